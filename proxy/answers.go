@@ -69,6 +69,8 @@ func answerTo(err error) answer {
 		freezing   *quiesce.BusyError
 		taken      *quiesce.ExistsError
 		unexpected *quiesce.AnswerError
+		noClient   *noClientError
+		tooFast    *rateError
 	)
 	refuse := func(status, code int, format string, args ...any) answer {
 		return answer{status: status, err: jsonrpc.Errorf(code, format, args...)}
@@ -89,6 +91,8 @@ func answerTo(err error) answer {
 	case errors.Is(err, authn.ErrBusy):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many logins at once. Nothing was executed; retry."))
 
+	case errors.As(err, &noClient):
+		return refuse(http.StatusBadRequest, jsonrpc.CodeInvalidRequest, "%s. Nothing was executed; configure it to add the address at the end of that header.", noClient)
 	case errors.Is(err, errSessionEnded), errors.Is(err, authn.ErrCredentialChanged):
 		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "the session has ended. Nothing was executed; sign in again.")
 	case errors.Is(err, authn.ErrOtherConnection):
@@ -147,6 +151,8 @@ func answerTo(err error) answer {
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09). Nothing was executed; retry.", target.ErrListing))
 	case errors.Is(err, target.ErrDeleting):
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s (before v24.09). Nothing was executed; retry when the deletion has ended.", target.ErrDeleting))
+	case errors.As(err, &tooFast):
+		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "%s. Nothing was executed; send fewer calls, or retry.", tooFast))
 	case errors.As(err, &busy) && busy.User:
 		return wait(time.Second, refuse(http.StatusTooManyRequests, jsonrpc.CodeTooMany, "too many calls of this user are running. Nothing was executed; send fewer at once, or retry."))
 	case errors.As(err, &busy):

@@ -141,7 +141,7 @@ func TestBatchEndsEarly(t *testing.T) {
 			b := newBench(t, "v26.05")
 			first := createNamed("m0")
 			if c.status == 413 {
-				x := newExchange(&http.Request{})
+				x := newExchange(&http.Request{}, balancers{})
 				x.noteCalls([]jsonrpc.Element{{}, {}}, true, nil)
 				x.resultBytes = maxBatchResults + 1
 				err := b.proxy.checkBatchMayContinue(t.Context(), x.calls[1])

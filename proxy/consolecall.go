@@ -22,7 +22,7 @@ var consoleMethods = []string{signInMethod, signOutMethod, accessMethod, explain
 // within the same limits, and with an entry in the audit log. Every authenticated user may make
 // it, unless answer returns an error.
 func (s *Server) serveConsole(w http.ResponseWriter, r *http.Request, method string, answer func(now *settings, x *exchange) (any, error)) {
-	x, now := newExchange(r), s.settings.Load()
+	x, now := newExchange(r, s.balancers), s.settings.Load()
 	w.Header().Set("X-Request-Id", x.id)
 	err := s.receiveGet(now, x, w, r)
 	defer func() { s.releaseMemory(x) }()

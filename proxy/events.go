@@ -21,7 +21,7 @@ const eventsKept = 4096
 // serveEvents answers GET /events with a stream of server-sent events, which ends when the client
 // leaves or reads too slowly, when the user loses the right to it, or when the proxy stops.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
-	x := newExchange(r)
+	x := newExchange(r, s.balancers)
 	x.get = true
 	w.Header().Set("X-Request-Id", x.id)
 	now := s.settings.Load()

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
@@ -20,9 +19,11 @@ type exchange struct {
 	client  trace  // what the client calls it
 	arrived time.Time
 	source  auditlog.Source
-	sender  sender
-	get     bool // it is a GET
-	local   bool // it is a message on the socket for programs of this host
+	// noSource means that source is a load balancer's, and why. Such a request is refused.
+	noSource error
+	sender   sender
+	get      bool // it is a GET
+	local    bool // it is a message on the socket for programs of this host
 
 	entered  bool // inFlight counts it
 	bodyRead bool
@@ -50,9 +51,9 @@ type sender struct {
 // maxBatchResults bounds the memory that the results of one batch take.
 const maxBatchResults = 64 << 20
 
-func newExchange(r *http.Request) *exchange {
-	source, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http made it: it is valid
-	return &exchange{id: newID(), client: traceOf(r.Header), arrived: time.Now(), source: auditlog.Source{Address: source}}
+func newExchange(r *http.Request, b balancers) *exchange {
+	source, err := b.sourceOf(r)
+	return &exchange{id: newID(), client: traceOf(r.Header), arrived: time.Now(), source: source, noSource: err}
 }
 
 // newID makes the id of an exchange in the log. It need not be unpredictable.

@@ -15,7 +15,7 @@ func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, method string,
 
 // serveGetCall is serveGet for answers that are not JSON.
 func (s *Server) serveGetCall(w http.ResponseWriter, r *http.Request, method string, write func(c *call)) {
-	x := newExchange(r)
+	x := newExchange(r, s.balancers)
 	x.get = true
 	w.Header().Set("X-Request-Id", x.id)
 	now := s.settings.Load()

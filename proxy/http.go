@@ -19,8 +19,7 @@ import (
 // Limits of one connection.
 const (
 	maxHeaderBytes = 16 << 10
-	headerWait     = 10 * time.Second // for a request's header, and for the TLS handshake
-	readyWait      = 2 * time.Second  // for the target's answer to a probe
+	readyWait      = 2 * time.Second // for the target's answer to a probe
 )
 
 // Handler serves the proxy's paths. It accepts POST and HEAD at any other path, like
@@ -43,7 +42,19 @@ func (s *Server) Handler() http.Handler {
 	r.Path("/").HandlerFunc(s.refuseMethod("POST, HEAD"))
 	r.NotFoundHandler = http.HandlerFunc(s.refusePath)
 	r.MethodNotAllowedHandler = http.HandlerFunc(s.refusePath)
-	return s.answerPanics(r)
+	return s.answerPanics(s.callsFirst(r))
+}
+
+// callsFirst serves calls at / itself, and leaves other requests to the router, which would compare
+// the path of each call with all others and copy the request twice.
+func (s *Server) callsFirst(router http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Path == "/" {
+			s.serveRPC(w, r)
+			return
+		}
+		router.ServeHTTP(w, r)
+	})
 }
 
 // serveHealth answers that this process is alive: it takes the locks that every call takes.

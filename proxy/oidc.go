@@ -30,7 +30,7 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 	ticket, flow := s.flows.Begin()
 	page, err := now.authn.IssuerPage(r.Context(), flow.State, flow.Nonce, flow.Verifier)
 	if err != nil {
-		x := newExchange(r)
+		x := newExchange(r, s.balancers)
 		w.Header().Set("X-Request-Id", x.id)
 		x.sender = sender{unauthenticated: true, auth: string(authn.ByCode)}
 		answered := s.noteConsole(x, signInMethod, nil, err)
@@ -50,7 +50,7 @@ func (s *Server) endOIDC(w http.ResponseWriter, r *http.Request) {
 		s.refusePath(w, r)
 		return
 	}
-	x := newExchange(r)
+	x := newExchange(r, s.balancers)
 	w.Header().Set("X-Request-Id", x.id)
 	setFlowCookie(w, "")
 	id, began, err := s.signInByCode(now, x, r)
@@ -74,6 +74,9 @@ func (s *Server) signInByCode(now *settings, x *exchange, r *http.Request) (id s
 		return "", began, err
 	}
 	x.entered = true
+	if x.noSource != nil {
+		return "", began, x.noSource
+	}
 	in, err := s.receiveCode(now, r)
 	if err != nil {
 		return "", began, err

@@ -17,6 +17,7 @@ func (s *Server) Reload(c *config.Config) error {
 	for key, changed := range map[string]bool{
 		"listen":                 c.Listen != old.Listen,
 		"listen_unix":            c.ListenUnix != old.ListenUnix,
+		"load_balancers":         !c.LoadBalancers.Equal(old.LoadBalancers),
 		"tls.insecure_plaintext": c.TLS.InsecurePlaintext != old.TLS.InsecurePlaintext,
 		"target.socket":          c.Target.Socket != old.Target.Socket,
 		"target.connections":     c.Target.Connections != old.Target.Connections,
@@ -56,5 +57,6 @@ func (s *Server) Reload(c *config.Config) error {
 	}
 	s.metrics.SetUsers(c.UserNames())
 	s.target.LimitUsers(c.Limits.UserInFlight, c.Limits.UsersInFlight)
+	s.callRates.set(c.Limits.UserCallsPerSecond, c.Limits.UsersCallsPerSecond)
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // serveRPC answers a request, of one call or of a batch. Each call is in the log before the
 // client gets an answer.
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
-	x := newExchange(r)
+	x := newExchange(r, s.balancers)
 	w.Header().Set("X-Request-Id", x.id)
 	now := s.settings.Load()
 
@@ -92,8 +92,8 @@ func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *htt
 	return nil
 }
 
-// perform takes one call through the remaining stages, in this order: is the method known,
-// is it allowed, are the parameters valid, are the objects the tenant's own; then it calls
+// perform takes one call through the remaining stages, in this order: does the user make too
+// many calls, is the method known, is it allowed, are the parameters valid, are the objects the tenant's own; then it calls
 // SPDK. An unauthorized caller learns only that the call was refused. The calls of a batch
 // are performed one after the other, or all at once if the client asks for it, each like a
 // single call.
@@ -106,6 +106,9 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 		return nil, err
 	}
 	user, request := c.in.sender.user, c.asked.request
+	if err := s.callRates.wait(ctx, user); err != nil {
+		return nil, err
+	}
 	if request.Method == discoverMethod {
 		return s.answerDiscover(ctx, now, c)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -242,6 +243,8 @@ func TestTheDocumentedAuditLog(t *testing.T) {
 	b.do("POST", "/", "admin", adminPassword, strings.NewReader(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"no"}]`),
 		"X-Request-Id", "r1", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))
+	b.proxy.balancers = balancers{[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, true}
+	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc), "X-Forwarded-For", "192.0.2.1")
 	met := map[string]bool{}
 	for _, line := range b.log.Lines(t, "call") {
 		for key := range line {

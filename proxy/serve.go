@@ -39,11 +39,16 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	balancers, err := newBalancers(c)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		schema: opts.Schema, log: opts.Log, config: c, auditLog: auditlog.New(opts.Log, opts.Schema), oldClients: oldClients{log: opts.Log},
-		clients: clientconn.New(clientLimits(c), opts.Log), unreadBodyWait: unreadBodyWait,
+		balancers: balancers, clients: clientconn.New(clientLimits(c, balancers), opts.Log), unreadBodyWait: unreadBodyWait,
 		began: make(chan struct{}), ended: make(chan struct{}), version: opts.Version, process: newID(), stopping: make(chan struct{}), streamCheck: streamCheckInterval,
 	}
+	s.callRates.set(c.Limits.UserCallsPerSecond, c.Limits.UsersCallsPerSecond)
 	s.figures, s.figuresReader = figures.NewShared(s.readFigures, figuresAge, figuresWait), figures.NewReader(s.schema)
 	s.targetMetrics = targetmetrics.New(c.Metrics.Volumes)
 	s.events = events.New(eventsKept)

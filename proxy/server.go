@@ -30,15 +30,17 @@ type Server struct {
 	target *target.Target
 	cert   cert.Shown
 
-	settings atomic.Pointer[settings]
-	inFlight inFlight
-	clients  *clientconn.Set
-	memory   memoryBudget
-	handler  http.Handler
-	began    chan struct{} // closed when Serve begins to accept, see Alive
-	ended    chan struct{} // closed when it accepts no longer
-	metrics  *metrics.Metrics
-	auditLog *auditlog.Log
+	settings  atomic.Pointer[settings]
+	inFlight  inFlight
+	clients   *clientconn.Set
+	balancers balancers
+	callRates callRates
+	memory    memoryBudget
+	handler   http.Handler
+	began     chan struct{} // closed when Serve begins to accept, see Alive
+	ended     chan struct{} // closed when it accepts no longer
+	metrics   *metrics.Metrics
+	auditLog  *auditlog.Log
 
 	figures       *figures.Shared // of the target
 	figuresReader *figures.Reader // of figures

@@ -15,6 +15,10 @@ import (
 
 // authenticate identifies the sender of a request: by its session, or else by its credentials.
 func (s *Server) authenticate(now *settings, x *exchange, r *http.Request) error {
+	if x.noSource != nil {
+		x.sender.unauthenticated = true
+		return x.noSource
+	}
 	if id, ok := sessionOf(now, r); ok {
 		return s.resume(now, x, r, id)
 	}
@@ -94,7 +98,7 @@ func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusUnauthorized, waysFor(now, r))
 		return
 	}
-	x := newExchange(r)
+	x := newExchange(r, s.balancers)
 	err := s.enter(now, x, w, r)
 	if x.entered {
 		defer s.inFlight.leave()
@@ -113,7 +117,7 @@ func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) {
 
 // serveSignIn begins a session.
 func (s *Server) serveSignIn(w http.ResponseWriter, r *http.Request) {
-	x, now := newExchange(r), s.settings.Load()
+	x, now := newExchange(r, s.balancers), s.settings.Load()
 	w.Header().Set("X-Request-Id", x.id)
 	in, id, began, err := s.signIn(now, x, w, r)
 	if x.entered {
@@ -139,6 +143,9 @@ const maxSignIn = 16 << 10
 func (s *Server) signIn(now *settings, x *exchange, w http.ResponseWriter, r *http.Request) (in authn.SignIn, id string, began session.Session[signedIn], err error) {
 	defer s.recoverFrom(x, &err)
 	x.sender.unauthenticated = true
+	if x.noSource != nil {
+		return in, "", began, x.noSource
+	}
 	if in, err = s.receiveSignIn(now, x, w, r); err != nil {
 		s.skipBody(w)
 		return in, "", began, err

@@ -72,12 +72,19 @@ func certSource(c *config.Config) cert.Source {
 	}
 }
 
+// headerWait bounds how long a client may take for a request's header, for the TLS handshake, and a
+// load balancer for the header of a connection.
+const headerWait = 10 * time.Second
+
 // writeWait bounds how long one write to a client may take.
 const writeWait = 30 * time.Second
 
 // clientLimits are the limits of clients' connections.
-func clientLimits(c *config.Config) clientconn.Limits {
-	return clientconn.Limits{Connections: c.Limits.Connections, PerSource: c.Limits.ConnectionsPerSource, WriteWait: writeWait}
+func clientLimits(c *config.Config, b balancers) clientconn.Limits {
+	return clientconn.Limits{
+		Connections: c.Limits.Connections, PerSource: c.Limits.ConnectionsPerSource, WriteWait: writeWait,
+		Balancers: clientconn.Balancers{Trusted: b.trusted, ProxyProtocol: !b.headers, Wait: headerWait},
+	}
 }
 
 // newAuthenticator makes the stage that authenticates the sender of a request. It keeps the

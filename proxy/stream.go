@@ -33,7 +33,7 @@ type eventStream struct {
 // false. The request itself is answered and logged like a call of method. A stream does not keep a
 // stopping server from stopping.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, method string, may func(now *settings, user string) bool, run func(e *eventStream)) {
-	x, now := newExchange(r), s.settings.Load()
+	x, now := newExchange(r, s.balancers), s.settings.Load()
 	w.Header().Set("X-Request-Id", x.id)
 	err := s.enter(now, x, w, r)
 	if x.entered {
@@ -134,7 +134,7 @@ func (e *eventStream) pause() {
 // may still have the stream. That is no use of a session.
 func (e *eventStream) mayContinue() bool {
 	now := e.server.settings.Load()
-	x := newExchange(e.r)
+	x := newExchange(e.r, e.server.balancers)
 	err := e.server.authenticate(now, x, e.r)
 	return err == nil && x.sender.user == e.x.sender.user && e.may(now, x.sender.user)
 }

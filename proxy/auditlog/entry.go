@@ -87,7 +87,7 @@ func (e *Entry) level() slog.Level {
 }
 
 func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
-	list := make([]slog.Attr, 0, 22)
+	list := make([]slog.Attr, 0, 14) // few entries have more
 	list = append(list,
 		slog.String("request_id", e.RequestID),
 		slog.String(keyUser, e.User),
@@ -95,6 +95,9 @@ func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
 		slog.String("source", e.Source.String()),
 		slog.String(keyMethod, ClipName(e.Method)),
 	)
+	if e.Source.Balancer.IsValid() {
+		list = append(list, slog.String("load_balancer", e.Source.Balancer.String()))
+	}
 	if e.ClientRequestID != "" {
 		list = append(list, slog.String("client_request_id", e.ClientRequestID))
 	}

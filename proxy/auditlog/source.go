@@ -7,8 +7,9 @@ import (
 
 // A Source is where a call came from: an address, or a process of this host.
 type Source struct {
-	Address netip.AddrPort // not valid: Process is the source
-	Process Process
+	Address  netip.AddrPort // not valid: Process is the source; port 0: unknown
+	Process  Process
+	Balancer netip.Addr // the load balancer in between; not valid: none
 }
 
 // A Process is a process of this host that connected to a UNIX socket.
@@ -19,7 +20,10 @@ type Process struct {
 
 // String is the source as the log has it: 192.0.2.1:50000, or unix:uid=1000,pid=4711.
 func (s Source) String() string {
-	if s.Address.IsValid() {
+	switch {
+	case s.Address.IsValid() && s.Address.Port() == 0:
+		return s.Address.Addr().String()
+	case s.Address.IsValid():
 		return s.Address.String()
 	}
 	return fmt.Sprintf("%s,pid=%d", userSource(s.Process.UID), s.Process.PID)

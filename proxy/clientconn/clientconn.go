@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/pires/go-proxyproto"
 )
 
 // Limits bound the connections of a server's clients.
@@ -15,6 +17,7 @@ type Limits struct {
 	Connections int           // in all
 	PerSource   int           // from one address, from one IPv6 network of 64 bits, or of one user of this host
 	WriteWait   time.Duration // for a client to read the first bytes of an answer
+	Balancers   Balancers
 }
 
 // A Set holds the connections of a server's clients, and limits their number, in all
@@ -32,6 +35,8 @@ type Set struct {
 	unlogged int // closed since the last log message about it
 	loggedAt time.Time
 	closed   int // in all
+
+	unidentifiedAt time.Time // of the last log message about it
 }
 
 // Open returns the number of open connections.
@@ -57,46 +62,61 @@ func New(limits Limits, log *slog.Logger) *Set {
 const closedLogInterval = 10 * time.Second
 
 // admit adds a connection to the set, or closes it.
-func (s *Set) admit(raw net.Conn, from string) (*Conn, bool) {
-	c := &Conn{Conn: raw, from: from, all: s, writeWait: s.limits.WriteWait, evictable: time.Now()}
+func (s *Set) admit(c *Conn) (*Conn, bool) {
+	c.all, c.writeWait, c.evictable = s, s.limits.WriteWait, time.Now()
 	s.mu.Lock()
 	evicted, ok := s.add(c)
 	if !ok || evicted != nil {
-		s.unlogged++
-		s.closed++
-		if now := time.Now(); now.Sub(s.loggedAt) > closedLogInterval {
-			s.log.Warn("connections closed because too many were open", "source", c.from, "from_there", len(s.sources[c.from]), "open", s.count, "closed", s.unlogged)
-			s.unlogged, s.loggedAt = 0, now
-		}
+		s.noteClosed(c.from)
 	}
 	s.mu.Unlock()
 	if evicted != nil {
 		_ = evicted.Conn.Close()
 	}
 	if !ok {
-		_ = raw.Close()
+		_ = c.Conn.Close()
 	}
 	return c, ok
 }
 
+// noteClosed counts a connection that is closed because a source has opened another one, and logs
+// this from time to time.
+func (s *Set) noteClosed(from string) {
+	s.unlogged++
+	s.closed++
+	if now := time.Now(); now.Sub(s.loggedAt) > closedLogInterval {
+		s.log.Warn("connections closed because too many were open", "source", from, "from_there", len(s.sources[from]), "open", s.count, "closed", s.unlogged)
+		s.unlogged, s.loggedAt = 0, now
+	}
+}
+
 func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 	of := s.sources[c.from]
-	if len(of) >= s.limits.PerSource {
+	if len(of) >= s.limits.PerSource && !c.balancer {
 		return nil, false
 	}
 	if s.count >= s.limits.Connections {
-		if evicted = s.evictionCandidate(len(of) + 1); evicted == nil {
+		its := len(of) + 1
+		if c.balancer {
+			its = 1 // each of its connections may be another client's
+		}
+		if evicted = s.evictionCandidate(its); evicted == nil {
 			return nil, false
 		}
 		s.drop(evicted)
 	}
-	if of = s.sources[c.from]; of == nil {
+	s.hold(c)
+	return evicted, true
+}
+
+func (s *Set) hold(c *Conn) {
+	of := s.sources[c.from]
+	if of == nil {
 		of = map[*Conn]struct{}{}
 		s.sources[c.from] = of
 	}
 	of[c] = struct{}{}
 	s.count++
-	return evicted, true
 }
 
 // evictionCandidate finds the connection that has been evictable for longest, of the
@@ -159,16 +179,12 @@ func (s *Set) drop(c *Conn) {
 
 // sourceOf returns a client's IPv4 address, or its IPv6 network of 64 bits, of which
 // one client may use all addresses.
-func sourceOf(c net.Conn) netip.Prefix {
-	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil {
-		return netip.Prefix{} // it has no address: all such connections are one source
-	}
-	address, bits := from.Addr().Unmap(), 64
+func sourceOf(a net.Addr) netip.Prefix {
+	address, bits := addressOf(a), 64
 	if address.Is4() {
 		bits = 32
 	}
-	p, _ := address.Prefix(bits) // cannot fail: the address has at least that many bits
+	p, _ := address.Prefix(bits) // fails if there is no address: all such connections are one source
 	return p
 }
 
@@ -205,19 +221,16 @@ func connOf(conn net.Conn) *Conn {
 
 // Listener returns a listener for the connections that l accepts and the set admits. Their
 // sources are their addresses.
-func (s *Set) Listener(l net.Listener) net.Listener {
-	return s.LocalListener(l, func(c net.Conn) string { return sourceOf(c).String() })
-}
+func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s.accept} }
 
 // LocalListener is Listener for connections whose sources are not addresses: sourceOf names them.
 func (s *Set) LocalListener(l net.Listener, sourceOf func(net.Conn) string) net.Listener {
-	return listener{l, s, sourceOf}
+	return listener{l, func(raw net.Conn) (*Conn, bool) { return s.admit(&Conn{Conn: raw, from: sourceOf(raw)}) }}
 }
 
 type listener struct {
 	net.Listener
-	all      *Set
-	sourceOf func(net.Conn) string
+	admit func(net.Conn) (*Conn, bool)
 }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -226,7 +239,7 @@ func (l listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c, ok := l.all.admit(raw, l.sourceOf(raw)); ok {
+		if c, ok := l.admit(raw); ok {
 			return c, nil
 		}
 	}
@@ -236,11 +249,17 @@ func (l listener) Accept() (net.Conn, error) {
 // what is written to it.
 type Conn struct {
 	net.Conn
-	from      string
 	all       *Set
 	writeWait time.Duration
 
+	header       *proxyproto.Conn // on peer; nil: the peer is the client
+	peer         *peerConn
+	identified   sync.Once
+	unidentified error // of the header
+
 	// Under Set.mu.
+	from      string
+	balancer  bool      // from is a load balancer
 	evictable time.Time // since when; zero: it is not
 	known     bool      // it has brought valid credentials
 
@@ -261,7 +280,11 @@ func (c *Conn) Close() error {
 // CloseWrite lets net/http close a connection such that the client can still read the
 // last answer.
 func (c *Conn) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+	raw := c.Conn
+	if c.header != nil {
+		raw = c.peer.Conn
+	}
+	if w, ok := raw.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
 	}
 	return nil

@@ -39,7 +39,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	s := New(Limits{Connections: 6, PerSource: 4}, slog.New(slog.NewTextHandler(&log, nil)))
 	open := func(address string) (*Conn, *from, bool) {
 		raw := &from{address: address}
-		c, ok := s.admit(raw, sourceOf(raw).String())
+		c, ok := s.accept(raw)
 		assert.Equal(t, ok, !raw.closed)
 		return c, raw, ok
 	}
@@ -135,7 +135,7 @@ func TestEvictionConsidersEverySource(t *testing.T) {
 	var log bytes.Buffer
 	s := New(Limits{Connections: 5, PerSource: 4}, slog.New(slog.NewTextHandler(&log, nil)))
 	open := func(address string) (*Conn, bool) {
-		return s.admit(&from{address: address}, sourceOf(&from{address: address}).String())
+		return s.accept(&from{address: address})
 	}
 	for range 3 {
 		c, ok := open("192.0.2.1:1")

@@ -17,6 +17,8 @@ type Config struct {
 	Listen string `yaml:"listen"`
 	// ListenUnix is a socket for programs of this host, see local.go.
 	ListenUnix ListenUnix `yaml:"listen_unix"`
+	// LoadBalancers connect for clients, see balancers.go.
+	LoadBalancers LoadBalancers `yaml:"load_balancers"`
 
 	TLS    TLS             `yaml:"tls"`
 	Target Target          `yaml:"target"`
@@ -65,6 +67,8 @@ type Limits struct {
 	// See limits.go.
 	UserInFlight         int            `yaml:"user_in_flight"`
 	UsersInFlight        map[string]int `yaml:"users_in_flight"`
+	UserCallsPerSecond   int            `yaml:"user_calls_per_second"` // 0: any number
+	UsersCallsPerSecond  map[string]int `yaml:"users_calls_per_second"`
 	Connections          int            `yaml:"connections"`
 	ConnectionsPerSource int            `yaml:"connections_per_source"`
 }

@@ -14,14 +14,28 @@ func (c *Config) validateLimits() error {
 		between("limits.user_in_flight", c.Limits.UserInFlight, 65536),
 		between("limits.connections", c.Limits.Connections, 65536),
 		between("limits.connections_per_source", c.Limits.ConnectionsPerSource, 65536))
-	for _, name := range slices.Sorted(maps.Keys(c.Limits.UsersInFlight)) {
-		wrong = append(wrong, between("limits.users_in_flight."+name, c.Limits.UsersInFlight[name], 65536))
-		if !slices.ContainsFunc(c.Users, func(u User) bool { return u.Name == name }) {
-			wrong = append(wrong, fmt.Errorf("limits.users_in_flight: there is no user %s: use the name of a user", name))
-		}
+	if c.Limits.UserCallsPerSecond != 0 {
+		wrong = append(wrong, between("limits.user_calls_per_second", c.Limits.UserCallsPerSecond, maxCallsPerSecond))
 	}
+	wrong = append(wrong,
+		c.limitsOfUsers("limits.users_in_flight", c.Limits.UsersInFlight, 65536),
+		c.limitsOfUsers("limits.users_calls_per_second", c.Limits.UsersCallsPerSecond, maxCallsPerSecond))
 	_, err := c.PeerUIDs()
 	return errors.Join(append(wrong, err)...)
+}
+
+const maxCallsPerSecond = 1_000_000
+
+// limitsOfUsers checks limits of single users.
+func (c *Config) limitsOfUsers(key string, limits map[string]int, most int) error {
+	var wrong []error
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		wrong = append(wrong, between(key+"."+name, limits[name], most))
+		if !slices.ContainsFunc(c.Users, func(u User) bool { return u.Name == name }) {
+			wrong = append(wrong, fmt.Errorf("%s: there is no user %s: use the name of a user", key, name))
+		}
+	}
+	return errors.Join(wrong...)
 }
 
 // PeerUIDs returns the numbers of the users of target.peer_users.

@@ -9,7 +9,7 @@ import (
 // validate checks the values of the keys. Values that depend on the schema of SPDK's methods are
 // checked when a Server is made.
 func (c *Config) validate() error {
-	return errors.Join(c.validateListen(), c.validateListenUnix(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateFreeze(), c.validateUsers(), c.validateRest(), c.validateLimits(), c.validateMetrics(), c.validateConsole())
+	return errors.Join(c.validateListen(), c.validateListenUnix(), c.validateLoadBalancers(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateFreeze(), c.validateUsers(), c.validateRest(), c.validateLimits(), c.validateMetrics(), c.validateConsole())
 }
 
 func (c *Config) validateListen() error {

@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A user's calls beyond the rate wait, and are refused if they would wait too long. Other users are
+// not affected.
+func TestCallsPerSecond(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UsersCallsPerSecond = map[string]int{"viewer": 3} })
+	batch := "[" + strings.Repeat(version+",", 40) + version + "]"
+	flood := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(batch), batchHeader, concurrentBatch)
+	require.Equal(t, http.StatusOK, flood.StatusCode)
+	refused := strings.Count(flood.body, "this user may make 3 calls per second. Nothing was executed; send fewer calls, or retry.")
+	assert.Greater(t, refused, 20)
+	assert.Less(t, refused, 41-3+1)
+	assert.Equal(t, http.StatusOK, b.post(batch).StatusCode)
+	assert.NotContains(t, b.post(batch).body, "per second")
+
+	with := *b.config
+	with.Limits.UsersCallsPerSecond = nil
+	require.NoError(t, b.proxy.Reload(&with))
+	assert.NotContains(t, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(batch)).body, "per second")
+}
+
+func TestCallRates(t *testing.T) {
+	var r callRates
+	ctx := t.Context()
+	require.NoError(t, r.wait(ctx, "any"))
+	r.set(2, map[string]int{"fast": 1_000_000})
+	for range 10_000 {
+		require.NoError(t, r.wait(ctx, "fast"))
+	}
+	began := time.Now()
+	for range 4 { // two at once, and each further one after 500 ms
+		require.NoError(t, r.wait(ctx, "slow"))
+	}
+	assert.GreaterOrEqual(t, time.Since(began), 990*time.Millisecond)
+
+	// While others wait, there is no room for more.
+	ended, cancel := context.WithCancel(ctx)
+	waiting := make(chan error)
+	for range 2 {
+		go func() { waiting <- r.wait(ended, "slow") }()
+	}
+	var late *rateError
+	require.Eventually(t, func() bool {
+		quick, cancel := context.WithTimeout(ctx, time.Millisecond)
+		defer cancel()
+		return assert.ErrorAs(new(testing.T), r.wait(quick, "slow"), &late)
+	}, long, time.Millisecond)
+	assert.Equal(t, jsonrpc.CodeTooMany, answerTo(late).err.Code)
+	assert.Equal(t, time.Second, answerTo(late).retryAfter)
+	cancel()
+	for range 2 {
+		if err := <-waiting; err != nil && !errors.As(err, &late) {
+			require.ErrorIs(t, err, errGone)
+		}
+	}
+
+	r.set(0, nil)
+	began = time.Now()
+	for range 100 {
+		require.NoError(t, r.wait(ctx, "slow"))
+	}
+	assert.Less(t, time.Since(began), 20*time.Second, "no limit")
+}

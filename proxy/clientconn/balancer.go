@@ -1,0 +1,157 @@
+package clientconn
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+)
+
+// Balancers are peers that connect for many clients.
+type Balancers struct {
+	// Trusted reports whether a peer is a load balancer; nil: there is none. A load balancer may
+	// have more connections than other sources.
+	Trusted func(netip.Addr) bool
+	// ProxyProtocol means that each connection of a load balancer begins with a header of the PROXY
+	// protocol, which tells the client's address.
+	ProxyProtocol bool
+	// Wait is how long that header may take.
+	Wait time.Duration
+}
+
+var (
+	errNoHeader   = errors.New("a load balancer sent no valid header of the PROXY protocol")
+	errNoAddress  = errors.New("the header of the PROXY protocol has no address of a client")
+	errManyOfThem = errors.New("the client has too many connections")
+)
+
+// accept adds a connection to the set, or closes it. A load balancer's connection belongs to the
+// load balancer until its header is read.
+func (s *Set) accept(raw net.Conn) (*Conn, bool) {
+	from := sourceOf(raw.RemoteAddr())
+	b := s.limits.Balancers
+	if b.Trusted == nil || !b.Trusted(addressOf(raw.RemoteAddr())) {
+		return s.admit(&Conn{Conn: raw, from: from.String()})
+	}
+	c := &Conn{Conn: raw, from: from.String(), balancer: true}
+	if b.ProxyProtocol {
+		c.peer = &peerConn{Conn: raw}
+		c.header = proxyproto.NewConn(c.peer, proxyproto.SetReadHeaderTimeout(b.Wait))
+		c.Conn = c.header
+	}
+	return s.admit(c)
+}
+
+// identify waits for the header of a load balancer's connection, and makes it a connection of the
+// client's address.
+func (c *Conn) identify() error {
+	if c.header == nil {
+		return nil
+	}
+	c.identified.Do(func() {
+		if c.unidentified = c.readHeader(); c.unidentified != nil {
+			c.all.noteUnidentified(c)
+			_ = c.Close()
+		}
+	})
+	return c.unidentified
+}
+
+func (c *Conn) readHeader() error {
+	header := c.header.ProxyHeader()
+	switch {
+	case header == nil:
+		return errNoHeader
+	case header.Command.IsLocal():
+		return nil // the load balancer's own connection: a health check
+	}
+	client, _, ok := header.TCPAddrs()
+	if !ok || !addressOf(client).IsValid() {
+		return errNoAddress
+	}
+	if !c.all.move(c, sourceOf(client).String()) {
+		return errManyOfThem
+	}
+	return nil
+}
+
+// noteUnidentified logs from time to time that load balancers send no headers. A connection on
+// which nothing was sent is a health check.
+func (s *Set) noteUnidentified(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); c.peer.some.Load() && now.Sub(s.unidentifiedAt) > closedLogInterval {
+		s.log.Warn("connection of a load balancer closed: configure it to send the PROXY protocol", "source", c.from, "error", c.unidentified)
+		s.unidentifiedAt = now
+	}
+}
+
+// move makes a load balancer's connection one of another source. It reports false if that has too
+// many, or if the connection was closed.
+func (s *Set) move(c *Conn, from string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, open := s.sources[c.from][c]; !open {
+		return false
+	}
+	if len(s.sources[from]) >= s.limits.PerSource {
+		s.noteClosed(from)
+		return false
+	}
+	s.drop(c)
+	c.from, c.balancer = from, false
+	s.hold(c)
+	return true
+}
+
+// Read reads what the client sent. An error of the PROXY protocol ends the connection.
+func (c *Conn) Read(b []byte) (int, error) {
+	if err := c.identify(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}
+
+// RemoteAddr returns the client's address. It waits for the header of a load balancer's connection.
+func (c *Conn) RemoteAddr() net.Addr {
+	_ = c.identify() // then Read fails
+	return c.Conn.RemoteAddr()
+}
+
+// Peer returns the address of the peer of a connection from a Listener: the client's, or that of a
+// load balancer. For others it is not valid.
+func Peer(conn net.Conn) netip.Addr {
+	c := connOf(conn)
+	if c == nil {
+		return netip.Addr{}
+	}
+	if c.header != nil {
+		return addressOf(c.peer.RemoteAddr())
+	}
+	return addressOf(c.Conn.RemoteAddr())
+}
+
+// A peerConn is a load balancer's connection, with its header.
+type peerConn struct {
+	net.Conn
+	some atomic.Bool // something was read
+}
+
+func (p *peerConn) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	if n > 0 && !p.some.Load() {
+		p.some.Store(true)
+	}
+	return n, err
+}
+
+func addressOf(a net.Addr) netip.Addr {
+	from, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.Addr{} // such as that of a UNIX socket
+	}
+	return from.Addr().Unmap().WithZone("")
+}
