@@ -62,7 +62,7 @@ test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root
 	$(GO) test -tags kubernetes -count 1 -timeout 3h -v ./test/e2e/ $(ARGS)
 
 test-browser: ## the console in a headless Chromium, on a simulated target with 10,000 volumes; screenshots go to bin/screenshots (ARGS="-run TestVolumes")
-	@./test/tools.sh chromium
+	@./test/tools.sh chromium openssl certutil:libnss3-tools
 	cd proxy/console/web && $(GO) run . -check && { [ "$$($(GO) env GOOS)/$$($(GO) env GOARCH)" != linux/amd64 ] || $(GO) run . -types; }
 	cd test/browser && $(GO) vet . && SCREENSHOTS=$(abspath $(BIN))/screenshots $(GO) test -count 1 -timeout 40m -v . $(ARGS)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes sure that the programs which the tests and the demo call are there:
-# installs Debian's packages when root, and otherwise names them. Arguments are further programs, in packages of the same names.
+# installs Debian's packages when root, and otherwise names them. Arguments are further programs, each as PROGRAM or PROGRAM:PACKAGE.
 set -eu
 
 missing=
@@ -19,7 +19,7 @@ need git git
 need curl curl
 need jq jq
 need rpm rpm
-for program; do need "$program" "$program"; done
+for program; do need "${program%%:*}" "${program##*:}"; done
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

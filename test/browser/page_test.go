@@ -56,10 +56,16 @@ func insecureClient() *http.Client {
 // newPage opens a browser without cookies and storage of others.
 func newPage(t *testing.T) *page {
 	t.Helper()
-	w := sharedWorld(t)
+	return newPageAt(t, sharedWorld(t))
+}
+
+// newPageAt opens a browser for a world, with more options.
+func newPageAt(t *testing.T, w *world, more ...chromedp.ExecAllocatorOption) *page {
+	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium(t)), chromedp.Flag("ignore-certificate-errors", true), chromedp.WindowSize(1440, 900), chromedp.NoSandbox,
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("disable-component-update", true))
+	options = append(options, more...)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)

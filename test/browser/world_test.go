@@ -28,7 +28,8 @@ type world struct {
 	url    string
 	target *caller
 	log    *logFile
-	bdevs  gate // of bdev_get_bdevs
+	hash   string // of the password
+	bdevs  gate   // of bdev_get_bdevs
 	stops  []func()
 }
 
@@ -93,21 +94,26 @@ func newWorld(dir string) (w *world, err error) {
 	if err != nil {
 		return w, err
 	}
+	w.hash = strings.TrimSpace(string(out))
+	return w, w.serve(proxy, dir, address, fmt.Sprintf(configuration, address, dir, w.hash))
+}
+
+// serve starts the proxy with a configuration.
+func (w *world) serve(proxy, dir, address, configuration string) error {
 	config := filepath.Join(dir, "spdk-proxy.yaml")
-	text := fmt.Sprintf(configuration, address, dir, strings.TrimSpace(string(out)))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return w, err
+	if err := os.WriteFile(config, []byte(configuration), 0o600); err != nil {
+		return err
 	}
 	server := command(dir, proxy, "serve", "--config", config)
 	server.Stdout, server.Stderr = w.log, w.log
 	if err := w.start(server); err != nil {
-		return w, err
+		return err
 	}
 	w.url = "https://" + address
 	if err := w.waitReady(); err != nil {
-		return w, fmt.Errorf("%w\n%s", err, w.log.tail())
+		return fmt.Errorf("%w\n%s", err, w.log.tail())
 	}
-	return w, nil
+	return nil
 }
 
 func build(dir string) error {

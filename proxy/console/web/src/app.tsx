@@ -61,7 +61,7 @@ export function App() {
   }, [session]);
   return (
     <>
-      {session ? <Frame /> : ways ? <SignIn ways={ways} theme={<ThemeButton />} /> :
+      {session ? <Frame /> : ways ? <SignIn key={ways.password} ways={ways} theme={<ThemeButton />} /> :
         <main class="splash">{failed ? <><p>The console cannot reach the proxy: {failed}</p><Button icon="refresh" onClick={() => void start()}>Retry</Button></> : <p>Loading…</p>}</main>}
       <Announcements />
     </>

@@ -21,6 +21,7 @@ export function end(why: string) {
   farewell.value = why;
   allowed.value = null;
   session.value = null;
+  void api.currentSession().then(({ ways: w }) => { if (w) ways.value = w; }, () => {}); // a page that began with a session does not know them
 }
 
 api.onSessionEnd(() => end("Your session has ended. Sign in again."));
