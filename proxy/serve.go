@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/events"
@@ -44,7 +43,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		schema: opts.Schema, log: opts.Log, config: c, auditLog: auditlog.New(opts.Log, opts.Schema), oldClients: oldClients{log: opts.Log},
+		schema: opts.Schema, log: opts.Log, config: c, oldClients: oldClients{log: opts.Log},
 		balancers: balancers, clients: clientconn.New(clientLimits(c, balancers), opts.Log), unreadBodyWait: unreadBodyWait,
 		began: make(chan struct{}), ended: make(chan struct{}), version: opts.Version, process: newID(), stopping: make(chan struct{}), streamCheck: streamCheckInterval,
 	}
@@ -55,6 +54,9 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	s.handler = s.Handler()
 	s.metrics = s.newMetrics(opts.Version)
 	s.metrics.SetUsers(c.UserNames())
+	if err := s.newAuditLog(); err != nil {
+		return nil, err
+	}
 	settings, err := newSettings(c, s.schema, nil)
 	if err != nil {
 		return nil, err
@@ -114,7 +116,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	scrapes.Go(func() { s.serveScrapes(scraping) })
 	defer scrapes.Wait()
 	defer endScrapes()
-	defer s.auditLog.Flush()
+	defer s.closeAuditLog()
 	go s.target.Watch()
 	recovering, endRecovery := context.WithCancel(context.Background())
 	var recovery sync.WaitGroup

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -41,6 +42,7 @@ type Server struct {
 	ended     chan struct{} // closed when it accepts no longer
 	metrics   *metrics.Metrics
 	auditLog  *auditlog.Log
+	callLog   io.Closer // the file of the audit log; nil: none
 
 	figures       *figures.Shared // of the target
 	figuresReader *figures.Reader // of figures

@@ -74,6 +74,7 @@ func TestService(t *testing.T) {
 	for key, want := range map[string]string{
 		"Service/Type": "notify", "Service/NoNewPrivileges": "yes", "Service/ProtectSystem": "strict", "Service/CapabilityBoundingSet": "",
 		"Service/LoadCredential": "secrets:/etc/spdk-proxy/secrets", "Service/StateDirectory": "spdk-proxy",
+		"Service/LogsDirectory": "spdk-proxy", "Service/LogsDirectoryMode": "0700", // for log.calls.path
 		"Service/RuntimeDirectory":   "spdk-proxy", // for `spdk-proxy reload`
 		"Service/PrivateTmp":         "no",         // /var/tmp/spdk.sock must be visible
 		"Service/ExecStart":          "/usr/bin/spdk-proxy serve --config /etc/spdk-proxy/spdk-proxy.yaml",

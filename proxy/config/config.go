@@ -86,7 +86,7 @@ func Default() Config {
 		Compatibility: Compatibility{Translate: true},
 		Console:       Console{Enabled: true, Idle: Duration(30 * time.Minute), Lifetime: Duration(12 * time.Hour)},
 
-		Log: Log{Format: "json"},
+		Log: Log{Format: "json", Calls: CallLog{To: CallsToLog, MaxMiB: 100, Keep: 10}},
 		Limits: Limits{
 			RequestKiB: 256, Read: Duration(10 * time.Second), Idle: Duration(2 * time.Minute),
 			Drain: Duration(20 * time.Second), AuthFailuresPerMinute: 20,

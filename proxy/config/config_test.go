@@ -168,7 +168,7 @@ func TestTheDocumentedKeys(t *testing.T) {
 	want.Target.Timeouts.Methods = map[string]Duration{"bdev_lvol_inflate": Duration(slowMethods["bdev_lvol_inflate"])}
 	want.Limits.UsersInFlight = map[string]int{"monitoring": 8}
 	want.Limits.UsersCallsPerSecond = map[string]int{"monitoring": 20}
-	c.Target.PeerUsers, c.Target.Save.Dir, c.Target.Keys, c.Target.Freeze = nil, "", Keys{}, Freeze{}
+	c.Target.PeerUsers, c.Target.Save.Dir, c.Target.Keys, c.Target.Freeze, c.Log.Calls.Path = nil, "", Keys{}, Freeze{}, ""
 	assert.Equal(t, want.Target, c.Target)
 	assert.Equal(t, want.Compatibility, c.Compatibility)
 	assert.Equal(t, want.Log, c.Log)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 )
@@ -9,6 +10,45 @@ import (
 type Log struct {
 	Format string     `yaml:"format"`
 	Level  slog.Level `yaml:"level"`
+	Calls  CallLog    `yaml:"calls"`
+}
+
+// Where the lines of calls are written.
+const (
+	CallsToLog     = "log"     // with all others
+	CallsToJournal = "journal" // to journald, with fields
+	CallsToFile    = "file"
+)
+
+// CallLog says where the lines of calls, which are the audit log, are written.
+type CallLog struct {
+	To string `yaml:"to"`
+	// Path, MaxMiB and Keep are of the file.
+	Path   string `yaml:"path" empty:"no"`
+	MaxMiB int    `yaml:"max_mib"`
+	Keep   int    `yaml:"keep"`
+}
+
+func (c *Config) validateLog() error {
+	var wrong []error
+	if c.Log.Format != "json" && c.Log.Format != "text" {
+		wrong = append(wrong, errors.New("log.format must be json or text"))
+	}
+	calls := &c.Log.Calls
+	wrong = append(wrong, between("log.calls.max_mib", calls.MaxMiB, 1<<20), between("log.calls.keep", calls.Keep, 10000))
+	switch {
+	case calls.To != CallsToLog && calls.To != CallsToJournal && calls.To != CallsToFile:
+		wrong = append(wrong, errors.New("log.calls.to must be log, journal or file"))
+	case calls.To == CallsToFile && calls.Path == "":
+		wrong = append(wrong, errors.New("log.calls.path is missing: set the path of the file, such as /var/log/spdk-proxy/calls.log"))
+	case calls.To != CallsToFile && calls.Path != "":
+		wrong = append(wrong, errors.New("log.calls.path is set, but log.calls.to is not file: set it, or remove the path"))
+	case calls.Path != "":
+		var err error
+		calls.Path, err = c.path(calls.Path)
+		wrong = append(wrong, err)
+	}
+	return errors.Join(wrong...)
 }
 
 // NewLogger makes the logger of a configuration.

@@ -9,7 +9,7 @@ import (
 // validate checks the values of the keys. Values that depend on the schema of SPDK's methods are
 // checked when a Server is made.
 func (c *Config) validate() error {
-	return errors.Join(c.validateListen(), c.validateListenUnix(), c.validateLoadBalancers(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateFreeze(), c.validateUsers(), c.validateRest(), c.validateLimits(), c.validateMetrics(), c.validateConsole())
+	return errors.Join(c.validateListen(), c.validateListenUnix(), c.validateLoadBalancers(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateFreeze(), c.validateUsers(), c.validateRest(), c.validateLog(), c.validateLimits(), c.validateMetrics(), c.validateConsole())
 }
 
 func (c *Config) validateListen() error {
@@ -61,9 +61,6 @@ func (c *Config) validateTarget() error {
 
 func (c *Config) validateRest() error {
 	var wrong []error
-	if c.Log.Format != "json" && c.Log.Format != "text" {
-		wrong = append(wrong, errors.New("log.format must be json or text"))
-	}
 	// SPDK itself takes no more than 256 KiB.
 	wrong = append(wrong, between("limits.request_kib", c.Limits.RequestKiB, 256), between("limits.auth_failures_per_minute", c.Limits.AuthFailuresPerMinute, 10000))
 	return errors.Join(wrong...)

@@ -8,17 +8,18 @@ import (
 
 // events are the counters of events other than calls.
 type events struct {
-	denied       [denialKinds]prometheus.Counter
-	logins       [loginFailures]prometheus.Counter
-	translations *prometheus.CounterVec
-	auditLines   prometheus.Counter
-	auditMerged  prometheus.Counter
-	learned      prometheus.Counter
-	panics       prometheus.Counter
-	reloaded     prometheus.Counter
-	refused      prometheus.Counter // reloads
-	lastReload   prometheus.Gauge   // 1: applied, 0: refused
-	lastReloadAt prometheus.Gauge   // the last time one was applied
+	denied        [denialKinds]prometheus.Counter
+	logins        [loginFailures]prometheus.Counter
+	translations  *prometheus.CounterVec
+	auditLines    prometheus.Counter
+	auditFailures prometheus.Counter
+	auditMerged   prometheus.Counter
+	learned       prometheus.Counter
+	panics        prometheus.Counter
+	reloaded      prometheus.Counter
+	refused       prometheus.Counter // reloads
+	lastReload    prometheus.Gauge   // 1: applied, 0: refused
+	lastReloadAt  prometheus.Gauge   // the last time one was applied
 }
 
 func newEvents(r prometheus.Registerer) events {
@@ -34,15 +35,16 @@ func newEvents(r prometheus.Registerer) events {
 	}
 	reloads := counter("config_reloads_total", "Reloads of the proxy's configuration, by result.", "result")
 	e := events{
-		translations: counter("parameters_translated_total", "Parameters of old clients that were renamed for the target's release.", "user", "method", "from", "to"),
-		auditLines:   counter("audit_lines_total", "Lines written to the audit log.").WithLabelValues(),
-		auditMerged:  counter("audit_merged_total", "Unauthenticated requests that share a line of the audit log with others.").WithLabelValues(),
-		learned:      counter("learned_total", "Calls that no role allows, and that were executed because the user is in learning mode.").WithLabelValues(),
-		panics:       counter("panics_total", "Panics of the proxy. Each is a bug of the proxy; the log has the stack.").WithLabelValues(),
-		reloaded:     reloads.WithLabelValues("success"),
-		refused:      reloads.WithLabelValues("failure"),
-		lastReload:   gauge("config_last_reload_successful", "Whether the last reload of the proxy's configuration succeeded; 1 before the first."),
-		lastReloadAt: gauge("config_last_reload_success_timestamp_seconds", "Time of the last successful load of the proxy's configuration, in seconds since 1970."),
+		translations:  counter("parameters_translated_total", "Parameters of old clients that were renamed for the target's release.", "user", "method", "from", "to"),
+		auditLines:    counter("audit_lines_total", "Lines written to the audit log.").WithLabelValues(),
+		auditFailures: counter("audit_failures_total", "Lines of the audit log that were written to the ordinary log instead, and other failures of its file.").WithLabelValues(),
+		auditMerged:   counter("audit_merged_total", "Unauthenticated requests that share a line of the audit log with others.").WithLabelValues(),
+		learned:       counter("learned_total", "Calls that no role allows, and that were executed because the user is in learning mode.").WithLabelValues(),
+		panics:        counter("panics_total", "Panics of the proxy. Each is a bug of the proxy; the log has the stack.").WithLabelValues(),
+		reloaded:      reloads.WithLabelValues("success"),
+		refused:       reloads.WithLabelValues("failure"),
+		lastReload:    gauge("config_last_reload_successful", "Whether the last reload of the proxy's configuration succeeded; 1 before the first."),
+		lastReloadAt:  gauge("config_last_reload_success_timestamp_seconds", "Time of the last successful load of the proxy's configuration, in seconds since 1970."),
 	}
 	denials := counter("denials_total", "Refused calls of authenticated users, by the kind of rule that refused them (none: no rule allows the call).", "rule")
 	for k := range denialKinds {
@@ -75,6 +77,10 @@ func (m *Metrics) Translated(user, method, from, to string) {
 
 // AuditLine counts a line of the audit log.
 func (m *Metrics) AuditLine() { m.auditLines.Inc() }
+
+// AuditFailed counts a line of the audit log that was written to the ordinary log instead, or another
+// failure of its file.
+func (m *Metrics) AuditFailed() { m.auditFailures.Inc() }
 
 // AuditMerged counts a request that shares a line of the audit log with others.
 func (m *Metrics) AuditMerged() { m.auditMerged.Inc() }

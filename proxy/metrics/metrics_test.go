@@ -43,6 +43,7 @@ func filled() *Metrics {
 	m.LoginFailed(WrongCredentials)
 	m.AuditLine()
 	m.AuditMerged()
+	m.AuditFailed()
 	m.Reloaded(nil)
 	m.Reloaded(errors.New("a mistake"))
 	m.Learned()
@@ -88,6 +89,7 @@ func TestScrape(t *testing.T) {
 		`spdk_proxy_authentication_failures_total{reason="wrong_credentials"} 1`,
 		`spdk_proxy_audit_lines_total 1`,
 		`spdk_proxy_audit_merged_total 1`,
+		`spdk_proxy_audit_failures_total 1`,
 		`spdk_proxy_config_reloads_total{result="success"} 1`,
 		`spdk_proxy_config_reloads_total{result="failure"} 1`,
 		`spdk_proxy_config_last_reload_successful 0`,

@@ -105,9 +105,9 @@ func InstanceOfKeys(socket string) (Instance, bool) {
 // would overwrite each other's files, and delete each other's keys.
 func CheckInstance(c *config.Config, i Instance) error {
 	var wrong []error
-	for key, path := range map[string]string{"target.save.dir": c.Target.Save.Dir, "target.freeze.dir": c.Target.Freeze.Dir, "tls.self_signed_dir": c.TLS.SelfSignedDir} {
+	for key, path := range map[string]string{"target.save.dir": c.Target.Save.Dir, "target.freeze.dir": c.Target.Freeze.Dir, "tls.self_signed_dir": c.TLS.SelfSignedDir, "log.calls.path": c.Log.Calls.Path} {
 		if other, ok := ownerOf(path); ok && other != i {
-			wrong = append(wrong, fmt.Errorf("%s: %s belongs to %s.service: use a directory in %s", key, path, other.unit(), i.StateDirectory()))
+			wrong = append(wrong, fmt.Errorf("%s: %s belongs to %s.service: use a directory with the name %s", key, path, other.unit(), i.unit()))
 		}
 	}
 	if other, ok := InstanceOfKeys(c.Target.Keys.Socket); ok && other != i {
@@ -116,9 +116,12 @@ func CheckInstance(c *config.Config, i Instance) error {
 	return errors.Join(wrong...)
 }
 
-// ownerOf returns the instance whose state directory a path is in.
+// ownerOf returns the instance whose directory of state or logs a path is in.
 func ownerOf(path string) (Instance, bool) {
 	rest, ok := strings.CutPrefix(filepath.Clean(path), "/var/lib/"+program)
+	if !ok {
+		rest, ok = strings.CutPrefix(filepath.Clean(path), "/var/log/"+program)
+	}
 	if !ok {
 		return "", false
 	}

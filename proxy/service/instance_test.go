@@ -61,12 +61,16 @@ func TestInstancesShareNothing(t *testing.T) {
 	require.NoError(t, CheckInstance(second, "a"))
 	require.NoError(t, CheckInstance(of("/srv/state", "/srv/keys.sock"), "a"))
 	require.NoError(t, CheckInstance(of("/var/lib/spdk-proxyx", ""), "a"))
+	logs := config.Default()
+	logs.Log.Calls.Path = "/var/log/spdk-proxy/calls.log"
+	require.NoError(t, CheckInstance(&logs, ""))
+	require.ErrorContains(t, CheckInstance(&logs, "a"), "log.calls.path: /var/log/spdk-proxy/calls.log belongs to spdk-proxy.service")
 	for _, err := range []error{CheckInstance(first, "a"), CheckInstance(second, ""), CheckInstance(second, "b")} {
 		for _, says := range []string{"target.save.dir: /var/lib/spdk-proxy", "target.freeze.dir: ", "tls.self_signed_dir: ", "target.keys.socket: /run/spdk-proxy-keys"} {
 			require.ErrorContains(t, err, says)
 		}
 	}
-	require.ErrorContains(t, CheckInstance(first, "a"), "belongs to spdk-proxy.service: use a directory in /var/lib/spdk-proxy@a")
+	require.ErrorContains(t, CheckInstance(first, "a"), "belongs to spdk-proxy.service: use a directory with the name spdk-proxy@a")
 	require.ErrorContains(t, CheckInstance(first, "a"), "use /run/spdk-proxy-keys@a.sock")
 	require.ErrorContains(t, CheckInstance(second, ""), "use /run/spdk-proxy-keys.sock")
 

@@ -1,0 +1,44 @@
+package auditlog
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+)
+
+// A Fallback is a handler that passes lines on to First, and those that First could not write to
+// Second, so that no call goes unlogged.
+type Fallback struct {
+	First, Second slog.Handler
+	// Failed is called for each line that First could not write.
+	Failed func()
+
+	failing atomic.Bool
+}
+
+// Enabled implements slog.Handler.
+func (f *Fallback) Enabled(ctx context.Context, level slog.Level) bool {
+	return f.First.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler. Lines of calls have no common attributes.
+func (f *Fallback) WithAttrs([]slog.Attr) slog.Handler { return f }
+
+// WithGroup implements slog.Handler. Lines of calls have no groups.
+func (f *Fallback) WithGroup(string) slog.Handler { return f }
+
+// Handle implements slog.Handler. It reports the first of several failures, and their end.
+func (f *Fallback) Handle(ctx context.Context, r slog.Record) error {
+	err := f.First.Handle(ctx, r.Clone())
+	if err == nil {
+		if f.failing.CompareAndSwap(true, false) {
+			slog.New(f.Second).Info("the log of calls is written again where it belongs")
+		}
+		return nil
+	}
+	if f.failing.CompareAndSwap(false, true) {
+		slog.New(f.Second).Error("the log of calls cannot be written: its lines follow here until it can", "error", err)
+	}
+	f.Failed()
+	return f.Second.Handle(ctx, r)
+}

@@ -1,0 +1,204 @@
+package auditlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A File is a log in a file, which it replaces by a new one when it has reached a size. Previous files
+// are named by the time at which they ended, such as calls-20260131T120000.000000000Z.log. Each Write is
+// one line, which is in the file as a whole or not at all. It may be used concurrently.
+type File struct {
+	path string
+	most int64 // bytes of a file
+	keep int   // previous files
+	warn func(problem string, err error)
+	now  func() time.Time
+
+	mu      sync.Mutex
+	file    *os.File
+	size    int64
+	checked time.Time // when the file at path was last compared with file
+	dirty   bool      // a sync is due
+	retry   time.Time // when to try again to rotate, after a failure
+	closed  bool
+}
+
+const (
+	// syncAfter is how long a line may be in memory only. A power failure loses the lines of that
+	// time; the end of the process loses none.
+	syncAfter = time.Second
+	// checkAfter is how long lines may go to a file that another program has renamed or removed.
+	checkAfter = time.Second
+	// retryAfter is how long the file grows after a new one could not be created.
+	retryAfter = time.Minute
+	rotatedAt  = "20060102T150405.000000000Z"
+)
+
+// OpenFile opens a log, or creates it with mode 0600 in a directory that exists. It refuses a file that
+// other users may write or read. warn reports failures that lose no line.
+func OpenFile(path string, mostBytes int64, keep int, warn func(problem string, err error)) (*File, error) {
+	f := &File{path: path, most: mostBytes, keep: keep, warn: warn, now: time.Now}
+	if err := f.open(); err != nil {
+		return nil, fmt.Errorf("open the log of calls: %w", err)
+	}
+	return f, nil
+}
+
+func (f *File) open() error {
+	file, err := os.OpenFile(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
+		err = fmt.Errorf("%s must be a file without access for other users: check which program created it, then chmod 600", f.path)
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	f.file, f.size, f.checked = file, info.Size(), f.now()
+	return nil
+}
+
+// Write appends a line. If it fails, nothing of the line is in the file.
+func (f *File) Write(line []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return 0, os.ErrClosed
+	}
+	if err := f.follow(); err != nil {
+		return 0, err
+	}
+	if f.size > 0 && f.size+int64(len(line)) > f.most && !f.now().Before(f.retry) {
+		f.rotate()
+	}
+	n, err := f.file.Write(line)
+	if err != nil {
+		if n > 0 { // a part of a line would spoil the next one
+			err = errors.Join(err, f.file.Truncate(f.size))
+		}
+		return 0, err
+	}
+	f.size += int64(n)
+	if !f.dirty {
+		f.dirty = true
+		time.AfterFunc(syncAfter, f.sync)
+	}
+	return n, nil
+}
+
+// follow opens the file anew if another program, such as logrotate, has renamed or removed it.
+func (f *File) follow() error {
+	if f.now().Sub(f.checked) < checkAfter {
+		return nil
+	}
+	f.checked = f.now()
+	there, err := os.Lstat(f.path)
+	if err == nil {
+		own, err := f.file.Stat()
+		if err != nil {
+			return err
+		}
+		if os.SameFile(there, own) {
+			f.size = own.Size() // another program may have truncated it
+			return nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	former := f.file
+	if err := f.open(); err != nil {
+		f.checked = time.Time{} // with the next line
+		return err
+	}
+	return f.end(former)
+}
+
+// rotate begins a new file. If that fails, the present one grows, because a line that is not written is
+// worse than a file that is too long.
+func (f *File) rotate() {
+	former := f.file
+	err := os.Rename(f.path, f.previous(f.now())) // the time has nanoseconds, so that no other file has the name
+	if err == nil {
+		err = f.open()
+	}
+	if err != nil {
+		f.retry = f.now().Add(retryAfter)
+		f.warn("the log of calls grows beyond its size: no new file can be created", err)
+		return
+	}
+	if err := f.end(former); err != nil {
+		f.warn("the last lines of a file of the log of calls may be lost at a power failure", err)
+	}
+	if err := f.prune(); err != nil {
+		f.warn("previous files of the log of calls cannot be removed", err)
+	}
+}
+
+func (f *File) end(former *os.File) error { return errors.Join(former.Sync(), former.Close()) }
+
+// sync writes the lines to disk.
+func (f *File) sync() {
+	f.mu.Lock()
+	f.dirty = false
+	if f.closed {
+		f.mu.Unlock()
+		return
+	}
+	file, err := syscall.Dup(int(f.file.Fd())) // a slow disk must not delay calls, and the file may be closed meanwhile
+	f.mu.Unlock()
+	if err == nil {
+		err = errors.Join(syscall.Fsync(file), syscall.Close(file))
+	}
+	if err != nil {
+		f.warn("the last lines of the log of calls may be lost at a power failure", err)
+	}
+}
+
+// previous is the name of a file that ended at a time.
+func (f *File) previous(at time.Time) string {
+	extension := filepath.Ext(f.path)
+	return strings.TrimSuffix(f.path, extension) + "-" + at.UTC().Format(rotatedAt) + extension
+}
+
+// prune removes the oldest previous files, and no others.
+func (f *File) prune() error {
+	dir, name := filepath.Split(f.path)
+	extension := filepath.Ext(name)
+	pattern := regexp.MustCompile(`^` + regexp.QuoteMeta(strings.TrimSuffix(name, extension)) + `-\d{8}T\d{6}\.\d{9}Z` + regexp.QuoteMeta(extension) + `$`)
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if err != nil {
+		return err
+	}
+	var previous []string
+	for _, e := range entries {
+		if pattern.MatchString(e.Name()) {
+			previous = append(previous, e.Name())
+		}
+	}
+	slices.Sort(previous)
+	var wrong []error
+	for _, name := range previous[:max(0, len(previous)-f.keep)] {
+		wrong = append(wrong, os.Remove(filepath.Join(dir, name)))
+	}
+	return errors.Join(wrong...)
+}
+
+// Close syncs and closes the file.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	return f.end(f.file)
+}
