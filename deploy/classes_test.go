@@ -150,7 +150,7 @@ func TestExamples(t *testing.T) {
 // them again for each new version.
 var sidecarFlags = map[string]string{
 	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst default-fstype extra-create-metadata leader-election feature-gates http-endpoint",
-	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst worker-threads default-fstype leader-election feature-gates http-endpoint",
+	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst worker-threads max-entries default-fstype leader-election feature-gates http-endpoint",
 	"csi-resizer:v2.2.0":                "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst handle-volume-inuse-error leader-election feature-gates http-endpoint",
 	"csi-snapshotter:v8.6.0":            "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst leader-election feature-gates http-endpoint",
 	"csi-node-driver-registrar:v2.17.0": "v csi-address kubelet-registration-path",

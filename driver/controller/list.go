@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/spdkgate/spdkgate/driver/class"
@@ -53,48 +54,49 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 // ListVolumes lists all volumes in the driver's lvstores, also those that the driver did not create, because an lvstore does
 // not record who created a volume. A volume counts as published to a node if its export to it is complete, and if this
 // process has published or unpublished a volume there: otherwise Kubernetes publishes it again, which does no harm and is
-// what a target needs that came back without its configuration.
+// what a target needs that came back without its configuration. The list has no sizes: Kubernetes does not read them, and
+// SPDK would have to be asked for each.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	entries, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), c.listPublished)
+	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := hostsOf(ctx, volumes)
 	if err != nil {
 		return nil, err
 	}
 	resp := &csi.ListVolumesResponse{NextToken: next}
-	for _, e := range entries {
+	for i, v := range volumes {
+		if len(hosts[i]) > 0 {
+			c.measured.stillPublished(v.entry)
+		}
 		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{
-			Volume: &csi.Volume{VolumeId: e.id(e.entry.UUID), CapacityBytes: e.entry.SizeBytes},
-			Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: c.nodes.of(e.entry.hosts)},
+			Volume: &csi.Volume{VolumeId: v.id(v.entry)},
+			Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: c.nodes.of(hosts[i])},
 		})
 	}
 	return resp, nil
 }
 
-// A publishedVolume knows to which hosts it is exported.
-type publishedVolume struct {
-	volume.Volume
-	hosts []string
-}
-
-func (c *Controller) listPublished(s *volume.Service, ctx context.Context, p volume.Page) (published []publishedVolume, next string, err error) {
-	volumes, next, err := s.List(ctx, p)
-	if err != nil {
-		return nil, "", err
-	}
-	ids := make([]string, len(volumes))
-	for i, v := range volumes {
-		ids[i] = v.UUID
-	}
-	hosts, err := s.Hosts(ctx, ids)
-	if err != nil {
-		return nil, "", err
-	}
-	for i, v := range volumes {
-		if len(hosts[i]) > 0 {
-			c.measured.stillPublished(v.UUID)
+// hostsOf returns to which hosts each volume is exported. It asks several targets at the same time.
+func hostsOf(ctx context.Context, volumes []listed[string]) ([][]string, error) {
+	const targetsInFlight = 16
+	hosts := make([][]string, len(volumes))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(targetsInFlight)
+	for begin, end := 0, 0; begin < len(volumes); begin = end {
+		var ids []string
+		for end < len(volumes) && volumes[end].target == volumes[begin].target {
+			ids = append(ids, volumes[end].entry)
+			end++
 		}
-		published = append(published, publishedVolume{v, hosts[i]})
+		g.Go(func() error {
+			found, err := volumes[begin].target.Hosts(ctx, ids)
+			copy(hosts[begin:], found)
+			return err
+		})
 	}
-	return published, next, nil
+	return hosts, g.Wait()
 }
 
 // ListSnapshots lists one snapshot by its id, those of a volume, or all.
@@ -129,19 +131,19 @@ func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 	}
 	resp := &csi.ListSnapshotsResponse{NextToken: next}
 	for _, e := range entries {
-		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: snapshotMessage(e.target, e.entry)})
+		resp.Entries = append(resp.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: snapshotMessage(e.target.Name, e.entry)})
 	}
 	return resp, nil
 }
 
-// A listed entry is an entry with the name of its target.
+// A listed entry is an entry with its target.
 type listed[T any] struct {
-	target string
+	target *volume.Service
 	entry  T
 }
 
 func (l listed[T]) id(uuid string) string {
-	return request.VolumeID{Target: l.target, UUID: uuid}.String()
+	return request.VolumeID{Target: l.target.Name, UUID: uuid}.String()
 }
 
 // list reads one page of the entries of all targets, ordered by the targets' names. A token is the id after which the next
@@ -181,7 +183,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 			return nil, "", err
 		}
 		for _, e := range part {
-			entries = append(entries, listed[T]{s.Name, e})
+			entries = append(entries, listed[T]{s, e})
 		}
 		if more != "" {
 			return entries, request.VolumeID{Target: s.Name, UUID: more}.String(), nil

@@ -22,6 +22,11 @@ func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next stri
 	return s.page(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
 
+// ListIDs is like List, but returns only UUIDs. It needs two calls of the target, however many volumes there are.
+func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next string, err error) {
+	return s.ids(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
+}
+
 // ListSnapshots lists the snapshots that were requested, not the bases, also those that spdk-csi took. If source is not empty,
 // it lists only those of that volume.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
@@ -66,12 +71,11 @@ func (s *Service) WithSource(ctx context.Context, snap Snapshot) (Snapshot, erro
 	return snap, nil
 }
 
-func (s *Service) page(ctx context.Context, p Page, wanted func(name string, snapshot bool) bool) (volumes []Volume, next string, err error) {
+func (s *Service) ids(ctx context.Context, p Page, wanted func(name string, snapshot bool) bool) (ids []string, next string, err error) {
 	lvols, err := s.lvols(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	var ids []string
 	for _, l := range lvols {
 		if strings.Compare(l.UUID, p.After) > 0 && wanted(l.Name, isSnapshot(l.Name, l.IsSnapshot)) {
 			ids = append(ids, l.UUID)
@@ -81,6 +85,14 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 	if p.Max > 0 && len(ids) > p.Max {
 		ids = ids[:p.Max]
 		next = ids[p.Max-1]
+	}
+	return ids, next, nil
+}
+
+func (s *Service) page(ctx context.Context, p Page, wanted func(name string, snapshot bool) bool) (volumes []Volume, next string, err error) {
+	ids, next, err := s.ids(ctx, p, wanted)
+	if err != nil {
+		return nil, "", err
 	}
 	// The list has no sizes. They are read one by one, concurrently, because one query for all bdevs stalls the target's
 	// reactor for tens of milliseconds.
