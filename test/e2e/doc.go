@@ -22,6 +22,8 @@
 //     node-driver-registrar is not tested.
 //   - The two nodes share a kernel: a node that loses its power takes neither a kernel's state nor a disk's cache with it, but its processes,
 //     mounts and what its volumes' file systems have not written. There is no kube-proxy and no DNS.
+//   - NetworkPolicies are not enforced. None of the programs that enforce them can be built from the module proxy alone: kube-router,
+//     kube-network-policies and the API module of Calico are not on it, and the agents of Cilium and AWS compile eBPF programs with clang.
 //
 // The tests may know the chart, the manifests, kubectl and the target's state. They may not import the driver or the proxy.
 package e2e

@@ -34,6 +34,8 @@ type driver struct {
 	kubectl cluster.Kubectl // in the driver's namespace
 	// Programs, and the folder with kubectl.
 	helm, plugin, programs string
+
+	uninstalled bool // by a test, which found nothing left
 }
 
 // start starts everything that the tests use.

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNodePluginDeleted(t *testing.T) {
-	n := newNamespace(t, "the node plugin's pods are deleted: a pod keeps its volume, its end and the next pod work; a node that gets the startup taint meanwhile loses it")
+	n := parallelNamespace(t, "the node plugin's pods are deleted: a pod keeps its volume, its end and the next pod work; a node that gets the startup taint meanwhile loses it")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
 	n.ready("first")
@@ -61,7 +61,7 @@ func TestKubeletKilled(t *testing.T) {
 }
 
 func TestProxyAway(t *testing.T) {
-	n := newNamespace(t, "the proxy is away: a pod writes on, a claim waits; when the proxy is back, the claim is bound and the pod can go")
+	n := disturbingNamespace(t, "the proxy is away: a pod writes on, a claim waits; when the proxy is back, the claim is bound and the pod can go")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("writer", "data"))
 	n.ready("writer")

@@ -174,6 +174,13 @@ func (d *driver) uninstall(ctx context.Context) error {
 	if _, err := d.kubectl.Run(ctx, "", "wait", "pods", "--all", "--for=delete", rolloutTimeout); err != nil {
 		return err
 	}
+	err := d.gone(ctx)
+	d.uninstalled = err == nil
+	return err
+}
+
+// gone returns an error if an object of the driver or its registration on a node is left. It does not look for volumes.
+func (d *driver) gone(ctx context.Context) error {
 	var left []string
 	for _, object := range []string{
 		"csidriver/" + driverName, "clusterrole,clusterrolebinding,storageclass,volumesnapshotclass,validatingadmissionpolicy", "all,configmap,secret,serviceaccount,role,rolebinding,pdb",
@@ -196,7 +203,7 @@ func (d *driver) uninstall(ctx context.Context) error {
 		left = append(left, "the registration of "+drivers)
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("left after helm uninstall: %s", strings.Join(left, ", "))
+		return fmt.Errorf("left after the driver was uninstalled: %s", strings.Join(left, ", "))
 	}
 	return nil
 }

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spdkgate/spdkgate/test/e2e/cluster"
 )
@@ -29,36 +32,77 @@ type namespace struct {
 	row     *result
 }
 
-// parallelNamespace makes a namespace for a test that runs beside others. A test that disturbs the driver uses newNamespace, and runs
-// alone, before these.
+// parallelNamespace makes a namespace for a test that runs beside others. It bears what those of disturbingNamespace do, and only takes longer
+// then.
 func parallelNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
+	parallelTests <- struct{}{}
+	t.Cleanup(func() { <-parallelTests })
 	return newNamespace(t, proof)
 }
 
-// newNamespace makes a namespace, and a row in the table of results. When the test ends, the namespace is deleted with its volumes.
+// disturbingNamespace makes a namespace for a test that disturbs the driver's pods or the proxy, but no pods that use volumes, or for one that
+// does not bear that. Such tests run beside those of parallelNamespace, one after the other.
+func disturbingNamespace(t *testing.T, proof string) *namespace {
+	t.Parallel()
+	disturbance.Lock()
+	t.Cleanup(disturbance.Unlock)
+	return newNamespace(t, proof)
+}
+
+// newNamespace makes a namespace for a test that runs alone, before all others, because it disturbs pods that use volumes, or changes what
+// new volumes are. It also makes a row in the table of results. When the test ends, the namespace is deleted with its volumes, while other
+// tests run.
 func newNamespace(t *testing.T, proof string) *namespace {
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
-	n := &namespace{t: t, name: name, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof}}
+	n := &namespace{t: t, name: name, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof, outcome: "passed"}}
 	start := time.Now()
 	n.run("create", "namespace", name)
 	t.Cleanup(func() {
-		defer func() {
-			n.row.outcome, n.row.seconds = "passed", time.Since(start).Seconds()
-			if t.Failed() {
-				n.row.outcome = "FAILED"
-			}
-			results.add(*n.row)
-			progress("%s %s: %s", n.row.outcome, t.Name(), proof)
-		}()
 		if t.Failed() {
+			n.row.outcome = "FAILED"
 			n.report()
 		}
-		n.run("delete", "namespace", name, "--timeout=5m")
-		n.eventually("its volumes are gone", func(ctx context.Context) error { return noVolumeOf(ctx, name) })
+		n.row.seconds = time.Since(start).Seconds()
+		progress("%s %s: %s", n.row.outcome, t.Name(), proof)
+		results.add(n.row)
+		n.run("delete", "namespace", name, "--wait=false")
+		deletions.Go(func() error {
+			err := n.deleted(context.Background())
+			if err != nil {
+				err = fmt.Errorf("namespace %s: %w", name, err)
+			}
+			return err
+		})
 	})
 	return n
 }
+
+// deleted waits until a namespace that is being deleted is gone, with its volumes.
+func (n *namespace) deleted(ctx context.Context) error {
+	if _, err := env.cluster.Kubectl().Run(ctx, "", "wait", "namespace/"+n.name, "--for=delete", rolloutTimeout); err != nil {
+		return err
+	}
+	return eventually(ctx, func(ctx context.Context) error { return noVolumeOf(ctx, n.name) })
+}
+
+// objects returns the volumes on the target that were made for some claims, given by their uid or the name of their PersistentVolume.
+func (n *namespace) objects(claims ...string) []string {
+	n.t.Helper()
+	all, err := env.driver.server.Objects(n.t.Context())
+	require.NoError(n.t, err)
+	return slices.DeleteFunc(all, func(object string) bool {
+		return !slices.ContainsFunc(claims, func(uid string) bool { return strings.Contains(object, uid) })
+	})
+}
+
+// deletions are those of the namespaces of tests that have ended.
+var deletions errgroup.Group
+
+var (
+	parallelTests = make(chan struct{}, 6) // most of them wait
+	disturbance   sync.Mutex
+)
 
 // figure adds a measured value to the test's row.
 func (n *namespace) figure(format string, args ...any) {

@@ -78,24 +78,26 @@ func (l leader) signal(t *testing.T, program string, s syscall.Signal) {
 const manyClaims = 8
 
 func (n *namespace) createClaims() {
+	var all strings.Builder
 	for i := range manyClaims {
-		n.apply(claim(fmt.Sprint("data-", i), storageClass, "64Mi", ""))
+		all.WriteString(claim(fmt.Sprint("data-", i), storageClass, "64Mi", "") + "---\n")
 	}
+	n.apply(all.String())
 }
 
-// oneVolumeEach waits until the claims are bound, each to one volume, with no other on the target.
+// oneVolumeEach waits until the claims are bound, and requires one volume on the target for each.
 func (n *namespace) oneVolumeEach() {
 	n.t.Helper()
-	for i := range manyClaims {
-		n.bound(fmt.Sprint("data-", i))
+	n.run("wait", "pvc", "--all", "--for=jsonpath={.status.phase}=Bound", "--timeout="+waitTimeout.String())
+	claims := strings.Fields(n.run("get", "pvc", "--output=jsonpath={.items[*].metadata.uid}"))
+	require.Len(n.t, claims, manyClaims)
+	for _, c := range claims {
+		assert.Len(n.t, n.objects(c), 1, "volumes of claim %s", c)
 	}
-	objects, err := env.driver.server.Objects(n.t.Context())
-	require.NoError(n.t, err)
-	assert.Len(n.t, objects, manyClaims, "%v", objects)
 }
 
 func TestLeaderDeleted(t *testing.T) {
-	n := newNamespace(t, "the controller's leading pod is deleted while volumes are created: another one takes over")
+	n := disturbingNamespace(t, "the controller's leading pod is deleted while volumes are created: another one takes over")
 	old := provisioningLeader(t)
 	n.createClaims()
 	start := time.Now()
@@ -116,7 +118,7 @@ func TestLeaderDeleted(t *testing.T) {
 }
 
 func TestLeaderKilled(t *testing.T) {
-	n := newNamespace(t, "all processes of the controller's leading pod are killed while volumes are created: each claim gets one volume")
+	n := disturbingNamespace(t, "all processes of the controller's leading pod are killed while volumes are created: each claim gets one volume")
 	n.createClaims()
 	start := time.Now()
 	provisioningLeader(t).signal(t, "", syscall.SIGKILL)
@@ -126,7 +128,7 @@ func TestLeaderKilled(t *testing.T) {
 }
 
 func TestLeaderStopped(t *testing.T) {
-	n := newNamespace(t, "the leading provisioner is stopped (SIGSTOP) while volumes are created: another one takes over, and no claim gets two when the first runs on")
+	n := disturbingNamespace(t, "the leading provisioner is stopped (SIGSTOP) while volumes are created: another one takes over, and no claim gets two when the first runs on")
 	old := provisioningLeader(t)
 	n.createClaims()
 	start := time.Now()

@@ -14,15 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/e2e/storage"
 )
 
-func TestHelmTest(t *testing.T) {
-	n := parallelNamespace(t, "`helm test` passes")
-	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)
-	require.NoError(t, err)
-	n.figure("checks the storage servers")
-}
-
 func TestUpgrade(t *testing.T) {
-	n := newNamespace(t, "the chart is upgraded to another image and more arguments under a running pod: the pod keeps its volume, which then ends as usual")
+	n := disturbingNamespace(t, "the chart is upgraded to another image and more arguments under a running pod: the pod keeps its volume, which then ends as usual")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
 	n.ready("first")
@@ -75,10 +68,12 @@ func TestPasswordToToken(t *testing.T) {
 	assert.NotZero(t, calls, "calls that the proxy logged as those of the service account")
 	assert.Empty(t, n.run("get", "pv", n.volume("new"), "--output=jsonpath={.spec.csi.controllerPublishSecretRef.name}"))
 	assert.Equal(t, driverSecret, n.run("get", "pv", n.volume("old"), "--output=jsonpath={.spec.csi.controllerPublishSecretRef.name}"))
+	volumes := []string{n.volume("old"), n.volume("new")}
 	start := time.Now()
 	n.run("delete", "pod", "old", "new")
 	n.run("delete", "pvc", "old", "new")
-	n.eventually("nothing left", nothingLeft)
+	n.eventually("the volumes are gone", func(ctx context.Context) error { return noVolumeOf(ctx, n.name) })
+	assert.Empty(t, n.objects(volumes...), "on the storage server")
 	n.figure("the old and the new volume are detached and deleted after %.1f s", time.Since(start).Seconds())
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func TestKubectlPlugin(t *testing.T) {
-	n := parallelNamespace(t, "kubectl spdkgate shows a volume in use as Kubernetes and the storage server know it, and the server's capacity")
+	n := disturbingNamespace(t, "kubectl spdkgate shows a volume in use as Kubernetes and the storage server know it, and the server's capacity")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("user", "data"))
 	n.ready("user")

@@ -17,12 +17,12 @@ type result struct {
 
 type table struct {
 	mu   sync.Mutex
-	rows []result
+	rows []*result
 }
 
 var results table
 
-func (t *table) add(r result) {
+func (t *table) add(r *result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rows = append(t.rows, r)

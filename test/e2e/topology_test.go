@@ -24,7 +24,7 @@ const (
 
 // A storage server can only be used from one zone, and each node is a zone. With the label, the driver's new pods know their zones.
 func TestZones(t *testing.T) {
-	n := newNamespace(t, "two storage servers, each reached from one zone: a claim with WaitForFirstConsumer is made where its pod can run, a later pod runs where the volume is, and a claim larger than what is free waits with an event")
+	n := newNamespace(t, "two storage servers, each reached from one zone: a claim with WaitForFirstConsumer is made where its pod can run, a later pod runs where the volume is, and a claim larger than what is free waits with an event; with Immediate, volumes are made on the server that has room, and their pods run in its zone")
 	one, two := env.cluster.Nodes[0], env.cluster.Nodes[1]
 	n.useZones(one.Name, two.Name)
 
@@ -55,6 +55,49 @@ func TestZones(t *testing.T) {
 	n.apply(pod("fourth", "large"))
 	n.event("fourth", "FailedScheduling", "did not have enough free storage")
 	assert.Equal(t, "Pending", n.run("get", "pvc", "large", "--output=jsonpath={.status.phase}"))
+
+	n.immediate(map[string]string{storageServer: one.Name, anotherServer: two.Name})
+}
+
+// immediate makes volumes before a pod needs them, on two storage servers that have room for one of them each. zones are those of the servers,
+// each of which is a node.
+func (n *namespace) immediate(zones map[string]string) {
+	n.t.Helper()
+	const size = "40Gi" // of 64
+	server := func(claim string) string {
+		name, _, _ := strings.Cut(n.handle(claim), ":")
+		return name
+	}
+	n.apply(claim("early-1", storageClass, size, ""))
+	n.bound("early-1")
+	n.apply(claim("early-2", storageClass, size, ""))
+	n.bound("early-2")
+	first, second := server("early-1"), server("early-2")
+	assert.ElementsMatch(n.t, []string{storageServer, anotherServer}, []string{first, second}, "the second volume is where there is room")
+	n.apply(claim("early-3", storageClass, size, ""))
+	for name := range zones {
+		n.event("early-3", "ProvisioningFailed", name)
+	}
+	n.event("early-3", "ProvisioningFailed", "ResourceExhausted")
+
+	n.apply(claim("copy", storageClass, size, "  dataSource: {kind: PersistentVolumeClaim, name: early-1}\n"))
+	n.event("copy", "ProvisioningFailed", "ResourceExhausted") // a copy can only be where its source is
+	n.run("delete", "pvc", "copy")
+
+	for _, c := range []string{"early-1", "early-2"} {
+		n.apply(pod("of-"+c, c))
+	}
+	for _, c := range []string{"early-1", "early-2"} {
+		n.ready("of-" + c)
+		assert.Equal(n.t, zones[server(c)], n.nodeOf("of-"+c).Name, "the pod runs where its volume can be reached")
+		n.write("of-"+c, "/volume/file")
+	}
+	n.run("delete", "pod", "of-early-1")
+	n.run("delete", "pvc", "early-1")
+	start := time.Now()
+	n.bound("early-3")
+	n.figure("a claim that waited for room was bound %.1f s after there was some", time.Since(start).Seconds())
+	assert.Equal(n.t, first, server("early-3"))
 }
 
 func TestTooLarge(t *testing.T) {

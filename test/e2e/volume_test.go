@@ -123,7 +123,7 @@ func TestStatefulSet(t *testing.T) {
 }
 
 func TestWrongSecret(t *testing.T) {
-	n := newNamespace(t, "with a wrong password a claim waits and an event says why; when the Secret is mended, it is bound")
+	n := disturbingNamespace(t, "with a wrong password a claim waits and an event says why; when the Secret is mended, it is bound")
 	right := env.driver.values()
 	wrong := maps.Clone(right)
 	account := env.driver.server.Account()

@@ -6,7 +6,7 @@ import (
 )
 
 // nodeGracePeriod is how long a node may be silent before Kubernetes takes it for lost; by default 50 s.
-const nodeGracePeriod = "20s"
+const nodeGracePeriod = "15s"
 
 // Issuer is the issuer of the cluster's service account tokens.
 const Issuer = "https://kubernetes.default.svc"
