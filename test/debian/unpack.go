@@ -15,15 +15,46 @@ var ErrUnavailable = errors.New("packages need Debian or a distribution based on
 // Download downloads the packages and all their dependencies, also those that are installed here, into a new folder
 // below dir, and returns the files. apt uses its own folder, so it needs no root.
 func Download(ctx context.Context, dir string, packages ...string) ([]string, error) {
+	apt, err := update(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := run(ctx, apt, append([]string{"install"}, packages...)...); err != nil {
+		return nil, err
+	}
+	return filepath.Glob(filepath.Join(apt, "archives", "*.deb"))
+}
+
+// DownloadAlone is Download for one package without its dependencies.
+func DownloadAlone(ctx context.Context, dir, name string) (string, error) {
+	apt, err := update(ctx, dir)
+	if err != nil {
+		return "", err
+	}
+	if err := run(ctx, apt, "download", name); err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(apt, "*.deb"))
+	if err == nil && len(files) != 1 {
+		err = fmt.Errorf("apt-get download %s gave %d files", name, len(files))
+	}
+	if err != nil {
+		return "", err
+	}
+	return files[0], nil
+}
+
+// update makes a folder below dir in which apt works, with current lists of packages.
+func update(ctx context.Context, dir string) (apt string, err error) {
 	for tool, pkg := range map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return nil, fmt.Errorf("%w: %s is missing (package %s)", ErrUnavailable, tool, pkg)
+			return "", fmt.Errorf("%w: %s is missing (package %s)", ErrUnavailable, tool, pkg)
 		}
 	}
-	apt := filepath.Join(dir, "apt")
+	apt = filepath.Join(dir, "apt")
 	for _, d := range []string{"lists/partial", "archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
 	config := fmt.Sprintf(`
@@ -39,17 +70,21 @@ func Download(ctx context.Context, dir string, packages ...string) ([]string, er
 	`, apt)
 	for name, text := range map[string]string{"apt.conf": config, "status": ""} {
 		if err := os.WriteFile(filepath.Join(apt, name), []byte(text), 0o644); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	for _, args := range [][]string{{"update"}, append([]string{"install"}, packages...)} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(apt, "apt.conf"), "LC_ALL=C")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("apt-get %s: %w: %s", args[0], err, lastOf(out))
-		}
+	return apt, run(ctx, apt, "update")
+}
+
+// run runs apt-get in its folder.
+func run(ctx context.Context, apt string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "apt-get", args...)
+	cmd.Dir = apt
+	cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(apt, "apt.conf"), "LC_ALL=C")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("apt-get %s: %w: %s", args[0], err, lastOf(out))
 	}
-	return filepath.Glob(filepath.Join(apt, "archives", "*.deb"))
+	return nil
 }
 
 // Unpack unpacks packages into root, which becomes a system with merged /usr: bin, sbin, lib and lib64 are links into usr.
