@@ -1,4 +1,4 @@
-package deploy
+package alerts
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/debian"
 )
 
-const alertRules = "monitoring/spdk-proxy.rules.yaml"
+const alertRules = "../../deploy/monitoring/spdk-proxy.rules.yaml"
 
-var alertTests = []string{"monitoring/spdk-proxy.rules.test.yaml", "monitoring/spdk-proxy.rules.days.test.yaml"}
+var alertTests = []string{"../../deploy/monitoring/spdk-proxy.rules.test.yaml", "../../deploy/monitoring/spdk-proxy.rules.days.test.yaml"}
 
 // promtool returns the path of Prometheus' promtool: the one that is installed, or that of Debian's
 // package, in a cache.
