@@ -26,7 +26,7 @@ func TestExplorerMakesACall(t *testing.T) {
 	p.until(`document.querySelector(".answers td")?.innerText.length === 36`)
 	for tab, part := range map[string]string{
 		"JSON": `"params": {"name": "ssd/vol-00012"}`, "curl": "curl --cacert tls.crt --user 'admin'", "spdk-proxy": `'name:="ssd/vol-00012"'`,
-		"rpc.py's client": `client.call("bdev_get_bdevs", {"name": "ssd/vol-00012"})`, "Go": `spdk.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{`,
+		"rpc.py": `client.call("bdev_get_bdevs", json.loads(r'''{"name": "ssd/vol-00012"}'''))`, "Go": `spdk.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{`,
 	} {
 		p.press(tab)
 		p.until(`[...document.querySelectorAll("pre")].some((e) => e.innerText.includes(` + "`" + part + "`" + `))`)
@@ -53,6 +53,60 @@ func TestExplorerRefusesWhatTheSchemaRefuses(t *testing.T) {
 	assert.False(t, eval[bool](p, `!!document.querySelector("dialog[open]")`))
 	assert.Contains(t, eval[string](p, `document.querySelector(".method").innerText`), "2 values to correct")
 	assert.True(t, eval[bool](p, `document.activeElement.getAttribute("aria-invalid") === "true"`), "the first value to correct has the focus")
+}
+
+// Parameters can be written as JSON, which the schema checks like the form. Numbers keep all their digits.
+func TestExplorerTakesJSON(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	p.show("explorer?method=bdev_lvol_create")
+	p.until(described)
+	p.fill("lvol_name", "by-json")
+	p.press("As JSON")
+	p.until(`document.querySelector("textarea.params")?.value === '{\n  "lvol_name": "by-json"\n}'`)
+	for text, problem := range map[string]string{
+		`{"lvol_name": `: "This is not a JSON object", `[1]`: "This is not a JSON object", `{"lvol_name": 4}`: "lvol_name: Give a text, in quotes",
+		`{"size_in_mib": "4"}`: "size_in_mib: Give a number, without quotes", `{"size_in_mib": -1}`: "size_in_mib: At least 0", `{"lvol_nam": "v"}`: "lvol_nam: There is nothing of this name here",
+		`{"thin_provision": "yes"}`: "thin_provision: Give true or false", `{"lvol_name": "v", "size_in_mib": 4}`: "Give exactly one of uuid, lvs_name",
+	} {
+		p.fill("Parameters as JSON", text)
+		p.until(`document.querySelector(".problems").innerText.includes(` + "`" + problem + "`" + `)`)
+	}
+	p.fill("Parameters as JSON", `{"lvol_nam": "v"}`)
+	p.until(`[...document.querySelectorAll("button")].some((b) => b.innerText === "As form" && b.disabled)`) // it would lose the name
+	p.fill("Parameters as JSON", `{"size_in_mib": 18446744073709551616}`)
+	p.has("At most 17592186044415")
+	p.press("Call…")
+	assert.False(t, eval[bool](p, `!!document.querySelector("dialog[open]")`), "a call with problems is not made")
+	p.fill("Parameters as JSON", `{"lvs_name": "scratch", "thin_provision": true, "size_in_mib": 4, "lvol_name": "by-json"}`)
+	p.until(`document.querySelector(".problems").innerText === ""`)
+	p.press("As form")
+	p.until(`[...document.querySelectorAll(".entry input")].some((i) => i.value === "by-json")`)
+	p.press("Call…")
+	p.press("Make the call")
+	p.until(`!!document.querySelector(".answers .tree")`)
+	_, err := p.world.target.call("bdev_lvol_delete", object{"name": "scratch/by-json"})
+	require.NoError(t, err)
+}
+
+// Fields for names of objects offer those that the user can see.
+func TestExplorerSuggestsNames(t *testing.T) {
+	offered := func(p *page, method, field, typed string) string {
+		p.show("explorer?method=" + method)
+		p.until(`document.querySelector(".method h2")?.innerText === "` + method + `"`)
+		p.fill(field, typed)
+		return `[...document.querySelectorAll(".entry datalist option")].map((o) => o.value)`
+	}
+	p := newPage(t)
+	p.signIn("admin")
+	p.until(offered(p, "bdev_lvol_delete", "name", "vol-00080") + `.join() === "ssd/vol-00080,ssd/vol-00080-daily-1,ssd/vol-00080-daily-2,ssd/vol-00080-daily-3,ssd/vol-00080-test"`)
+	p.until(offered(p, "bdev_get_bdevs", "name", "nvme") + `.join() === "nvme0n1,nvme1n1,nvme2n1,nvme3n1"`)
+	p.until(offered(p, "bdev_lvol_create", "lvs_name", "SCRATCH") + `.join() === "scratch"`)
+	p.until(offered(p, "nvmf_delete_subsystem", "nqn", "server-007") + `.join() === "nqn.2026-01.example.storage:server-007"`)
+	tenant := newPage(t)
+	tenant.signIn("team")
+	tenant.until(offered(tenant, "bdev_lvol_delete", "name", "-") + `.length === 20`)
+	tenant.until(`[...document.querySelectorAll(".entry datalist option")].every((o) => o.value.startsWith("team/"))`)
 }
 
 // The policy refuses a call, and the page shows why.

@@ -1,5 +1,5 @@
 // State that several components show, and polling that stops while nobody looks.
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 // A Cell is a value that components follow.
 export class Cell<T> {
@@ -19,13 +19,13 @@ export class Cell<T> {
 
 export function useCell<T>(cell: Cell<T>): T {
   const [, redraw] = useState({});
-  useEffect(() => {
-    const seen = cell.value;
+  const shown = cell.value;
+  useLayoutEffect(() => { // not useEffect, which waits for a frame
     const stop = cell.follow(() => redraw({}));
-    if (cell.value !== seen) redraw({});
+    if (cell.value !== shown) redraw({});
     return stop;
   }, [cell]);
-  return cell.value;
+  return shown;
 }
 
 export interface Loaded<T> {

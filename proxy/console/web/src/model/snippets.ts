@@ -22,10 +22,16 @@ export function asCommand(m: Method, entry: { [name: string]: Entry }): string {
   return [`spdk-proxy call --url ${location.origin} --user ${quote(session.value?.user ?? "admin")} --ca tls.crt ${m.name}`, ...words].join(" \\\n  ");
 }
 
-// asPython is a call by the client of SPDK's rpc.py, whose options differ between commands.
-export function asPython(m: Method, params: string): string {
-  const python = params.replace(/"(?:[^"\\]|\\.)*"|\b(true|false|null)\b/g, (text, word) => (word ? { true: "True", false: "False", null: "None" }[word as string]! : text));
-  return `# in SPDK's folder, on the storage server: PYTHONPATH=python python3\nfrom spdk.rpc.client import JSONRPCClient\n\nclient = JSONRPCClient("/run/spdk-proxy-rpc.sock")\nprint(client.call("${m.name}"${python ? `, ${python}` : ""}))`;
+const place = "# in SPDK's folder, on the storage server";
+const socket = "/run/spdk-proxy-rpc.sock";
+
+// asRPCPy is a command of SPDK's rpc.py if it reads and has no parameters. Otherwise it is a command that makes the call by the client
+// of rpc.py: the names of rpc.py's options differ from those of the parameters, and it adds defaults of its own.
+export function asRPCPy(m: Method, params: string): string {
+  const plain = !params && !m["x-spdk-mutates"] && !m["x-spdk-served-by"] && m.name !== "nvmf_get_targets"; // rpc.py lacks this one
+  if (plain) return `${place}\nscripts/rpc.py -s ${socket} ${m.name}`;
+  const given = params ? `, json.loads(r'''${params.replaceAll("'", "\\u0027")}''')` : "";
+  return `${place}, by the client of rpc.py, which has other options\nPYTHONPATH=python python3 - <<'END'\nimport json\nfrom spdk.rpc.client import JSONRPCClient\n\nclient = JSONRPCClient("${socket}")\nprint(json.dumps(client.call("${m.name}"${given}), indent=2))\nEND`;
 }
 
 // asGo is a call by the typed client if all given parameters are simple, and otherwise by name.

@@ -99,6 +99,7 @@ export interface Volume {
 export interface Inventory {
   stores: Store[];
   volumes: Volume[];
+  disks: string[]; // names of all other bdevs
   subsystems: Subsystem[] | null; // null: not permitted
   nodes: TargetNode[] | null;
   at: number;
@@ -166,7 +167,7 @@ async function read(first: boolean): Promise<Inventory> {
   ]);
   const entries = first ? orRefused<Entry[]>(refused, "bdev_lvol_get_lvols") : undefined;
   const [stores = [], subsystems, nodes] = await short;
-  const known = { stores, volumes: [], subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
+  const known: Inventory = { stores, volumes: [], disks: [], subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
   const exports = exportsByBdev(subsystems ?? [], nodes ?? []);
   if (entries) {
     firstLook.value = known;
@@ -175,12 +176,13 @@ async function read(first: boolean): Promise<Inventory> {
   }
   const bdevs = await orRefused<Bdev[]>(refused, "bdev_get_bdevs") ?? [];
   const byUUID = new Map(stores.map((s) => [s.uuid, s]));
-  const volumes: Volume[] = [];
+  const volumes: Volume[] = [], disks: string[] = [];
   for (const b of bdevs) {
     const lvol = b.driver_specific?.lvol;
-    if (lvol) volumes.push(volumeOf(b, lvol, byUUID.get(lvol.lvol_store_uuid), exports));
+    if (!lvol) disks.push(b.name);
+    else volumes.push(volumeOf(b, lvol, byUUID.get(lvol.lvol_store_uuid), exports));
   }
-  return { ...known, volumes, at: Date.now() };
+  return { ...known, volumes, disks, at: Date.now() };
 }
 
 function volumeOfEntry(e: Entry, store: Store | undefined, exports: Map<string, Export[]>): Volume {

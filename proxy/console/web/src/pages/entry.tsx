@@ -1,9 +1,10 @@
 // Fields of a form that is made from the schema.
 import type { ComponentChildren } from "preact";
-import { useId } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 import { Schema, resolve } from "../model/document";
 import { Entry, Problems, describe, formKind } from "../model/value";
 import { Button, Rich } from "../ui/parts";
+import { Suggestions, suggests } from "../ui/suggest";
 
 interface Props {
   name: string;
@@ -51,7 +52,18 @@ function Input({ schema: s, entry, required, place, onEntry, given }: Props & { 
     case "json":
       return <textarea {...given} class="mono" rows={3} spellcheck={false} value={text} placeholder="JSON" onInput={(e) => set(e.currentTarget.value.trim() ? e.currentTarget.value : undefined)} />;
   }
+  if (suggests(s["x-spdk-resource"])) return <NameInput given={given} resource={s["x-spdk-resource"]!} text={text} onText={(t) => set(t || undefined)} />;
   return <input {...given} type={(s["x-spdk-sensitive"] ? "password" : "text") as "text"} autocomplete="off" spellcheck={false} value={text} placeholder={s.default !== undefined ? String(s.default) : ""} onInput={(e) => set(e.currentTarget.value || undefined)} />;
+}
+
+// NameInput takes the name of an object, and offers those that exist.
+function NameInput({ given, resource, text, onText }: { given: object; resource: string; text: string; onText: (text: string) => void }) {
+  const list = useId();
+  const [used, setUsed] = useState(false);
+  return (
+    <><input {...given} type="text" list={list} autocomplete="off" spellcheck={false} value={text} onFocus={() => setUsed(true)} onInput={(e) => { setUsed(true); onText(e.currentTarget.value); }} />
+      {used && <Suggestions id={list} resource={resource} text={text} />}</>
+  );
 }
 
 interface Group extends Props { head: ComponentChildren; about: ComponentChildren }

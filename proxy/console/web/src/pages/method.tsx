@@ -5,11 +5,13 @@ import * as format from "../format";
 import { Method, destructive, resolve } from "../model/document";
 import * as snippet from "../model/snippets";
 import { inventoryStale } from "../model/storage";
+import { indented, parseParams } from "../model/parse";
 import { Entry, checkParams, objectName, paramsJSON } from "../model/value";
 import { Cell, announce, change, link, useCell } from "../state";
 import { AnswerView } from "../ui/answer";
 import { Alert, Button, Code, Dialog, Field, Rich, Tabs } from "../ui/parts";
 import { EntryField } from "./entry";
+import { ParamsEditor, problemsOf } from "./params_editor";
 
 type Entries = { [name: string]: Entry };
 
@@ -28,8 +30,10 @@ export function MethodView({ method: m }: { method: Method }) {
   const [error, setError] = useState<CallError | null>(null);
   const box = useRef<HTMLElement>(null);
   const answers = useRef<HTMLElement>(null);
-  const problems = useMemo(() => checkParams(m, entries), [m, entries]);
+  const [written, setWritten] = useState<string | null>(null); // the parameters as JSON; null: they are in the form
+  const problems = useMemo(() => (written === null ? checkParams(m, entries) : problemsOf(m, written)), [m, entries, written]);
   const params = paramsJSON(m, entries);
+  const fits = written === null || parseParams(m, written)?.problems.size === 0; // into the form
   useEffect(() => { box.current?.focus({ preventScroll: true }); announce(m.name); }, []);
 
   const enter = (name: string, e: Entry, place: string) => {
@@ -69,7 +73,7 @@ export function MethodView({ method: m }: { method: Method }) {
     setBusy(false);
     requestAnimationFrame(() => answers.current?.scrollIntoView({ block: "nearest" }));
   };
-  const general = touched.has("") ? problems.get("") : undefined;
+  const general = written === null && touched.has("") ? problems.get("") : undefined;
   return (
     <article ref={box} tabIndex={-1} aria-label={m.name}>
       <a class="button back" href={link("explorer")} onClick={(e) => { e.preventDefault(); change({ method: undefined }); }}>All methods</a>
@@ -84,13 +88,20 @@ export function MethodView({ method: m }: { method: Method }) {
         {m["x-spdk-stalls"] !== undefined && <span class="tag warn">stalls a reactor</span>}
       </p>
       <form onSubmit={submit} noValidate>
+        {m.params.length > 0 && (
+          <div class="choice" role="group" aria-label="Parameters">
+            <Button pressed={written === null} disabled={!fits} title={fits ? undefined : "Correct the JSON first"} onClick={() => setWritten(null)}>As form</Button>
+            <Button pressed={written !== null} onClick={() => setWritten((old) => old ?? indented(params))}>As JSON</Button>
+          </div>
+        )}
         {m.params.length === 0 ? <p class="faint">This method has no parameters.</p> :
+          written !== null ? <ParamsEditor method={m} text={written} onText={setWritten} onEntries={setEntries} /> :
           m.params.map((p) => <EntryField key={p.name} name={p.name} place={p.name} schema={p.schema} required={p.required} summary={p.summary} entry={entries[p.name]} problems={problems} touched={touched} onEntry={(e, place) => enter(p.name, e, place)} />)}
         {general && <Alert level="bad">{general}</Alert>}
         <div class="buttons">
           <Button type="submit" kind={destructive(m.name) && m["x-spdk-mutates"] ? "danger" : "primary"} disabled={busy}>{busy ? "Calling…" : m["x-spdk-mutates"] ? "Call…" : "Call"}</Button>
-          <Button kind="quiet" onClick={() => { setEntries({}); setTouched(new Set()); }}>Clear</Button>
-          {touched.size > 0 && problems.size > 0 && <span class="faint">{format.plural(problems.size, "value")} to correct</span>}
+          <Button kind="quiet" onClick={() => { setEntries({}); setTouched(new Set()); setWritten((old) => old === null ? null : ""); }}>Clear</Button>
+          {written === null && touched.size > 0 && problems.size > 0 && <span class="faint">{format.plural(problems.size, "value")} to correct</span>}
         </div>
       </form>
       <section ref={answers} aria-label="Answer" class="answers" aria-live="polite">
@@ -102,11 +113,11 @@ export function MethodView({ method: m }: { method: Method }) {
         { name: "JSON", show: () => <Code label="JSON" text={snippet.asJSON(m, params)} /> },
         { name: "curl", show: () => <Code label="curl" text={snippet.asCurl(m, params)} /> },
         { name: "spdk-proxy", show: () => <Code label="spdk-proxy" text={snippet.asCommand(m, entries)} /> },
-        { name: "rpc.py's client", show: () => <Code label="Python" text={snippet.asPython(m, params)} /> },
+        { name: "rpc.py", show: () => <Code label="rpc.py" text={snippet.asRPCPy(m, params)} /> },
         { name: "Go", show: () => <Code label="Go" text={snippet.asGo(m, entries, params)} /> },
       ]} />
       <Reference method={m} />
-      <History chosen={(h) => { setEntries(h.entries); setTouched(new Set()); }} />
+      <History chosen={(h) => { setEntries(h.entries); setTouched(new Set()); setWritten(null); }} />
       {asking && <Confirm method={m} entries={entries} params={params} onClose={() => setAsking(false)} onConfirm={() => void make()} />}
     </article>
   );
