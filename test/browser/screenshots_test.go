@@ -22,12 +22,12 @@ type picture struct {
 
 // The overview comes last, when its plots have some samples.
 var pictures = []picture{
-	{name: "volumes-light", hash: "volumes", width: 1440, height: 900, wait: listed},
-	{name: "volumes-dark", hash: "volumes", width: 1440, height: 900, dark: true, wait: listed, after: openVolume},
+	{name: "volumes-light", hash: "volumes", width: 1440, height: 900, wait: sized},
+	{name: "volumes-dark", hash: "volumes", width: 1440, height: 900, dark: true, wait: sized, after: openVolume},
 	{name: "volumes-tree", hash: "volumes?view=tree&q=vol-00080", width: 1440, height: 900, wait: listed},
-	{name: "volumes-phone", hash: "volumes", width: 390, height: 844, wait: listed},
-	{name: "volume-phone", hash: "volumes", width: 390, height: 844, wait: listed, after: openVolume},
-	{name: "create", hash: "volumes", width: 1440, height: 900, wait: listed, after: func(p *page) {
+	{name: "volumes-phone", hash: "volumes", width: 390, height: 844, wait: sized},
+	{name: "volume-phone", hash: "volumes", width: 390, height: 844, wait: sized, after: openVolume},
+	{name: "create", hash: "volumes", width: 1440, height: 900, wait: sized, after: func(p *page) {
 		p.press("Create")
 		p.fill("Name", "database-7")
 	}},
@@ -77,6 +77,7 @@ var pictures = []picture{
 
 const (
 	plotted   = `document.querySelectorAll("canvas").length === 3 && document.body.innerText.includes("promised to volumes") && /[1-9][0-9.]* k\/s/.test(document.querySelector(".plot").innerText)`
+	sized     = `/ [KMGT]iB$/.test(document.querySelector(".body .c-size")?.innerText)`
 	described = `!!document.querySelector(".method form")`
 	listed    = `document.querySelectorAll("[role=gridcell]").length > 8`
 )

@@ -54,6 +54,7 @@ func TestListsDoNotWaitForSizes(t *testing.T) {
 	p.until(listed)
 	const sizes = `[...document.querySelectorAll(".body .c-size")].map((c) => c.innerText)`
 	assert.True(t, eval[bool](p, sizes+`.every((s) => s === "–")`))
+	p.until(`document.querySelector(".shown").innerText.endsWith(", reading sizes…")`)
 	p.until(`[...document.querySelectorAll("button")].some((b) => b.innerText === "Create" && b.disabled)`)
 	p.press("Size")
 	p.has("Reading volumes…")

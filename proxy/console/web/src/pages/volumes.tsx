@@ -15,7 +15,7 @@ const columns: Column<Volume>[] = [
   { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} role="img" aria-label={v.kind} title={v.kind}>{v.kind[0].toUpperCase()}</span><span class="clip" title={v.name}>{v.name}</span></> },
   { key: "store", title: "Store", sorts: true, show: (v) => v.store },
   { key: "size", title: "Size", sorts: true, number: true, show: (v) => format.bytes(v.size) },
-  { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <>{format.bytes(v.used)}<span class="share" aria-hidden="true"><span style={{ width: `${Math.min(1, v.used / v.size || 0) * 100}%` }} /></span></> },
+  { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <>{format.bytes(v.used)}<span class={`share ${Number.isNaN(v.size) ? "unknown" : ""}`} aria-hidden="true"><span style={{ width: `${Math.min(1, v.used / v.size || 0) * 100}%` }} /></span></> },
   { key: "limits", title: "Limits", sorts: true, show: (v) => limits(v) },
   { key: "exports", title: "Exports", sorts: true, show: (v) => <span class="clip" title={v.exports.map((e) => e.name).join(", ")}>{exportsOf(v)}</span> },
 ];
@@ -130,7 +130,7 @@ export function Volumes() {
           <Button pressed={!tree} onClick={() => change({ view: undefined })}>List</Button><Button pressed={tree} onClick={() => change({ view: "tree" })}>Tree</Button>
         </div>
         <span class="grow" />
-        <span class="faint figures shown">{found ? `${format.count(shown.length)} of ${format.plural(found.volumes.length, "volume")}` : ""}</span>
+        <span class="faint figures shown">{found ? `${format.count(shown.length)} of ${format.plural(found.volumes.length, "volume")}${whole ? "" : ", reading sizes…"}` : ""}</span>
         <Button icon="refresh" label={found ? `Read again. Read at ${format.time(found.at)}` : "Read again"} kind="quiet" onClick={() => void readInventory()} />
         {may && can("bdev_lvol_create") && <Button kind="primary" icon="plus" disabled={!whole} onClick={() => setCreating(true)}>Create</Button>}
       </div>
