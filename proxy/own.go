@@ -128,6 +128,15 @@ var ownMethods = map[string]ownMethod{
 	statusMethod: {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ command) (json.RawMessage, error) {
 		return marshalResult(savedConfig(s.restart.saver.Status()), nil)
 	}},
+	"spdkgate_config_list_saved": {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ command) (json.RawMessage, error) {
+		files, err := s.restart.savedFiles()
+		return marshalResult(files, err)
+	}},
+	"spdkgate_config_get_saved": {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, c command) (json.RawMessage, error) {
+		name, _ := c.params["name"].(string)
+		file, err := s.restart.savedText(c.method.Name, name)
+		return marshalResult(file, err)
+	}},
 	"spdkgate_config_save": {"target.save", false, func(s *Server, ctx context.Context, _ keys.Ask, c command) (json.RawMessage, error) {
 		accept, _ := c.params["accept_loss"].(bool)
 		err := s.restart.saver.Save(context.WithoutCancel(ctx), accept)

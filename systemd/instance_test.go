@@ -2,12 +2,15 @@ package systemd
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/config"
 	proxyservice "github.com/spdkgate/spdkgate/proxy/service"
 )
 
@@ -60,4 +63,33 @@ func TestTemplatesMatchTheProgram(t *testing.T) {
 	for _, name := range []string{"/run/spdk-proxy-keys@" + "nvme.sock", "/var/lib/spdk-proxy@nvme", "/run/spdk-nvme/spdk.sock", "/etc/spdk-proxy/nvme.yaml", "spdk-proxy@nvme.socket.d/listen.conf"} {
 		assert.Contains(t, section, name)
 	}
+}
+
+// The documented commands make a configuration that shares nothing with that of the package.
+func TestTheDocumentedInstance(t *testing.T) {
+	text, err := os.ReadFile("../docs/service.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(text), "\n## Several targets on one host\n")
+	_, commands, _ := strings.Cut(section, "```console\ncd /etc/spdk-proxy\n")
+	command, _, _ := strings.Cut(commands, "\n")
+	require.True(t, strings.HasPrefix(command, "sed ") && strings.HasSuffix(command, " spdk-proxy.yaml > nvme.yaml"), command)
+	dir := t.TempDir()
+	example, err := os.ReadFile("spdk-proxy.yaml")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "spdk-proxy.yaml"), example, 0o600))
+	sed := exec.Command("sh", "-ec", command)
+	sed.Dir = dir
+	out, err := sed.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	c, err := config.LoadWithoutSecrets(filepath.Join(dir, "nvme.yaml"))
+	require.NoError(t, err)
+	require.NoError(t, proxyservice.CheckInstance(c, "nvme"))
+	assert.Equal(t, "/var/lib/spdk-proxy@nvme/target", c.Target.Save.Dir)
+	assert.Equal(t, "/run/spdk-proxy-keys@nvme.sock", c.Target.Keys.Socket)
+	assert.Equal(t, "/run/spdk-nvme/spdk.sock", c.Target.Socket)
+	assert.Contains(t, manual(t)["spdk-proxy@nvme.socket.d/listen.conf"], "ListenStream="+c.Listen+"\n")
+	first, err := config.LoadWithoutSecrets("spdk-proxy.yaml")
+	require.NoError(t, err)
+	require.Error(t, proxyservice.CheckInstance(first, "nvme"))
 }

@@ -41,7 +41,7 @@ files that were set aside, which the service never deletes:
 		}
 		return persist.OpenFolder(dir, 1000)
 	}
-	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedPrepare(open))
+	cmd.AddCommand(savedList(open), savedDiff(open), savedUse(open), savedPrepare(open), savedFetch())
 	return cmd
 }
 

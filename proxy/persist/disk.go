@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +19,7 @@ type disk interface {
 	// write creates a file that only its owner can read, and returns when it is durable.
 	write(name string, text []byte) error
 	read(name string) ([]byte, fs.FileInfo, error)
+	setTime(name string, at time.Time) error
 	list() ([]fs.FileInfo, error)
 	link(old, name string) error
 	rename(old, name string) error
@@ -142,6 +144,11 @@ func checkSaved(f, folder *os.File) error {
 		return fmt.Errorf("read %s: %w: other users may write to it: check its content, then chmod 600", f.Name(), errSuspect)
 	}
 	return nil
+}
+
+func (d realDisk) setTime(name string, at time.Time) error {
+	times := []unix.Timespec{unix.NsecToTimespec(at.UnixNano()), unix.NsecToTimespec(at.UnixNano())}
+	return d.within("set the time of", name, func(folder int) error { return unix.UtimesNanoAt(folder, name, times, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
 func (d realDisk) list() (list []fs.FileInfo, err error) {

@@ -124,6 +124,11 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
+	return f.putText(name, text, time.Time{}, before)
+}
+
+// putText is put with the time of the file; zero: now.
+func (f *Folder) putText(name string, text []byte, at time.Time, before func() error) error {
 	temp := tempTag + name
 	if err := f.disk.remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write %s: %w", name, err)
@@ -131,6 +136,11 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	if err := f.disk.write(temp, text); err != nil {
 		_ = f.disk.remove(temp)
 		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if !at.IsZero() {
+		if err := f.disk.setTime(temp, at); err != nil {
+			return errors.Join(fmt.Errorf("write %s: %w", name, err), f.disk.remove(temp))
+		}
 	}
 	if err := before(); err != nil {
 		_ = f.disk.remove(temp)

@@ -6,6 +6,25 @@ import (
 	"context"
 )
 
+// SpdkgateConfigGetSaved calls spdkgate_config_get_saved: read a saved configuration of the target.
+//
+// The text contains secrets, such as keys of crypto bdevs, so roles that hide secrets do not show it. The proxy
+// also answers while the target is down.
+//
+// The result: the file with its text.
+//
+// Errors of the proxy:
+//   - -2: No such file
+//   - -27: The file is larger than 16 MiB
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: startup, runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateConfigGetSaved(ctx context.Context, params SpdkgateConfigGetSavedParams) (result ProxySavedText, err error) {
+	err = c.call(ctx, "spdkgate_config_get_saved", params, &result)
+	return result, err
+}
+
 // SpdkgateConfigGetStatus calls spdkgate_config_get_status: report the state of the target's saved
 // configuration.
 //
@@ -18,6 +37,21 @@ import (
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateConfigGetStatus(ctx context.Context) (result ProxySavedConfig, err error) {
 	err = c.call(ctx, "spdkgate_config_get_status", nil, &result)
+	return result, err
+}
+
+// SpdkgateConfigListSaved calls spdkgate_config_list_saved: list the saved configurations of the target.
+//
+// These are the file that `spdk_tgt -c` loads, previous versions, and files that were set aside. `spdk-proxy
+// saved fetch` copies them to another host. The proxy also answers while the target is down.
+//
+// The result: the files, the current one first.
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: startup, runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateConfigListSaved(ctx context.Context) (result []ProxySavedFile, err error) {
+	err = c.call(ctx, "spdkgate_config_list_saved", nil, &result)
 	return result, err
 }
 
@@ -210,6 +244,34 @@ type ProxySavedConfig struct {
 	Failed bool `json:"failed"`
 }
 
+// ProxySavedFile describes a saved configuration of the target.
+type ProxySavedFile struct {
+	// current.json, held.json, the time of a previous version, or a reason and a time.
+	Name string `json:"name"`
+	// When the file was written, in the format of RFC 3339.
+	SavedAt string `json:"saved_at"`
+	// Release of SPDK that had this configuration; empty if unknown.
+	Release string `json:"release"`
+	// Number of calls in the file.
+	Calls uint32 `json:"calls"`
+	// Whether the file cannot be loaded, or another user may have created it.
+	Damaged bool `json:"damaged"`
+	// SHA-256 of the text, in hexadecimal; empty if the file cannot be read.
+	Sha256 string `json:"sha256"`
+}
+
+// ProxySavedText describes the text of a saved configuration.
+type ProxySavedText struct {
+	// Name of the file.
+	Name string `json:"name"`
+	// When the file was written, in the format of RFC 3339.
+	SavedAt string `json:"saved_at"`
+	// The file, in the format that `spdk_tgt -c` loads. Secret.
+	Text string `json:"text"`
+	// SHA-256 of the text, in hexadecimal.
+	Sha256 string `json:"sha256"`
+}
+
 // ProxySnapshot describes a snapshot that was taken.
 type ProxySnapshot struct {
 	// Name of the snapshot's bdev, which is the UUID of the snapshot.
@@ -234,6 +296,12 @@ type ProxySnapshotRequest struct {
 	SnapshotName string `json:"snapshot_name"`
 	// Subsystem that exports the volume. With it, the proxy need not list all subsystems; a wrong one does no harm.
 	NQN *string `json:"nqn,omitzero"`
+}
+
+// SpdkgateConfigGetSavedParams are the parameters of spdkgate_config_get_saved.
+type SpdkgateConfigGetSavedParams struct {
+	// Name of the file, as `spdkgate_config_list_saved` reports it.
+	Name string `json:"name"`
 }
 
 // SpdkgateConfigSaveParams are the parameters of spdkgate_config_save.

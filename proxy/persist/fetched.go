@@ -1,0 +1,83 @@
+package persist
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"time"
+)
+
+// This file has what `spdk-proxy saved fetch` does: it copies the saved configurations of another host.
+
+// MaxText is the size of the largest saved configuration that is sent to another host.
+const MaxText = 16 << 20
+
+// ErrTooLarge means that a file is larger than MaxText.
+var ErrTooLarge = errors.New("the file is larger than 16 MiB: copy it with other means")
+
+// fetchable are the names of files that OpenFolder's directory can have.
+var fetchable = regexp.MustCompile(`^(current|held|((replaced|damaged|held|before)-)?\d{8}T\d{6}\.\d{3}Z)\.json$`)
+
+// A Text is a file with its content.
+type Text struct {
+	Name    string
+	SavedAt time.Time // to the millisecond
+	Bytes   []byte
+}
+
+// Sum is the SHA-256 of the content, in hexadecimal.
+func (t Text) Sum() string {
+	sum := sha256.Sum256(t.Bytes)
+	return hex.EncodeToString(sum[:])
+}
+
+// Text reads one of the files that List lists. If there is none, the error is fs.ErrNotExist.
+func (f *Folder) Text(name string) (Text, error) {
+	if !fetchable.MatchString(name) {
+		return Text{}, fmt.Errorf("%q is not the name of a saved configuration: %w", name, fs.ErrNotExist)
+	}
+	text, info, err := f.disk.read(name)
+	if err != nil {
+		return Text{}, fmt.Errorf("read the saved configuration: %w", err)
+	}
+	if len(text) > MaxText {
+		return Text{}, fmt.Errorf("read the saved configuration %s: %w", name, ErrTooLarge)
+	}
+	return Text{name, info.ModTime().UTC().Truncate(time.Millisecond), text}, nil
+}
+
+// Store writes a file of another host's directory, with its time. It reports whether the file was
+// missing or different. A current file that differs is kept as a previous version first, and no other
+// file but the held one is ever changed.
+func (f *Folder) Store(t Text) (stored bool, err error) {
+	if !fetchable.MatchString(t.Name) {
+		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)
+	}
+	unlock, err := f.disk.lock()
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	there, _, err := f.disk.read(t.Name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return false, fmt.Errorf("read the copy %s: %w", t.Name, err)
+	case bytes.Equal(there, t.Bytes):
+		return false, nil
+	case t.Name != Current && t.Name != Held:
+		return false, fmt.Errorf("the copy %s differs from the file on the other host: copy each host into a directory of its own", t.Name)
+	}
+	keep := func() error { return nil }
+	if t.Name == Current {
+		keep = func() error { _, err := f.keepCopy(Current, ""); return err }
+	}
+	if err := f.putText(t.Name, t.Bytes, t.SavedAt, keep); err != nil {
+		return false, err
+	}
+	return true, f.prune()
+}
