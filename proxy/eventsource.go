@@ -141,7 +141,7 @@ func (w *eventSource) readNotifications(ctx context.Context) {
 		return
 	}
 	if w.known && w.of != w.restarts { // the numbers of another process
-		w.known = false
+		w.known, w.next = false, 0 // which may have no notifications yet
 	}
 	ask := rawCaller(conn, "", s.settings.Load())
 	for range 10 { // more are read at the next look

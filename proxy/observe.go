@@ -125,7 +125,7 @@ func (s *Server) state() metrics.State {
 		loads[user] = metrics.Load(l)
 	}
 	return metrics.State{
-		Connections: connections, Closed: s.clients.Closed(), InFlight: inFlight, Certificates: s.expiries(), Revocations: s.settings.Load().crlsExpire,
+		Connections: connections, Closed: s.clients.Closed(), InFlight: inFlight, Sessions: s.sessions.Count(), Certificates: s.expiries(), Revocations: s.settings.Load().crlsExpire,
 		Tokens: s.settings.Load().tokensExpire, Learning: s.settings.Load().learning,
 		Target: metrics.TargetState{
 			Up: err == nil && seen.Phase != target.Unreachable, UntrustedPeer: seen.UntrustedPeer, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,

@@ -27,7 +27,7 @@ func scrape(t testing.TB, m *Metrics) string {
 func filled() *Metrics {
 	m := New(Options{Version: "v1", Methods: []string{"bdev_get_bdevs", "bdev_lvol_create"}, State: func() State {
 		return State{
-			Connections: 3, Closed: 9, InFlight: 2, Certificates: map[string]time.Time{"server": time.Unix(1800000000, 0)},
+			Connections: 3, Closed: 9, InFlight: 2, Sessions: 4, Certificates: map[string]time.Time{"server": time.Unix(1800000000, 0)},
 			Tokens: map[string]time.Time{"ann": time.Unix(1900000000, 0)}, Learning: 2,
 			Target: TargetState{Up: true, UntrustedPeer: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, Loads: map[string]Load{"ann": {5, 6}, "stranger": {1, 7}}},
 			Saved:  &SavedState{Pending: true, Missing: 3, Chosen: true},
@@ -106,6 +106,7 @@ func TestScrape(t *testing.T) {
 		`spdk_proxy_connections 3`,
 		`spdk_proxy_connections_closed_total 9`,
 		`spdk_proxy_calls_in_flight 2`,
+		`spdk_proxy_console_sessions 4`,
 		`spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} 1.8e+09`,
 		`spdk_proxy_target_up 1`,
 		`spdk_proxy_target_info{release="v26.05",state="runtime"} 1`,

@@ -11,6 +11,7 @@ type State struct {
 	Connections  int                  // open ones from clients
 	Closed       int                  // connections that were closed because too many were open
 	InFlight     int                  // calls that have not been answered
+	Sessions     int                  // of the console
 	Certificates map[string]time.Time // when they expire: server, client_ca
 	Revocations  time.Time            // when the first list of revoked certificates expires; zero: there is none
 	Tokens       map[string]time.Time // by user, when the first of them expires
@@ -49,6 +50,7 @@ var (
 	connections       = desc("connections", "Connections of clients that are open.")
 	closed            = desc("connections_closed_total", "Connections of clients that were closed because too many were open.")
 	inFlight          = desc("calls_in_flight", "Calls that have not been answered yet.")
+	sessions          = desc("console_sessions", "Sessions of the console that have not ended.")
 	certificateExpiry = desc("certificate_expiry_timestamp_seconds", "When a certificate expires, in seconds since 1970; if there are several, the first of them.", "certificate")
 	revocationExpiry  = desc("client_crl_expiry_timestamp_seconds", "When the first list of revoked client certificates expires, in seconds since 1970; 0 if there is none.")
 	tokenExpiry       = desc("token_expiry_timestamp_seconds", "When the first of a user's bearer tokens expires, in seconds since 1970.", "user")
@@ -78,7 +80,7 @@ type stateCollector struct {
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connections, closed, inFlight, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveChosen, queueLength} {
+	for _, d := range []*prometheus.Desc{connections, closed, inFlight, sessions, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveChosen, queueLength} {
 		ch <- d
 	}
 }
@@ -91,6 +93,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(connections, float64(s.Connections))
 	ch <- prometheus.MustNewConstMetric(closed, prometheus.CounterValue, float64(s.Closed))
 	gauge(inFlight, float64(s.InFlight))
+	gauge(sessions, float64(s.Sessions))
 	for name, at := range s.Certificates {
 		gauge(certificateExpiry, seconds(at), name)
 	}
