@@ -166,6 +166,12 @@ func TestAuditLineAppearsLive(t *testing.T) {
 	p.until(`document.querySelectorAll(".body .row[id]").length === 1 && document.querySelector(".body .row").innerText.includes("deny")`)
 	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
 	p.until(`document.querySelector(".panel").innerText.includes("ssd")`)
+
+	p.fill("Search user, method or object", "")
+	const calls = `[...document.querySelectorAll(".body .row[id] .c-call")].map((c) => c.innerText)`
+	p.until(calls + `.some((c) => c.includes("_get_"))`)
+	p.press("Changes")
+	p.until(calls + `.includes("bdev_lvol_delete_lvstore") && !` + calls + `.some((c) => c.includes("_get_") || c.startsWith("console."))`)
 }
 
 func TestAccessExplains(t *testing.T) {

@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { listen } from "../api";
 import * as format from "../format";
+import { document_ } from "../model/document";
 import { announce, change, route, useCell, useDebounced } from "../state";
 import { Column, Grid } from "../ui/grid";
 import { Alert, Button, Empty, Search } from "../ui/parts";
@@ -38,6 +39,7 @@ const columns: Column<Line>[] = [
 
 const objects = (l: Line) => (Array.isArray(l.resources) ? l.resources.join(", ") : l.resources ?? "");
 const failed = (l: Line) => !!l.error || (typeof l.status === "number" && l.status >= 400);
+const refused = (l: Line) => (l.decision !== "allow" && l.decision !== "learn") || failed(l);
 const text = (l: Line) => `${l.user ?? ""} ${l.method ?? ""} ${objects(l)} ${l.decision ?? ""} ${l.source ?? ""} ${l.rule ?? ""} ${l.error ?? ""} ${l.request_id ?? ""}`.toLowerCase();
 
 // known reports whether a line came before: a stream that is opened again begins with old ones. An id is PROCESS-NUMBER.
@@ -47,7 +49,8 @@ function known(id: string, last: string): boolean {
 }
 
 export function Audit() {
-  const here = useCell(route).values;
+  const here = useCell(route).values, doc = useCell(document_);
+  const changing = useMemo(() => new Set((doc?.methods ?? []).filter((m) => m["x-spdk-mutates"]).map((m) => m.name)), [doc]);
   const [lines, setLines] = useState<Line[]>([]);
   const [state, setState] = useState<"open" | "waiting" | "closed">("waiting");
   const [paused, setPaused] = useState(false);
@@ -82,8 +85,8 @@ export function Audit() {
   useEffect(() => change({ q: query }), [query]);
   const shown = useMemo(() => {
     const words = query.split(/\s+/).filter(Boolean);
-    return lines.filter((l) => (here.only !== "refused" || (l.decision !== "allow" && l.decision !== "learn") || failed(l)) && words.every((w) => text(l).includes(w)));
-  }, [lines, query, here.only]);
+    return lines.filter((l) => (here.only !== "refused" || refused(l)) && (here.only !== "changes" || changing.has(l.method ?? "")) && words.every((w) => text(l).includes(w)));
+  }, [lines, query, here.only, changing]);
   const chosen = here.line ? lines.find((l) => String(l.n) === here.line) : undefined;
   const resume = () => {
     setPaused(!paused);
@@ -97,7 +100,9 @@ export function Audit() {
     <div class={`list-page ${chosen ? "with-panel" : ""}`}>
       <div class="toolbar">
         <Search value={input} label="Search user, method or object" onInput={setInput} />
-        <div class="choice" role="group" aria-label="Which calls"><Button pressed={here.only !== "refused"} onClick={() => change({ only: undefined })}>All</Button><Button pressed={here.only === "refused"} onClick={() => change({ only: "refused" })}>Refused or failed</Button></div>
+        <div class="choice" role="group" aria-label="Which calls">
+          {([["", "All"], ["changes", "Changes"], ["refused", "Refused or failed"]] as const).map(([only, name]) => <Button key={only} pressed={(here.only ?? "") === only} onClick={() => change({ only })}>{name}</Button>)}
+        </div>
         <span class="grow" />
         <span class="faint figures shown">{format.plural(shown.length, "call")}</span>
         <Button icon={paused ? "play" : "pause"} onClick={resume}>{paused ? "Continue" : "Pause"}</Button>
