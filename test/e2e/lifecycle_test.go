@@ -86,7 +86,8 @@ func TestStaticVolume(t *testing.T) {
 	n.keptVolume("spdkcsi-pvc-static", "spdkcsi-pv-static", uuid)
 }
 
-// A PersistentVolume as SPDK's spdk-csi made it, but for the transport: no Secret, and the export in its attributes.
+// A PersistentVolume as SPDK's spdk-csi made it with csi-provisioner, but for its names and Retain: no Secret but that for provisioning, and the
+// export in its attributes.
 const spdkCSIVolume = `apiVersion: v1
 kind: PersistentVolume
 metadata: {name: pvc-of-spdk-csi}
@@ -100,7 +101,8 @@ spec:
     driver: csi.spdk.io
     fsType: ext4
     volumeHandle: ` + storageServer + `:%[1]s
-    volumeAttributes: {targetType: loop, loopDir: %[3]q, targetAddr: 192.0.2.11, targetPort: "4420", nqn: %[2]q, model: %[1]q, lvolSize: "268435456", csi.storage.k8s.io/pv/name: pvc-of-spdk-csi}
+    volumeAttributes: {fsType: ext4, lvolSize: "268435456", lvstore: lvs0, model: %[1]q, nqn: %[2]q, targetAddr: 10.99.0.1, targetPort: "4420", targetType: TCP,
+      storage.kubernetes.io/csiProvisionerIdentity: 1795416126408-6622-csi.spdk.io}
 `
 
 func TestSPDKCSIVolume(t *testing.T) {
@@ -110,7 +112,7 @@ func TestSPDKCSIVolume(t *testing.T) {
 	require.NoError(t, err)
 	nqn, err := env.driver.server.ExportAsSPDKCSI(ctx, uuid)
 	require.NoError(t, err)
-	n.apply(fmt.Sprintf(spdkCSIVolume, uuid, nqn, env.driver.data()))
+	n.apply(fmt.Sprintf(spdkCSIVolume, uuid, nqn))
 	n.apply(claim("data", storageClass, "256Mi", "  volumeName: pvc-of-spdk-csi\n"))
 	n.keptVolume("data", "pvc-of-spdk-csi", uuid)
 }

@@ -24,13 +24,15 @@ type controller struct {
 	csi.ControllerClient
 	cmd  *exec.Cmd
 	conn *grpc.ClientConn
+	dir  string   // with the program
+	env  []string // that names its configuration
 
 	mu      sync.Mutex
 	created map[string]string // ids by name
 }
 
 func startController(ctx context.Context, w *world) (_ *controller, err error) {
-	c := &controller{created: map[string]string{}}
+	c := &controller{created: map[string]string{}, dir: w.dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.stop())
@@ -47,13 +49,13 @@ func startController(ctx context.Context, w *world) (_ *controller, err error) {
 	defer func() { _ = log.Close() }()
 	endpoint := "unix://" + path("csi.sock")
 	c.cmd = exec.CommandContext(ctx, path("spdk-csi"), "--controller", "--endpoint", endpoint)
-	c.cmd.Env = append(os.Environ(), "SPDKCSI_CONFIG="+path("config.json"), "SPDKCSI_SECRET="+path("secret.json"))
+	c.env = []string{"SPDKCSI_CONFIG=" + path("config.json"), "SPDKCSI_SECRET=" + path("secret.json")}
+	c.cmd.Env = append(os.Environ(), c.env...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start spdk-csi: %w", err)
 	}
-	const mostBytes = 256 << 20 // a list of 100,000 volumes; the sidecars' limit is 4 MiB
-	if c.conn, err = grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostBytes))); err != nil {
+	if c.conn, err = grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return nil, err
 	}
 	c.ControllerClient = csi.NewControllerClient(c.conn)
@@ -77,16 +79,29 @@ func (c *controller) stop() error {
 	return err
 }
 
+var capability = &csi.VolumeCapability{
+	AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+}
+
+// id returns the id of a volume that was created.
+func (c *controller) id(kind string, i int) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := c.created[fmt.Sprintf("pvc-%s-%d", kind, i)]
+	if id == "" {
+		return "", errors.New("not created")
+	}
+	return id, nil
+}
+
 // create returns a call that creates the volume of a number.
 func (c *controller) create(kind string) func(context.Context, int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
 		name := fmt.Sprintf("pvc-%s-%d", kind, i)
 		resp, err := c.CreateVolume(ctx, &csi.CreateVolumeRequest{
 			Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: 4 << 20},
-			VolumeCapabilities: []*csi.VolumeCapability{{
-				AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
-				AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
-			}},
+			VolumeCapabilities: []*csi.VolumeCapability{capability},
 		})
 		if err != nil {
 			return "", err
@@ -100,13 +115,10 @@ func (c *controller) create(kind string) func(context.Context, int) (string, err
 
 func (c *controller) delete(kind string) func(context.Context, int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
-		c.mu.Lock()
-		id := c.created[fmt.Sprintf("pvc-%s-%d", kind, i)]
-		c.mu.Unlock()
-		if id == "" {
-			return "", errors.New("not created")
+		id, err := c.id(kind, i)
+		if err == nil {
+			_, err = c.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
 		}
-		_, err := c.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
 		return "", err
 	}
 }
@@ -116,9 +128,23 @@ func (c *controller) capacity(ctx context.Context, _ int) (string, error) {
 	return fmt.Sprintf("%d GiB", resp.GetAvailableCapacity()>>30), err
 }
 
+// list lists all volumes in pages, as csi-attacher does.
 func (c *controller) list(ctx context.Context, _ int) (string, error) {
-	resp, err := c.ListVolumes(ctx, &csi.ListVolumesRequest{})
-	return fmt.Sprintf("%d volumes, %.1f MiB", len(resp.GetEntries()), float64(proto.Size(resp))/(1<<20)), err
+	const page = 10_000 // --max-entries in deploy/kubernetes/controller.yaml
+	volumes, published, largest := 0, 0, 0
+	for token := ""; ; {
+		resp, err := c.ListVolumes(ctx, &csi.ListVolumesRequest{MaxEntries: page, StartingToken: token})
+		if err != nil {
+			return "", err
+		}
+		volumes, largest = volumes+len(resp.GetEntries()), max(largest, proto.Size(resp))
+		for _, e := range resp.GetEntries() {
+			published += len(e.GetStatus().GetPublishedNodeIds())
+		}
+		if token = resp.GetNextToken(); token == "" {
+			return fmt.Sprintf("%d volumes, %d publications, pages of up to %.1f MiB", volumes, published, float64(largest)/(1<<20)), nil
+		}
+	}
 }
 
 // rssMiB returns the controller's resident memory.

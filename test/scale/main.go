@@ -4,6 +4,7 @@
 //
 //   - 1,000 volumes that are created at once, by a controller that has just started, and again;
 //   - capacity, and the list of all volumes, as csi-provisioner and csi-attacher ask for them;
+//   - their publication to many nodes, and that of as many to a few nodes, which are then drained; the fencing of one of them;
 //   - the same 1,000 volumes while some storage servers are down;
 //   - their deletion.
 //
@@ -25,8 +26,8 @@ import (
 
 // settings are what is measured.
 type settings struct {
-	targets, volumes, creates, inFlight, down int
-	poll, targetTimeout                       time.Duration
+	targets, volumes, creates, inFlight, down, nodes, drained int
+	poll, targetTimeout                                       time.Duration
 }
 
 func main() {
@@ -36,11 +37,17 @@ func main() {
 	flag.IntVar(&s.creates, "creates", 1000, "volumes that are created")
 	flag.IntVar(&s.inFlight, "in-flight", 100, "calls in flight; csi-provisioner has 100 workers")
 	flag.IntVar(&s.down, "down", 5, "storage servers that are stopped")
+	flag.IntVar(&s.nodes, "nodes", 1000, "nodes that use volumes")
+	flag.IntVar(&s.drained, "drained", 50, "nodes that are drained; their volumes move to the others")
 	flag.DurationVar(&s.poll, "poll", 0, "interval at which targets poll; 4ms is that of real ones")
 	flag.DurationVar(&s.targetTimeout, "target-timeout", time.Minute, "targetTimeout of config.json; its default, 10s, is too short if the machine has other work")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if s.drained < 1 || s.drained >= s.nodes {
+		fmt.Fprintln(os.Stderr, "scale: -drained must be at least 1, and less than -nodes: the others get the volumes")
+		os.Exit(2)
+	}
 	if err := run(ctx, s, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(1)
@@ -72,9 +79,16 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 	}{
 		{"create, just started", s.creates, c.create("first")},
 		{"create", s.creates, c.create("second")},
-		{"create again: they exist", s.creates, c.create("second")},
+		{"create the first again", s.creates, c.create("first")}, // they exist, or failed
 		{"capacity", 1, c.capacity},
+		{fmt.Sprintf("publish to %d nodes", s.nodes), s.creates, c.publish("second", 0, s.nodes)},
+		{"publish again", s.creates, c.publish("second", 0, s.nodes)},
+		{fmt.Sprintf("publish to %d nodes", s.drained), s.creates, c.publish("first", 0, s.drained)},
 		{"list of all volumes", 1, c.list},
+		{fmt.Sprintf("drain of %d nodes", s.drained), s.creates, c.move("first", s.drained, s.nodes)},
+		{"fence a node", 1, c.fence(s.drained)},
+		{"unpublish", s.creates, c.unpublish("first", s.drained, s.nodes-s.drained)},
+		{"unpublish from all nodes", s.creates, c.unpublish("second", 0, s.nodes)},
 		{"delete", s.creates, c.delete("first")},
 	}
 	for _, step := range steps {
