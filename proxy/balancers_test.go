@@ -55,6 +55,13 @@ func TestXForwardedFor(t *testing.T) {
 	}
 	require.Equal(t, http.StatusOK, b.do("GET", "/healthz", "", "", nil).StatusCode, "a health check has no client")
 
+	signIn := func(header ...string) got {
+		return b.do("POST", "/console/session", "", "", strings.NewReader(passwordOf("admin", adminPassword)), append(header, "Content-Type", "application/json")...)
+	}
+	require.Equal(t, http.StatusBadRequest, signIn().StatusCode)
+	require.Equal(t, http.StatusOK, signIn("X-Forwarded-For", "198.51.100.9").StatusCode)
+	assert.Equal(t, "198.51.100.9", b.lastCall()["source"])
+
 	// Failed logins count against the client, not against the load balancer.
 	wrong := func(client string) int {
 		return b.do("POST", "/", "admin", "wrong", strings.NewReader(version), "X-Forwarded-For", client).StatusCode
