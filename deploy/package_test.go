@@ -61,7 +61,7 @@ func packagedBy(t *testing.T, license string) map[string]string {
 		zsh = "/usr/share/zsh/site-functions/_spdk-proxy"
 	}
 	all[zsh] = "-rw-r--r--"
-	for _, pattern := range []string{"docs/*.md", "docs/upstream/*.md", "deploy/monitoring/*"} {
+	for _, pattern := range []string{"docs/*.md", "docs/upstream/*.md", "deploy/monitoring/*.dashboard.json", "deploy/monitoring/*.rules.yaml"} {
 		found, err := filepath.Glob(filepath.Join(repository, pattern))
 		require.NoError(t, err)
 		require.NotEmpty(t, found)
