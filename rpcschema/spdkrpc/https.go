@@ -55,6 +55,7 @@ type HTTPS struct {
 	// Not an http.Client: it would follow redirects, and send the password and the call to another
 	// server.
 	transport *http.Transport
+	presents  bool // a client certificate
 	nextID    atomic.Uint64
 	gathering gathering
 }
@@ -93,13 +94,22 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true,
 	}
-	return &HTTPS{url: u, timeout: timeout, transport: transport, who: who}, nil
+	return &HTTPS{url: u, timeout: timeout, transport: transport, presents: c.CertFile != "", who: who}, nil
 }
 
 // Close closes idle connections.
 func (h *HTTPS) Close() error {
 	h.transport.CloseIdleConnections()
 	return nil
+}
+
+// noteStatus closes idle connections after a refusal, because the client certificate that they were
+// made with may have expired: the next connection uses the present one. Without a certificate, they
+// stay: net/http can then fail another request that is just being sent.
+func (h *HTTPS) noteStatus(status int) {
+	if status == http.StatusUnauthorized && h.presents {
+		h.transport.CloseIdleConnections()
+	}
 }
 
 // requestText writes a request.
@@ -165,11 +175,7 @@ func (h *HTTPS) callAlone(ctx context.Context, method string, id uint64, body []
 		return &Error{Method: method, Kind: lost(&sent), Err: err}
 	}
 	h.gathering.learn(resp)
-	if resp.StatusCode == http.StatusUnauthorized {
-		// Perhaps the client certificate of this connection has expired: the next connection uses the
-		// present one.
-		defer h.transport.CloseIdleConnections()
-	}
+	defer h.noteStatus(resp.StatusCode)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
 	switch {

@@ -276,9 +276,7 @@ func (b *togetherBody) Close() error { return nil }
 
 // refused delivers the one answer to a request that was refused as a whole.
 func (h *HTTPS) refused(t *together, resp *http.Response) {
-	if resp.StatusCode == http.StatusUnauthorized {
-		defer h.transport.CloseIdleConnections() // see callAlone
-	}
+	defer h.noteStatus(resp.StatusCode)
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	switch {
 	case err != nil:
