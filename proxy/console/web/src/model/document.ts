@@ -51,6 +51,7 @@ export interface Method {
   result: { name: string; summary?: string; schema: Schema };
   errors?: { code: number; message: string }[];
   "x-spdk-mutates"?: boolean;
+  "x-spdk-reads-if"?: Record<string, unknown[]>;
   "x-spdk-since"?: string;
   "x-spdk-until"?: string;
   "x-spdk-instead"?: string;

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { listen } from "../api";
 import * as format from "../format";
-import { document_ } from "../model/document";
+import { document_, Method } from "../model/document";
 import { announce, change, route, useCell, useDebounced } from "../state";
 import { Column, Grid } from "../ui/grid";
 import { Alert, Button, Empty, Search } from "../ui/parts";
@@ -42,6 +42,13 @@ const failed = (l: Line) => !!l.error || (typeof l.status === "number" && l.stat
 const refused = (l: Line) => (l.decision !== "allow" && l.decision !== "learn") || failed(l);
 const text = (l: Line) => `${l.user ?? ""} ${l.method ?? ""} ${objects(l)} ${l.decision ?? ""} ${l.source ?? ""} ${l.rule ?? ""} ${l.error ?? ""} ${l.request_id ?? ""}`.toLowerCase();
 
+// changes reports whether a call changes the target. Some methods only read, with certain parameters.
+function changes(l: Line, m: Method | undefined): boolean {
+  const readsIf = m?.["x-spdk-reads-if"], params = l.params ?? {};
+  if (!readsIf || typeof params !== "object") return !!m?.["x-spdk-mutates"];
+  return !Object.entries(readsIf).every(([name, values]) => !(name in params) || values.includes((params as Record<string, unknown>)[name]));
+}
+
 // known reports whether a line came before: a stream that is opened again begins with old ones. An id is PROCESS-NUMBER.
 function known(id: string, last: string): boolean {
   const [process, number] = id.split("-"), [lastProcess, lastNumber] = last.split("-");
@@ -50,7 +57,7 @@ function known(id: string, last: string): boolean {
 
 export function Audit() {
   const here = useCell(route).values, doc = useCell(document_);
-  const changing = useMemo(() => new Set((doc?.methods ?? []).filter((m) => m["x-spdk-mutates"]).map((m) => m.name)), [doc]);
+  const methods = useMemo(() => new Map((doc?.methods ?? []).map((m) => [m.name, m])), [doc]);
   const [lines, setLines] = useState<Line[]>([]);
   const [state, setState] = useState<"open" | "waiting" | "closed">("waiting");
   const [paused, setPaused] = useState(false);
@@ -85,8 +92,8 @@ export function Audit() {
   useEffect(() => change({ q: query }), [query]);
   const shown = useMemo(() => {
     const words = query.split(/\s+/).filter(Boolean);
-    return lines.filter((l) => (here.only !== "refused" || refused(l)) && (here.only !== "changes" || changing.has(l.method ?? "")) && words.every((w) => text(l).includes(w)));
-  }, [lines, query, here.only, changing]);
+    return lines.filter((l) => (here.only !== "refused" || refused(l)) && (here.only !== "changes" || changes(l, methods.get(l.method ?? ""))) && words.every((w) => text(l).includes(w)));
+  }, [lines, query, here.only, methods]);
   const chosen = here.line ? lines.find((l) => String(l.n) === here.line) : undefined;
   const resume = () => {
     setPaused(!paused);
