@@ -32,22 +32,41 @@ func leaders(ctx context.Context) (map[string]string, error) {
 // A leader is the controller's pod whose provisioner holds the lease.
 type leader struct{ pod, uid string }
 
-func provisioningLeader(t *testing.T) leader {
-	t.Helper()
-	holders, err := leaders(t.Context())
-	require.NoError(t, err)
-	require.Len(t, holders, 4, "a lease for each sidecar")
-	pods := strings.Fields(env.run(t, "get", "pods", "--selector=app="+driverDeployment,
-		"--output=go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{.metadata.name}}/{{.metadata.uid}} {{end}}{{end}}"))
-	require.Len(t, pods, 2)
+func provisioningLeader(ctx context.Context) (leader, error) {
+	holders, err := leaders(ctx)
+	if err != nil {
+		return leader{}, err
+	}
+	if len(holders) != 4 {
+		return leader{}, fmt.Errorf("a lease for each sidecar is expected, not %v", holders)
+	}
+	out, err := env.driver.kubectl.Run(ctx, "", "get", "pods", "--selector=app="+driverDeployment,
+		"--output=go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{.metadata.name}}/{{.metadata.uid}} {{end}}{{end}}")
+	if err != nil {
+		return leader{}, err
+	}
+	pods := strings.Fields(out)
+	if len(pods) != 2 {
+		return leader{}, fmt.Errorf("the controller has the pods %v instead of two", pods)
+	}
 	holder := holders[lease(holders, "provisioner")]
 	for _, p := range pods {
 		if name, uid, _ := strings.Cut(p, "/"); strings.HasPrefix(holder, name) {
-			return leader{name, uid}
+			return leader{name, uid}, nil
 		}
 	}
-	require.Fail(t, "no leader", "%s leads, and is none of %v", holder, pods)
-	return leader{}
+	return leader{}, fmt.Errorf("%q leads, and is none of %v", holder, pods)
+}
+
+// settledLeader waits until one of the controller's two pods leads: a rollout has ended before the pods
+// that it replaced have, and these may hold the leases for some more seconds.
+func (n *namespace) settledLeader() (l leader) {
+	n.t.Helper()
+	n.eventually("one of the controller's pods leads", func(ctx context.Context) (err error) {
+		l, err = provisioningLeader(ctx)
+		return err
+	})
+	return l
 }
 
 // signal sends a signal to the processes of the pod that run a program; an empty name means all.
@@ -98,7 +117,7 @@ func (n *namespace) oneVolumeEach() {
 
 func TestLeaderDeleted(t *testing.T) {
 	n := disturbingNamespace(t, "the controller's leading pod is deleted while volumes are created: another one takes over")
-	old := provisioningLeader(t)
+	old := n.settledLeader()
 	n.createClaims()
 	start := time.Now()
 	env.run(t, "delete", "pod", old.pod, "--wait=false")
@@ -119,9 +138,10 @@ func TestLeaderDeleted(t *testing.T) {
 
 func TestLeaderKilled(t *testing.T) {
 	n := disturbingNamespace(t, "all processes of the controller's leading pod are killed while volumes are created: each claim gets one volume")
+	old := n.settledLeader()
 	n.createClaims()
 	start := time.Now()
-	provisioningLeader(t).signal(t, "", syscall.SIGKILL)
+	old.signal(t, "", syscall.SIGKILL)
 	n.oneVolumeEach()
 	n.figure("%d claims bound after %.1f s", manyClaims, time.Since(start).Seconds())
 	env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout)
@@ -129,21 +149,20 @@ func TestLeaderKilled(t *testing.T) {
 
 func TestLeaderStopped(t *testing.T) {
 	n := disturbingNamespace(t, "the leading provisioner is stopped (SIGSTOP) while volumes are created: another one takes over, and no claim gets two when the first runs on")
-	old := provisioningLeader(t)
+	old := n.settledLeader()
 	n.createClaims()
 	start := time.Now()
 	old.signal(t, "csi-provisioner", syscall.SIGSTOP)
 	t.Cleanup(func() { env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout) })
 	n.oneVolumeEach()
 	n.figure("%d claims bound after %.1f s", manyClaims, time.Since(start).Seconds())
-	if holder := provisioningLeader(t); holder.pod == old.pod { // all were bound before it was stopped
-		n.eventually("another leader", func(context.Context) error {
-			if provisioningLeader(t).pod == old.pod {
-				return errors.New("the stopped provisioner still leads")
-			}
-			return nil
-		})
-	}
+	n.eventually("another leader", func(ctx context.Context) error {
+		now, err := provisioningLeader(ctx)
+		if err == nil && now == old {
+			err = errors.New("the stopped provisioner still leads")
+		}
+		return err
+	})
 	old.signal(t, "csi-provisioner", syscall.SIGCONT)
 	n.eventually("the provisioner starts again, as it has lost the lease", func(ctx context.Context) error {
 		out, err := env.driver.kubectl.Run(ctx, "", "get", "pod", old.pod, "--output=jsonpath={.status.containerStatuses[?(@.name=='spdkcsi-provisioner')].restartCount}")
