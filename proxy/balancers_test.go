@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -85,9 +86,16 @@ func TestXForwardedForOfOthers(t *testing.T) {
 	}
 }
 
-// A served connection begins with the header of the PROXY protocol; without one, it is closed.
+// A served connection begins with the header of the PROXY protocol, before TLS; without one, it is
+// closed.
 func TestProxyProtocol(t *testing.T) {
-	b := newBench(t, "v26.05", behind(config.ProxyProtocol, "127.0.0.1"))
+	for name, encryption := range map[string]config.TLS{"TLS": {SelfSignedDir: t.TempDir()}, "plaintext": {InsecurePlaintext: true}} {
+		t.Run(name, func(t *testing.T) { testProxyProtocol(t, encryption) })
+	}
+}
+
+func testProxyProtocol(t *testing.T, encryption config.TLS) {
+	b := newBench(t, "v26.05", behind(config.ProxyProtocol, "127.0.0.1"), func(c *config.Config) { c.TLS = encryption })
 	s := serve(t, b)
 	ask := func(header string) (*http.Response, error) {
 		c, err := net.Dial("tcp", s.addr)
@@ -98,7 +106,12 @@ func TestProxyProtocol(t *testing.T) {
 		r.SetBasicAuth("admin", adminPassword)
 		_, err = fmt.Fprint(c, header)
 		require.NoError(t, err)
-		require.NoError(t, r.Write(c))
+		if !encryption.InsecurePlaintext {
+			c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+		}
+		if err := r.Write(c); err != nil {
+			return nil, err
+		}
 		return http.ReadResponse(bufio.NewReader(c), r)
 	}
 	resp, err := ask("PROXY TCP4 198.51.100.1 192.0.2.99 40000 9009\r\n")

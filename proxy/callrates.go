@@ -19,8 +19,8 @@ func (e *rateError) Error() string {
 	return fmt.Sprintf("this user may make %d calls per second", e.perSecond)
 }
 
-// callRates limit the calls that each user makes per second: as many as that at once, and then one
-// after the other. The zero value limits nobody.
+// callRates limits how many calls each user makes per second. A user may make that many at once;
+// further calls are spaced evenly. The zero value sets no limit.
 type callRates struct {
 	mu       sync.RWMutex
 	each     int            // 0: any number

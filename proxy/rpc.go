@@ -93,10 +93,10 @@ func (s *Server) enter(now *settings, x *exchange, w http.ResponseWriter, r *htt
 }
 
 // perform takes one call through the remaining stages, in this order: does the user make too
-// many calls, is the method known, is it allowed, are the parameters valid, are the objects the tenant's own; then it calls
-// SPDK. An unauthorized caller learns only that the call was refused. The calls of a batch
-// are performed one after the other, or all at once if the client asks for it, each like a
-// single call.
+// many calls, is the method known, is it allowed, are the parameters valid, are the objects the
+// tenant's own; then it calls SPDK. An unauthorized caller learns only that the call was refused.
+// The calls of a batch are performed one after the other, or all at once if the client asks for it,
+// each like a single call.
 func (s *Server) perform(ctx context.Context, now *settings, c *call) (result json.RawMessage, err error) {
 	defer s.recoverFrom(c.in, &err)
 	if c.asked.malformed != nil {

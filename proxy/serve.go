@@ -29,8 +29,8 @@ type Options struct {
 	Version string              // of the program, for the metrics
 }
 
-// NewServer makes a Server from a configuration. It does not listen or connect. If it returns
-// no error, the configuration is valid.
+// NewServer makes a Server from a configuration. It does not listen or connect to
+// the target. If it returns no error, the configuration is valid.
 func NewServer(c *config.Config, opts Options) (*Server, error) {
 	if opts.Schema == nil {
 		opts.Schema = rpcschema.Default()

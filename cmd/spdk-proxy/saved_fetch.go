@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/proxy/service"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -35,6 +35,11 @@ owner. The exit code is 0 if DIR now has all files of the other host.`,
 		Example: `  spdk-proxy saved fetch /srv/spdk-saved/storage1 --url https://storage1:9009 --ca tls.crt --token-file backup.token`,
 		Args:    betweenArgs(1, 1, "a directory for the copies"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			_, owned := service.OwnerOf(dir)
 			switch {
 			case cmd.Flags().Changed("dir") || cmd.Flags().Changed("instance"):
 				return usage("--dir and --instance name a directory of this host's proxy: give the directory for the copies as an argument")
@@ -42,8 +47,8 @@ owner. The exit code is 0 if DIR now has all files of the other host.`,
 				return usage("a target has no saved configurations: give --url of a proxy instead of --socket")
 			case keep < 1:
 				return usage("--keep must be at least 1")
-			case strings.HasPrefix(filepath.Clean(args[0])+"/", "/var/lib/spdk-proxy"):
-				return usage("a proxy of this host saves in %s: name another directory for the copies", args[0])
+			case owned:
+				return usage("%s belongs to a proxy of this host: name another directory for the copies", dir)
 			}
 			ctx, caller, end, err := o.begin(cmd)
 			if err != nil {

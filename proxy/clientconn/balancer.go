@@ -23,9 +23,9 @@ type Balancers struct {
 }
 
 var (
-	errNoHeader   = errors.New("a load balancer sent no valid header of the PROXY protocol")
-	errNoAddress  = errors.New("the header of the PROXY protocol has no address of a client")
-	errManyOfThem = errors.New("the client has too many connections")
+	errNoHeader  = errors.New("a load balancer sent no valid header of the PROXY protocol")
+	errNoAddress = errors.New("the header of the PROXY protocol has no address of a client")
+	errTooMany   = errors.New("the client has too many connections")
 )
 
 // accept adds a connection to the set, or closes it. A load balancer's connection belongs to the
@@ -73,7 +73,7 @@ func (c *Conn) readHeader() error {
 		return errNoAddress
 	}
 	if !c.all.move(c, sourceOf(client).String()) {
-		return errManyOfThem
+		return errTooMany
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func TestLimitsBehindALoadBalancer(t *testing.T) {
 	_, third := dial(header(t, "198.51.100.1:4")) // replaces one of the load balancer
 	assert.Equal(t, 6, s.Open())
 	_, err := third.Read(make([]byte, 1))
-	require.ErrorIs(t, err, errManyOfThem)
+	require.ErrorIs(t, err, errTooMany)
 	assert.Equal(t, 5, s.Open())
 	assert.Contains(t, log.String(), "too many were open")
 }

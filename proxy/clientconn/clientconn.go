@@ -96,11 +96,11 @@ func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 		return nil, false
 	}
 	if s.count >= s.limits.Connections {
-		its := len(of) + 1
+		size := len(of) + 1 // of the source
 		if c.balancer {
-			its = 1 // each of its connections may be another client's
+			size = 1 // each of its connections may be another client's
 		}
-		if evicted = s.evictionCandidate(its); evicted == nil {
+		if evicted = s.evictionCandidate(size); evicted == nil {
 			return nil, false
 		}
 		s.drop(evicted)

@@ -106,7 +106,7 @@ func InstanceOfKeys(socket string) (Instance, bool) {
 func CheckInstance(c *config.Config, i Instance) error {
 	var wrong []error
 	for key, path := range map[string]string{"target.save.dir": c.Target.Save.Dir, "target.freeze.dir": c.Target.Freeze.Dir, "tls.self_signed_dir": c.TLS.SelfSignedDir, "log.calls.path": c.Log.Calls.Path} {
-		if other, ok := ownerOf(path); ok && other != i {
+		if other, ok := OwnerOf(path); ok && other != i {
 			wrong = append(wrong, fmt.Errorf("%s: %s belongs to %s.service: use a directory with the name %s", key, path, other.unit(), i.unit()))
 		}
 	}
@@ -116,8 +116,8 @@ func CheckInstance(c *config.Config, i Instance) error {
 	return errors.Join(wrong...)
 }
 
-// ownerOf returns the instance whose directory of state or logs a path is in.
-func ownerOf(path string) (Instance, bool) {
+// OwnerOf returns the instance whose directory of state or logs a path is in.
+func OwnerOf(path string) (Instance, bool) {
 	rest, ok := strings.CutPrefix(filepath.Clean(path), "/var/lib/"+program)
 	if !ok {
 		rest, ok = strings.CutPrefix(filepath.Clean(path), "/var/log/"+program)

@@ -61,6 +61,8 @@ func TestInstancesShareNothing(t *testing.T) {
 	require.NoError(t, CheckInstance(second, "a"))
 	require.NoError(t, CheckInstance(of("/srv/state", "/srv/keys.sock"), "a"))
 	require.NoError(t, CheckInstance(of("/var/lib/spdk-proxyx", ""), "a"))
+	_, owned := OwnerOf("/var/lib/spdk-proxy-copies")
+	require.False(t, owned)
 	logs := config.Default()
 	logs.Log.Calls.Path = "/var/log/spdk-proxy/calls.log"
 	require.NoError(t, CheckInstance(&logs, ""))

@@ -123,7 +123,7 @@ func (n *namespace) editedManifests() string {
 	return dir
 }
 
-// loopPatch lets the node plugin attach volumes as loop devices. It stands in kustomization.yaml.
+// loopPatch lets the node plugin attach volumes as loop devices. It is appended to kustomization.yaml.
 const loopPatch = `
 patches:
   - target: {kind: DaemonSet, name: spdkcsi-node}

@@ -32,8 +32,8 @@ type namespace struct {
 	row     *result
 }
 
-// parallelNamespace makes a namespace for a test that runs beside others. It bears what those of disturbingNamespace do, and only takes longer
-// then.
+// parallelNamespace makes a namespace for a test that runs beside others. The test must pass, though slower, while a test of
+// disturbingNamespace restarts the driver's pods or the proxy.
 func parallelNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	parallelTests <- struct{}{}
@@ -41,8 +41,8 @@ func parallelNamespace(t *testing.T, proof string) *namespace {
 	return newNamespace(t, proof)
 }
 
-// disturbingNamespace makes a namespace for a test that disturbs the driver's pods or the proxy, but no pods that use volumes, or for one that
-// does not bear that. Such tests run beside those of parallelNamespace, one after the other.
+// disturbingNamespace makes a namespace for a test that restarts the driver's pods or the proxy, or that fails while another test does. These
+// tests run one after the other, beside those of parallelNamespace. They must not disturb pods that use volumes.
 func disturbingNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	disturbance.Lock()
