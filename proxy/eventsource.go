@@ -140,8 +140,9 @@ func (w *eventSource) readNotifications(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if w.known && w.of != w.restarts { // the numbers of another process
-		w.known, w.next = false, 0 // which may have no notifications yet
+	restarted := w.known && w.of != w.restarts
+	if restarted { // the new process numbers its notifications from 0, and may have none yet
+		w.known, w.next = false, 0
 	}
 	ask := rawCaller(conn, "", s.settings.Load())
 	for range 10 { // more are read at the next look
@@ -159,7 +160,9 @@ func (w *eventSource) readNotifications(ctx context.Context) {
 			last = list[n-1].ID + 1
 		}
 		skip := !w.known || w.paused
-		if n := last - w.next; w.known && w.paused && n > 0 {
+		if restarted && !w.known && last > 0 {
+			s.events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("%d notifications of the restarted target came before it was looked at", last)})
+		} else if n := last - w.next; w.known && w.paused && n > 0 {
 			s.events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("at least %d notifications of the target came while nobody listened", n)})
 		} else if len(list) > 0 && !skip && list[0].ID > w.next {
 			s.events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("%d notifications of the target were lost: it keeps only the last ones", list[0].ID-w.next)})
