@@ -57,14 +57,15 @@ func (c *Client) BdevGetBdevs(ctx context.Context, params BdevGetBdevsParams) (r
 	return result, err
 }
 
-// BdevGetHistogram calls bdev_get_histogram: return the histogram of a bdev's latencies.
+// BdevGetHistogram calls bdev_get_histogram: return the histogram of a bdev's latencies, of the I/O channels
+// that are open.
 //
 // The result: the histogram.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded, no histogram is kept, or out of memory
 //   - -19: No such bdev
-//   - -12: Out of memory
+//   - -12: Out of memory, or, since v25.05, no histogram was ever enabled
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevGetHistogram(ctx context.Context, params BdevGetHistogramParams) (result BdevHistogram, err error) {
@@ -72,15 +73,15 @@ func (c *Client) BdevGetHistogram(ctx context.Context, params BdevGetHistogramPa
 	return result, err
 }
 
-// BdevGetHistogramBorders calls bdev_get_histogram_borders: count a bdev's I/Os by latency, in ranges that the
-// caller chooses.
+// BdevGetHistogramBorders calls bdev_get_histogram_borders: count a bdev's I/Os up to latencies that the caller
+// chooses, of the I/O channels that are open.
 //
 // The result: the counts.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded, no histogram is kept, or out of memory
 //   - -19: No such bdev
-//   - -12: Out of memory
+//   - -12: Out of memory, or, since v25.05, no histogram was ever enabled
 //
 // Only reads. State: runtime. Known to SPDK v26.05 and later.
 func (c *Client) BdevGetHistogramBorders(ctx context.Context, params BdevGetHistogramBordersParams) (result BdevHistogramBorders, err error) {
@@ -412,9 +413,9 @@ type BdevHistogram struct {
 	TSCRate int64 `json:"tsc_rate"`
 }
 
-// BdevHistogramBorders holds counts of I/Os by range of latency.
+// BdevHistogramBorders holds counts of I/Os up to certain latencies.
 type BdevHistogramBorders struct {
-	// The counts: below the first border, between the first and the second, and so on; the last one is beyond the last border.
+	// The counts: up to the first border, up to the second, and so on; the last one counts all. Counts after the first border beyond the range that the histogram was enabled for are 0.
 	BordersCount []uint64 `json:"borders_count"`
 }
 
@@ -923,11 +924,11 @@ type BdevEnableHistogramParams struct {
 	Enable bool `json:"enable"`
 	// The only kind of I/O to count; all kinds if not given. SPDK v24.09 and later.
 	Opc *BdevIOType `json:"opc,omitzero"`
-	// Buckets in each range of the histogram, as a power of 2. Default: 7. SPDK v25.05 and later.
+	// Buckets in each range of the histogram, as a power of 2. With another value than 7, I/O channels that open later are not counted (v26.05). Default: 7. SPDK v25.05 and later.
 	Granularity *uint8 `json:"granularity,omitzero"`
-	// Smallest latency to count; less than `max_nsec`. Unit: ns. Default: 1000. SPDK v25.05 and later.
+	// Smallest latency to tell apart; less than `max_nsec`. With another value than 0, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 1000. SPDK v25.05 and later.
 	MinNsec *uint64 `json:"min_nsec,omitzero"`
-	// Greatest latency to count. Unit: ns. Default: 120000000000. SPDK v25.05 and later.
+	// Greatest latency to tell apart. The default overflows, and becomes a few seconds (v26.05). With another value than 18446744073709551615, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 120000000000. SPDK v25.05 and later.
 	MaxNsec *uint64 `json:"max_nsec,omitzero"`
 }
 
@@ -955,7 +956,7 @@ type BdevGetHistogramParams struct {
 type BdevGetHistogramBordersParams struct {
 	// The bdev, by name, alias or UUID.
 	Name string `json:"name"`
-	// Latencies that separate the ranges, in ascending order. Without any, the answer is that of `bdev_get_histogram`.
+	// Latencies, in ascending order. Without any, the answer is that of `bdev_get_histogram`.
 	Borders []uint64 `json:"borders"`
 }
 

@@ -23,6 +23,7 @@ type bdev struct {
 	limits         spdkrpc.BdevRateLimits
 	samplingPeriod uint64 // of the queue depth, in us
 	stat           spdkrpc.BdevIOStatBdev
+	histogram      histogramSetting
 	driver         driver      // the properties of its kind
 	users          []*bdevUser // notified when it is removed
 }
@@ -48,9 +49,10 @@ const (
 
 // A bdevUser has a bdev open.
 type bdevUser struct {
-	writes  bool
-	channel bool   // does I/O, or is ready to
-	gone    func() // hot removal
+	writes    bool
+	channel   bool       // does I/O, or is ready to
+	latencies *histogram // of the channel
+	gone      func()     // hot removal
 }
 
 // A registry finds bdevs by name, alias or UUID.

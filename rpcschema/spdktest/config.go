@@ -159,7 +159,7 @@ func (e *engine) accelConfig() []configPart {
 // reported; their lvstores contain them.
 func (e *engine) bdevConfig() []configPart {
 	options := startup["bdev"]
-	var mallocs, nulls, aios, stacks, limits []configCall
+	var mallocs, nulls, aios, stacks, settings []configCall
 	for _, b := range e.bdevs.all {
 		switch d := b.driver.(type) {
 		case *malloc:
@@ -172,11 +172,14 @@ func (e *engine) bdevConfig() []configPart {
 			stacks = append(stacks, d.config(b))
 		}
 		if b.limits != (spdkrpc.BdevRateLimits{}) {
-			limits = append(limits, configCall{"bdev_set_qos_limit", limitParams(b)})
+			settings = append(settings, configCall{"bdev_set_qos_limit", limitParams(b)})
+		}
+		if b.histogram.enabled {
+			settings = append(settings, b.histogramConfig())
 		}
 	}
 	return []configPart{
 		oneByOne(options[:2]...), together(mallocs...), together(nulls...), oneByOne(stacks...), oneByOne(options[2]), together(), oneByOne(options[3:]...),
-		oneByOne(aios...), oneByOne(limits...), oneByOne(configCall{Method: "bdev_wait_for_examine"}),
+		oneByOne(aios...), oneByOne(settings...), oneByOne(configCall{Method: "bdev_wait_for_examine"}),
 	}
 }

@@ -3,6 +3,7 @@ package spdktest
 import (
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -121,6 +122,7 @@ func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
 	if err := e.dir.saveLvol(s.storeRecord, r); err != nil {
 		return "", err
 	}
+	s.base.tally(s.user, spdkrpc.BdevIOTypeWrite, 10*time.Microsecond) // of metadata
 	return e.addLvol(s, r).UUID, nil
 }
 

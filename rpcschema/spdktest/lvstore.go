@@ -144,7 +144,8 @@ func (e *engine) examine(b *bdev) {
 func (e *engine) loadStore(base *bdev, r *storeRecord) {
 	s := &lvstore{storeRecord: r, base: base}
 	base.claim = claim{by: "lvol", kind: readManyWriteOne}
-	s.user = &bdevUser{writes: true, channel: true, gone: func() { e.unloadStore(s) }}
+	s.user = &bdevUser{writes: true, gone: func() { e.unloadStore(s) }}
+	base.openChannel(s.user)
 	base.users = append(base.users, s.user)
 	e.stores = append(e.stores, s)
 	for _, l := range r.sorted() {

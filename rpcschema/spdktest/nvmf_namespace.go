@@ -64,7 +64,7 @@ func (e *engine) nvmfAddNS(p spdkrpc.NVMfSubsystemAddNSParams) (uint32, error) {
 	if err != nil {
 		return 0, errInvalidParams
 	}
-	ns.user.channel = true
+	b.openChannel(ns.user)
 	b.claim = claim{by: "NVMe-oF Target", kind: exclusiveWrite}
 	if ns.uuid == "" {
 		ns.uuid = b.uuid

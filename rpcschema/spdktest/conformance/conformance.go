@@ -66,7 +66,7 @@ type group struct {
 
 var groups = []group{
 	{"framework", testFramework, nil}, {"decoding", testDecoding, nil}, {"schema", testSchema, nil},
-	{"bdevs", testBdevs, nil}, {"aio", testAIO, aio}, {"stacked", testStacked, []string{"bdev_passthru_create"}}, {"qos", testQoS, nil},
+	{"bdevs", testBdevs, nil}, {"aio", testAIO, aio}, {"stacked", testStacked, []string{"bdev_passthru_create"}}, {"qos", testQoS, nil}, {"histograms", testHistograms, aio},
 	{"lvstore", testLvstore, aio}, {"lvol", testLvol, aio}, {"lvolSizes", testLvolSizes, aio}, {"lvolNames", testLvolNames, aio},
 	{"snapshots", testSnapshots, aio}, {"inflate", testInflate, aio}, {"setParent", testSetParent, aio}, {"external", testExternal, aio}, {"reload", testReload, aio},
 	{"transports", testTransports, nil}, {"subsystems", testSubsystems, nil}, {"namespaces", testNamespaces, nil}, {"hosts", testHosts, nil},
