@@ -64,13 +64,15 @@ test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root
 test-browser: ## the console in a headless Chromium, on a simulated target with 10,000 volumes; screenshots go to bin/screenshots (ARGS="-run TestVolumes")
 	@./test/tools.sh chromium openssl certutil:libnss3-tools
 	cd proxy/console/web && $(GO) run . -check && { [ "$$($(GO) env GOOS)/$$($(GO) env GOARCH)" != linux/amd64 ] || $(GO) run . -types; }
-	cd test/browser && $(GO) vet . && SCREENSHOTS=$(abspath $(BIN))/screenshots $(GO) test -count 1 -timeout 40m -v . $(ARGS)
+	cd test/browser && SCREENSHOTS=$(abspath $(BIN))/screenshots $(GO) test -count 1 -timeout 40m -v . $(ARGS)
 
 check: ## format, vet, staticcheck, generated files, import rules, links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags kernel ./test/kernel/ ./test/snapshot/
 	$(GO) vet -tags kubernetes ./test/e2e/
+	cd proxy/console/web && $(GO) vet .
+	cd test/browser && $(GO) vet .
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 	$(GO) test -count 1 ./rpcschema/rpcgen ./test/structure ./test/docs
