@@ -73,6 +73,7 @@ check: ## format, vet, staticcheck, generated files, import rules, links in docu
 	$(GO) vet -tags kubernetes ./test/e2e/
 	cd proxy/console/web && $(GO) vet .
 	cd test/browser && $(GO) vet .
+	cd deploy/admission && $(GO) vet .
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 	$(GO) test -count 1 ./rpcschema/rpcgen ./test/structure ./test/docs
