@@ -65,6 +65,14 @@ func (b *crashBench) hosts(v *csi.Volume) string {
 // weakest is the one class of which every release makes clones: those before v24.05 record no clear method for them.
 var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
 
+// zeroed is the strongest class of which the target can make clones.
+func (b *crashBench) zeroed(t *testing.T) map[string]string {
+	if b.largerBytes(t) == 4*mib {
+		return weakest
+	}
+	return map[string]string{"clearMethod": "write_zeroes"}
+}
+
 // largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that are larger.
 func (b *crashBench) largerBytes(t *testing.T) int64 {
 	t.Helper()
@@ -95,6 +103,12 @@ var csiCalls = []csiCall{
 	}},
 	{"clone, larger", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
 		return b.createCall("pvc-2", b.largerBytes(t), weakest, fromVolume(b.create(t, "pvc-1", 4*mib)))
+	}},
+	{"restore, zeroed when deleted", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-2", b.largerBytes(t), b.zeroed(t), fromSnapshot(b.snapshot(t, "s-1", b.create(t, "pvc-1", 4*mib))))
+	}},
+	{"clone, zeroed when deleted", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
+		return b.createCall("pvc-2", b.largerBytes(t), b.zeroed(t), fromVolume(b.create(t, "pvc-1", 4*mib)))
 	}},
 	{"expand", false, func(t *testing.T, b *crashBench) func(context.Context) (string, error) {
 		v := b.create(t, "pvc-1", 4*mib)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -36,9 +37,10 @@ const (
 	replyLost     fate = "reply lost"     // the RPC is executed; the controller learns that its outcome is unknown
 	replyLate     fate = "reply late"     // the RPC is executed; the CSI call's deadline passes before the reply
 	targetRestart fate = "target restart" // the target restarts before it gets the RPC, without its exports
+	overtaken     fate = "overtaken"      // another controller makes the same CSI call before the target gets the RPC
 )
 
-var fates = []fate{killedBefore, killedAfter, replyLost, replyLate, targetRestart}
+var fates = []fate{killedBefore, killedAfter, replyLost, replyLate, targetRestart, overtaken}
 
 // A crashTarget is a simulated target, or with SPDK_SOCK a real one, that meets a fate at one of its calls.
 type crashTarget struct {
@@ -52,6 +54,8 @@ type crashTarget struct {
 	fate  fate
 	dead  bool          // the controller is
 	ended chan struct{} // closed when the CSI call has ended, to which a reply is late
+
+	overtake func() // makes the CSI call by another controller
 }
 
 const crashStore = "lvs0"
@@ -137,6 +141,8 @@ func (c *crashTarget) meetFate(target http.Handler) http.Handler {
 			assert.NoError(c.t, c.Restart())
 			c.attachDisk()
 			panic(http.ErrAbortHandler)
+		case f == overtaken:
+			c.overtake()
 		}
 		target.ServeHTTP(w, r)
 	})
@@ -147,11 +153,12 @@ type crashBench struct {
 	*testController
 	target    *crashTarget
 	transport string
+	patience  time.Duration // with claims of controllers that may have died
 }
 
 func newCrashBench(t *testing.T, transport string) *crashBench {
 	t.Helper()
-	b := &crashBench{target: newCrashTarget(t), transport: transport, testController: &testController{secrets: secretsFor("t0")}}
+	b := &crashBench{target: newCrashTarget(t), transport: transport, patience: time.Millisecond, testController: &testController{secrets: secretsFor("t0")}}
 	b.startController(t)
 	return b
 }
@@ -159,16 +166,15 @@ func newCrashBench(t *testing.T, transport string) *crashBench {
 // startController replaces the controller by one that knows nothing.
 func (b *crashBench) startController(t *testing.T) {
 	t.Helper()
-	config := &driver.Config{Nodes: []driver.TargetConfig{{
+	c, err := New(&driver.Config{Nodes: []driver.TargetConfig{{
 		Name: "t0", RPCURL: b.target.gateway.URL, TargetType: b.transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1",
 		TargetPort: port(b.transport), ListenPort: port(b.transport), Lvstores: []string{crashStore},
-	}}}
-	c, err := New(config, "", slog.New(slog.DiscardHandler))
+	}}}, "", slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
-	impatient := c.targets.byName["t0"].Config
-	impatient.ClaimPatience = time.Millisecond
-	c.targets.byName["t0"] = volume.NewTarget(impatient)
+	config := c.targets.byName["t0"].Config
+	config.ClaimPatience = b.patience
+	c.targets.byName["t0"] = volume.NewTarget(config)
 	b.Controller = c
 	b.withCredentials(t)
 	b.target.mu.Lock()
@@ -191,17 +197,17 @@ func (b *crashBench) until(t *testing.T, what string, call func(context.Context)
 	var last error
 	for {
 		err := call(ctx)
-		switch driver.Code(err) {
-		case codes.OK:
+		if err == nil {
 			return
-		case codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-			require.NoError(t, ctx.Err(), "%s: %v, before %v", what, err, last)
-			last = err
-		default:
-			require.NoError(t, err, what)
 		}
+		require.Contains(t, notFinal, driver.Code(err), "%s: %v", what, err)
+		require.NoError(t, ctx.Err(), "%s: %v, before %v", what, err, last)
+		last = err
 	}
 }
+
+// notFinal are the codes after which a sidecar repeats a call.
+var notFinal = []codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled}
 
 // A targetState is all that a controller may leave behind.
 type targetState struct {
@@ -275,7 +281,7 @@ func (b *crashBench) deleteAll(t *testing.T) {
 }
 
 // TestCSICrashPoints kills the controller before and after every RPC of every CSI call, and separately loses the reply, lets
-// the deadline pass, and restarts the target. The call is repeated as the sidecar repeats it, by another controller if the
+// the deadline pass, restarts the target, and lets another controller make the same call. The call is repeated as the sidecar repeats it, by another controller if the
 // first was killed, and must succeed. Then everything is deleted, and the target must be as before.
 func TestCSICrashPoints(t *testing.T) {
 	drivertest.Serial(t)
@@ -309,6 +315,21 @@ func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls
 	b := newCrashBench(t, transport)
 	start := b.state(t)
 	do := call.prepare(t, b)
+	var others *string // answer
+	b.target.overtake = func() {
+		mine := b.Controller
+		defer func() { b.Controller, b.patience = mine, time.Millisecond }()
+		b.patience = export.DefaultClaimPatience
+		b.startController(t)
+		for range 10 { // it may have to wait for this call
+			answer, err := do(t.Context())
+			if err == nil {
+				others = &answer
+				return
+			}
+			assert.Contains(t, notFinal, driver.Code(err), err)
+		}
+	}
 	b.target.strike(at, f)
 	ctx, cancel := t.Context(), context.CancelFunc(func() {})
 	if f == replyLate {
@@ -333,6 +354,11 @@ func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls
 	b.until(t, "again", func(ctx context.Context) (err error) { again, err = do(ctx); return err })
 	if err == nil {
 		assert.Equal(t, first, again, "the same answer")
+	} else if f == overtaken {
+		assert.Contains(t, notFinal, driver.Code(err), err)
+	}
+	if others != nil {
+		assert.Equal(t, *others, again, "the other controller's answer stays true")
 	}
 	b.deleteAll(t)
 	assert.Equal(t, start, b.state(t), "nothing is left")

@@ -93,12 +93,9 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 	case v.UUID != id && !isUnfinishedClone(v, parent): // another call created it
 		return "", nil
 	}
-	failed = s.setParent(ctx, v, parent, name)
-	if failed == nil || !readback.Refused(failed) && readback.Clarifies(failed) {
-		return id, failed
-	}
-	// The clone will not get its parent, so the empty volume must not stay under its name.
-	return "", errors.Join(failed, s.remove(ctx, v))
+	// If SPDK refuses, the volume stays: another call for the same name may have made it a clone already, or be about to. The
+	// caller reads which, and a repeated call completes it.
+	return id, s.setParent(ctx, v, parent, name)
 }
 
 // setParent makes a snapshot the parent of an empty volume.

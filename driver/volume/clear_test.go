@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -163,6 +164,59 @@ func TestUnfinishedClone(t *testing.T) {
 	}
 }
 
+// Two controllers may create the same clone at once, for instance when one was stopped while it led. The call that comes late
+// must not delete what the other one has reported.
+func TestCloneAtOnce(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
+	snap, err := b.Snapshot(t.Context(), "s", b.create(t, "pvc-1", 8).UUID)
+	require.NoError(t, err)
+	skipBeforeSetParent(t, b)
+	from := Origin{UUID: snap.UUID, Snapshot: true}
+	var first Volume
+	late := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_set_parent", Before: func(ctx context.Context, _ any) (err error) {
+		first, err = b.Clone(ctx, from, spec)
+		return err
+	}}
+	second, err := b.Target.Service(spdkrpc.NewClient(late)).Clone(t.Context(), from, spec)
+	require.NoError(t, err)
+	assert.Equal(t, first.UUID, second.UUID)
+	now, err := b.Get(t.Context(), first.UUID)
+	require.NoError(t, err)
+	assert.Equal(t, snap.Name, now.Base)
+}
+
+// If SPDK refuses to make a new volume a clone, the volume stays, since another call may be about to complete it. A repeated
+// call does.
+func TestRefusedParent(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
+	snap, err := b.Snapshot(t.Context(), "s", b.create(t, "pvc-1", 8).UUID)
+	require.NoError(t, err)
+	skipBeforeSetParent(t, b)
+	from := Origin{UUID: snap.UUID, Snapshot: true}
+	refusing := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_set_parent", Before: func(context.Context, any) error {
+		return &spdkrpc.Error{Method: "bdev_lvol_set_parent", Kind: spdkrpc.InvalidParams, Code: -32602, Message: "Invalid argument"}
+	}}
+	s := b.Target.Service(spdkrpc.NewClient(refusing))
+	_, err = s.Clone(t.Context(), from, spec)
+	require.ErrorIs(t, err, spdkrpc.InvalidParams)
+	empty, err := b.lookUp(t.Context(), "lvs0/pvc-2")
+	require.NoError(t, err)
+	made, err := s.Clone(t.Context(), from, spec)
+	require.NoError(t, err)
+	assert.Equal(t, empty.UUID, made.UUID)
+	assert.Equal(t, snap.Name, made.Base)
+}
+
+func skipBeforeSetParent(t *testing.T, b *testService) {
+	release, err := b.rpc.Release(t.Context())
+	require.NoError(t, err)
+	if release.Before(setParentSince) {
+		t.Skip("this release cannot create clones that zero: see TestCloneBeforeSetParent")
+	}
+}
+
 // A disk is the AIO file below an lvstore of a real target. Its data clusters can be filled with a pattern.
 type disk struct {
 	*testService
@@ -306,10 +360,8 @@ func TestDeletedDataIsZeroed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk(t)
-			release, err := d.rpc.Release(t.Context())
-			require.NoError(t, err)
-			if release.Before(setParentSince) && strings.HasPrefix(name, "clone") {
-				t.Skip("this release cannot create clones that zero: see TestCloneBeforeSetParent")
+			if strings.HasPrefix(name, "clone") {
+				skipBeforeSetParent(t, d.testService)
 			}
 			run(d)
 			assert.Equal(t, int(storeMiB-d.meta)-mib, d.withPattern(), "the freed clusters read as zeroes, and all others are unchanged")

@@ -183,6 +183,10 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 	case errors.Is(failed, spdkrpc.NoSuchDevice):
 		return Volume{}, nil, fmt.Errorf("target %s: %w: %s was deleted during the call: try again", s.Name, ErrBusy, parent)
 	}
+	if err == nil {
+		counted.keep(v)
+		return Volume{}, nil, fmt.Errorf("target %s: make %s a clone of %s: %w", s.Name, v, parent, failed)
+	}
 	if readback.Refused(failed) {
 		counted.takeBack()
 	}
