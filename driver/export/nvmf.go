@@ -373,8 +373,11 @@ func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
 	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	reading.Wait()
 	if err != nil {
-		if errors.Is(missing, errNotExported) {
+		switch {
+		case errors.Is(missing, errNotExported):
 			return nil
+		case missing == nil && (errors.Is(err, spdkrpc.InvalidParams) || errors.Is(err, spdkrpc.NoSuchDevice)):
+			return fmt.Errorf("%w: %s was created during the call: try again: %w", ErrBusy, NQN(id), err)
 		}
 		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
 	}

@@ -93,6 +93,11 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 	case v.UUID != id && !isUnfinishedClone(v, parent): // another call created it
 		return "", nil
 	}
+	if v.SizeBytes < parent.SizeBytes { // the source was grown since v was created
+		if err := s.rpc.BdevLvolResize(ctx, spdkrpc.BdevLvolResizeParams{Name: v.UUID, SizeInMiB: uint64(parent.SizeBytes / MiB)}); err != nil {
+			return "", err
+		}
+	}
 	// If SPDK refuses, the volume stays: another call for the same name may have made it a clone already, or be about to. The
 	// caller reads which, and a repeated call completes it.
 	return id, s.setParent(ctx, v, parent, name)
@@ -116,7 +121,8 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 	return errors.Join(s.rpc.BdevLvolSetParent(ctx, p), s.remove(ctx, made))
 }
 
-// isUnfinishedClone tells whether v may be a clone of source that was created but has not got its parent yet. It has no data.
+// isUnfinishedClone tells whether v may be a clone of source that was created but has not got its parent yet. It has no data,
+// and may be smaller than the source, which was grown since.
 func isUnfinishedClone(v, source Volume) bool {
-	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes == source.SizeBytes && v.Store == source.Store
+	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes <= source.SizeBytes && v.Store == source.Store
 }

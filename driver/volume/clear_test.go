@@ -156,7 +156,7 @@ func TestUnfinishedClone(t *testing.T) {
 	assert.True(t, isUnfinishedClone(made, source))
 	for what, change := range map[string]func(*Volume){
 		"written": func(v *Volume) { v.Allocated = new(uint64(1)) }, "not known": func(v *Volume) { v.Allocated = nil }, "thick": func(v *Volume) { v.Thin = false },
-		"of another size": func(v *Volume) { v.SizeBytes++ }, "a clone": func(v *Volume) { v.Base = "s" }, "elsewhere": func(v *Volume) { v.Store = "lvs1" },
+		"too large": func(v *Volume) { v.SizeBytes++ }, "a clone": func(v *Volume) { v.Base = "s" }, "elsewhere": func(v *Volume) { v.Store = "lvs1" },
 	} {
 		v := made
 		change(&v)
@@ -200,9 +200,15 @@ func TestRefusedParent(t *testing.T) {
 	}}
 	s := b.Target.Service(spdkrpc.NewClient(refusing))
 	_, err = s.Clone(t.Context(), from, spec)
+	require.ErrorIs(t, err, ErrBusy)
 	require.ErrorIs(t, err, spdkrpc.InvalidParams)
 	empty, err := b.lookUp(t.Context(), "lvs0/pvc-2")
 	require.NoError(t, err)
+	_, err = b.Export(t.Context(), empty.UUID, drivertest.Host("n1"))
+	require.NoError(t, err)
+	_, err = s.Clone(t.Context(), from, spec)
+	require.ErrorIs(t, err, ErrIncompatible, "a volume in use is no unfinished clone")
+	require.NoError(t, b.Unexport(t.Context(), empty.UUID, nil))
 	made, err := s.Clone(t.Context(), from, spec)
 	require.NoError(t, err)
 	assert.Equal(t, empty.UUID, made.UUID)

@@ -71,7 +71,15 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	v, err := s.Find(ctx, stores, spec)
 	reading.Wait()
 	var parent *Volume
-	if errors.Is(err, ErrNotFound) || err == nil && isUnfinishedClone(v, source) {
+	unfinished := err == nil && isUnfinishedClone(v, source)
+	if unfinished {
+		exported, err := s.exports.Exists(ctx, v.UUID)
+		if err != nil {
+			return Volume{}, fmt.Errorf("target %s: find out whether %s is in use: %w", s.Name, v, err)
+		}
+		unfinished = !exported
+	}
+	if unfinished || errors.Is(err, ErrNotFound) {
 		if in == nil {
 			_, err := s.storeOf(stores, source.Store)
 			return Volume{}, err
@@ -185,7 +193,7 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 	}
 	if err == nil {
 		counted.keep(v)
-		return Volume{}, nil, fmt.Errorf("target %s: make %s a clone of %s: %w", s.Name, v, parent, failed)
+		return Volume{}, nil, fmt.Errorf("target %s: %w: %s exists, but is no clone of %s yet: try again: %w", s.Name, ErrBusy, v, parent, failed)
 	}
 	if readback.Refused(failed) {
 		counted.takeBack()

@@ -39,6 +39,9 @@ func (s *Service) export(ctx context.Context, id string, h export.Host, admit ad
 	case err != nil && v.UUID == "": // the subsystem could not be read
 		return Exported{}, fmt.Errorf("target %s: export volume %s: %w", s.Name, id, err)
 	case err != nil:
+		if _, gone := s.GetVolume(ctx, id); errors.Is(gone, ErrNotFound) { // SPDK's error does not tell that
+			return Exported{}, gone
+		}
 		return Exported{}, fmt.Errorf("target %s: export %s: %w", s.Name, v, err)
 	}
 	return Exported{v, admission}, nil

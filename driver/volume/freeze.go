@@ -21,13 +21,22 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	})
 	switch {
 	case errors.Is(err, spdkrpc.MethodNotFound):
-		return s.snapshotUnfrozen(ctx, v, name)
+		id, err = s.snapshotUnfrozen(ctx, v, name)
+		return id, deletedMeanwhile(v, err)
 	case err != nil:
-		return "", err
+		return "", deletedMeanwhile(v, err)
 	case len(list) != 1:
 		return "", fmt.Errorf("the proxy answered with %d snapshots instead of one", len(list))
 	}
 	return list[0].UUID, nil
+}
+
+// deletedMeanwhile makes an error of kind ErrBusy of SPDK's answer that a volume, which was read before, does not exist.
+func deletedMeanwhile(v Volume, failed error) error {
+	if errors.Is(failed, spdkrpc.NoSuchDevice) {
+		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, v, failed)
+	}
+	return failed
 }
 
 // snapshotUnfrozen takes a snapshot through a proxy that cannot freeze. It fails with ErrInUse if the volume is in use.
