@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -64,6 +65,17 @@ var pairCalls = []pairCall{
 	{"publish the volume", false, func(ctx context.Context, w world) (string, error) {
 		_, err := w.publish(ctx, w.volume, nodeA)
 		return w.volume.GetVolumeId(), err
+	}},
+	{"publish the volume elsewhere", false, func(ctx context.Context, w world) (string, error) {
+		_, err := w.publish(ctx, w.volume, nodeB)
+		return w.volume.GetVolumeId(), err
+	}},
+	{"take a group snapshot", false, func(ctx context.Context, w world) (string, error) {
+		g, err := w.groupSnapshot(ctx, "g-1", w.volume, w.clone)
+		if err != nil {
+			return "", err
+		}
+		return g.GetSnapshots()[0].GetSnapshotId(), nil
 	}},
 }
 
@@ -130,7 +142,11 @@ func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 			assert.Contains(t, there, c.id, c.name)
 		}
 	}
-	b.until(t, "unpublish", func(ctx context.Context) error { return b.unpublish(ctx, w.volume.GetVolumeId(), nodeA) }) // it may not be listed any more
+	hosts := b.hosts(w.volume)
+	assert.False(t, strings.Contains(hosts, HostOf(nodeA).NQN) && strings.Contains(hosts, HostOf(nodeB).NQN), "two nodes are admitted: %s", hosts)
+	for _, node := range []string{nodeA, nodeB} { // the volume may not be listed any more
+		b.until(t, "unpublish", func(ctx context.Context) error { return b.unpublish(ctx, w.volume.GetVolumeId(), node) })
+	}
 	b.deleteAll(t)
 	assert.Equal(t, start, b.state(t), "nothing is left")
 	return true

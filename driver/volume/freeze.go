@@ -22,9 +22,9 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	switch {
 	case errors.Is(err, spdkrpc.MethodNotFound):
 		id, err = s.snapshotUnfrozen(ctx, v, name)
-		return id, deletedMeanwhile(v, err)
+		return id, deletedMeanwhile(v.String(), err)
 	case err != nil:
-		return "", deletedMeanwhile(v, err)
+		return "", deletedMeanwhile(v.String(), err)
 	case len(list) != 1:
 		return "", fmt.Errorf("the proxy answered with %d snapshots instead of one", len(list))
 	}
@@ -32,9 +32,9 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 }
 
 // deletedMeanwhile makes an error of kind ErrBusy of SPDK's answer that a volume, which was read before, does not exist.
-func deletedMeanwhile(v Volume, failed error) error {
+func deletedMeanwhile(what string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
-		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, v, failed)
+		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, what, failed)
 	}
 	return failed
 }

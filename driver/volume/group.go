@@ -67,7 +67,7 @@ func TakeGroup(ctx context.Context, name string, of []Members, others func() ([]
 		return existingGroup(ctx, name, done, found, volumes)
 	}
 	id := newGroupID(name, of[0].Service.Now(), len(volumes), len(of))
-	failed := takeMembers(ctx, id, volumes)
+	failed := deletedMeanwhile("one of the volumes", takeMembers(ctx, id, volumes))
 	if failed != nil && len(of) == 1 && !readback.Clarifies(failed) {
 		return Group{}, fmt.Errorf("%s: take group snapshot %q: %w", targetsOf(of), name, failed) // none was taken
 	}
