@@ -137,7 +137,7 @@ func TestForgedReturnsFromTheIssuer(t *testing.T) {
 		"no ticket":           func(j *journey) { j.ticket = "" },
 		"two tickets":         func(j *journey) { j.ticket += "; " + flowCookie + "=" + j.ticket },
 		"ticket of another":   func(j *journey) { j.ticket = w.begin(u).ticket },
-		"changed ticket":      func(j *journey) { j.ticket = "A" + j.ticket[1:] },
+		"changed ticket":      func(j *journey) { j.ticket = map[bool]string{true: "B", false: "A"}[j.ticket[0] == 'A'] + j.ticket[1:] },
 		"no state":            func(j *journey) { j.back.Del("state") },
 		"state of another":    func(j *journey) { j.back.Set("state", w.begin(u).back.Get("state")) },
 		"of another issuer":   func(j *journey) { j.back.Set("iss", "https://attacker.example") },
