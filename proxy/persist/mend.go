@@ -3,12 +3,16 @@ package persist
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// mend corrects two orders of calls that SPDK saves but cannot load, observed on v24.01 and
-// v26.05. All other calls stay in SPDK's order.
+// mend corrects what SPDK saves but cannot load, observed on v24.01 and v26.05: two orders of calls,
+// and the options of histograms. All other calls stay as they are, in SPDK's order.
 //
 // SPDK saves a RAID without superblock after its base bdevs. When these are created, SPDK
 // examines them, finds the lvstore of the RAID on one of them, and claims that bdev. Then the
@@ -18,8 +22,12 @@ import (
 // SPDK saves limits of bdevs before it waits for the examination of bdevs. Limits of volumes are
 // refused until their lvstore is loaded, and spdk_tgt exits. The wait for examination is not enough:
 // a RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy machine), so
-// the volumes on it are waited for by name.
-func (s *Subsystem) mend() {
+// the volumes on it are waited for by name. The same is true for histograms.
+//
+// SPDK saves a histogram without its options. With the default ones, v26.05 does not count I/O
+// channels that open later, and after a start all channels do; so the options that count all I/O are
+// added.
+func (s *Subsystem) mend(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return
 	}
@@ -33,6 +41,8 @@ func (s *Subsystem) mend() {
 			raids = append(raids, c)
 		case e.Method == "bdev_set_qos_limit":
 			limits = append(limits, waitFor(e), c)
+		case e.Method == enableHistogram:
+			limits = append(limits, waitFor(e), countingAll(e, c, release))
 		default:
 			others = append(others, c)
 		}
@@ -42,7 +52,32 @@ func (s *Subsystem) mend() {
 	}
 }
 
-// limitWait is how long a bdev may take to appear before its limit is set.
+const enableHistogram = "bdev_enable_histogram"
+
+// optionsOfHistograms is the first release that has options of histograms.
+var optionsOfHistograms = rpcschema.MustRelease("v25.05")
+
+// countingAll returns the call with the options with which SPDK counts all I/O, unless SPDK saved
+// options.
+func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.RawMessage {
+	if !release.Known() || release.Before(optionsOfHistograms) {
+		return call
+	}
+	for _, option := range []string{"granularity", "min_nsec", "max_nsec"} {
+		if _, saved := e.Params[option]; saved {
+			return call
+		}
+	}
+	params := maps.Clone(e.Params)
+	params["min_nsec"], params["max_nsec"] = 0, uint64(math.MaxUint64)
+	text, err := json.Marshal(entry{Method: e.Method, Params: params})
+	if err != nil {
+		return call
+	}
+	return text
+}
+
+// limitWait is how long a bdev may take to appear before its limit is set or its histogram enabled.
 const limitWait = 30 * time.Second
 
 // waitFor returns a call that waits for the bdev of another call.

@@ -66,7 +66,7 @@ func read(ctx context.Context, t Target) (*Configuration, error) {
 			if err != nil {
 				return fmt.Errorf("framework_get_config of %s: %w", s.Subsystem, err)
 			}
-			c.Subsystems[i], err = subsystem(s.Subsystem, text)
+			c.Subsystems[i], err = subsystem(s.Subsystem, text, t.Release)
 			return err
 		})
 	}
@@ -77,7 +77,7 @@ func read(ctx context.Context, t Target) (*Configuration, error) {
 }
 
 // subsystem reads the calls of one answer. It fails if spdk_tgt could not load them.
-func subsystem(name string, text json.RawMessage) (Subsystem, error) {
+func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Subsystem, error) {
 	s := Subsystem{Name: name}
 	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {
 		return s, fmt.Errorf("framework_get_config of %s: the answer is neither a list nor null", name)
@@ -90,6 +90,6 @@ func subsystem(name string, text json.RawMessage) (Subsystem, error) {
 			return s, fmt.Errorf("framework_get_config of %s: %w", name, err)
 		}
 	}
-	s.mend()
+	s.mend(release)
 	return s, nil
 }
