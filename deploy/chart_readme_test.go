@@ -155,7 +155,7 @@ func TestChartsKnowTheConfiguration(t *testing.T) {
 	testKeys(t, "storageServers", of["storageServers"].(map[string]any)["items"].(map[string]any), reflect.TypeFor[driver.TargetConfig](), nil)
 	testKeys(t, "config", of["config"].(map[string]any), reflect.TypeFor[driver.Config](), []string{"config.nodes"})
 	testKeys(t, "config", properties(proxyChart)["config"].(map[string]any), reflect.TypeFor[config.Config](), []string{
-		"config.listen", "config.listen_unix", "config.tls", "config.metrics", "config.target.socket", "config.target.save", "config.target.keys", "config.target.freeze",
+		"config.listen", "config.listen_unix", "config.tls", "config.metrics.listen", "config.target.socket", "config.target.save", "config.target.keys", "config.target.freeze",
 		"config.log.calls", // the container's standard error is what a cluster collects
 	})
 }

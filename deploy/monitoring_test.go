@@ -85,8 +85,9 @@ func reading() *figures.Figures {
 	return &figures.Figures{
 		Up: true, Phase: "runtime", Release: "v26.05", Started: time.Now(), Failures: []figures.Failure{{Method: "nvmf_get_stats"}},
 		Stores: []figures.Store{{Name: "lvs0"}}, Volumes: []figures.Volume{{Store: "lvs0", Name: "v", HasIO: true, AllocatedKnown: true, Size: 1}}, Bdevs: []figures.Bdev{{Name: "b"}},
-		NVMf:  figures.NVMf{Known: true, Listeners: map[string]int{"TCP": 1}, PollGroups: []figures.PollGroup{{Name: "g"}}},
-		ISCSI: figures.ISCSI{Known: true}, Reactors: []figures.Reactor{{}}, Buffers: []figures.BufferPool{{Module: "bdev", Pool: "small"}},
+		Histograms: []figures.Histogram{{Bdev: "v", Store: "lvs0", Volume: "v"}, {Bdev: "b"}},
+		NVMf:       figures.NVMf{Known: true, Listeners: map[string]int{"TCP": 1}, PollGroups: []figures.PollGroup{{Name: "g"}}},
+		ISCSI:      figures.ISCSI{Known: true}, Reactors: []figures.Reactor{{}}, Buffers: []figures.BufferPool{{Module: "bdev", Pool: "small"}},
 		Threads: []figures.Thread{{Name: "t"}}, Pollers: []figures.Poller{{Thread: "t", Name: "p"}},
 	}
 }

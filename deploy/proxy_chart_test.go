@@ -137,6 +137,7 @@ func TestProxyChartRestarts(t *testing.T) {
 		"time-outs":   {map[string]any{"target": map[string]any{"timeouts": map[string]any{"default": "1m"}}}, true},
 		"limits":      {map[string]any{"limits": map[string]any{"user_in_flight": 3}}, true},
 		"log":         {map[string]any{"log": map[string]any{"level": "warn"}}, false},
+		"metrics":     {map[string]any{"metrics": map[string]any{"latency_histograms": []any{"nvme0n1"}}}, false},
 		"connections": {map[string]any{"limits": map[string]any{"connections": 3}}, false},
 		"target":      {map[string]any{"target": map[string]any{"max_in_flight": 3}}, false},
 	} {
@@ -198,6 +199,8 @@ func TestProxyChartRefusesWrongValues(t *testing.T) {
 		"a hash of something else":        {"config.users[0].password_hash=secret", "password_hash"},
 		"an unknown key":                  {"config.limits.usersInFlight=3", "usersInFlight"},
 		"a key that the chart sets":       {"config.listen=0.0.0.0:1", "listen"},
+		"metrics of an address":           {"config.metrics.listen=127.0.0.1:9010", "listen"},
+		"a histogram of nothing":          {"config.metrics.latency_histograms[0]=", "latency_histograms"},
 		"a socket that the chart sets":    {"config.target.socket=/x", "socket"},
 		"a self-signed certificate":       {"tls.secretName=", "tls.secretName"},
 		"an address of the node":          {"listenAddress=192.0.2.1", "hostNetwork"},

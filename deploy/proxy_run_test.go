@@ -89,6 +89,7 @@ func TestProxyChartConfigurationIsValid(t *testing.T) {
 				"tenants":       map[string]any{"a": map[string]any{"lvstores": []any{"lvs-a"}, "quota": map[string]any{"gib": 5000000, "volumes": 1}}},
 				"limits":        map[string]any{"users_in_flight": map[string]any{"csi": 8}, "drain": "10s", "idle": "1m30s", "connections": 2000},
 				"log":           map[string]any{"level": "warn", "format": "text"},
+				"metrics":       map[string]any{"volumes": 2000, "latency_histograms": []any{"lvs-a/v1", "nvme0n1"}},
 				"compatibility": map[string]any{"translate": false},
 				"target":        map[string]any{"timeouts": map[string]any{"default": "1m", "methods": map[string]any{"bdev_lvol_inflate": "2h"}}, "snapshots_in_use": "freeze"},
 			},
@@ -109,7 +110,7 @@ func TestProxyChartConfigurationIsValid(t *testing.T) {
 			if name == "everything" {
 				text, err := os.ReadFile(config)
 				require.NoError(t, err)
-				for _, kept := range []string{`"translate": false`, `"maximum": 104857600`, `"gib": 5000000`, `"snapshots_in_use": "freeze"`} {
+				for _, kept := range []string{`"translate": false`, `"volumes": 2000`, `"lvs-a/v1"`, `"maximum": 104857600`, `"gib": 5000000`, `"snapshots_in_use": "freeze"`} {
 					assert.Contains(t, string(text), kept)
 				}
 			}

@@ -28,7 +28,7 @@ func (s *Server) Reload(c *config.Config) error {
 		"target.keys":            c.Target.Keys != old.Target.Keys,
 		"target.freeze":          c.Target.Freeze != old.Target.Freeze,
 		"log":                    c.Log != old.Log,
-		"metrics":                c.Metrics != old.Metrics,
+		"metrics":                !c.Metrics.Equal(old.Metrics),
 		"limits.idle":            c.Limits.Idle != old.Limits.Idle,
 		"limits.drain":           c.Limits.Drain != old.Limits.Drain,
 	} {

@@ -48,7 +48,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 		began: make(chan struct{}), ended: make(chan struct{}), version: opts.Version, process: newID(), stopping: make(chan struct{}), streamCheck: streamCheckInterval,
 	}
 	s.callRates.set(c.Limits.UserCallsPerSecond, c.Limits.UsersCallsPerSecond)
-	s.figures, s.figuresReader = figures.NewShared(s.readFigures, figuresAge, figuresWait), figures.NewReader(s.schema)
+	s.figures, s.figuresReader = figures.NewShared(s.readFigures, figuresAge, figuresWait), figures.NewReader(s.schema, c.Metrics.LatencyHistograms...)
 	s.targetMetrics = targetmetrics.New(c.Metrics.Volumes)
 	s.events = events.New(eventsKept)
 	s.handler = s.Handler()

@@ -47,6 +47,7 @@ type Server struct {
 	figures       *figures.Shared // of the target
 	figuresReader *figures.Reader // of figures
 	targetMetrics *targetmetrics.Exporter
+	histogramLog  histogramLog // of readings
 	events        *events.Hub
 
 	unreadBodyWait time.Duration // see skipBody

@@ -80,7 +80,10 @@ func (s *Server) answerTargetMetrics(ctx context.Context, now *settings, c *call
 // readFigures makes one reading of the target's figures. Its calls take their turn with those of
 // users.
 func (s *Server) readFigures(ctx context.Context) (made *figures.Figures) {
-	s.containPanic("figures", func() { made = s.figuresReader.Read(ctx, s.targetToRead(ctx)) })
+	s.containPanic("figures", func() {
+		made = s.figuresReader.Read(ctx, s.targetToRead(ctx))
+		s.histogramLog.note(made, s.log)
+	})
 	return made
 }
 

@@ -163,6 +163,7 @@ func TestTheDocumentedMetricsOfTheTarget(t *testing.T) {
 	examples := documented(t, targetMetricsPage, "Scrape", "yaml")
 	require.Len(t, examples, 2)
 	examples = append(examples, documented(t, targetMetricsPage, "Cost", "yaml")...)
+	examples = append(examples, documented(t, targetMetricsPage, "Latency histograms", "yaml")...)
 	var roles struct{ Roles map[string]config.Role }
 	require.NoError(t, yaml.Unmarshal([]byte(examples[0]), &roles))
 	var prometheus struct {
@@ -175,12 +176,24 @@ func TestTheDocumentedMetricsOfTheTarget(t *testing.T) {
 		c.Roles, c.Users[1].Roles = roles.Roles, []string{"scraper"}
 		require.NoError(t, yaml.Unmarshal([]byte(examples[2]), c))
 		assert.Equal(t, 5000, c.Metrics.Volumes)
+		require.NoError(t, yaml.Unmarshal([]byte(examples[3]), c))
+		assert.Equal(t, []string{"lvs0/vol1", "nvme0n1"}, c.Metrics.LatencyHistograms)
 	})
 	b.fill(t)
+	require.Equal(t, http.StatusOK, b.post(`{"id":1,"method":"bdev_lvol_create","params":{"lvs_name":"lvs0","lvol_name":"vol1","size_in_mib":8}}`).StatusCode)
+	b.post(`{"id":1,"method":"bdev_malloc_create","params":{"name":"nvme0n1","num_blocks":16,"block_size":512}}`)
+	commands := documented(t, targetMetricsPage, "Latency histograms", "console")
+	require.Len(t, commands, 1)
+	newest, _, _ := strings.Cut(commands[0], "\n")
+	assert.Contains(t, newest, " name=lvs0/vol1 enable=true min_nsec=0 max_nsec=18446744073709551615 ")
+	for _, name := range []string{"lvs0/vol1", "nvme0n1"} {
+		b.post(`{"id":1,"method":"bdev_enable_histogram","params":{"name":"` + name + `","enable":true,"min_nsec":0,"max_nsec":18446744073709551615}}`)
+	}
 	b.target.Inject(spdktest.Fault{Method: "iscsi_get_target_nodes", Do: spdktest.Fail})
 	b.readAnew()
 	b.scrapeTarget()
-	b.proxy.figuresReader = figures.NewReader(rpcschema.Default()) // without remembering when the methods were called
+	b.proxy.figuresReader = figures.NewReader(rpcschema.Default(), b.proxy.config.Metrics.LatencyHistograms...) // without remembering when the methods were called
+	b.scrapeTarget()                                                                                            // of the first histogram
 	g := b.do("GET", prometheus.Scrapes[0].Path, "viewer", viewerPassword, nil)
 	require.Equal(t, http.StatusOK, g.StatusCode, g.body)
 
@@ -198,7 +211,7 @@ func TestTheDocumentedMetricsOfTheTarget(t *testing.T) {
 		for _, m := range code.FindAllStringSubmatch(cells[0], -1) {
 			said["spdk_"+m[1]] = true
 			for _, label := range code.FindAllStringSubmatch(cells[1], -1) {
-				assert.Regexp(t, `spdk_`+m[1]+`\{([a-z_]+="[^"]*",)*`+label[1]+`="`, g.body, line)
+				assert.Regexp(t, `spdk_`+m[1]+`(_bucket)?\{([a-z_]+="[^"]*",)*`+label[1]+`="`, g.body, line)
 			}
 		}
 	}

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Metrics says where metrics are served in addition to the main address, and how many.
@@ -12,16 +16,33 @@ type Metrics struct {
 	// Volumes is how many volumes have series of their own at /metrics/target, and likewise other
 	// bdevs.
 	Volumes int `yaml:"volumes"`
+	// LatencyHistograms are bdevs whose latency histograms are at /metrics/target. Somebody must
+	// enable these at the target.
+	LatencyHistograms []string `yaml:"latency_histograms"`
 }
 
-// maxVolumeSeries bounds Metrics.Volumes.
-const maxVolumeSeries = 20000
+// Equal reports whether both are the same.
+func (m Metrics) Equal(o Metrics) bool {
+	return m.Listen == o.Listen && m.Volumes == o.Volumes && slices.Equal(m.LatencyHistograms, o.LatencyHistograms)
+}
+
+const (
+	// maxVolumeSeries bounds Metrics.Volumes.
+	maxVolumeSeries = 20000
+	// maxLatencyHistograms bounds Metrics.LatencyHistograms. The proxy reads one of them in ten
+	// seconds, so each is at most 100 s old.
+	maxLatencyHistograms = 10
+	maxBdevName          = 255 // bytes
+)
 
 // validateMetrics refuses addresses that other hosts can reach, because there is neither a password
 // nor encryption.
 func (c *Config) validateMetrics() error {
 	if c.Metrics.Volumes < 0 || c.Metrics.Volumes > maxVolumeSeries {
 		return fmt.Errorf("metrics.volumes must be 0 to %d: each volume has eleven series", maxVolumeSeries)
+	}
+	if err := c.Metrics.validateHistograms(); err != nil {
+		return err
 	}
 	if c.Metrics.Listen == "" {
 		return nil
@@ -30,6 +51,21 @@ func (c *Config) validateMetrics() error {
 	if err != nil || !address.Addr().IsLoopback() {
 		return errors.New("metrics.listen must be a loopback address and a port, such as 127.0.0.1:9010, because it needs no password; " +
 			"a scraper on another host can use /metrics of the main address, as a user whose roles allow spdkgate_get_metrics")
+	}
+	return nil
+}
+
+func (m Metrics) validateHistograms() error {
+	if n := len(m.LatencyHistograms); n > maxLatencyHistograms {
+		return fmt.Errorf("metrics.latency_histograms has %d names: at most %d are possible, because the proxy reads one of them in ten seconds", n, maxLatencyHistograms)
+	}
+	for i, name := range m.LatencyHistograms {
+		switch {
+		case name == "", len(name) > maxBdevName, !utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
+			return fmt.Errorf("metrics.latency_histograms: %q is not the name of a bdev: write a name as bdev_get_bdevs lists it, or LVSTORE/LVOL for a volume, with up to %d bytes and without control characters", name, maxBdevName)
+		case slices.Contains(m.LatencyHistograms[:i], name):
+			return fmt.Errorf("metrics.latency_histograms has %q twice: remove one of them", name)
+		}
 	}
 	return nil
 }

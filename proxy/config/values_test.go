@@ -171,3 +171,17 @@ func TestConsole(t *testing.T) {
 		}
 	}
 }
+
+// A reload refuses every change of the metrics, because they are read at the start only.
+func TestMetricsAreCompared(t *testing.T) {
+	m := Metrics{Listen: "127.0.0.1:1", Volumes: 1, LatencyHistograms: []string{"a", "b"}}
+	same := m
+	same.LatencyHistograms = []string{"a", "b"}
+	assert.True(t, m.Equal(same))
+	for _, other := range []Metrics{
+		{}, {Volumes: 1, LatencyHistograms: m.LatencyHistograms}, {Listen: m.Listen, LatencyHistograms: m.LatencyHistograms},
+		{Listen: m.Listen, Volumes: 1}, {Listen: m.Listen, Volumes: 1, LatencyHistograms: []string{"b", "a"}},
+	} {
+		assert.False(t, m.Equal(other), "%+v", other)
+	}
+}

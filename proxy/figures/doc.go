@@ -1,5 +1,5 @@
 // Package figures reads what a target reports about itself: its lvstores, volumes and other
-// bdevs with their I/O, NVMe-oF and iSCSI, reactors, threads and buffers. It returns values,
+// bdevs with their I/O and its latencies, NVMe-oF and iSCSI, reactors, threads and buffers. It returns values,
 // for metrics, for warnings and for people.
 //
 // A [Reader] bounds what this costs the target: it makes one call at a time, and repeats a call

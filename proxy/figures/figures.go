@@ -16,9 +16,13 @@ type Figures struct {
 	// rates over this time.
 	Clock float64
 
-	Stores   []Store
-	Volumes  []Volume // of all stores, snapshots too
-	Bdevs    []Bdev   // other bdevs
+	Stores  []Store
+	Volumes []Volume // of all stores, snapshots too
+	Bdevs   []Bdev   // other bdevs
+	// Histograms are those that were asked for and have been read. They may be as old as their number
+	// of readings.
+	Histograms []Histogram
+
 	NVMf     NVMf
 	ISCSI    ISCSI
 	Reactors []Reactor
@@ -31,7 +35,8 @@ type Figures struct {
 }
 
 // A Failure is a call that the target did not answer with a result. What it would have reported
-// is missing, or as old as the last result.
+// is missing, or as old as the last result. A histogram of a bdev that does not exist fails without a
+// call.
 type Failure struct {
 	Method string
 	Err    error

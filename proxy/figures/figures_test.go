@@ -271,7 +271,7 @@ func TestATargetThatDies(t *testing.T) {
 
 // What is not SPDK's JSON is an error, not a panic.
 func FuzzResults(f *testing.F) {
-	for _, text := range []string{`[]`, `{}`, `null`, `[{"name":"a","uuid":"b"`, `{"tick_rate":1,"bdevs":[{"name":"x","bytes_read":-1}]}`, `[[{}]]`, `{"bdevs":{"a":[1]}}`, "[{\"lvs\":\"\xff\"}]", `[{"driver_specific":{"lvol":{"num_allocated_clusters":"x"}}}]`} {
+	for _, text := range []string{`[]`, `{}`, `null`, `[{"name":"a","uuid":"b"`, `{"tick_rate":1,"bdevs":[{"name":"x","bytes_read":-1}]}`, `[[{}]]`, `{"bdevs":{"a":[1]}}`, "[{\"lvs\":\"\xff\"}]", `[{"driver_specific":{"lvol":{"num_allocated_clusters":"x"}}}]`, `{"histogram":"AA==","bucket_shift":7,"tsc_rate":1}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -280,6 +280,7 @@ func FuzzResults(f *testing.F) {
 			_ = read(raw)
 		}
 		_, _ = r.readIO(raw)
+		_, _ = readLatencies(raw)
 		r.summed()
 	})
 }

@@ -28,6 +28,7 @@ type Reader struct {
 	now    func() time.Time
 	share  time.Duration // how many times as long as the last call of a method took no other is made
 	ioOnly bool
+	names  []string // of the bdevs whose histograms are read
 
 	of       Target
 	last     map[string]asked
@@ -51,6 +52,9 @@ type Reader struct {
 	threads  []Thread
 	pollers  []Poller
 	started  time.Time
+
+	histograms []Histogram
+	next       int // into names
 }
 
 // asked is when a method was called last.
@@ -60,9 +64,10 @@ type asked struct {
 	absent bool // this target does not have it
 }
 
-// NewReader makes a Reader.
-func NewReader(schema *rpcschema.Document) *Reader {
-	return &Reader{schema: schema, now: time.Now, share: share}
+// NewReader makes a Reader. It reads the latency histograms of the named bdevs: names as SPDK lists
+// them, or LVSTORE/LVOL.
+func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
+	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
 // NewIOReader makes a Reader of the I/O of volumes and other bdevs only, for a person who looks at it
@@ -94,7 +99,7 @@ var (
 func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 	began := r.now()
 	if r.last == nil || r.of.Release != t.Release || r.of.Restarts != t.Restarts || !t.Up {
-		*r = Reader{schema: r.schema, now: r.now, share: r.share, ioOnly: r.ioOnly, last: map[string]asked{}, sizes: map[string]size{}}
+		*r = Reader{schema: r.schema, now: r.now, share: r.share, ioOnly: r.ioOnly, names: r.names, last: map[string]asked{}, sizes: map[string]size{}}
 	}
 	r.of, r.calls, r.failures, r.down = t, 0, nil, false
 	f := &Figures{Phase: t.Phase, Restarts: t.Restarts}
@@ -115,6 +120,7 @@ func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 	f.Up, f.Started, f.Clock = true, r.startOf(f.Taken), r.clock
 	f.Volumes = append([]Volume{}, r.volumes...)
 	f.Stores = r.summed()
+	f.Histograms = r.histograms
 	f.Bdevs, f.NVMf, f.ISCSI, f.Reactors, f.Buffers, f.Threads, f.Pollers = r.bdevs, r.nvmf, r.iscsi, r.reactors, r.buffers, r.threads, r.pollers
 	return f
 }
@@ -162,32 +168,43 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 	r.call(ctx, "iobuf_get_stats", 0, r.readBuffers)
 	r.call(ctx, "thread_get_stats", 0, r.readThreads)
 	r.call(ctx, "thread_get_pollers", listEvery, r.readPollers)
+	r.readHistogram(ctx)
 }
 
-// call makes one call, if it is due, and reads its result.
+// call makes one call without parameters, if it is due, and reads its result.
 func (r *Reader) call(ctx context.Context, method string, every time.Duration, read func(json.RawMessage) error) {
-	last, before := r.last[method]
+	_, _ = r.callFor(ctx, method, "", every, read) // the error is among the failures
+}
+
+// callFor makes one call about a bdev, or about none for "", if it is due, and reads its result. made
+// means that it was due, and err is its failure.
+func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Duration, read func(json.RawMessage) error) (made bool, err error) {
+	key, params := method, map[string]any(nil)
+	if bdev != "" {
+		key, params = method+" "+bdev, map[string]any{"name": bdev}
+	}
+	last, before := r.last[key]
 	if r.down || last.absent || before && r.now().Sub(last.at) < max(every, r.share*last.took) {
-		return
+		return false, nil
 	}
 	if _, err := r.schema.Find(method, r.of.Release); err != nil {
-		r.last[method] = asked{absent: true}
-		return
+		r.last[key] = asked{absent: true}
+		return false, nil
 	}
 	began := r.now()
-	raw, err := r.of.Ask(ctx, method, nil)
+	raw, err := r.of.Ask(ctx, method, params)
 	r.calls++
-	r.last[method] = asked{at: began, took: r.now().Sub(began)}
+	r.last[key] = asked{at: began, took: r.now().Sub(began)}
 	if err == nil {
 		err = read(raw)
 	}
 	if err == nil {
-		return
+		return true, nil
 	}
 	switch spdkrpc.KindOf(err) {
 	case spdkrpc.MethodNotFound: // the target was built without it
-		r.last[method] = asked{absent: true}
-		return
+		r.last[key] = asked{absent: true}
+		return false, nil
 	case spdkrpc.Unreachable, spdkrpc.OutcomeUnknown:
 		r.down = !errors.Is(err, context.DeadlineExceeded)
 	}
@@ -195,6 +212,7 @@ func (r *Reader) call(ctx context.Context, method string, every time.Duration, r
 		r.down = true
 	}
 	r.failures = append(r.failures, Failure{method, err})
+	return true, err
 }
 
 // startOf returns when the target started. It stays the same as long as its clock does not

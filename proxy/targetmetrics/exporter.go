@@ -34,12 +34,14 @@ type Exporter struct {
 	byStore  map[string]figures.IO // by store, the I/O of all its volumes since this program started
 	failures map[string]int
 	calls    int
+
+	histograms map[string]*histogramSum // by the bdev's name
 }
 
 // New makes an Exporter that gives up to limit volumes series of their own, and up to limit other
 // bdevs.
 func New(limit int) *Exporter {
-	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}}
+	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}, histograms: map[string]*histogramSum{}}
 }
 
 // Text returns a reading as text. Each reading is written once, and readings must be given in the

@@ -33,7 +33,8 @@ func full() *figures.Figures {
 			{Store: "lvs0", Name: `a "quoted\" name` + "\n", UUID: "1", Size: 8 << 20, Allocated: 4 << 20, AllocatedKnown: true, IO: io1(2), HasIO: true},
 			{Store: "lvs0", Name: "snap\xff", UUID: "2", Snapshot: true},
 		},
-		Bdevs: []figures.Bdev{{Name: "nvme0n1", IO: io1(5)}},
+		Bdevs:      []figures.Bdev{{Name: "nvme0n1", IO: io1(5)}},
+		Histograms: []figures.Histogram{{Bdev: "lvs0/v", Store: "lvs0", Volume: `a "quoted\" name` + "\n"}, {Bdev: "nvme0n1"}},
 		NVMf: figures.NVMf{Known: true, Subsystems: 3, Namespaces: 4, Hosts: 5, AnyHosts: 1, Listeners: map[string]int{"TCP": 2}, PollGroups: []figures.PollGroup{
 			{Name: "g0", AdminQueuePairs: 1, IOQueuePairs: 4, AdminQueuePairsTotal: 11, IOQueuePairsTotal: 44, Pending: 6, Completed: 99},
 			{Name: "g1", AdminQueuePairs: 2},
@@ -74,7 +75,7 @@ func TestText(t *testing.T) {
 		"spdk_series_omitted lvol": 0, "spdk_series_omitted bdev": 0, "spdk_series_omitted poller": 0,
 		"spdk_lvol_size_bytes lvs0 a \"quoted\\\" name\n": 8 << 20, "spdk_lvol_allocated_bytes lvs0 a \"quoted\\\" name\n": 4 << 20,
 		"spdk_lvol_io_latency_seconds_total lvs0 a \"quoted\\\" name\n read": 0.5,
-		"spdk_bdev_io_operations_total nvme0n1 read":                         5, "spdk_nvmf_subsystems": 3, "spdk_nvmf_namespaces": 4, "spdk_nvmf_hosts": 5, "spdk_nvmf_any_host_subsystems": 1,
+		"spdk_bdev_io_operations_total nvme0n1 read":                         5, "spdk_io_duration_up lvs0/v": 1, "spdk_nvmf_subsystems": 3, "spdk_nvmf_namespaces": 4, "spdk_nvmf_hosts": 5, "spdk_nvmf_any_host_subsystems": 1,
 		"spdk_nvmf_listeners TCP": 2, "spdk_nvmf_controllers": 3, "spdk_nvmf_queue_pairs g0 io": 4, "spdk_nvmf_queue_pairs g1 admin": 2,
 		"spdk_nvmf_queue_pairs_connected_total g0 admin": 11, "spdk_nvmf_pending_commands g0": 6, "spdk_nvmf_commands_completed_total g0": 99,
 		"spdk_iscsi_target_nodes": 2, "spdk_iscsi_luns": 3, "spdk_iscsi_connections": 1,

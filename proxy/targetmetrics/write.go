@@ -18,12 +18,14 @@ func (e *Exporter) write(f *figures.Figures) []byte {
 	}
 	w := &writer{out: make([]byte, 0, size)}
 	e.writeTarget(w, f)
+	e.addUpHistograms(f)
 	if !f.Up {
 		return w.out
 	}
 	e.addUp(f)
 	e.writeStores(w, f)
 	e.writeVolumes(w, f)
+	e.writeHistograms(w, f)
 	writeNVMf(w, f.NVMf)
 	writeISCSI(w, f.ISCSI)
 	writeReactors(w, f)
@@ -53,7 +55,7 @@ func (e *Exporter) writeTarget(w *writer, f *figures.Figures) {
 		e.failures[failed.Method]++
 	}
 	if len(e.failures) > 0 {
-		w.family("spdk_reading_failures_total", counter, "Calls for figures that the target did not answer with a result, by method.")
+		w.family("spdk_reading_failures_total", counter, "Figures that could not be read, by the method that reports them.")
 		for _, method := range sorted(e.failures) {
 			w.count("spdk_reading_failures_total", labelled("method", method), uint64(e.failures[method]))
 		}

@@ -1,0 +1,97 @@
+package figures
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Histogram is what a target last reported about the latencies of a bdev's I/O.
+type Histogram struct {
+	Bdev string // as the caller of NewReader named it
+	// Store and Volume are the names of the logical volume; "" if it is another bdev.
+	Store, Volume string
+	// Latencies are those since the histogram was enabled, of the I/O channels that are open now. They
+	// are unknown if there is an Err.
+	Latencies Latencies
+	Err       error
+}
+
+// Reasons why the latencies of a bdev are unknown, besides those of any call.
+var (
+	// ErrNoBdev means that there is neither a bdev nor a logical volume of the name.
+	ErrNoBdev = errors.New("no such bdev or logical volume")
+	// ErrNoHistogram means that the target keeps no histogram of the bdev.
+	ErrNoHistogram = errors.New("the histogram is not enabled")
+	// ErrPartialHistogram means that the target keeps a histogram that leaves out I/O: observed on
+	// v26.05, it counts the I/O channels that open after it was enabled only if it has SPDK's default
+	// granularity and the full range.
+	ErrPartialHistogram = errors.New("the histogram has a limited range or another granularity than 7, so it leaves out I/O channels that were opened since it was enabled")
+)
+
+const getHistogram = "bdev_get_histogram"
+
+// readHistogram reads the next histogram that is due: one for each reading, so that their number does
+// not change how many calls the target gets in a second.
+func (r *Reader) readHistogram(ctx context.Context) {
+	if r.clock == 0 || len(r.stores) > 0 && !r.listed {
+		return // it is not known yet which bdevs and volumes there are
+	}
+	for range r.names {
+		h := Histogram{Bdev: r.names[r.next]}
+		r.next = (r.next + 1) % len(r.names)
+		var known bool
+		if h.Store, h.Volume, known = r.resolve(h.Bdev); !known {
+			h.Err = ErrNoBdev
+			r.failures = append(r.failures, Failure{getHistogram, h.Err})
+			r.keep(h)
+			return
+		}
+		made, err := r.callFor(ctx, getHistogram, h.Bdev, 0, func(raw json.RawMessage) (err error) {
+			h.Latencies, err = readLatencies(raw)
+			return err
+		})
+		if !made {
+			continue
+		}
+		var answered *spdkrpc.Error
+		if errors.As(err, &answered) && (answered.Kind == spdkrpc.Failed || answered.Kind == spdkrpc.NoSpace) { // NoSpace: since v25.05, if it never was enabled
+			err = fmt.Errorf("%w: %w", ErrNoHistogram, err)
+		}
+		h.Err = err
+		r.keep(h)
+		return
+	}
+}
+
+// resolve finds a bdev, and the names of its volume if it is one.
+func (r *Reader) resolve(name string) (store, volume string, known bool) {
+	for i := range r.volumes {
+		if v := &r.volumes[i]; v.UUID == name || v.named(name) {
+			return v.Store, v.Name, true
+		}
+	}
+	return "", "", slices.ContainsFunc(r.bdevs, func(b Bdev) bool { return b.Name == name })
+}
+
+// named reports whether the volume has the alias STORE/VOLUME.
+func (v *Volume) named(alias string) bool {
+	n := len(v.Store)
+	return len(alias) == n+1+len(v.Name) && alias[:n] == v.Store && alias[n] == '/' && alias[n+1:] == v.Name
+}
+
+// keep replaces what is known of a histogram.
+func (r *Reader) keep(h Histogram) {
+	r.histograms = slices.Clone(r.histograms) // readings have been returned with the old one
+	for i := range r.histograms {
+		if r.histograms[i].Bdev == h.Bdev {
+			r.histograms[i] = h
+			return
+		}
+	}
+	r.histograms = append(r.histograms, h)
+}

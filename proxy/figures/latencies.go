@@ -1,0 +1,134 @@
+package figures
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+)
+
+// LatencyBounds are the upper bounds of the counts of Latencies, in seconds.
+var LatencyBounds = [...]float64{
+	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, .1, .25, .5, 1, 2.5, 5, 10,
+}
+
+// Latencies count I/O operations by how long they took.
+type Latencies struct {
+	// Counts has the number of operations up to each of LatencyBounds and beyond the bound before. The
+	// last one counts those beyond all bounds. An operation whose bucket at SPDK contains a bound
+	// counts beyond that bound, so none appears faster than it was.
+	Counts [len(LatencyBounds) + 1]uint64
+	// Sum is the sum of the latencies in seconds. Each latency is that of the middle of its bucket at
+	// SPDK, which differs from the true one by at most 1/256.
+	Sum float64
+}
+
+var errNotHistogram = errors.New("the histogram has another form than expected")
+
+// SPDK divides latencies, which are in ticks, into ranges, and each range into buckets of equal width.
+// The buckets of ranges 0 and 1 are one tick wide, and those of each further range twice as wide as
+// those of the range before.
+const (
+	granularity = 7 // as a power of 2, the number of buckets in a range
+	ranges      = 64 - granularity + 1
+	buckets     = ranges << granularity
+)
+
+// readLatencies reads the result of bdev_get_histogram.
+func readLatencies(raw json.RawMessage) (l Latencies, err error) {
+	var encoded string
+	var rate, shift uint64
+	first, last := uint64(0), uint64(ranges-1) // until v25.01, always
+	err = read(raw, func(t *text, at int) int {
+		return t.members(at, func(name string, at int) int {
+			switch name {
+			case "histogram":
+				return t.name(at, &encoded)
+			case "tsc_rate":
+				return t.number(at, &rate)
+			case "bucket_shift", "granularity": // before and since v25.05
+				return t.number(at, &shift)
+			case "min_range":
+				return t.number(at, &first)
+			case "max_range":
+				return t.number(at, &last)
+			}
+			return t.Skip(at)
+		})
+	})
+	if err != nil {
+		return l, err
+	}
+	if encoded == "" || rate == 0 {
+		return l, errNotHistogram
+	}
+	if shift != granularity || first != 0 || last != ranges-1 {
+		return l, ErrPartialHistogram
+	}
+	counts, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || len(counts) != 8*buckets {
+		return l, errNotHistogram
+	}
+	l.add(counts, float64(rate))
+	return l, nil
+}
+
+// add adds counts, which are 64-bit numbers in the byte order of this host, on which the target runs.
+func (l *Latencies) add(counts []byte, rate float64) {
+	at, bound := 0, LatencyBounds[0]*rate
+	for i := range buckets {
+		n := binary.NativeEndian.Uint64(counts[8*i:])
+		if n == 0 {
+			continue
+		}
+		low, high := bucket(i)
+		for at < len(LatencyBounds) && float64(high) > bound {
+			if at++; at < len(LatencyBounds) {
+				bound = LatencyBounds[at] * rate
+			}
+		}
+		l.Counts[at] += n
+		l.Sum += float64(n) * (float64(low) + float64(high)) / 2 / rate
+	}
+}
+
+// bucket returns the shortest and the longest latency in a bucket, in ticks.
+func bucket(i int) (low, high uint64) {
+	within, part := uint64(i%(1<<granularity)), i>>granularity
+	if part == 0 {
+		return within, within
+	}
+	low = 1<<(part+granularity-1) + within<<(part-1)
+	return low, low + (1<<(part-1) - 1)
+}
+
+// Count returns the number of operations.
+func (l *Latencies) Count() (sum uint64) {
+	for _, n := range l.Counts {
+		sum += n
+	}
+	return sum
+}
+
+// Since returns what was counted after before. It reports false if that is not known, because a count
+// is less than before: an I/O channel was closed, with which SPDK forgets its counts, or the
+// histogram was enabled anew.
+func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
+	for i := range l.Counts {
+		if l.Counts[i] < before.Counts[i] {
+			return Latencies{}, false
+		}
+		d.Counts[i] = l.Counts[i] - before.Counts[i]
+	}
+	d.Sum = math.Max(0, l.Sum-before.Sum)
+	return d, true
+}
+
+// Add adds what d counted.
+func (l *Latencies) Add(d *Latencies) {
+	for i := range l.Counts {
+		l.Counts[i] += d.Counts[i]
+	}
+	l.Sum += d.Sum
+}
