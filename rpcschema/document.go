@@ -67,6 +67,10 @@ type Method struct {
 	Relaxed *Relaxed `json:"x-spdk-relaxed"`
 	// Instead says what to do in place of a method that is gone.
 	Instead string `json:"x-spdk-instead"`
+	// RPCPy says how scripts/rpc.py makes the call, by parameter or path; nil: it has no such command.
+	// RPCPyFails lists the releases whose rpc.py cannot make it. See RPCPyAt.
+	RPCPy      map[string]RPCPyWords `json:"x-spdk-rpcpy"`
+	RPCPyFails []Release             `json:"x-spdk-rpcpy-fails"`
 
 	doc     *Document
 	changes []change

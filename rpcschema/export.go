@@ -20,7 +20,11 @@ func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 		rawMethod := v.(map[string]any)
 		m := d.byName[rawMethod["name"].(string)]
 		if m.Has(r) && (keep == nil || keep(m)) {
-			methods = append(methods, w.method(m, rawMethod))
+			method, err := w.method(m, rawMethod)
+			if err != nil {
+				return nil, fmt.Errorf("method %s: %w", m.Name, err)
+			}
+			methods = append(methods, method)
 		}
 	}
 	raw["methods"] = methods
@@ -42,7 +46,7 @@ func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 }
 
 // method copies a method as the view's release has it.
-func (w view) method(m *Method, raw map[string]any) map[string]any {
+func (w view) method(m *Method, raw map[string]any) (map[string]any, error) {
 	out := make(map[string]any, len(raw))
 	for key, value := range raw {
 		out[key] = value
@@ -75,7 +79,13 @@ func (w view) method(m *Method, raw map[string]any) map[string]any {
 		q["schema"] = w.schema(result["schema"])
 		out["result"] = q
 	}
-	return out
+	delete(out, "x-spdk-rpcpy-fails")
+	delete(out, "x-spdk-rpcpy")
+	words, err := m.RPCPyAt(w.release)
+	if words != nil {
+		out["x-spdk-rpcpy"] = words
+	}
+	return out, err
 }
 
 // collectRefs adds to used every schema that v refers to, directly or indirectly.

@@ -169,6 +169,7 @@ func lint(doc *rpcschema.Document) error {
 			}
 		}
 	}
+	lintRPCPy(doc, complain)
 	slices.SortFunc(found, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(found...)
 }

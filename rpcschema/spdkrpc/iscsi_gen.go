@@ -716,9 +716,9 @@ type ISCSIGetHistogramParams struct {
 type ISCSIInitiatorGroupAddInitiatorsParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
-	// Names of initiators.
+	// Names of initiators. Default: [].
 	Initiators []string `json:"initiators,omitzero"`
-	// Addresses of initiators.
+	// Addresses of initiators. Default: [].
 	Netmasks []string `json:"netmasks,omitzero"`
 }
 
@@ -726,9 +726,9 @@ type ISCSIInitiatorGroupAddInitiatorsParams struct {
 type ISCSIInitiatorGroupRemoveInitiatorsParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
-	// Names of initiators.
+	// Names of initiators. Default: [].
 	Initiators []string `json:"initiators,omitzero"`
-	// Addresses of initiators.
+	// Addresses of initiators. Default: [].
 	Netmasks []string `json:"netmasks,omitzero"`
 }
 

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,10 +27,48 @@ func TestExplorerMakesACall(t *testing.T) {
 	p.until(`document.querySelector(".answers td")?.innerText.length === 36`)
 	for tab, part := range map[string]string{
 		"JSON": `"params": {"name": "ssd/vol-00012"}`, "curl": "curl --cacert tls.crt --user 'admin'", "spdk-proxy": `'name:="ssd/vol-00012"'`,
-		"rpc.py": `client.call("bdev_get_bdevs", json.loads(r'''{"name": "ssd/vol-00012"}'''))`, "Go": `spdk.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{`,
+		"rpc.py": "scripts/rpc.py -s /run/spdk-proxy-rpc.sock bdev_get_bdevs --name ssd/vol-00012", "Go": `spdk.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{`,
 	} {
 		p.press(tab)
 		p.until(`[...document.querySelectorAll("pre")].some((e) => e.innerText.includes(` + "`" + part + "`" + `))`)
+	}
+}
+
+// The tab for rpc.py shows a command of rpc.py where that makes the same call, and otherwise a program that makes it.
+func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	const start = "scripts/rpc.py -s /run/spdk-proxy-rpc.sock "
+	const program = "by the client of rpc.py, which has other options\nPYTHONPATH=python python3 - <<'END'\n"
+	for _, c := range []struct{ method, params, want string }{
+		{"bdev_wait_for_examine", "", start + "bdev_wait_for_examine"},
+		{"nvmf_subsystem_add_host", `{"nqn": "nqn.2026-01.example:a", "host": "nqn.2026-01.example:h"}`, start + "nvmf_subsystem_add_host nqn.2026-01.example:a nqn.2026-01.example:h"},
+		{"bdev_malloc_create", `{"name": "m 0", "num_blocks": 131072, "block_size": 512}`, start + "bdev_malloc_create 64 512 --name 'm 0'"},
+		{"nvmf_subsystem_allow_any_host", `{"nqn": "a", "allow_any_host": false}`, start + "nvmf_subsystem_allow_any_host a --no-allow-any-host"},
+		{"nvmf_create_transport", `{"trtype": "TCP", "c2h_success": false, "zcopy": true, "no_srq": false}`, start + "nvmf_create_transport --trtype TCP --zcopy --c2h-success"},
+		{"nvmf_subsystem_add_listener", `{"nqn": "a", "listen_address": {"trtype": "TCP", "traddr": "192.0.2.1", "trsvcid": "4420"}, "secure_channel": true}`, start + "nvmf_subsystem_add_listener a \\\n  --traddr 192.0.2.1 \\\n  --trsvcid 4420 \\\n  --trtype TCP \\\n  --secure-channel"},
+		{"bdev_raid_create", `{"name": "r", "raid_level": "raid1", "base_bdevs": ["a", "b"]}`, start + "bdev_raid_create --name r --raid-level raid1 --base-bdevs 'a b'"},
+		{"iscsi_create_portal_group", `{"tag": 1, "portals": [{"host": "192.0.2.1", "port": "3260"}]}`, start + "iscsi_create_portal_group 1 192.0.2.1:3260"},
+		{"bdev_get_bdevs", `{"name": "it's $HOME"}`, start + `bdev_get_bdevs --name 'it'\''s $HOME'`},
+		{"bdev_get_bdevs", `{"name": "--help"}`, start + "bdev_get_bdevs --name=--help"},
+		{"nvmf_get_targets", "", program},                                                                                       // rpc.py does not know it
+		{"bdev_malloc_create", `{"num_blocks": 100, "block_size": 512}`, program},                                               // rpc.py takes MiB
+		{"bdev_raid_create", `{"name": "r", "raid_level": "raid1", "base_bdevs": ["a b"]}`, program},                            // rpc.py divides the item
+		{"bdev_nvme_set_options", `{"timeout_us": 1000}`, program},                                                              // rpc.py adds values
+		{"nvmf_subsystem_add_ns", `{"nqn": "a", "namespace": {"bdev_name": "-b"}}`, program},                                    // an option for rpc.py
+		{"bdev_get_bdevs", `{"name": "a\u001bb"}`, program},                                                                     // no text for a terminal
+		{"iscsi_auth_group_add_secret", `{"tag": 1, "user": "u", "secret": "s"}`, "every user of that host can read arguments"}, // in no list of processes
+	} {
+		p.show("explorer?method=" + c.method)
+		p.until(`document.querySelector(".method h2")?.innerText === "` + c.method + `"`)
+		if c.params != "" {
+			p.press("As JSON")
+			p.fill("Parameters as JSON", c.params)
+		}
+		p.press("rpc.py")
+		want, err := json.Marshal(c.want)
+		require.NoError(t, err)
+		p.until(`document.querySelector("pre[aria-label='rpc.py'], [aria-label='rpc.py'] pre")?.innerText.includes(` + string(want) + `)`)
 	}
 }
 

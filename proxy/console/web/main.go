@@ -24,8 +24,9 @@ func main() {
 	types := flag.Bool("types", false, "check the types of src, on linux/amd64")
 	fetch := flag.String("fetch", "", "fetch one package of packages.lock and print its folder")
 	lock := flag.String("lock", "", "print the line of packages.lock for NAME@VERSION")
+	script := flag.Bool("model", false, "print src/model as one script, which sets the variable model: for tests")
 	flag.Parse()
-	if err := run(*check, *types, *fetch, *lock); err != nil {
+	if err := run(*check, *types, *script, *fetch, *lock); err != nil {
 		fmt.Fprintln(os.Stderr, "web:", err)
 		os.Exit(1)
 	}
@@ -33,7 +34,7 @@ func main() {
 
 const dist = "../dist"
 
-func run(check, types bool, fetch, lock string) error {
+func run(check, types, script bool, fetch, lock string) error {
 	switch {
 	case lock != "":
 		line, err := lockLine(lock)
@@ -53,6 +54,13 @@ func run(check, types bool, fetch, lock string) error {
 	}
 	if types {
 		return checkTypes()
+	}
+	if script {
+		text, err := model()
+		if err == nil {
+			_, err = os.Stdout.Write(text)
+		}
+		return err
 	}
 	files, err := bundle()
 	if err != nil {
@@ -97,6 +105,19 @@ func bundle() (map[string][]byte, error) {
 	licenses, err := licenses()
 	files["LICENSES.txt"] = licenses
 	return files, err
+}
+
+// model returns the modules of src/model that work without a page, as one script.
+func model() ([]byte, error) {
+	result := api.Build(api.BuildOptions{
+		Stdin:  &api.StdinOptions{Contents: `export * from "./document"; export * from "./parse"; export * from "./rpcpy"; export * from "./snippets"; export * from "./value"`, ResolveDir: "src/model"},
+		Bundle: true, Format: api.FormatIIFE, GlobalName: "model", Target: api.ES2022, Charset: api.CharsetUTF8,
+		NodePaths: []string{modules}, LogLevel: api.LogLevelWarning,
+	})
+	if len(result.Errors) > 0 {
+		return nil, errors.New("esbuild failed; its messages are above")
+	}
+	return result.OutputFiles[0].Contents, nil
 }
 
 // licenses returns the license texts of the packages that the bundle contains, which both require to be kept with copies.

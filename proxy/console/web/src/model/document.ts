@@ -42,6 +42,24 @@ export interface Param {
   schema: Schema;
 }
 
+// An RPCPyWord says how rpc.py writes a parameter; rpcschema's RPCPyWord describes its members.
+export interface RPCPyWord {
+  position?: number;
+  optional?: boolean;
+  option?: string;
+  set?: string;
+  clear?: string;
+  needed?: boolean;
+  hex?: boolean;
+  list?: "space" | "comma";
+  item?: string[];
+  "mib-of"?: string;
+  only?: number[];
+  sends?: unknown;
+  "not-with"?: string;
+  nonzero?: boolean;
+}
+
 export interface Method {
   name: string;
   summary?: string;
@@ -62,6 +80,7 @@ export interface Method {
   "x-spdk-served-by"?: string;
   "x-spdk-one-of"?: string[][];
   "x-spdk-any-of"?: string[][];
+  "x-spdk-rpcpy"?: Record<string, RPCPyWord>;
 }
 
 export interface Document {

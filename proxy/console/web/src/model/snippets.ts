@@ -1,9 +1,9 @@
 // A call as other programs make it.
 import { Method, resolve } from "./document";
 import { Entry, formKind, toJSON } from "./value";
+import { rpcpyCommand, usesSecret } from "./rpcpy";
 import { session } from "./session";
-
-const quote = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
+import { quote } from "./shell";
 
 export function asJSON(m: Method, params: string): string {
   return `{"jsonrpc": "2.0", "id": 1, "method": ${JSON.stringify(m.name)}${params ? `, "params": ${params}` : ""}}`;
@@ -25,13 +25,16 @@ export function asCommand(m: Method, entry: { [name: string]: Entry }): string {
 const place = "# in SPDK's folder, on the storage server";
 const socket = "/run/spdk-proxy-rpc.sock";
 
-// asRPCPy is a command of SPDK's rpc.py if it reads and has no parameters. Otherwise it is a command that makes the call by the client
-// of rpc.py: the names of rpc.py's options differ from those of the parameters, and it adds defaults of its own.
-export function asRPCPy(m: Method, params: string): string {
-  const plain = !params && !m["x-spdk-mutates"] && !m["x-spdk-served-by"] && m.name !== "nvmf_get_targets"; // rpc.py lacks this one
-  if (plain) return `${place}\nscripts/rpc.py -s ${socket} ${m.name}`;
+// asRPCPy is a command of SPDK's rpc.py if that makes the same call. Otherwise it is a command that makes the call by the client of rpc.py.
+export function asRPCPy(m: Method, entry: { [name: string]: Entry }, params: string): string {
+  const secret = usesSecret(m, entry), words = secret ? null : rpcpyCommand(m, entry);
+  if (words) {
+    const line = `scripts/rpc.py -s ${socket} ${words.join(" ")}`;
+    return `${place}\n${line.length > 120 ? `scripts/rpc.py -s ${socket} ${words.join(" \\\n  ")}` : line}`;
+  }
+  const why = secret ? ": every user of that host can read arguments" : ", which has other options";
   const given = params ? `, json.loads(r'''${params.replaceAll("'", "\\u0027")}''')` : "";
-  return `${place}, by the client of rpc.py, which has other options\nPYTHONPATH=python python3 - <<'END'\nimport json\nfrom spdk.rpc.client import JSONRPCClient\n\nclient = JSONRPCClient("${socket}")\nprint(json.dumps(client.call("${m.name}"${given}), indent=2))\nEND`;
+  return `${place}, by the client of rpc.py${why}\nPYTHONPATH=python python3 - <<'END'\nimport json\nfrom spdk.rpc.client import JSONRPCClient\n\nclient = JSONRPCClient("${socket}")\nprint(json.dumps(client.call("${m.name}"${given}), indent=2))\nEND`;
 }
 
 // asGo is a call by the typed client if all given parameters are simple, and otherwise by name.

@@ -8,7 +8,7 @@ export type Entry = undefined | string | boolean | Entry[] | { [name: string]: E
 // A Problem says what is wrong at a place such as "namespace.nsid".
 export type Problems = Map<string, string>;
 
-const isRecord = (e: Entry): e is { [name: string]: Entry } => typeof e === "object" && !Array.isArray(e);
+export const isRecord = (e: Entry): e is { [name: string]: Entry } => typeof e === "object" && !Array.isArray(e);
 
 // formKind is how a value is entered.
 export function formKind(schema: Schema): "choice" | "boolean" | "text" | "number" | "list" | "object" | "json" {

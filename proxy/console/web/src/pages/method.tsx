@@ -113,7 +113,7 @@ export function MethodView({ method: m }: { method: Method }) {
         { name: "JSON", show: () => <Code label="JSON" text={snippet.asJSON(m, params)} /> },
         { name: "curl", show: () => <Code label="curl" text={snippet.asCurl(m, params)} /> },
         { name: "spdk-proxy", show: () => <Code label="spdk-proxy" text={snippet.asCommand(m, entries)} /> },
-        { name: "rpc.py", show: () => <Code label="rpc.py" text={snippet.asRPCPy(m, params)} /> },
+        { name: "rpc.py", show: () => <Code label="rpc.py" text={snippet.asRPCPy(m, entries, params)} /> },
         { name: "Go", show: () => <Code label="Go" text={snippet.asGo(m, entries, params)} /> },
       ]} />
       <Reference method={m} />

@@ -1,0 +1,142 @@
+package rpcschema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// An RPCPyWord says how SPDK's scripts/rpc.py writes a parameter, or a member of one, on its command line. It has a
+// position, or an option, or flags.
+type RPCPyWord struct {
+	// Since and Until limit the releases of rpc.py.
+	Since Release `json:"since,omitzero"`
+	Until Release `json:"until,omitzero"`
+	// Position counts the values without an option, from 1. Optional says that it may stay empty.
+	Position int  `json:"position,omitzero"`
+	Optional bool `json:"optional,omitzero"`
+	// Option comes before the value.
+	Option string `json:"option,omitzero"`
+	// Set and Clear are flags: they mean true and false.
+	Set   string `json:"set,omitzero"`
+	Clear string `json:"clear,omitzero"`
+	// Needed says that rpc.py requires the option, although SPDK does not require the parameter.
+	Needed bool `json:"needed,omitzero"`
+	// Hex says that rpc.py reads the number as hexadecimal.
+	Hex bool `json:"hex,omitzero"`
+	// List names what separates the items of a list, which are one word: space or comma.
+	List string `json:"list,omitzero"`
+	// Item names the members of an item that is an object. Colons separate them.
+	Item []string `json:"item,omitzero"`
+	// MiBOf names the parameter that holds the size of a block. The parameter is a number of blocks, and rpc.py
+	// takes it in MiB.
+	MiBOf string `json:"mib-of,omitzero"`
+	// Only lists the numbers that rpc.py accepts; nil: all.
+	Only []json.Number `json:"only,omitzero"`
+	// Sends is the value that rpc.py sends if the word is not given; nil: none, or the schema's default.
+	Sends json.RawMessage `json:"sends,omitzero"`
+	// NotWith names the parameter whose option rpc.py refuses beside this one.
+	NotWith string `json:"not-with,omitzero"`
+	// NonzeroUntil is the last release whose rpc.py does not send 0. As exported for a release, that is Nonzero.
+	NonzeroUntil Release `json:"nonzero-until,omitzero"`
+	Nonzero      bool    `json:"nonzero,omitzero"`
+
+	short string // an option or, for booleans, a flag
+}
+
+// RPCPyWords are the forms of one word in several releases.
+type RPCPyWords []RPCPyWord
+
+// UnmarshalJSON reads a word or a list of words.
+func (w *RPCPyWords) UnmarshalJSON(b []byte) error {
+	if b[0] == '[' {
+		return json.Unmarshal(b, (*[]RPCPyWord)(w))
+	}
+	*w = make(RPCPyWords, 1)
+	return json.Unmarshal(b, &(*w)[0])
+}
+
+// UnmarshalJSON reads a position, an option, or an object. It refuses unknown members.
+func (w *RPCPyWord) UnmarshalJSON(b []byte) error {
+	switch b[0] {
+	case '"':
+		return json.Unmarshal(b, &w.short)
+	case '{':
+		type members RPCPyWord
+		dec := json.NewDecoder(bytes.NewReader(b))
+		dec.UseNumber()
+		dec.DisallowUnknownFields()
+		return dec.Decode((*members)(w))
+	}
+	return json.Unmarshal(b, &w.Position)
+}
+
+// Has reports whether release r of rpc.py has this form.
+func (w *RPCPyWord) Has(r Release) bool { return Window{w.Since, w.Until}.Has(r) }
+
+// RPCPyAt returns the words of release r of rpc.py by parameter, or by the path to a member, such as listen_address.traddr.
+// It returns nil if that rpc.py cannot make the call, or if the release is not known.
+func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
+	if m.RPCPy == nil || !r.Known() || slices.Contains(m.RPCPyFails, r) {
+		return nil, nil
+	}
+	words := map[string]RPCPyWord{}
+	for _, path := range slices.Sorted(maps.Keys(m.RPCPy)) {
+		s, err := m.at(path, r)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			continue // another release has the parameter
+		}
+		for _, w := range m.RPCPy[path] {
+			if !w.Has(r) {
+				continue
+			}
+			if _, twice := words[path]; twice {
+				return nil, fmt.Errorf("x-spdk-rpcpy has two forms of %s for %s", path, r)
+			}
+			words[path] = w.at(r, s)
+		}
+	}
+	return words, nil
+}
+
+// at returns w as release r has it, without shorthand.
+func (w RPCPyWord) at(r Release, s *Schema) RPCPyWord {
+	switch {
+	case w.short != "" && s.Type.Main() == "boolean":
+		w.Set = w.short
+	case w.short != "":
+		w.Option = w.short
+	}
+	w.Nonzero = w.NonzeroUntil.Known() && !w.NonzeroUntil.Before(r)
+	w.Since, w.Until, w.NonzeroUntil, w.short = Release{}, Release{}, Release{}, ""
+	return w
+}
+
+// at returns the schema of a parameter or member; nil if the release does not have it.
+func (m *Method) at(path string, r Release) (*Schema, error) {
+	names := strings.Split(path, ".")
+	p := m.Param(names[0])
+	if p == nil {
+		return nil, fmt.Errorf("x-spdk-rpcpy names no parameter: %q", path)
+	}
+	s := p.Schema
+	known := s.Has(r)
+	s = m.doc.Resolve(s)
+	for _, name := range names[1:] {
+		if s = s.Properties.Get(name); s == nil {
+			return nil, fmt.Errorf("x-spdk-rpcpy names no member: %q", path)
+		}
+		known = known && s.Has(r)
+		s = m.doc.Resolve(s)
+	}
+	if !known {
+		return nil, nil
+	}
+	return s, nil
+}
