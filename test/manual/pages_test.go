@@ -99,6 +99,7 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`},
 		typed:  map[string]string{"--seconds 30": "--seconds 1"},
 		leave:  []int{1}, // needs journald; package auditlog tests the fields
 	},
+	{path: "docs/target-metrics.md", before: map[int]string{0: installed + "spdk-proxy call bdev_lvol_create lvol_name=vol1 size_in_mib=16 lvs_name=lvs0"}},
 	{
 		path: "docs/restart.md",
 		before: map[int]string{0: installed + `
