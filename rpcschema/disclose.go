@@ -10,7 +10,10 @@ import (
 )
 
 // Discloses reports whether a method's result may contain secrets.
-func (d *Document) Discloses(m *Method) bool { return d.secret(m.Result.Schema, nil) }
+func (d *Document) Discloses(m *Method) bool { return d.MayHaveSecrets(m.Result.Schema) }
+
+// MayHaveSecrets reports whether values of a schema may be, or contain, secrets.
+func (d *Document) MayHaveSecrets(s *Schema) bool { return d.secret(s, nil) }
 
 // secret reports whether a schema contains a sensitive value. within lists the shared schemas
 // around it, which may be recursive.

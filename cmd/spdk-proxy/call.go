@@ -39,9 +39,9 @@ func newCall() *cobra.Command {
 (--socket), and print the result as JSON.
 
 The schema gives each value its type. a.b=value sets member b of the object a.
-Repeat name=value to add to a list. name:=JSON passes a JSON value unchanged. For a
-secret, use name=@FILE, which reads the first line of a file, because every user of
-the host can read a command line.
+Repeat name=value to add to a list. name:=JSON passes a JSON value unchanged, and
+name:=@FILE that of a file. For a secret, use name=@FILE, which reads the first line
+of a file, because every user of the host can read a command line.
 
 Authenticate with a user name and a password (--user), a token (--token-file) or a
 client certificate (--cert and --key). The password comes from --password-file or

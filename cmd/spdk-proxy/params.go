@@ -101,15 +101,11 @@ func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcsche
 
 // value converts text to a value of the schema's type.
 func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool) (any, error) {
-	if s.Sensitive {
-		return secretIn(name, text, isJSON)
-	}
 	if isJSON {
-		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return v, nil
+		return p.jsonValue(s, name, text)
+	}
+	if s.Sensitive {
+		return secretIn(name, text)
 	}
 	switch main := s.Type.Main(); main {
 	case "string":
@@ -137,12 +133,32 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 	}
 }
 
-// secretIn reads a secret from the file in @FILE. Secrets on the command line are refused,
-// because every user of the host can read it.
-func secretIn(name, text string, isJSON bool) (any, error) {
+// jsonValue decodes a value, which @FILE reads from a file: JSON does not begin with @. It refuses
+// values on the command line that may contain secrets.
+func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, error) {
+	path, inFile := strings.CutPrefix(text, "@")
+	if !inFile && p.schema.MayHaveSecrets(s) {
+		return nil, secretOnCommandLine(name + ":")
+	}
+	source := []byte(text)
+	if inFile {
+		var err error
+		if source, err = os.ReadFile(path); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	v, err := jsonrpc.DecodeValue(source, jsonrpc.Limits{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return v, nil
+}
+
+// secretIn reads a secret from the file in @FILE. Secrets on the command line are refused.
+func secretIn(name, text string) (any, error) {
 	path, ok := strings.CutPrefix(text, "@")
-	if !ok || isJSON || path == "" {
-		return nil, fmt.Errorf("%s is secret, and every user of this host can read a command line: put it into a file, and write %s=@FILE (@/dev/stdin for standard input)", name, name)
+	if !ok || path == "" {
+		return nil, secretOnCommandLine(name)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -154,6 +170,11 @@ func secretIn(name, text string, isJSON bool) (any, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return line, nil
+}
+
+func secretOnCommandLine(name string) error {
+	return fmt.Errorf("%s is or contains a secret, and every user of this host can read a command line: put it into a file, and write %s=@FILE (@/dev/stdin for standard input)",
+		strings.TrimSuffix(name, ":"), name)
 }
 
 func typesOf(v any) []string {

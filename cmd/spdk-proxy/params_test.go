@@ -25,7 +25,8 @@ const schemaText = `{"methods":[{"name":"m","params":[
 	{"name":"open","schema":{"type":"object","additionalProperties":true}},
 	{"name":"either","schema":{"type":["string","integer"]}},
 	{"name":"secret","schema":{"type":"string","x-spdk-sensitive":true}},
-	{"name":"secrets","schema":{"type":"array","items":{"type":"string","x-spdk-sensitive":true}}}
+	{"name":"secrets","schema":{"type":"array","items":{"type":"string","x-spdk-sensitive":true}}},
+	{"name":"users","schema":{"type":"array","items":{"type":"object","properties":{"user":{"type":"string"},"secret":{"type":"string","x-spdk-sensitive":true}}}}}
 ]},{"name":"bare","params":[]}],
 "components":{"schemas":{"Object":{"type":"object","properties":{"inner":{"$ref":"#/components/schemas/Inner"},"name":{"type":"string"}}},
 	"Inner":{"type":"object","properties":{"port":{"type":"string"},"deep":{"type":"boolean"}}}}}}`
@@ -81,13 +82,23 @@ func TestSecretsFromFiles(t *testing.T) {
 	params, err := parse(t, "m", "secret=@"+path, "secrets=@"+path, "text=@"+path)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]any{"secret": "s3cret", "secrets": []any{"s3cret"}, "text": "@" + path}, params)
-	for _, arg := range []string{"secret=s3cret", `secret:="s3cret"`, `secret:="@` + path + `"`, "secrets=s3cret", "secret=", "secret=@"} {
+	list := filepath.Join(t.TempDir(), "list.json")
+	require.NoError(t, os.WriteFile(list, []byte(`[{"user": "a", "secret": "s3cret"}]`+"\n"), 0o600))
+	params, err = parse(t, "m", "users:=@"+list)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]any{"users": []any{map[string]any{"user": "a", "secret": "s3cret"}}}, params)
+	for _, arg := range []string{"secret=s3cret", `secret:="s3cret"`, `secret:="@` + path + `"`, "secrets=s3cret", `secrets:=["s3cret"]`, `users:=[{"secret":"s3cret"}]`, "secret=", "secret=@"} {
 		_, err := parse(t, "m", arg)
 		require.ErrorContains(t, err, "=@FILE", arg)
 		assert.NotContains(t, err.Error(), "s3cret")
 	}
 	_, err = parse(t, "m", "secret=@"+path+"-not")
 	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = parse(t, "m", "users:=@"+list+"-not")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = parse(t, "m", "users:=@"+path)
+	require.ErrorContains(t, err, "users: ")
+	assert.NotContains(t, err.Error(), "s3cret")
 }
 
 func TestParseParamsRefuses(t *testing.T) {

@@ -72,6 +72,34 @@ func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
 	}
 }
 
+// Every user of a host can read the arguments of a process, so a secret comes from a file or from standard input.
+func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	const note = ", because every user of this host can read arguments.\n"
+	for _, c := range []struct{ method, params, tab, want string }{
+		{"iscsi_auth_group_add_secret", `{"tag": 1, "user": "u", "secret": "s3cret"}`, "spdk-proxy", "# secret.txt has the secret in its first line" + note},
+		{"iscsi_auth_group_add_secret", `{"tag": 1, "user": "u", "secret": "s3cret"}`, "spdk-proxy", "iscsi_auth_group_add_secret \\\n  'tag:=1' \\\n  'user:=\"u\"' \\\n  secret=@secret.txt"},
+		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "spdk-proxy", "# secrets.json has secrets as JSON" + note},
+		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "spdk-proxy", "'tag:=1' \\\n  secrets:=@secrets.json"},
+		{"bdev_rbd_create", `{"pool_name": "p", "rbd_name": "r", "block_size": 512, "config": {"key": "s3cret"}}`, "spdk-proxy", "config:=@config.json"},
+		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "curl", "-d @- <<'END'\n{\"jsonrpc\": \"2.0\", "},
+	} {
+		p.show("explorer?method=" + c.method)
+		p.until(`document.querySelector(".method h2")?.innerText === "` + c.method + `"`)
+		p.press("As JSON")
+		p.fill("Parameters as JSON", c.params)
+		p.press(c.tab)
+		want, err := json.Marshal(c.want)
+		require.NoError(t, err)
+		shown := `(document.querySelector("pre[aria-label='` + c.tab + `'], [aria-label='` + c.tab + `'] pre")?.innerText ?? "")`
+		p.until(shown + `.includes(` + string(want) + `)`)
+		if c.tab == "spdk-proxy" {
+			assert.NotContains(t, eval[string](p, shown), "s3cret")
+		}
+	}
+}
+
 // The schema refuses a value in the page, and nothing is sent.
 func TestExplorerRefusesWhatTheSchemaRefuses(t *testing.T) {
 	p := newPage(t)

@@ -42,18 +42,6 @@ export function rpcpyCommand(m: Method, entry: { [name: string]: Entry }): strin
   return [[m.name, ...positions].join(" "), ...options];
 }
 
-// usesSecret reports whether a call has a value that must not be in the arguments of a process, which all users of a host can read.
-export function usesSecret(m: Method, entry: { [name: string]: Entry }): boolean {
-  const secret = (schema: Schema, e: Entry): boolean => {
-    const s = resolve(schema);
-    if (e === undefined) return false;
-    if (s["x-spdk-sensitive"]) return true;
-    if (Array.isArray(e)) return e.some((item) => !!s.items && secret(s.items, item));
-    return isRecord(e) && Object.entries(s.properties ?? {}).some(([name, member]) => secret(member, e[name]));
-  };
-  return m.params.some((p) => secret(p.schema, entry[p.name]));
-}
-
 // collect adds a value, or the members of an object, by path.
 function collect(path: string, schema: Schema, entry: Entry, given: Map<string, Given>) {
   if (entry === undefined) return;

@@ -1,7 +1,8 @@
 // A call as other programs make it.
 import { Method, resolve } from "./document";
 import { Entry, formKind, toJSON } from "./value";
-import { rpcpyCommand, usesSecret } from "./rpcpy";
+import { rpcpyCommand } from "./rpcpy";
+import { hasSecret, usesSecret } from "./secrets";
 import { session } from "./session";
 import { quote } from "./shell";
 
@@ -9,17 +10,24 @@ export function asJSON(m: Method, params: string): string {
   return `{"jsonrpc": "2.0", "id": 1, "method": ${JSON.stringify(m.name)}${params ? `, "params": ${params}` : ""}}`;
 }
 
-export function asCurl(m: Method, params: string): string {
-  return `curl --cacert tls.crt --user ${quote(session.value?.user ?? "admin")} ${location.origin}/ \\\n  -H 'Content-Type: application/json' \\\n  -d ${quote(asJSON(m, params))}`;
+// asCurl is a call by curl. A secret comes by standard input.
+export function asCurl(m: Method, entry: { [name: string]: Entry }, params: string): string {
+  const body = asJSON(m, params), data = usesSecret(m, entry) ? `@- <<'END'\n${body}\nEND` : quote(body);
+  return `curl --cacert tls.crt --user ${quote(session.value?.user ?? "admin")} ${location.origin}/ \\\n  -H 'Content-Type: application/json' \\\n  -d ${data}`;
 }
 
-// asCommand is a call by spdk-proxy.
+// asCommand is a call by spdk-proxy. A secret comes from a file.
 export function asCommand(m: Method, entry: { [name: string]: Entry }): string {
+  const notes: string[] = [];
   const words = m.params.flatMap((p) => {
     const text = toJSON(p.schema, entry[p.name]);
-    return text === undefined ? [] : [quote(`${p.name}:=${text}`)];
+    if (text === undefined) return [];
+    if (!hasSecret(p, entry[p.name])) return [quote(`${p.name}:=${text}`)];
+    const whole = !resolve(p.schema)["x-spdk-sensitive"], file = `${p.name}.${whole ? "json" : "txt"}`;
+    notes.push(`# ${file} has ${whole ? `${p.name} as JSON` : `the ${p.name} in its first line`}, because every user of this host can read arguments.\n`);
+    return [`${p.name}${whole ? ":" : ""}=@${file}`];
   });
-  return [`spdk-proxy call --url ${location.origin} --user ${quote(session.value?.user ?? "admin")} --ca tls.crt ${m.name}`, ...words].join(" \\\n  ");
+  return notes.join("") + [`spdk-proxy call --url ${location.origin} --user ${quote(session.value?.user ?? "admin")} --ca tls.crt ${m.name}`, ...words].join(" \\\n  ");
 }
 
 const place = "# in SPDK's folder, on the storage server";

@@ -111,7 +111,7 @@ export function MethodView({ method: m }: { method: Method }) {
       <h3>The call</h3>
       <Tabs label="The call" tabs={[
         { name: "JSON", show: () => <Code label="JSON" text={snippet.asJSON(m, params)} /> },
-        { name: "curl", show: () => <Code label="curl" text={snippet.asCurl(m, params)} /> },
+        { name: "curl", show: () => <Code label="curl" text={snippet.asCurl(m, entries, params)} /> },
         { name: "spdk-proxy", show: () => <Code label="spdk-proxy" text={snippet.asCommand(m, entries)} /> },
         { name: "rpc.py", show: () => <Code label="rpc.py" text={snippet.asRPCPy(m, entries, params)} /> },
         { name: "Go", show: () => <Code label="Go" text={snippet.asGo(m, entries, params)} /> },
