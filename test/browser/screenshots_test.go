@@ -44,11 +44,12 @@ var pictures = []picture{
 		p.fill("lvs_name", "ssd")
 		p.fill("uuid", "ssd")
 	}},
-	{name: "explorer-dark", hash: "explorer?method=bdev_get_bdevs&q=get_bdevs", width: 1440, height: 900, dark: true, wait: described, after: func(p *page) {
+	{name: "explorer-dark", hash: "explorer?method=bdev_get_bdevs&q=get_bdevs", width: 1440, height: 960, dark: true, wait: described, after: func(p *page) {
 		p.fill("name", "ssd/vol-00012")
 		p.press("Call")
 		p.until(`!!document.querySelector(".answers .tree")`)
 		p.press("Table")
+		p.press("rpc.py")
 	}},
 	{name: "explorer-nested", hash: "explorer?method=nvmf_subsystem_add_ns", width: 1440, height: 1400, wait: described},
 	{name: "explorer-confirm", hash: "explorer?method=bdev_lvol_delete", width: 1440, height: 900, wait: described, after: func(p *page) {
