@@ -25,6 +25,7 @@ func TestOfflineExpansion(t *testing.T) {
 	written, before := n.write("first", "/volume/file"), n.kib("first")
 	n.run("delete", "pod", "first")
 	n.run("patch", "pvc", "data", "--patch", `{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`)
+	n.await("pv/"+n.volume("data"), "jsonpath={.spec.capacity.storage}=128Mi") // before it is mounted again: this kernel may not grow it then
 	n.apply(pod("second", "data"))
 	n.ready("second")
 	n.await("pvc/data", "jsonpath={.status.capacity.storage}=128Mi")
