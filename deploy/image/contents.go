@@ -184,7 +184,8 @@ func (t tree) archive(created time.Time) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return b.Bytes(), w.Close()
+	err := w.Close() // writes the archive's end
+	return b.Bytes(), err
 }
 
 // missingLibraries returns the libraries that programs of a tree need and that it does not have, as "PROGRAM needs LIBRARY".
