@@ -2,6 +2,7 @@ package export_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -83,21 +84,23 @@ func TestFenceDuringAnExport(t *testing.T) {
 		export.ISCSI: {"iscsi_create_initiator_group", "iscsi_create_target_node"},
 	} {
 		for _, method := range methods {
-			for _, before := range []bool{true, false} {
-				f := newFixture(t, tr, "")
-				id, n1 := f.bdev(t), drivertest.MultipathHost("n1")
-				fence := func(ctx context.Context) {
-					_, err := f.Fence(ctx, n1, "n1", false)
-					assert.NoError(t, err)
-				}
-				first := &drivertest.FirstCall{Caller: f.fault, Method: method}
-				if before {
-					first.Before = func(ctx context.Context, _ any) error { fence(ctx); return nil }
-				} else {
-					first.After = fence
-				}
-				require.ErrorIs(t, admit(t.Context(), f.through(first), id, n1), export.ErrFenced, "%s %v", method, before)
-				assert.Zero(t, f.admitted(t, n1, id), "%s %v", method, before)
+			for when, before := range map[string]bool{"before": true, "after": false} {
+				t.Run(when+" "+method, func(t *testing.T) {
+					f := newFixture(t, tr, "")
+					id, n1 := f.bdev(t), drivertest.MultipathHost("n1")
+					fence := func(ctx context.Context) {
+						_, err := f.Fence(ctx, n1, "n1", false)
+						assert.NoError(t, err)
+					}
+					first := &drivertest.FirstCall{Caller: f.fault, Method: method}
+					if before {
+						first.Before = func(ctx context.Context, _ any) error { fence(ctx); return nil }
+					} else {
+						first.After = fence
+					}
+					require.ErrorIs(t, admit(t.Context(), f.through(first), id, n1), export.ErrFenced)
+					assert.Zero(t, f.admitted(t, n1, id))
+				})
 			}
 		}
 	}
@@ -106,46 +109,52 @@ func TestFenceDuringAnExport(t *testing.T) {
 // A host that was admitted by a call which died before it saw the mark is removed by the next call.
 func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
-		f := newFixture(t, tr, "")
-		ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
-		mark, other := drivertest.Host("n2"), f.bdev(t)
-		_, err := f.Fence(ctx, mark, "n2", false)
-		require.NoError(t, err)
-		require.NoError(t, admit(ctx, f.Service, id, n1))
-		require.NoError(t, admit(ctx, f.Service, other, n1))
-		// n1 gets n2's mark: its identifier decides.
-		fenced := n1
-		fenced.NQN = mark.NQN
-		if tr == export.TCP {
-			require.NoError(t, f.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: export.NQN(id), Host: mark.NQN}))
-			require.NoError(t, f.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: export.NQN(id), Host: n1.NQN}))
-		}
-		require.ErrorIs(t, admit(ctx, f.Service, id, fenced), export.ErrFenced)
-		assert.Zero(t, f.admitted(t, fenced, id), tr)
-		assert.Equal(t, 1, f.admitted(t, n1, other), tr)
+		t.Run(string(tr), func(t *testing.T) {
+			f := newFixture(t, tr, "")
+			ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
+			mark, other := drivertest.Host("n2"), f.bdev(t)
+			_, err := f.Fence(ctx, mark, "n2", false)
+			require.NoError(t, err)
+			require.NoError(t, admit(ctx, f.Service, id, n1))
+			require.NoError(t, admit(ctx, f.Service, other, n1))
+			// n1 gets n2's mark: its identifier decides.
+			fenced := n1
+			fenced.NQN = mark.NQN
+			if tr == export.TCP {
+				require.NoError(t, f.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: export.NQN(id), Host: mark.NQN}))
+				require.NoError(t, f.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: export.NQN(id), Host: n1.NQN}))
+			}
+			require.ErrorIs(t, admit(ctx, f.Service, id, fenced), export.ErrFenced)
+			assert.Zero(t, f.admitted(t, fenced, id), tr)
+			assert.Equal(t, 1, f.admitted(t, n1, other), tr)
+		})
 	}
 }
 
 // What cannot be fenced is said: exports that others can use too.
 func TestFenceTellsWhatIsOpen(t *testing.T) {
-	f := newFixture(t, export.TCP, "")
-	ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
-	drivertest.LegacyExport(t, f.rpc, f.Config, id)
-	changes, err := f.Fence(ctx, n1, "n1", false)
-	require.NoError(t, err)
-	require.Len(t, changes, 2)
-	assert.Equal(t, export.NQN(id), changes[1].Export)
-	assert.Contains(t, changes[1].Problem, "every host")
-
-	g := newFixture(t, export.ISCSI, "")
-	v := g.bdev(t)
-	require.NoError(t, admit(ctx, g.Service, v, n1))
-	group := g.initiatorGroups(t)[0]
-	require.NoError(t, g.rpc.ISCSIInitiatorGroupAddInitiators(ctx, spdkrpc.ISCSIInitiatorGroupAddInitiatorsParams{Tag: group.Tag, Initiators: []string{"iqn.2026-11.example:other"}, Netmasks: []string{"192.0.2.0/24"}}))
-	changes, err = g.Fence(ctx, n1, "n1", false)
-	require.NoError(t, err)
-	require.Len(t, changes, 2)
-	assert.Contains(t, changes[1].Problem, "other initiators")
+	n1 := drivertest.Host("n1")
+	t.Run("every host", func(t *testing.T) {
+		f := newFixture(t, export.TCP, "")
+		ctx, id := t.Context(), f.bdev(t)
+		drivertest.LegacyExport(t, f.rpc, f.Config, id)
+		changes, err := f.Fence(ctx, n1, "n1", false)
+		require.NoError(t, err)
+		require.Len(t, changes, 2)
+		assert.Equal(t, export.NQN(id), changes[1].Export)
+		assert.Contains(t, changes[1].Problem, "every host")
+	})
+	t.Run("other initiators", func(t *testing.T) {
+		f := newFixture(t, export.ISCSI, "")
+		ctx, id := t.Context(), f.bdev(t)
+		require.NoError(t, admit(ctx, f.Service, id, n1))
+		group := f.initiatorGroups(t)[0]
+		require.NoError(t, f.rpc.ISCSIInitiatorGroupAddInitiators(ctx, spdkrpc.ISCSIInitiatorGroupAddInitiatorsParams{Tag: group.Tag, Initiators: []string{"iqn.2026-11.example:other"}, Netmasks: []string{"192.0.2.0/24"}}))
+		changes, err := f.Fence(ctx, n1, "n1", false)
+		require.NoError(t, err)
+		require.Len(t, changes, 2)
+		assert.Contains(t, changes[1].Problem, "other initiators")
+	})
 }
 
 // Whichever call fails, or loses its reply, the next attempt finishes the work; and no attempt claims success before that.
@@ -157,28 +166,30 @@ func TestFenceAfterFailures(t *testing.T) {
 			"died":       func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, true, true) },
 			"refused":    func(c *drivertest.FaultyCaller, n int) { c.RefuseCall(n) },
 		} {
-			for n := 1; ; n++ {
-				f := newFixture(t, tr, "")
-				ctx, n1 := t.Context(), drivertest.MultipathHost("n1")
-				v, w := f.bdev(t), f.bdev(t)
-				require.NoError(t, admit(ctx, f.Service, v, n1))
-				require.NoError(t, admit(ctx, f.Service, w, n1))
-				inject(f.fault, n)
-				_, err := f.Fence(ctx, n1, "n1", false)
-				method := f.fault.FailedMethod()
-				f.fault.Reset()
-				if err == nil {
-					assert.Zero(t, f.admitted(t, n1, v, w), "%s %s", name, method)
-					require.ErrorIs(t, admit(ctx, f.Service, v, n1), export.ErrFenced, "%s %s", name, method)
-				}
-				_, err = f.Fence(ctx, n1, "n1", false)
-				require.NoError(t, err, "%s %s", name, method)
-				assert.Zero(t, f.admitted(t, n1, v, w), "%s %s", name, method)
-				require.ErrorIs(t, admit(ctx, f.Service, v, n1), export.ErrFenced, "%s %s", name, method)
-				if method == "" {
-					require.Greater(t, n, 4)
-					break
-				}
+			for n, more := 1, true; more; n++ {
+				t.Run(fmt.Sprintf("%s/%s/call %d", tr, name, n), func(t *testing.T) {
+					f := newFixture(t, tr, "")
+					ctx, n1 := t.Context(), drivertest.MultipathHost("n1")
+					v, w := f.bdev(t), f.bdev(t)
+					require.NoError(t, admit(ctx, f.Service, v, n1))
+					require.NoError(t, admit(ctx, f.Service, w, n1))
+					inject(f.fault, n)
+					_, err := f.Fence(ctx, n1, "n1", false)
+					method := f.fault.FailedMethod()
+					f.fault.Reset()
+					if err == nil {
+						assert.Zero(t, f.admitted(t, n1, v, w), method)
+						require.ErrorIs(t, admit(ctx, f.Service, v, n1), export.ErrFenced, method)
+					}
+					_, err = f.Fence(ctx, n1, "n1", false)
+					require.NoError(t, err, method)
+					assert.Zero(t, f.admitted(t, n1, v, w), method)
+					require.ErrorIs(t, admit(ctx, f.Service, v, n1), export.ErrFenced, method)
+					if more = method != ""; !more {
+						require.Greater(t, n, 4)
+					}
+				})
+				more = more && !t.Failed()
 			}
 		}
 	}
@@ -187,15 +198,17 @@ func TestFenceAfterFailures(t *testing.T) {
 // A tenant of the proxy may not set the mark: the node is cut off nevertheless, and the call fails.
 func TestFenceWithoutAMark(t *testing.T) {
 	for tr, method := range map[export.Transport]string{export.TCP: "nvmf_create_subsystem", export.ISCSI: "iscsi_create_initiator_group"} {
-		f := newFixture(t, tr, "")
-		ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
-		require.NoError(t, admit(ctx, f.Service, id, n1))
-		s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: method, Before: func(context.Context, any) error { return &spdkrpc.Error{Kind: spdkrpc.Denied} }})
-		changes, err := s.Fence(ctx, n1, "n1", false)
-		require.ErrorIs(t, err, spdkrpc.Denied)
-		require.ErrorContains(t, err, "published to it again")
-		require.Len(t, changes, 1)
-		assert.NotEmpty(t, changes[0].Export)
-		assert.Zero(t, f.admitted(t, n1, id))
+		t.Run(string(tr), func(t *testing.T) {
+			f := newFixture(t, tr, "")
+			ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
+			require.NoError(t, admit(ctx, f.Service, id, n1))
+			s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: method, Before: func(context.Context, any) error { return &spdkrpc.Error{Kind: spdkrpc.Denied} }})
+			changes, err := s.Fence(ctx, n1, "n1", false)
+			require.ErrorIs(t, err, spdkrpc.Denied)
+			require.ErrorContains(t, err, "published to it again")
+			require.Len(t, changes, 1)
+			assert.NotEmpty(t, changes[0].Export)
+			assert.Zero(t, f.admitted(t, n1, id))
+		})
 	}
 }
