@@ -132,20 +132,22 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 
 // A volume that is renamed during a search is found exactly once.
 func TestRenamedDuringFind(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		b := newTestService(t, export.TCP)
-		stores, err := b.Stores(t.Context())
-		require.NoError(t, err)
-		_, err = b.Find(t.Context(), stores[:1], Spec{Name: "other"})
-		require.ErrorIs(t, err, ErrNotFound) // now the service keeps lists that do not have the volume
-		v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
-		require.NoError(t, err)
-		rename := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_get_bdevs"}
-		runAround(rename, before, func() { b.attachOnce(t, v.UUID) })
-		finder := &Service{Target: b.Target, rpc: spdkrpc.NewClient(rename), seen: b.seen}
-		found, err := finder.Find(t.Context(), stores[:1], Spec{Name: "pvc-1", Class: class.Class{Thick: true}})
-		require.NoError(t, err, before)
-		assert.Equal(t, v.UUID, found.UUID)
-		assert.True(t, found.used())
+	for when, before := range map[string]bool{"before": true, "after": false} {
+		t.Run(when, func(t *testing.T) {
+			b := newTestService(t, export.TCP)
+			stores, err := b.Stores(t.Context())
+			require.NoError(t, err)
+			_, err = b.Find(t.Context(), stores[:1], Spec{Name: "other"})
+			require.ErrorIs(t, err, ErrNotFound) // now the service keeps lists that do not have the volume
+			v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
+			require.NoError(t, err)
+			rename := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_get_bdevs"}
+			runAround(rename, before, func() { b.attachOnce(t, v.UUID) })
+			finder := &Service{Target: b.Target, rpc: spdkrpc.NewClient(rename), seen: b.seen}
+			found, err := finder.Find(t.Context(), stores[:1], Spec{Name: "pvc-1", Class: class.Class{Thick: true}})
+			require.NoError(t, err)
+			assert.Equal(t, v.UUID, found.UUID)
+			assert.True(t, found.used())
+		})
 	}
 }
