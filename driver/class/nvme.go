@@ -8,18 +8,18 @@ import (
 // nvmeOptions are the parameters that say how nodes connect over NVMe/TCP and NVMe/RDMA. They have the names and the units
 // of the kernel's options. A parameter that is missing leaves the decision to the node's flags.
 var nvmeOptions = map[string]parameter{
-	"ctrl_loss_tmo":    seconds("ctrl_loss_tmo", 1, 86400, "-1"),
-	"reconnect_delay":  seconds("reconnect_delay", 1, 3600, ""),
-	"keep_alive_tmo":   seconds("keep_alive_tmo", 1, 3600, ""),
-	"fast_io_fail_tmo": seconds("fast_io_fail_tmo", 1, 86400, "-1"),
+	"ctrl_loss_tmo":    seconds("ctrl_loss_tmo", 86400, "-1"),
+	"reconnect_delay":  seconds("reconnect_delay", 3600, ""),
+	"keep_alive_tmo":   seconds("keep_alive_tmo", 3600, ""),
+	"fast_io_fail_tmo": seconds("fast_io_fail_tmo", 86400, "-1"),
 	"nr_io_queues":     number("nr_io_queues", "", 1, 1024, ""),
 	"queue_size":       number("queue_size", "", 16, 1024, ""),
 	"hdr_digest":       digest("hdr_digest"),
 	"data_digest":      digest("data_digest"),
 }
 
-func seconds(key string, least, most int, unlimited string) parameter {
-	return number(key, "seconds, ", least, most, unlimited)
+func seconds(key string, most int, unlimited string) parameter {
+	return number(key, "seconds, ", 1, most, unlimited)
 }
 
 // number returns a parameter with a whole number, or the value that means unlimited.

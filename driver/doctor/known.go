@@ -60,7 +60,8 @@ func ParseKnown(text []byte, driverName string) (*Known, error) {
 			return nil, err
 		}
 	}
-	return p.known, p.attach()
+	p.attach()
+	return p.known, nil
 }
 
 // An object has the members that matter of those kinds of Kubernetes that are read.
@@ -164,7 +165,7 @@ func (p *parser) addVolume(o object) error {
 }
 
 // attach adds the attachments, which name PersistentVolumes.
-func (p *parser) attach() error {
+func (p *parser) attach() {
 	for _, o := range p.attachments {
 		if p.known.Attached == nil {
 			p.known.Attached = map[string][]Attachment{}
@@ -175,7 +176,6 @@ func (p *parser) attach() error {
 		}
 		p.known.Attached[handle] = append(p.known.Attached[handle], Attachment{Node: o.Spec.NodeName, Done: o.Status.Attached && o.Metadata.DeletionTimestamp == ""})
 	}
-	return nil
 }
 
 func (p *parser) lines(text []byte) error {

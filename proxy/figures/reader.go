@@ -117,7 +117,7 @@ func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 	if !t.Up || r.down {
 		return f
 	}
-	f.Up, f.Started, f.Clock = true, r.startOf(f.Taken), r.clock
+	f.Up, f.Started, f.Clock = true, r.startOf(), r.clock
 	f.Volumes = append([]Volume{}, r.volumes...)
 	f.Stores = r.summed()
 	f.Histograms = r.histograms
@@ -217,7 +217,7 @@ func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Du
 
 // startOf returns when the target started. It stays the same as long as its clock does not
 // contradict it by seconds.
-func (r *Reader) startOf(now time.Time) time.Time {
+func (r *Reader) startOf() time.Time {
 	if r.uptime == 0 {
 		return r.started
 	}

@@ -93,6 +93,3 @@ func (d Decision) conditions() (names []string) {
 	}
 	return names
 }
-
-// Knows reports whether there is a user of that name.
-func (p *Policy) Knows(user string) bool { return p.users[user] != nil }

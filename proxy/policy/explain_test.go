@@ -124,10 +124,3 @@ func TestMethodsNameTheirConditions(t *testing.T) {
 		"bdev_lvol_create": {"role r: deny bdev_lvol_create where /lvs_name is ab", "role r: allow bdev_lvol_create where /lvs_name is a*"},
 	}, depends)
 }
-
-func TestKnows(t *testing.T) {
-	p, err := New(parse(t, "r: {allow: [spdk_get_version]}"), with(map[string][]string{"ann": {"r"}}), rpcschema.Default())
-	require.NoError(t, err)
-	assert.True(t, p.Knows("ann"))
-	assert.False(t, p.Knows("Ann"))
-}

@@ -177,7 +177,7 @@ func (p *place) checkTest(t Test, deny bool) error {
 			return err
 		}
 	}
-	return p.checkText(t, deny, kinds)
+	return p.checkText(t, deny)
 }
 
 // types returns the JSON types of the forms.
@@ -227,7 +227,7 @@ func (p *place) typeNames() (names []string) {
 
 // checkText checks the tests of strings: that they can hold, and that another spelling cannot
 // bypass a deny.
-func (p *place) checkText(t Test, deny bool, types map[string]bool) error {
+func (p *place) checkText(t Test, deny bool) error {
 	testsText := t.Glob != "" || slices.ContainsFunc(t.Enum, func(v Value) bool { _, ok := v.text(); return ok })
 	if !testsText {
 		return nil
