@@ -58,7 +58,7 @@ test-kernel: ## the connectors, the node plugin and deleted data on a real kerne
 test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
 	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/kernel/ -run 'Plugin/own|TestPowerLoss' $(ARGS)
 
-test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPod", -keep, -logs=DIR, -upstream)
+test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPod", -keep, -logs=DIR, -upstream, -network-policies=KUBE-ROUTER)
 	$(GO) test -tags kubernetes -count 1 -timeout 3h -v ./test/e2e/ $(ARGS)
 
 test-browser: ## the console in a headless Chromium, on a simulated target with 10,000 volumes; screenshots go to bin/screenshots (ARGS="-run TestVolumes")

@@ -37,6 +37,9 @@ func rules(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkP
 			}
 		} else {
 			said = append(said, fmt.Sprint(p.NamespaceSelector.MatchLabels))
+			if p.PodSelector != nil {
+				said = append(said, fmt.Sprint(p.PodSelector.MatchLabels))
+			}
 		}
 	}
 	for _, p := range ports {
@@ -90,7 +93,9 @@ func TestChartNetworkPolicy(t *testing.T) {
 	for _, r := range p.Spec.Egress {
 		out = append(out, rules(r.To, r.Ports))
 	}
-	assert.Equal(t, []string{"53/UDP 53/TCP", "192.0.2.1/32 6443", "192.0.2.11/32 9009", "2001:db8::1/128 9010", "443", "192.0.2.12/32 80", "8200"}, out)
+	const proxies = " map[] map[app:spdk-proxy] " // all namespaces
+	assert.Equal(t, []string{"53/UDP 53/TCP", "192.0.2.1/32 6443", "192.0.2.11/32" + proxies + "9009", "2001:db8::1/128" + proxies + "9010", "443", "192.0.2.12/32" + proxies + "80", "8200"}, out)
+	assert.Equal(t, map[string]string{"app": "spdk-proxy"}, find[*appsv1.DaemonSet](t, proxyRendered(t, nil), "spdk-proxy").Spec.Template.Labels)
 }
 
 // The token of those who read metrics is where the arguments say.

@@ -157,6 +157,12 @@ func TestProxyChartNetworkPolicy(t *testing.T) {
 	p := policy(map[string]any{"networkPolicy": map[string]any{"create": true}})
 	assert.Equal(t, "https", rules(p.Ingress[0].From, p.Ingress[0].Ports))
 	assert.Empty(t, p.Egress, "the target is a socket")
+	fromFile := map[string]any{"name": "corporate", "issuer": "corporate", "audience": "spdk-proxy", "jwks_file": "jwks.json"}
+	p = policy(map[string]any{"config": map[string]any{"oidc": []any{fromFile}}, "networkPolicy": map[string]any{"create": true}})
+	assert.Empty(t, p.Egress, "the keys are in a file")
+	discovered := map[string]any{"name": "other", "issuer": "https://id.example", "audience": "spdk-proxy"}
+	p = policy(map[string]any{"config": map[string]any{"oidc": []any{fromFile, discovered}}, "networkPolicy": map[string]any{"create": true}})
+	assert.Len(t, p.Egress, 1, "the keys of the second are asked for")
 
 	p = policy(map[string]any{
 		"clusterTokens": map[string]any{"enabled": true},

@@ -43,6 +43,10 @@ const (
 
 func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) {
 	b = built{Begin: begin, Modules: map[string]string{}}
+	policyPackages, err := policyPackages()
+	if err != nil {
+		return b, err
+	}
 	kubernetes, err := filepath.Abs("kubernetes")
 	if err != nil {
 		return b, err
@@ -85,7 +89,7 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 			return b, err
 		}
 	}
-	folders := map[*string][]string{&b.Node: cluster.Packages, &b.Workload: {"busybox-static"}}
+	folders := map[*string][]string{&b.Node: slices.Concat(cluster.Packages, policyPackages), &b.Workload: {"busybox-static"}}
 	if *upstream {
 		folders[&b.Shell] = []string{"base-files", "coreutils", "dash", "grep", "sed", "util-linux"}
 	}

@@ -3,6 +3,7 @@
 //	make test-k8s
 //	make test-k8s ARGS="-run TestSnapshots"  # chosen tests
 //	make test-k8s ARGS=-upstream             # also Kubernetes' own tests of storage drivers: see TestUpstream
+//	make test-k8s ARGS=-network-policies=PATH # with the charts' NetworkPolicies enforced by the program kube-router
 //	make test-k8s ARGS=-keep                 # the cluster stays until Ctrl-C
 //	make test-k8s ARGS=-logs=DIR             # all logs, also of pods, in DIR
 //
@@ -22,8 +23,10 @@
 //     node-driver-registrar is not tested.
 //   - The two nodes share a kernel: a node that loses its power takes neither a kernel's state nor a disk's cache with it, but its processes,
 //     mounts and what its volumes' file systems have not written. There is no kube-proxy and no DNS.
-//   - NetworkPolicies are not enforced. None of the programs that enforce them can be built from the module proxy alone: kube-router,
-//     kube-network-policies and the API module of Calico are not on it, and the agents of Cilium and AWS compile eBPF programs with clang.
+//   - NetworkPolicies are enforced only with -network-policies and the path of kube-router, v2.11 or later, which the tests do not build:
+//     not all that it needs is on the module proxy. It runs beside kubelet, as controller of policies alone, with Debian's iptables and
+//     ipset, and the driver's chart then has its NetworkPolicy in all tests. Pods see the API server at the address of its Service, as there
+//     is nothing that translates it.
 //
 // The tests may know the chart, the manifests, kubectl and the target's state. They may not import the driver or the proxy.
 package e2e

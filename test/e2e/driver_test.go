@@ -47,7 +47,7 @@ func start(ctx context.Context, dir string, b built) error {
 	progress("%d images are made", len(images))
 	c, err := cluster.New(ctx, cluster.Options{
 		Dir: dir, Cgroup: sandbox.Cgroup(dir), Programs: b.Programs, Packages: b.Node, Images: images, Log: progress,
-		Nodes: 2, StartupTaint: startupTaint,
+		Nodes: 2, StartupTaint: startupTaint, PolicyController: *policyController,
 		Unplug: func(node string) error {
 			return sandbox.DetachLoops(filepath.Join(dir, storageFolder), storage.LoopLabel(node))
 		},

@@ -114,6 +114,7 @@ func (d *driver) values() map[string]any {
 		"credentials":    map[string]any{"accounts": []any{d.server.Account()}},
 		"ca":             map[string]any{"certificates": d.server.CA()},
 		"groupSnapshots": true,
+		"networkPolicy":  networkPolicy(),
 		"node": map[string]any{
 			"lifecycle":         true, // and with it self-registration
 			"extraArgs":         []string{"--node-allow-loop"},

@@ -28,6 +28,9 @@ type Options struct {
 	Log          func(format string, args ...any)
 	// Unplug detaches the block devices of a node that lost its power, whose processes and mounts have ended.
 	Unplug func(node string) error
+	// PolicyController is the program kube-router. It enforces NetworkPolicies on each node, where Packages then also has those in
+	// PolicyPackages, and the pods' ports of the node work. Empty: nothing enforces them.
+	PolicyController string
 }
 
 // PauseImage is the name of the image that keeps the namespaces of a pod. One of the images must have it.
@@ -35,6 +38,9 @@ const PauseImage = "registry.k8s.io/pause:3.6"
 
 // Packages are the Debian packages with the programs that a node needs besides Kubernetes' own.
 var Packages = []string{"containerd", "runc", "containernetworking-plugins", "iproute2"}
+
+// PolicyPackages are the Debian packages with the programs that kube-router needs.
+var PolicyPackages = []string{"ipset", "iptables"}
 
 // A Cluster is a running cluster.
 type Cluster struct {

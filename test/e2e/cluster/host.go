@@ -16,7 +16,8 @@ const (
 	// Address is that of the control plane's machine, which nodes and pods reach.
 	Address = "10.99.0.1"
 
-	serviceAddress = "10.96.0.1" // of Service kubernetes: on the loopback interface, as there is no kube-proxy
+	// ServiceAddress is that of Service kubernetes. It is on the loopback interface, as there is no kube-proxy.
+	ServiceAddress = "10.96.0.1"
 	serviceRange   = "10.96.0.0/24"
 )
 
@@ -42,12 +43,17 @@ func (c *Cluster) prepareHost() error {
 			return err
 		}
 	}
+	if c.options.PolicyController != "" {
+		if err := linkIPTables(); err != nil {
+			return err
+		}
+	}
 	return c.prepareNetwork()
 }
 
 // network is a bridge to which the nodes are connected. With an address of its own, it does not take those of its ports.
 const network = `link set lo up
-address add ` + serviceAddress + `/32 dev lo
+address add ` + ServiceAddress + `/32 dev lo
 link add lan0 address 02:00:00:00:00:01 type bridge
 address add ` + Address + `/24 dev lan0
 link set lan0 up

@@ -36,9 +36,12 @@ const cniConfig = `{
     "bridge": "pods0",
     "isGateway": true,
     "ipam": {"type": "host-local", "ranges": [[{"subnet": "%s"}]], "routes": [{"dst": "0.0.0.0/0"}]}
-  }]
+  }%s]
 }
 `
+
+// portmapConfig makes the pods' ports of the node work. The plugin needs iptables.
+const portmapConfig = `, {"type": "portmap", "capabilities": {"portMappings": true}}`
 
 // syncFrequency and nodeStatusUpdateFrequency are shorter than kubelet's defaults, with which a pod takes 7 to 10 s and an
 // expansion a minute.
@@ -68,10 +71,13 @@ registerWithTaints: [{key: %[5]s, effect: NoExecute}]
 
 // configure writes the configuration of containerd, CNI and kubelet.
 func (n *Node) configure() error {
-	cni := n.path("cni.d")
+	cni, portmap := n.path("cni.d"), ""
+	if n.cluster.options.PolicyController != "" {
+		portmap = portmapConfig
+	}
 	for path, text := range map[string]string{
 		n.path("containerd.toml"):        fmt.Sprintf(containerdConfig, cni),
-		filepath.Join(cni, "1.conflist"): fmt.Sprintf(cniConfig, n.pods()),
+		filepath.Join(cni, "1.conflist"): fmt.Sprintf(cniConfig, n.pods(), portmap),
 		n.path("resolv.conf"):            "nameserver " + Address + "\n",
 		n.path("kubelet.yaml"):           fmt.Sprintf(kubeletConfig, n.cluster.pki.path("ca.crt"), n.cgroup(), n.path("resolv.conf"), n.Address, n.cluster.options.StartupTaint),
 	} {

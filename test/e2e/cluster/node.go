@@ -112,7 +112,10 @@ func (n *Node) PowerOn(ctx context.Context) error {
 			return err
 		}
 	}
-	return n.StartKubelet(ctx)
+	if err := n.StartKubelet(ctx); err != nil {
+		return err
+	}
+	return n.startPolicies(ctx)
 }
 
 // PowerOff ends all processes of the node at once. What its file systems on block devices have not written yet is lost. Its mounts, its

@@ -61,7 +61,7 @@ func newAuthority(dir string, nodes []*Node) (*authority, error) {
 		"apiserver": {
 			Subject: pkix.Name{CommonName: "kube-apiserver"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 			DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default.svc"},
-			IPAddresses: []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(serviceAddress), net.ParseIP(Address)},
+			IPAddresses: []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(ServiceAddress), net.ParseIP(Address)},
 		},
 		"kubelet-client": {
 			Subject: pkix.Name{CommonName: "kube-apiserver", Organization: []string{"system:masters"}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -135,7 +135,7 @@ kind: Config
 current-context: sandbox
 clusters:
   - name: sandbox
-    cluster: {server: "https://` + serviceAddress + `:443", certificate-authority: %q}
+    cluster: {server: "https://` + ServiceAddress + `:443", certificate-authority: %q}
 users:
   - name: sandbox
     user: {token: %q}

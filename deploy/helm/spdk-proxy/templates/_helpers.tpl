@@ -46,7 +46,8 @@
 
 {{/* Whether the proxy fetches keys of issuers; empty: no. */}}
 {{- define "spdk-proxy.issuers" -}}
-{{- if or .Values.clusterTokens.enabled .Values.config.oidc }}true{{ end }}
+{{- if .Values.clusterTokens.enabled }}true{{ end }}
+{{- range .Values.config.oidc }}{{ if not .jwks_file }}true{{ end }}{{ end }}
 {{- end }}
 
 {{/* A probe: a dict with root and path. kubelet has no client certificate. */}}
