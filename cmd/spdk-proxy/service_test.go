@@ -19,28 +19,41 @@ import (
 
 // notifications receives the messages for systemd.
 type notifications struct {
-	t      *testing.T
-	path   string
-	socket *net.UnixConn
+	t        *testing.T
+	path     string
+	messages chan string
 }
 
+// listenForNotifications reads messages as they come, because the kernel keeps only ten.
 func listenForNotifications(t *testing.T) *notifications {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = socket.Close() })
-	return &notifications{t, path, socket}
+	n := &notifications{t, path, make(chan string, 10_000)}
+	go func() {
+		for buf := make([]byte, 4096); ; {
+			size, err := socket.Read(buf)
+			if err != nil {
+				return
+			}
+			n.messages <- string(buf[:size])
+		}
+	}()
+	return n
 }
 
 // next returns the next notification with this prefix.
 func (n *notifications) next(want string) string {
-	buf := make([]byte, 4096)
-	require.NoError(n.t, n.socket.SetReadDeadline(time.Now().Add(long)))
-	for {
-		size, err := n.socket.Read(buf)
-		require.NoError(n.t, err, want)
-		if strings.HasPrefix(string(buf[:size]), want) {
-			return string(buf[:size])
+	n.t.Helper()
+	for patience := time.After(long); ; {
+		select {
+		case message := <-n.messages:
+			if strings.HasPrefix(message, want) {
+				return message
+			}
+		case <-patience:
+			require.Fail(n.t, "no notification", want)
 		}
 	}
 }
