@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/doctor"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
@@ -73,7 +74,7 @@ func (f *fixture) create(t *testing.T, name string) volume.Volume {
 
 func (f *fixture) clone(t *testing.T, of volume.Volume, name string) volume.Volume {
 	t.Helper()
-	v, err := f.Clone(t.Context(), volume.Origin{UUID: of.UUID}, volume.Spec{Name: name, MinBytes: 8 * mib})
+	v, err := f.Clone(t.Context(), volume.Origin{UUID: of.UUID}, volume.Spec{Name: name, MinBytes: 8 * mib, Class: class.Class{Clear: class.ClearUnmap}}) // releases before v24.05 cannot zero
 	require.NoError(t, err)
 	return v
 }

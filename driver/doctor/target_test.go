@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/doctor"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
@@ -172,7 +173,7 @@ func (f *fixture) healthy(t *testing.T) {
 	w := f.create(t, "pvc-2")
 	snap, err := f.Snapshot(ctx, "snap-1", w.UUID)
 	require.NoError(t, err)
-	_, err = f.Clone(ctx, volume.Origin{UUID: snap.UUID, Snapshot: true}, volume.Spec{Name: "restored", MinBytes: 16 * mib})
+	_, err = f.Clone(ctx, volume.Origin{UUID: snap.UUID, Snapshot: true}, volume.Spec{Name: "restored", MinBytes: 8 * mib, Class: class.Class{Clear: class.ClearUnmap}})
 	require.NoError(t, err)
 	deleted := f.create(t, "pvc-3") // leaves an internal snapshot that a volume in use needs
 	f.publish(t, f.clone(t, deleted, "heir"), "n3")

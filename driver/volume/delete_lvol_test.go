@@ -39,20 +39,22 @@ func TestDeletionsAreFrozen(t *testing.T) {
 // Through a proxy that cannot freeze, the snapshot is not deleted until the volume is detached.
 func TestDeletionsThroughAnOldProxy(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
-		b := newTestService(t, tr)
-		v := b.create(t, "pvc-1", 4)
-		snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
-		require.NoError(t, err)
-		h := drivertest.MultipathHost("n1")
-		_, err = b.Export(t.Context(), v.UUID, h)
-		require.NoError(t, err)
-		before := b.state(t)
-		err = b.DeleteSnapshot(t.Context(), snap.UUID, nil)
-		require.ErrorIs(t, err, ErrInUse)
-		assert.ErrorContains(t, err, "upgrade spdk-proxy")
-		assert.Equal(t, before, b.state(t), "nothing changed")
-		require.NoError(t, b.Unexport(t.Context(), v.UUID, &h))
-		require.NoError(t, b.Delete(t.Context(), v.UUID))
-		require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil))
+		t.Run(string(tr), func(t *testing.T) {
+			b := newTestService(t, tr)
+			v := b.create(t, "pvc-1", 4)
+			snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
+			require.NoError(t, err)
+			h := drivertest.MultipathHost("n1")
+			_, err = b.Export(t.Context(), v.UUID, h)
+			require.NoError(t, err)
+			before := b.state(t)
+			err = b.DeleteSnapshot(t.Context(), snap.UUID, nil)
+			require.ErrorIs(t, err, ErrInUse)
+			assert.ErrorContains(t, err, "upgrade spdk-proxy")
+			assert.Equal(t, before, b.state(t), "nothing changed")
+			require.NoError(t, b.Unexport(t.Context(), v.UUID, &h))
+			require.NoError(t, b.Delete(t.Context(), v.UUID))
+			require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil))
+		})
 	}
 }
