@@ -115,7 +115,7 @@ func TestThinIsKept(t *testing.T) {
 				require.ErrorContains(t, err, "thin=")
 			}
 			// A clone is thin, whatever its source is.
-			clone := Spec{Name: name + "-clone", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearUnmap}} // releases before v24.05 cannot zero
+			clone := Spec{Name: name + "-clone", MinBytes: 8 * MiB, Class: b.cloneClass(t)}
 			for range 2 {
 				_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, clone)
 				require.NoError(t, err)

@@ -104,7 +104,7 @@ func TestSnapshotsAreFrozen(t *testing.T) {
 	assert.True(t, exported.Multipath)
 	_, err = b.Snapshot(t.Context(), "snap", v.UUID)
 	require.NoError(t, err)
-	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
 	require.NoError(t, err)
 	require.Len(t, f.requests, 2, "one for the snapshot, one for the base of the clone")
 	for _, r := range f.requests {
@@ -119,19 +119,21 @@ func TestSnapshotsAreFrozen(t *testing.T) {
 // Through a proxy that cannot freeze, no snapshot is taken of an exported volume.
 func TestSnapshotsThroughAnOldProxy(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
-		b := newTestService(t, tr)
-		v := b.create(t, "pvc-1", 4)
-		_, err := b.Snapshot(t.Context(), "unused", v.UUID)
-		require.NoError(t, err)
-		_, err = b.Export(t.Context(), v.UUID, drivertest.MultipathHost("n1"))
-		require.NoError(t, err)
-		before := b.state(t)
-		_, err = b.Snapshot(t.Context(), "in use", v.UUID)
-		require.ErrorIs(t, err, ErrInUse)
-		assert.ErrorContains(t, err, "upgrade spdk-proxy")
-		_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
-		require.ErrorIs(t, err, ErrInUse)
-		assert.Equal(t, before, b.state(t), "nothing changed")
+		t.Run(string(tr), func(t *testing.T) {
+			b := newTestService(t, tr)
+			v := b.create(t, "pvc-1", 4)
+			_, err := b.Snapshot(t.Context(), "unused", v.UUID)
+			require.NoError(t, err)
+			_, err = b.Export(t.Context(), v.UUID, drivertest.MultipathHost("n1"))
+			require.NoError(t, err)
+			before := b.state(t)
+			_, err = b.Snapshot(t.Context(), "in use", v.UUID)
+			require.ErrorIs(t, err, ErrInUse)
+			assert.ErrorContains(t, err, "upgrade spdk-proxy")
+			_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
+			require.ErrorIs(t, err, ErrInUse)
+			assert.Equal(t, before, b.state(t), "nothing changed")
+		})
 	}
 }
 
@@ -153,7 +155,7 @@ func TestHostsWithoutMultipath(t *testing.T) {
 	_, err = b.Snapshot(t.Context(), "refused", v.UUID)
 	require.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, "nvme_core.multipath=Y")
-	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
 	require.ErrorIs(t, err, ErrInUse)
 	assert.ErrorContains(t, err, "nvme_core.multipath=Y")
 	assert.Len(t, f.requests, 1)
@@ -169,6 +171,6 @@ func TestChainLimit(t *testing.T) {
 	}
 	_, err := b.Snapshot(t.Context(), "one more", v.UUID)
 	require.ErrorIs(t, err, ErrTooDeep)
-	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB})
+	_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
 	require.ErrorIs(t, err, ErrTooDeep)
 }

@@ -78,15 +78,17 @@ func TestReadBackAfterFailure(t *testing.T) {
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,
 		spdkrpc.OutcomeUnknown: true, spdkrpc.Failed: true, spdkrpc.Exists: true, spdkrpc.NoSpace: true, spdkrpc.InvalidParams: true,
 	} {
-		b := newTestService(t, export.TCP)
-		v := b.create(t, "pvc-1", 4)
-		calls := 0
-		s := b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_resize", Before: func(context.Context, any) error {
-			calls = b.fault.Calls()
-			return &spdkrpc.Error{Method: "bdev_lvol_resize", Kind: kind, Code: -1}
-		}}))
-		_, err := s.Expand(t.Context(), v.UUID, 8*MiB, 0)
-		require.ErrorIs(t, err, kind)
-		assert.Equal(t, read, b.fault.Calls() > calls, kind)
+		t.Run(string(kind), func(t *testing.T) {
+			b := newTestService(t, export.TCP)
+			v := b.create(t, "pvc-1", 4)
+			calls := 0
+			s := b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: b.fault, Method: "bdev_lvol_resize", Before: func(context.Context, any) error {
+				calls = b.fault.Calls()
+				return &spdkrpc.Error{Method: "bdev_lvol_resize", Kind: kind, Code: -1}
+			}}))
+			_, err := s.Expand(t.Context(), v.UUID, 8*MiB, 0)
+			require.ErrorIs(t, err, kind)
+			assert.Equal(t, read, b.fault.Calls() > calls)
+		})
 	}
 }

@@ -89,7 +89,7 @@ func TestLegacySnapshot(t *testing.T) {
 	require.ErrorIs(t, err, ErrIncompatible)
 	_, err = b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB})
 	require.NoError(t, err, "the volume is still no copy")
-	c, err := b.Clone(t.Context(), Origin{UUID: id, Snapshot: true}, Spec{Name: "pvc-3", MinBytes: 4 * MiB})
+	c, err := b.Clone(t.Context(), Origin{UUID: id, Snapshot: true}, Spec{Name: "pvc-3", MinBytes: 4 * MiB, Class: b.cloneClass(t)})
 	require.NoError(t, err)
 	require.NoError(t, b.Delete(t.Context(), c.UUID))
 	require.NoError(t, b.DeleteSnapshot(t.Context(), id, nil))

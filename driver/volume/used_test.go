@@ -75,7 +75,7 @@ func TestMarkUsed(t *testing.T) {
 			snap, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 			require.NoError(t, err)
 			assert.Equal(t, v.UUID, snap.SourceUUID)
-			c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 8 * MiB})
+			c, err := b.Clone(t.Context(), Origin{UUID: v.UUID}, Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: b.cloneClass(t)})
 			require.NoError(t, err)
 			assert.Equal(t, "pvc-2", c.Name)
 			require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
