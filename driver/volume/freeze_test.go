@@ -163,6 +163,9 @@ func TestHostsWithoutMultipath(t *testing.T) {
 
 func TestChainLimit(t *testing.T) {
 	b := newTestService(t, export.TCP)
+	if b.sim == nil {
+		t.Skip("a real lvstore has metadata for about as many snapshots as it has clusters: here too few")
+	}
 	behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
 	for i := range maxDepth {
