@@ -138,7 +138,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, error) {
 	path, inFile := strings.CutPrefix(text, "@")
 	if !inFile && p.schema.MayHaveSecrets(s) {
-		return nil, secretOnCommandLine(name + ":")
+		return nil, secretOnCommandLine(name, ":=@FILE")
 	}
 	source := []byte(text)
 	if inFile {
@@ -158,7 +158,7 @@ func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, er
 func secretIn(name, text string) (any, error) {
 	path, ok := strings.CutPrefix(text, "@")
 	if !ok || path == "" {
-		return nil, secretOnCommandLine(name)
+		return nil, secretOnCommandLine(name, "=@FILE")
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -172,9 +172,8 @@ func secretIn(name, text string) (any, error) {
 	return line, nil
 }
 
-func secretOnCommandLine(name string) error {
-	return fmt.Errorf("%s is or contains a secret, and every user of this host can read a command line: put it into a file, and write %s=@FILE (@/dev/stdin for standard input)",
-		strings.TrimSuffix(name, ":"), name)
+func secretOnCommandLine(name, fromFile string) error {
+	return fmt.Errorf("%[1]s may contain a secret, and every user of this host can read a command line: put it into a file, and write %[1]s%[2]s (@/dev/stdin for standard input)", name, fromFile)
 }
 
 func typesOf(v any) []string {

@@ -3,6 +3,9 @@ package browser
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -82,6 +85,7 @@ func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
 		{"iscsi_auth_group_add_secret", `{"tag": 1, "user": "u", "secret": "s3cret"}`, "spdk-proxy", "iscsi_auth_group_add_secret \\\n  'tag:=1' \\\n  'user:=\"u\"' \\\n  secret=@secret.txt"},
 		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "spdk-proxy", "# secrets.json has secrets as JSON" + note},
 		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "spdk-proxy", "'tag:=1' \\\n  secrets:=@secrets.json"},
+		{"iscsi_create_auth_group", `{"tag": 1, "secrets": []}`, "spdk-proxy", "'tag:=1' \\\n  secrets:=@secrets.json"}, // spdk-proxy would refuse it otherwise
 		{"bdev_rbd_create", `{"pool_name": "p", "rbd_name": "r", "block_size": 512, "config": {"key": "s3cret"}}`, "spdk-proxy", "config:=@config.json"},
 		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "curl", "-d @- <<'END'\n{\"jsonrpc\": \"2.0\", "},
 	} {
@@ -97,6 +101,48 @@ func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
 		if c.tab == "spdk-proxy" {
 			assert.NotContains(t, eval[string](p, shown), "s3cret")
 		}
+	}
+}
+
+// The commands that the page shows make the calls.
+func TestExplorerCommandsRun(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	dir := t.TempDir()
+	certificate, err := os.ReadFile(filepath.Join(p.world.dir, "tls.crt"))
+	require.NoError(t, err)
+	for name, text := range map[string]string{"tls.crt": string(certificate), "secrets.json": `[{"user": "u", "secret": "s3cret"}]`, "secret.txt": "s3cret\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	t.Cleanup(func() {
+		for _, tag := range []int{71, 72} {
+			_, err := p.world.target.call("iscsi_delete_auth_group", object{"tag": tag})
+			assert.NoError(t, err)
+		}
+	})
+	for _, c := range []struct{ method, params, tab, prints string }{
+		{"bdev_get_bdevs", `{"name": "ssd/vol-00012"}`, "spdk-proxy", "Logical Volume"},
+		{"bdev_get_bdevs", `{"name": "ssd/vol-00012"}`, "curl", "Logical Volume"},
+		{"iscsi_create_auth_group", `{"tag": 71, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "spdk-proxy", "true"},
+		{"iscsi_create_auth_group", `{"tag": 72, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "curl", `"result":true`},
+		{"iscsi_auth_group_add_secret", `{"tag": 71, "user": "v", "secret": "s3cret"}`, "spdk-proxy", "true"},
+	} {
+		p.show("explorer?method=" + c.method)
+		p.until(`document.querySelector(".method h2")?.innerText === "` + c.method + `"`)
+		p.press("As JSON")
+		p.fill("Parameters as JSON", c.params)
+
+		p.press(c.tab)
+		shown := eval[string](p, `document.querySelector("pre[aria-label='`+c.tab+`'], [aria-label='`+c.tab+`'] pre").innerText`)
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(shown, "curl ", "curl -sS ", 1))
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+p.world.dir+":"+os.Getenv("PATH"), "SPDK_PROXY_PASSWORD="+password)
+		if c.tab == "curl" { // curl would ask for the password
+			cmd.Args[2] = strings.Replace(cmd.Args[2], "--user 'admin'", "--user 'admin:"+password+"'", 1)
+		}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s\n%s", shown, out)
+		assert.Contains(t, string(out), c.prints, shown)
 	}
 }
 

@@ -25,6 +25,7 @@ const password = "only for this run"
 
 // A world is a simulated target with volumes, and spdk-proxy.
 type world struct {
+	dir    string // with the programs and the proxy's certificate
 	url    string
 	target *caller
 	log    *logFile
@@ -58,7 +59,7 @@ log: {format: json}
 const repository = "../.."
 
 func newWorld(dir string) (w *world, err error) {
-	w = &world{log: &logFile{}}
+	w = &world{dir: dir, log: &logFile{}}
 	defer func() {
 		if err != nil {
 			w.close()

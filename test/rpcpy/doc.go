@@ -1,4 +1,5 @@
 // Package rpcpy runs SPDK's own scripts/rpc.py through the local socket of spdk-proxy. It must work
 // as at SPDK's own socket: with the same output, and with its ordinary error where the proxy refuses
-// a call. And the commands that the console writes must make the calls that they stand for.
+// a call. The package also tests that the commands of rpc.py that the console shows make the calls
+// for which they are shown.
 package rpcpy

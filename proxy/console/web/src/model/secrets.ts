@@ -1,19 +1,22 @@
 // Secrets in calls. They must not be in the arguments of a process, which all users of a host can read.
 import { Method, Param, Schema, resolve } from "./document";
-import { Entry, isRecord } from "./value";
+import { Entry } from "./value";
 
-// hasSecret reports whether the value of a parameter is or contains a secret.
-export function hasSecret(p: Param, entry: Entry): boolean {
-  const within = (schema: Schema, e: Entry): boolean => {
+// mayHaveSecrets reports whether values of a schema may be, or contain, secrets. spdk-proxy call refuses these as arguments.
+export function mayHaveSecrets(p: Param): boolean {
+  const seen = new Set<Schema>(); // schemas may contain themselves
+  const within = (schema: Schema): boolean => {
     const s = resolve(schema);
-    if (e === undefined) return false;
-    if (s["x-spdk-sensitive"]) return true;
-    if (typeof s.additionalProperties === "object" && resolve(s.additionalProperties)["x-spdk-sensitive"]) return true;
-    if (Array.isArray(e)) return e.some((item) => !!s.items && within(s.items, item));
-    return isRecord(e) && Object.entries(s.properties ?? {}).some(([name, member]) => within(member, e[name]));
+    if (seen.has(s)) return false;
+    seen.add(s);
+    if (schema["x-spdk-sensitive"] || s["x-spdk-sensitive"]) return true;
+    const inner = [...Object.values(s.properties ?? {}), ...(s.oneOf ?? [])];
+    if (s.items) inner.push(s.items);
+    if (typeof s.additionalProperties === "object") inner.push(s.additionalProperties);
+    return inner.some(within);
   };
-  return within(p.schema, entry);
+  return within(p.schema);
 }
 
-// usesSecret reports whether a call has a secret.
-export const usesSecret = (m: Method, entry: { [name: string]: Entry }) => m.params.some((p) => hasSecret(p, entry[p.name]));
+// mayUseSecrets reports whether a call may have a secret.
+export const mayUseSecrets = (m: Method, entry: { [name: string]: Entry }) => m.params.some((p) => entry[p.name] !== undefined && mayHaveSecrets(p));

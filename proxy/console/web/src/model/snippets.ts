@@ -2,7 +2,7 @@
 import { Method, resolve } from "./document";
 import { Entry, formKind, toJSON } from "./value";
 import { rpcpyCommand } from "./rpcpy";
-import { hasSecret, usesSecret } from "./secrets";
+import { mayHaveSecrets, mayUseSecrets } from "./secrets";
 import { session } from "./session";
 import { quote } from "./shell";
 
@@ -12,7 +12,7 @@ export function asJSON(m: Method, params: string): string {
 
 // asCurl is a call by curl. A secret comes by standard input.
 export function asCurl(m: Method, entry: { [name: string]: Entry }, params: string): string {
-  const body = asJSON(m, params), data = usesSecret(m, entry) ? `@- <<'END'\n${body}\nEND` : quote(body);
+  const body = asJSON(m, params), data = mayUseSecrets(m, entry) ? `@- <<'END'\n${body}\nEND` : quote(body);
   return `curl --cacert tls.crt --user ${quote(session.value?.user ?? "admin")} ${location.origin}/ \\\n  -H 'Content-Type: application/json' \\\n  -d ${data}`;
 }
 
@@ -22,7 +22,7 @@ export function asCommand(m: Method, entry: { [name: string]: Entry }): string {
   const words = m.params.flatMap((p) => {
     const text = toJSON(p.schema, entry[p.name]);
     if (text === undefined) return [];
-    if (!hasSecret(p, entry[p.name])) return [quote(`${p.name}:=${text}`)];
+    if (!mayHaveSecrets(p)) return [quote(`${p.name}:=${text}`)];
     const whole = !resolve(p.schema)["x-spdk-sensitive"], file = `${p.name}.${whole ? "json" : "txt"}`;
     notes.push(`# ${file} has ${whole ? `${p.name} as JSON` : `the ${p.name} in its first line`}, because every user of this host can read arguments.\n`);
     return [`${p.name}${whole ? ":" : ""}=@${file}`];
@@ -35,7 +35,7 @@ const socket = "/run/spdk-proxy-rpc.sock";
 
 // asRPCPy is a command of SPDK's rpc.py if that makes the same call. Otherwise it is a command that makes the call by the client of rpc.py.
 export function asRPCPy(m: Method, entry: { [name: string]: Entry }, params: string): string {
-  const secret = usesSecret(m, entry), words = secret ? null : rpcpyCommand(m, entry);
+  const secret = mayUseSecrets(m, entry), words = secret ? null : rpcpyCommand(m, entry);
   if (words) {
     const line = `scripts/rpc.py -s ${socket} ${words.join(" ")}`;
     return `${place}\n${line.length > 120 ? `scripts/rpc.py -s ${socket} ${words.join(" \\\n  ")}` : line}`;
