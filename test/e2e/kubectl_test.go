@@ -71,6 +71,7 @@ func newNamespace(t *testing.T, proof string) *namespace {
 			err := n.deleted(context.Background())
 			if err != nil {
 				err = fmt.Errorf("namespace %s: %w", name, err)
+				progress("%v\n%s", err, volumeReport(context.Background(), name))
 			}
 			return err
 		})
@@ -120,6 +121,9 @@ func (n *namespace) input(text string, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
 	defer cancel()
 	out, err := n.kubectl.Run(ctx, text, args...)
+	if err != nil && n.row != nil {
+		n.figure("%v", err)
+	}
 	require.NoError(n.t, err)
 	return strings.TrimSpace(out)
 }
@@ -166,32 +170,24 @@ func (n *namespace) eventually(what string, attempt func(ctx context.Context) er
 	require.NoError(n.t, eventually(context.Background(), attempt), what)
 }
 
-// eventually repeats an attempt until it succeeds, and returns its error if it does not in time.
+// eventually repeats an attempt until it succeeds, and returns the error of the last one that was not cut off if it does not in time.
 func eventually(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
+	var last error
 	for {
 		start := time.Now()
 		err := attempt(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return err
+			return last
 		case <-time.After(max(pollInterval, 2*time.Since(start))): // each kubectl takes processor time from what is waited for
 		}
-	}
-}
-
-// report prints what helps to find out why a test failed.
-func (n *namespace) report() {
-	for _, args := range [][]string{{"get", "pods,pvc,volumesnapshots", "--output=wide"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
-		out, err := n.kubectl.Run(context.Background(), "", args...)
-		n.t.Logf("kubectl %s (%v)\n%s", strings.Join(args, " "), err, out)
-	}
-	for _, object := range []string{"deployment/" + driverDeployment, "daemonset/" + driverDaemonSet} {
-		out, err := env.driver.kubectl.Run(context.Background(), "", "logs", object, "--all-containers", "--tail=25", "--prefix")
-		n.t.Logf("logs of %s (%v)\n%s", object, err, out)
 	}
 }

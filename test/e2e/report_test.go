@@ -1,0 +1,79 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// report prints what helps to find out why a test failed.
+func (n *namespace) report() {
+	ctx := context.Background()
+	for _, args := range [][]string{{"get", "pods,pvc,volumesnapshots", "--output=wide"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
+		out, err := n.kubectl.Run(ctx, "", args...)
+		n.t.Logf("kubectl %s (%v)\n%s", strings.Join(args, " "), err, out)
+	}
+	for _, object := range []string{"deployment/" + driverDeployment, "daemonset/" + driverDaemonSet} {
+		out, err := env.driver.kubectl.Run(ctx, "", "logs", object, "--all-pods", "--all-containers", "--tail=10", "--prefix")
+		n.t.Logf("logs of %s (%v)\n%s", object, err, out)
+	}
+	n.t.Log(volumeReport(ctx, n.name))
+}
+
+// volumeReport returns the state of a namespace's volumes, and the last lines about each in the logs of Kubernetes and of the driver.
+func volumeReport(ctx context.Context, namespace string) string {
+	volumes, err := env.cluster.Kubectl().Run(ctx, "", "get", "persistentvolumes",
+		`--output=jsonpath={range .items[?(@.spec.claimRef.namespace=="`+namespace+`")]}{.metadata.name} {.spec.csi.volumeHandle}{"\n"}{end}`)
+	attachments, errAttachments := env.cluster.Kubectl().Run(ctx, "", "get", "volumeattachments", "--output=wide")
+	report := []string{fmt.Sprintf("volumes of %s (%v):\n%s", namespace, err, volumes), fmt.Sprintf("all attachments (%v):\n%s", errAttachments, attachments)}
+	texts := allLogs(ctx)
+	for line := range strings.Lines(volumes) {
+		name, handle, _ := strings.Cut(strings.TrimSpace(line), " ")
+		_, uuid, _ := strings.Cut(handle, ":")
+		for source, text := range texts {
+			var found []string
+			for l := range strings.Lines(text) {
+				if strings.Contains(l, name) || uuid != "" && strings.Contains(l, uuid) {
+					found = append(found, "    "+l[:min(len(l), 1000)])
+				}
+			}
+			if len(found) > 0 {
+				report = append(report, fmt.Sprintf("%s in %s, the last of %d lines:\n%s", name, source, len(found), strings.Join(found[max(0, len(found)-12):], "")))
+			}
+		}
+	}
+	slices.Sort(report[2:])
+	return strings.Join(report, "\n")
+}
+
+// allLogs returns the logs of the cluster's processes and of the driver's containers.
+func allLogs(ctx context.Context) map[string]string {
+	texts := map[string]string{}
+	files, _ := filepath.Glob(filepath.Join(env.cluster.Logs(), "*.log"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		texts[filepath.Base(file)] = string(text) + because(err)
+	}
+	pods, err := env.driver.kubectl.Run(ctx, "", "get", "pods", "--output=jsonpath={range .items[*]}{.metadata.name} {.spec.containers[*].name}{\"\\n\"}{end}")
+	texts["pods"] = because(err)
+	for line := range strings.Lines(pods) {
+		words := strings.Fields(line)
+		for _, container := range words[1:] {
+			text, err := env.driver.kubectl.Run(ctx, "", "logs", words[0], "--container="+container)
+			texts[words[0]+"/"+container] = text + because(err)
+		}
+	}
+	return texts
+}
+
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprintf("\n%v\n", err)
+}
