@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -40,7 +41,7 @@ func (e *environment) plugin(t *testing.T, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, e.driver.plugin, args...)
-	cmd.Env = []string{"PATH=" + e.driver.programs, "KUBECONFIG=" + e.cluster.Kubeconfig()}
+	cmd.Env = []string{"HOME=" + filepath.Join(e.driver.dir, "kubectl"), "PATH=" + e.driver.programs, "KUBECONFIG=" + e.cluster.Kubeconfig()} // kubectl keeps a cache in HOME
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	require.NoError(t, cmd.Run(), stderr.String())
