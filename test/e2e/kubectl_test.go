@@ -72,6 +72,7 @@ func newNamespace(t *testing.T, proof string) *namespace {
 			if err != nil {
 				err = fmt.Errorf("namespace %s: %w", name, err)
 				progress("%v\n%s", err, volumeReport(context.Background(), name))
+				results.note(summary(context.Background(), name))
 			}
 			return err
 		})

@@ -23,6 +23,29 @@ func (n *namespace) report() {
 		n.t.Logf("logs of %s (%v)\n%s", object, err, out)
 	}
 	n.t.Log(volumeReport(ctx, n.name))
+	results.note(summary(ctx, n.name))
+}
+
+// summary returns, in a few lines for the end of the output, what a namespace's claims, pods and volumes wait for.
+func summary(ctx context.Context, namespace string) string {
+	k := env.cluster.Kubectl()
+	lines := []string{"namespace " + namespace + ":"}
+	ask := func(what string, last int, args ...string) {
+		out, err := k.Run(ctx, "", args...)
+		all := strings.Split(strings.TrimSpace(out+because(err)), "\n")
+		for _, line := range all[max(0, len(all)-last):] {
+			lines = append(lines, fmt.Sprintf("  %-11s %s", what, line[:min(len(line), 500)]))
+		}
+	}
+	const in = "--namespace="
+	ask("pods", 9, "get", "pods", in+namespace, "--no-headers", "--output=wide")
+	ask("claims", 9, "get", "pvc", in+namespace, "--no-headers", "--output=custom-columns=NAME:.metadata.name,PHASE:.status.phase,DELETED:.metadata.deletionTimestamp,ANNOTATIONS:.metadata.annotations")
+	ask("events", 4, "get", "events", in+namespace, "--field-selector=type=Warning", "--sort-by=.lastTimestamp", "--no-headers", "--output=custom-columns=LAST:.lastTimestamp,COUNT:.count,OBJECT:.involvedObject.name,MESSAGE:.message")
+	ask("volumes", 9, "get", "pv", `--output=jsonpath={range .items[?(@.spec.claimRef.namespace=="`+namespace+`")]}{.metadata.name} {.status.phase} {.spec.persistentVolumeReclaimPolicy} {.metadata.deletionTimestamp} {.metadata.finalizers}{"\n"}{end}`)
+	ask("attached", 9, "get", "volumeattachments", "--no-headers", "--output=custom-columns=VOLUME:.spec.source.persistentVolumeName,NODE:.spec.nodeName,ATTACHED:.status.attached,DELETED:.metadata.deletionTimestamp,ATTACHERROR:.status.attachError.message,DETACHERROR:.status.detachError.message")
+	ask("leases", 4, "get", "leases", in+driverNamespace, "--no-headers", "--output=custom-columns=NAME:.metadata.name,HOLDER:.spec.holderIdentity,RENEWED:.spec.renewTime")
+	ask("driver", 4, "get", "pods", in+driverNamespace, "--no-headers", "--output=wide")
+	return strings.Join(lines, "\n")
 }
 
 // volumeReport returns the state of a namespace's volumes, and the last lines about each in the logs of Kubernetes and of the driver.

@@ -16,8 +16,9 @@ type result struct {
 }
 
 type table struct {
-	mu   sync.Mutex
-	rows []*result
+	mu    sync.Mutex
+	rows  []*result
+	notes []string // printed below
 }
 
 var results table
@@ -26,6 +27,12 @@ func (t *table) add(r *result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rows = append(t.rows, r)
+}
+
+func (t *table) note(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.notes = append(t.notes, text)
 }
 
 func (t *table) print(w io.Writer) {
@@ -38,6 +45,9 @@ func (t *table) print(w io.Writer) {
 			text += " (" + r.figures + ")"
 		}
 		fmt.Fprintf(w, "%-28s %-7s %7.1f  %s\n", r.name, r.outcome, r.seconds, text)
+	}
+	for _, text := range t.notes {
+		fmt.Fprintf(w, "\n%s\n", text)
 	}
 	fmt.Fprintln(w)
 }
