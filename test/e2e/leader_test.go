@@ -72,9 +72,17 @@ func (n *namespace) settledLeader() (l leader) {
 // signal sends a signal to the processes of the pod that run a program; an empty name means all.
 func (l leader) signal(t *testing.T, program string, s syscall.Signal) {
 	t.Helper()
-	entries, err := os.ReadDir("/proc")
+	found, err := l.trySignal(program, s)
 	require.NoError(t, err)
-	found := 0
+	require.NotZero(t, found, "no process %s of pod %s", program, l.pod)
+}
+
+// trySignal is signal for a pod that may have ended. It returns the number of processes.
+func (l leader) trySignal(program string, s syscall.Signal) (found int, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, err
+	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -88,10 +96,12 @@ func (l leader) signal(t *testing.T, program string, s syscall.Signal) {
 		name, _, _ := strings.Cut(string(command), "\x00")
 		if strings.Contains(string(cgroup), "pod"+l.uid) && (program == "" || filepath.Base(name) == program) {
 			found++
-			require.NoError(t, syscall.Kill(pid, s))
+			if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return found, err
+			}
 		}
 	}
-	require.NotZero(t, found, "no process %s of pod %s", program, l.pod)
+	return found, nil
 }
 
 const manyClaims = 8

@@ -54,7 +54,8 @@ func TestRetain(t *testing.T) {
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.bound("data")
 	pv := n.volume("data")
-	n.run("patch", "pv", pv, "--patch", `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
+	retain, name := n.retainCommands()
+	n.run("patch", "pv", pv, "--patch", retain)
 	n.apply(pod("first", "data"))
 	n.ready("first")
 	written := n.write("first", "/volume/file")
@@ -64,12 +65,31 @@ func TestRetain(t *testing.T) {
 	objects, err := env.driver.server.Objects(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, strings.Join(objects, " "), pv, "the volume on the target")
-	n.run("patch", "pv", pv, "--patch", `{"spec":{"claimRef":null}}`)
+	n.run("patch", "pv", pv, "--patch", name)
+	other := "retain-other"
+	n.run("create", "namespace", other)
+	t.Cleanup(func() { n.run("delete", "namespace", other, "--wait=false") })
+	foreign := namespace{t: t, name: other, kubectl: env.cluster.Kubectl().In(other), row: n.row}
+	foreign.apply(claim("again", storageClass, "64Mi", ""))
+	foreign.bound("again")
+	assert.NotEqual(t, pv, foreign.volume("again"), "a claim that is not named must not get the data")
 	n.apply(claim("again", storageClass, "64Mi", "  volumeName: "+pv+"\n"))
 	n.apply(pod("second", "again"))
 	n.ready("second")
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 	n.run("patch", "pv", pv, "--patch", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
+}
+
+// retainCommands returns the patches of deploy/kubernetes/README.md that keep a volume and give it to a claim named "again".
+func (n *namespace) retainCommands() (retain, name string) {
+	n.t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "deploy/kubernetes/README.md"))
+	require.NoError(n.t, err)
+	_, section, ok := strings.Cut(string(text), "## Keep a volume without its claim\n")
+	require.True(n.t, ok)
+	patches := regexp.MustCompile(`kubectl patch pv \$PV -p '(.*)'`).FindAllStringSubmatch(section, 2)
+	require.Len(n.t, patches, 2)
+	return patches[0][1], strings.Replace(patches[1][1], `"namespace": "default"`, `"namespace": "`+n.name+`"`, 1)
 }
 
 func TestStaticVolume(t *testing.T) {
