@@ -72,7 +72,7 @@ func TestRetain(t *testing.T) {
 	foreign := namespace{t: t, name: other, kubectl: env.cluster.Kubectl().In(other), row: n.row}
 	foreign.apply(claim("again", storageClass, "64Mi", ""))
 	foreign.bound("again")
-	assert.NotEqual(t, pv, foreign.volume("again"), "a claim that is not named must not get the data")
+	require.NotEqual(t, pv, foreign.volume("again"), "a claim that is not named must not get the data")
 	n.apply(claim("again", storageClass, "64Mi", "  volumeName: "+pv+"\n"))
 	n.apply(pod("second", "again"))
 	n.ready("second")
