@@ -69,6 +69,11 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 		if b.Upstream, err = upstreamImages(ctx, suite["storagesuite"]); err != nil {
 			return b, err
 		}
+		if *populator != "" {
+			if err := b.addPopulator(ctx, kubernetes); err != nil {
+				return b, err
+			}
+		}
 		progress("Kubernetes' own tests are built")
 	}
 	own, err := store.Own(ctx, repository, "e2e", "./cmd/spdk-proxy", "./cmd/kubectl-spdkgate", "./test/e2e/livenessprobe")

@@ -61,6 +61,9 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
 			image.Tree(b.Shell), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
 		}}, nil
+	case "hello-populator", "volume-data-source-validator": // of Kubernetes' own tests, as root
+		program, err := b.program(name)
+		return image.Image{Names: references, Entrypoint: []string{"/" + name}, Contents: []image.Content{image.File(program, "/"+name, 0o755)}}, err
 	case "agnhost": // of Kubernetes' own tests, which run shell scripts in it
 		program, err1 := b.program(name)
 		i, err2 := workload(b)

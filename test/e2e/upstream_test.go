@@ -83,7 +83,7 @@ func TestUpstream(t *testing.T) {
 	var together, alone []string
 	for _, spec := range all {
 		switch name := spec.name(); {
-		case spec.State != "passed" || !strings.HasPrefix(name, "External Storage") || unfit.MatchString(name):
+		case spec.State != "passed" || !strings.HasPrefix(name, "External Storage") || unfit.MatchString(name) || *populator == "" && strings.Contains(name, "any volume data source"):
 		case strings.Contains(name, "[Serial]"):
 			alone = append(alone, name)
 		default:
@@ -109,8 +109,8 @@ func TestUpstream(t *testing.T) {
 	n.judge(slices.Concat(reports...))
 }
 
-// unfit are tests for which the cluster is unfit: they restart kubelet over SSH, need Windows, or need images of a volume populator.
-var unfit = regexp.MustCompile(`\[Disruptive\]|ntfs|Windows|any volume data source`)
+// unfit are tests for which the cluster is unfit: they restart kubelet over SSH, or need Windows.
+var unfit = regexp.MustCompile(`\[Disruptive\]|ntfs|Windows`)
 
 // judge counts the outcomes, and fails for each test that failed.
 func (n *namespace) judge(specs []spec) {
