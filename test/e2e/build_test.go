@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -43,6 +44,9 @@ const (
 
 func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) {
 	b = built{Begin: begin, Modules: map[string]string{}}
+	if *populator != "" && !*upstream {
+		return b, errors.New("-populator is for a test of -upstream: give both")
+	}
 	policyPackages, err := policyPackages()
 	if err != nil {
 		return b, err

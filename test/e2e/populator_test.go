@@ -31,7 +31,7 @@ func (b *built) addPopulator(ctx context.Context, kubernetes string) error {
 		_, tag, _ := strings.Cut(references[0], ":")
 		program := filepath.Join(*populator, name)
 		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() || !filepath.IsAbs(program) {
-			return fmt.Errorf("-populator=%s: there is no program %s: build it, without cgo, from its repository in github.com/kubernetes-csi at %s, and give the absolute path of the folder", *populator, name, tag)
+			return fmt.Errorf("-populator=%s: there is no program %s: build it without cgo from github.com/kubernetes-csi (hello-populator is in lib-volume-populator) at %s, and give the absolute path of the folder", *populator, name, tag)
 		}
 		b.Programs[name], b.Upstream[name] = program, references
 	}

@@ -83,7 +83,7 @@ func TestUpstream(t *testing.T) {
 	var together, alone []string
 	for _, spec := range all {
 		switch name := spec.name(); {
-		case spec.State != "passed" || !strings.HasPrefix(name, "External Storage") || unfit.MatchString(name) || *populator == "" && strings.Contains(name, "any volume data source"):
+		case spec.State != "passed" || !strings.HasPrefix(name, "External Storage") || !fits(name):
 		case strings.Contains(name, "[Serial]"):
 			alone = append(alone, name)
 		default:
@@ -111,6 +111,10 @@ func TestUpstream(t *testing.T) {
 
 // unfit are tests for which the cluster is unfit: they restart kubelet over SSH, or need Windows.
 var unfit = regexp.MustCompile(`\[Disruptive\]|ntfs|Windows`)
+
+func fits(test string) bool {
+	return !unfit.MatchString(test) && (*populator != "" || !strings.Contains(test, "any volume data source"))
+}
 
 // judge counts the outcomes, and fails for each test that failed.
 func (n *namespace) judge(specs []spec) {
