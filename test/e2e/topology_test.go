@@ -26,7 +26,7 @@ const (
 func TestZones(t *testing.T) {
 	n := newNamespace(t, "two storage servers, each reached from one zone: a claim with WaitForFirstConsumer is made where its pod can run, a later pod runs where the volume is, and a claim larger than what is free waits with an event; with Immediate, volumes are made on the server that has room, and their pods run in its zone")
 	one, two := env.cluster.Nodes[0], env.cluster.Nodes[1]
-	n.useZones(one.Name, two.Name, 0)
+	n.useZones(one.Name, two.Name)
 
 	n.apply(zonalClass)
 	t.Cleanup(func() { n.run("delete", "storageclass", "zonal") })
@@ -110,9 +110,8 @@ func TestTooLarge(t *testing.T) {
 
 var zonalClass = strings.Replace(xfsClass("zonal"), "fstype: xfs", "fstype: ext4", 1) + "volumeBindingMode: WaitForFirstConsumer\n"
 
-// useZones makes each node a zone of its own, with a storage server that only it can use, until the test ends. maxVolumes is how many
-// volumes a node can have, or 0.
-func (n *namespace) useZones(one, two string, maxVolumes int) {
+// useZones makes each node a zone of its own, with a storage server that only it can use, until the test ends.
+func (n *namespace) useZones(one, two string) {
 	n.t.Helper()
 	ctx := context.Background()
 	start := time.Now()
@@ -143,7 +142,6 @@ func (n *namespace) useZones(one, two string, maxVolumes int) {
 	values["zones"], values["storageCapacity"] = true, true
 	values["storageClass"] = map[string]any{"volumeBindingMode": "Immediate"} // cannot be changed
 	node := values["node"].(map[string]any)
-	node["maxVolumes"] = maxVolumes
 	data := storage.DataDir(filepath.Join(env.driver.dir, storageFolder, "second"))
 	node["extraVolumes"] = append(node["extraVolumes"].([]any), map[string]any{"name": "second-target", "hostPath": map[string]any{"path": data, "type": "Directory"}})
 	node["extraVolumeMounts"] = append(node["extraVolumeMounts"].([]any), map[string]any{"name": "second-target", "mountPath": data})

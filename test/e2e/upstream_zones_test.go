@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,41 +13,53 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zonal is added to the definition of the driver for tests that need zones, each of which has one of the two nodes: no volume can be
-// used on both nodes then, as most other tests want.
-const zonal = `    topology: true
-    capacity: true
-    volumeLimits: true
-  TopologyKeys: [` + zoneLabel + `]
-`
+// TestUpstream has no zones, because a volume could not be used on both nodes then, as most tests want, and no limit of volumes, because
+// its tests run beside each other. So the tests of these have a cluster of their own.
 
-var ofZones = regexp.MustCompile(`\] (topology|capacity|volumeLimits) `)
-
-// TestUpstreamZones runs those of Kubernetes' own tests that TestUpstream leaves out: of topology, of published capacity, and of the number
-// of volumes that a node can have.
 func TestUpstreamZones(t *testing.T) {
 	if !*upstream {
 		t.Skip("only with ARGS=-upstream")
 	}
-	n := newNamespace(t, "Kubernetes' own tests of topology, capacity and limits, with two storage servers in different zones")
-	const maxVolumes = 10
-	n.useZones(env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name, maxVolumes)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "driver.yaml")
-	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, definition+zonal, false), 0o600))
+	n := newNamespace(t, "Kubernetes' own tests of topology and capacity, with two storage servers in different zones")
+	n.useZones(env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name)
+	n.upstreamSuites("topology|capacity", "    topology: true\n    capacity: true\n  TopologyKeys: ["+zoneLabel+"]\n")
+}
+
+func TestUpstreamLimits(t *testing.T) {
+	if !*upstream {
+		t.Skip("only with ARGS=-upstream")
+	}
+	n := newNamespace(t, "Kubernetes' own tests of the number of volumes that a node can have")
+	values := env.driver.values()
+	t.Cleanup(func() {
+		env.upgrade(t, env.driver.values())
+		require.NoError(t, env.driver.inService(context.Background()))
+	})
+	values["node"].(map[string]any)["maxVolumes"] = 10
+	env.upgrade(t, values)
+	require.NoError(t, env.driver.inService(t.Context()))
+	n.upstreamSuites("volumeLimits", "    volumeLimits: true\n")
+}
+
+// upstreamSuites runs suites of Kubernetes' own tests with some lines after the definition of the driver.
+func (n *namespace) upstreamSuites(names, capabilities string) {
+	n.t.Helper()
+	s := suite{dir: n.t.TempDir()}
+	s.driver = filepath.Join(s.dir, "driver.yaml")
+	require.NoError(n.t, os.WriteFile(s.driver, fmt.Appendf(nil, definition+capabilities, canGrowMounted(n)), 0o600))
 	n.apply(fmt.Sprintf(attributesClass, "upstream", 5000))
-	t.Cleanup(func() { n.run("delete", "volumeattributesclass", "upstream") })
-	s := suite{driver: file, dir: dir}
-	all, err := s.run(t.Context(), "zones-all", "--ginkgo.dry-run")
-	require.NoError(t, err)
-	var names []string
+	n.t.Cleanup(func() { n.run("delete", "volumeattributesclass", "upstream") })
+	all, err := s.run(n.t.Context(), n.name+"-all", "--ginkgo.dry-run")
+	require.NoError(n.t, err)
+	wanted := regexp.MustCompile(`\] (` + names + `) `)
+	var tests []string
 	for _, spec := range all {
-		if name := spec.name(); spec.State == "passed" && fits(name) && ofZones.MatchString(name) {
-			names = append(names, name)
+		if name := spec.name(); spec.State == "passed" && fits(name) && wanted.MatchString(name) {
+			tests = append(tests, name)
 		}
 	}
-	require.NotEmpty(t, names)
-	specs, err := s.run(t.Context(), "zones", focus(names))
-	require.NoError(t, err)
+	require.NotEmpty(n.t, tests)
+	specs, err := s.run(n.t.Context(), n.name, focus(tests))
+	require.NoError(n.t, err)
 	n.judge(specs)
 }
