@@ -8,13 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
 // TestUpstream has no zones, because a volume could not be used on both nodes then, as most tests want, and no limit of volumes, because
-// its tests run beside each other. So the tests of these have a cluster of their own.
+// its tests run beside each other. So the suites of these run by themselves, with another configuration.
 
 func TestUpstreamZones(t *testing.T) {
 	if !*upstream {
@@ -22,7 +23,9 @@ func TestUpstreamZones(t *testing.T) {
 	}
 	n := newNamespace(t, "Kubernetes' own tests of topology and capacity, with two storage servers in different zones")
 	n.useZones(env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name)
-	n.upstreamSuites("topology|capacity", "    topology: true\n    capacity: true\n  TopologyKeys: ["+zoneLabel+"]\n")
+	n.apply(zonalClass) // capacity is published for classes with WaitForFirstConsumer
+	t.Cleanup(func() { n.run("delete", "storageclass", "zonal") })
+	n.upstreamSuites("zonal", "topology|capacity", "    topology: true\n    capacity: true\n  TopologyKeys: ["+zoneLabel+"]\n")
 }
 
 func TestUpstreamLimits(t *testing.T) {
@@ -38,15 +41,15 @@ func TestUpstreamLimits(t *testing.T) {
 	values["node"].(map[string]any)["maxVolumes"] = 10
 	env.upgrade(t, values)
 	require.NoError(t, env.driver.inService(t.Context()))
-	n.upstreamSuites("volumeLimits", "    volumeLimits: true\n")
+	n.upstreamSuites(storageClass, "volumeLimits", "    volumeLimits: true\n")
 }
 
-// upstreamSuites runs suites of Kubernetes' own tests with some lines after the definition of the driver.
-func (n *namespace) upstreamSuites(names, capabilities string) {
+// upstreamSuites runs suites of Kubernetes' own tests with a class, and with some lines after the definition of the driver.
+func (n *namespace) upstreamSuites(class, names, capabilities string) {
 	n.t.Helper()
 	s := suite{dir: n.t.TempDir()}
 	s.driver = filepath.Join(s.dir, "driver.yaml")
-	require.NoError(n.t, os.WriteFile(s.driver, fmt.Appendf(nil, definition+capabilities, canGrowMounted(n)), 0o600))
+	require.NoError(n.t, os.WriteFile(s.driver, fmt.Appendf(nil, strings.Replace(definition, storageClass, class, 1)+capabilities, canGrowMounted(n)), 0o600))
 	n.apply(fmt.Sprintf(attributesClass, "upstream", 5000))
 	n.t.Cleanup(func() { n.run("delete", "volumeattributesclass", "upstream") })
 	all, err := s.run(n.t.Context(), n.name+"-all", "--ginkgo.dry-run")
