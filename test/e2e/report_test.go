@@ -62,7 +62,8 @@ func volumeReport(ctx context.Context, namespace string) string {
 			var found []string
 			for l := range strings.Lines(text) {
 				if strings.Contains(l, name) || uuid != "" && strings.Contains(l, uuid) {
-					found = append(found, "    "+l[:min(len(l), 1000)])
+					l = strings.TrimSpace(l)
+					found = append(found, "    "+l[:min(len(l), 1000)]+"\n")
 				}
 			}
 			if len(found) > 0 {
