@@ -73,6 +73,36 @@ func TestConsoleCommands(t *testing.T) {
 	assert.Empty(t, without, "rpc.py has these methods, but no call becomes a command")
 }
 
+// The console decides as `spdk-proxy call` does which parameters are read from files because they may contain secrets.
+func TestConsoleSecrets(t *testing.T) {
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Skip("missing: chromium. Get it with: sudo apt-get install chromium")
+	}
+	doc := rpcschema.Default()
+	release := rpcschema.MustRelease("v26.05")
+	var calls []sampleCall
+	for _, c := range callsOf(doc, release) {
+		if c.kind == "all parameters" {
+			calls = append(calls, c)
+		}
+	}
+	secrets := 0
+	for i, w := range written(t, doc, release, calls) {
+		for _, p := range calls[i].method.Params {
+			if _, given := calls[i].params[p.Name]; !given {
+				continue
+			}
+			inFile := regexp.MustCompile(`\s` + p.Name + `:?=@`).MatchString(w.SPDKProxy)
+			assert.Equal(t, doc.MayHaveSecrets(p.Schema), inFile, "%s of %s", p.Name, w.SPDKProxy)
+			if inFile {
+				secrets++
+			}
+		}
+	}
+	assert.NotZero(t, secrets)
+	t.Logf("%d parameters of %d calls come from files", secrets, len(calls))
+}
+
 // rpcpyStart is how the console begins a command of rpc.py.
 const rpcpyStart = "# in SPDK's folder, on the storage server\nscripts/rpc.py -s /run/spdk-proxy-rpc.sock "
 
@@ -93,8 +123,9 @@ func treeRelease(t *testing.T, tree string) rpcschema.Release {
 
 // A writtenCall is a call as the console's tab for rpc.py shows it, and as words for rpc.py; "" if rpc.py cannot make it.
 type writtenCall struct {
-	Tab     string `json:"tab"`
-	Command string `json:"command"`
+	Tab       string `json:"tab"`
+	Command   string `json:"command"`
+	SPDKProxy string `json:"spdkProxy"`
 }
 
 // written returns what the console writes for each call.

@@ -1,6 +1,6 @@
-// Command snippets writes calls as commands of rpc.py: it runs the console's own TypeScript in Chromium. It reads a JSON object with
+// Command snippets writes calls as commands of rpc.py and spdk-proxy: it runs the console's own TypeScript in Chromium. It reads a JSON object with
 // the OpenRPC document and the calls, {"document": …, "calls": [{"method": …, "params": TEXT}]}, and writes a list of
-// {"tab": what the console's tab shows, "command": words for rpc.py, or ""}. It must be started in test/browser.
+// {"tab": what the console's tab for rpc.py shows, "command": words for rpc.py, or "", "spdkProxy": the tab for spdk-proxy}. It must be started in test/browser.
 package main
 
 import (
@@ -26,7 +26,8 @@ const show = `(input) => {
 	return input.calls.map(({ method, params }) => {
 		const m = input.document.methods.find((m) => m.name === method), parsed = model.parseParams(m, params);
 		if (!parsed || parsed.problems.size > 0) throw new Error(method + " " + params + ": " + [...parsed?.problems ?? []].join("; "));
-		return { tab: model.asRPCPy(m, parsed.entries, model.paramsJSON(m, parsed.entries)), command: model.rpcpyCommand(m, parsed.entries)?.join(" ") ?? "" };
+		return { tab: model.asRPCPy(m, parsed.entries, model.paramsJSON(m, parsed.entries)), command: model.rpcpyCommand(m, parsed.entries)?.join(" ") ?? "",
+			spdkProxy: model.asCommand(m, parsed.entries) };
 	});
 }`
 
