@@ -30,6 +30,8 @@ type Fault struct {
 	Times int
 	// Delay comes before anything else. Other calls continue during the delay.
 	Delay time.Duration
+	// Until, if not nil, delays the strike until the channel is closed, after Delay.
+	Until <-chan struct{}
 	Do    Strike
 	// Executed strikes after the call was executed instead of before.
 	Executed bool
@@ -88,6 +90,13 @@ func (s *server) faulty(r *request, m *method, params map[string]any, f *Fault) 
 	case <-time.After(f.Delay):
 	case <-s.down:
 		return
+	}
+	if f.Until != nil {
+		select {
+		case <-f.Until:
+		case <-s.down:
+			return
+		}
 	}
 	if f.Do == Nothing {
 		s.execute(r, m, params)
