@@ -37,7 +37,7 @@ func (t *Target) dial() (*Conn, *DownError) {
 	if err != nil {
 		return nil, &DownError{Socket: t.config.Socket, Err: err}
 	}
-	go t.closeWhenGone(socket, gone)
+	go t.logWhenGone(gone)
 	return &Conn{target: t, socket: socket, gone: gone, release: release, loadOf: map[string]int{}}, nil
 }
 
@@ -69,11 +69,9 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	return socket, gone, release, nil
 }
 
-// closeWhenGone closes a socket when its connection has ended. Otherwise the socket would
-// connect again, perhaps to a target of another release.
-func (t *Target) closeWhenGone(socket *spdkrpc.Socket, gone <-chan struct{}) {
+// logWhenGone logs the end of a connection, unless the proxy itself has ended it.
+func (t *Target) logWhenGone(gone <-chan struct{}) {
 	<-gone
-	_ = socket.Close()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed {

@@ -23,10 +23,6 @@ func (t *Target) Dial(ctx context.Context) (*Direct, error) {
 	if err != nil {
 		return nil, &DownError{Socket: t.config.Socket, Err: err}
 	}
-	go func() {
-		<-gone
-		_ = socket.Close() // otherwise it would connect again, perhaps to another process
-	}()
 	return &Direct{socket: socket, gone: gone, release: release}, nil
 }
 

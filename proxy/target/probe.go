@@ -26,7 +26,7 @@ const (
 const (
 	probeInterval     = 5 * time.Second
 	probeIntervalDown = time.Second
-	// probeAfterClose bounds how often a target is probeResult that closes each connection.
+	// probeAfterClose is the least time between probes of a target that closes each connection.
 	probeAfterClose = 100 * time.Millisecond
 )
 
