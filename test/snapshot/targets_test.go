@@ -2,7 +2,10 @@ package snapshot
 
 import (
 	"fmt"
+	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +20,29 @@ func twoTargets(t *testing.T) []*environment {
 	if runtime.NumCPU() < 2 {
 		t.Skip("two targets need two cores, which they poll")
 	}
+	if claimSameCores(strings.Fields(os.Getenv("SPDK_TGT_ARGS"))) {
+		t.Skip("SPDK_TGT_ARGS gives both targets the same cores, which only one process can claim: leave -m out, or add --disable-cpumask-locks")
+	}
 	return newEnvironments(newTargetOn(t, 0), newTargetOn(t, 1))
+}
+
+// claimSameCores reports whether targets with the same more arguments claim the same cores, so that only one of them starts.
+func claimSameCores(more []string) bool {
+	cores := slices.ContainsFunc(more, func(arg string) bool {
+		name, _, _ := strings.Cut(arg, "=")
+		return strings.HasPrefix(arg, "-m") || name == "--cpumask" || name == "--lcores"
+	})
+	return cores && !slices.Contains(more, "--disable-cpumask-locks")
+}
+
+func TestClaimSameCores(t *testing.T) {
+	for args, want := range map[string]bool{
+		"": false, "-p 0 --max-delay 1": false, "--memory-limit 5": false,
+		"-m 0x2": true, "-m0x2": true, "--cpumask 0x2": true, "--cpumask=0x2": true, "--lcores=0@1": true,
+		"-m 0x2 --disable-cpumask-locks": false,
+	} {
+		assert.Equal(t, want, claimSameCores(strings.Fields(args)), args)
+	}
 }
 
 // Group snapshots of volumes on two targets keep the order of dependent writes between them. Two group snapshots, one for
