@@ -3,6 +3,7 @@ package manual
 import (
 	"bytes"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/text"
+	"golang.org/x/sys/unix"
 
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
@@ -40,6 +42,11 @@ func TestCommandsOfTheManual(t *testing.T) {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("%s is not installed", program)
 		}
+	}
+	mounted, err := isMountPoint("/")
+	require.NoError(t, err)
+	if !mounted {
+		t.Skip("the root directory is not a mount point, so a page cannot have mounts of its own. For a chroot in DIR, run `mount --bind DIR DIR` before")
 	}
 	repository, err := filepath.Abs("../..")
 	require.NoError(t, err)
@@ -72,6 +79,24 @@ func TestCommandsOfTheManual(t *testing.T) {
 			defer ended.Stop()
 			assert.NoError(t, cmd.Run(), "%s", output.String())
 		})
+	}
+}
+
+// isMountPoint reports whether a file system is mounted at a directory.
+func isMountPoint(dir string) (bool, error) {
+	var found unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, dir, 0, 0, &found)
+	if err == nil && found.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		err = errors.New("the kernel does not report mount points: Linux 5.8 or newer is needed")
+	}
+	return found.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, err
+}
+
+func TestIsMountPoint(t *testing.T) {
+	for dir, want := range map[string]bool{"/proc": true, t.TempDir(): false} {
+		found, err := isMountPoint(dir)
+		require.NoError(t, err)
+		assert.Equal(t, want, found, dir)
 	}
 }
 
