@@ -27,7 +27,7 @@ func (s *Server) takeSnapshots(ctx context.Context, c command) (json.RawMessage,
 	if err != nil {
 		return nil, err
 	}
-	mode := quiesce.Mode{Freeze: true}
+	mode := quiesce.Mode{Freeze: true, User: c.user}
 	if p.Barrier != nil {
 		b, err := s.barriers.Claim(c.barrierKey(p.Barrier.ID))
 		if err != nil {
@@ -94,7 +94,7 @@ func paramsOf[T any](c command) (p T, err error) {
 
 // mode says how SPDK's own methods for snapshots and deletions treat volumes in use.
 func (c command) mode() quiesce.Mode {
-	return quiesce.Mode{Idle: true, Freeze: c.settings.snapshotsInUse == config.SnapshotsFreeze}
+	return quiesce.Mode{Idle: true, User: c.user, Freeze: c.settings.snapshotsInUse == config.SnapshotsFreeze}
 }
 
 // takeSnapshot answers bdev_lvol_snapshot: SPDK's own snapshot of a volume in use can destroy
@@ -117,7 +117,7 @@ func (s *Server) takeSnapshot(ctx context.Context, c command) (json.RawMessage, 
 func (s *Server) deleteSafely(ctx context.Context, c command) (json.RawMessage, error) {
 	method, _ := s.schema.Method(deleteMethod)
 	name, _ := c.params["name"].(string)
-	frozen, err := s.quiescer.Delete(ctx, name, quiesce.Mode{Freeze: true}, func() error {
+	frozen, err := s.quiescer.Delete(ctx, name, quiesce.Mode{Freeze: true, User: c.user}, func() error {
 		_, err := s.forward(ctx, c.withMethod(method))
 		return err
 	})
@@ -149,7 +149,7 @@ var unusedVolumeParam = map[string]string{
 // changeUnused answers the methods of unusedVolumeParam.
 func (s *Server) changeUnused(ctx context.Context, c command) (result json.RawMessage, err error) {
 	name, _ := c.params[unusedVolumeParam[c.method.Name]].(string)
-	err = s.quiescer.WhileUnused(ctx, name, func() (err error) {
+	err = s.quiescer.WhileUnused(ctx, c.user, name, func() (err error) {
 		if c.method.Name == decoupleMethod {
 			if err := s.checkDecouple(ctx, c); err != nil {
 				return err

@@ -165,7 +165,7 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 		return nil, err
 	}
 	o := quiesce.Options{
-		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Deleting: t.Deleting, Log: log, Observer: observer,
+		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Deleting: t.Deleting, Enter: enterOperation(t), Log: log, Observer: observer,
 	}
 	if c.Target.Freeze.Dir != "" {
 		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {
@@ -173,6 +173,38 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 		}
 	}
 	return quiesce.New(o), nil
+}
+
+// Operations of the Quiescer that run at once, each with a connection of its own, of the 64 that
+// SPDK allows. One user alone gets half of them.
+const (
+	maxOperations = 16
+	maxBarriers   = 16 // snapshots with a barrier, which wait for their client
+	operationWait = 10 * time.Second
+)
+
+// enterOperation makes the function that grants the Quiescer's operations their slots. An
+// operation counts as a running call of its user. Snapshots with a barrier have slots of their
+// own, so that no other operation waits for their clients.
+func enterOperation(t *target.Target) func(ctx context.Context, user string, awaits bool) (func(), error) {
+	operations := target.NewSlots(target.Limits{Total: maxOperations, PerUser: maxOperations}, operationWait)
+	barriers := target.NewSlots(target.Limits{Total: maxBarriers, PerUser: maxBarriers}, operationWait)
+	return func(ctx context.Context, user string, awaits bool) (leave func(), err error) {
+		endCall, err := t.AcquireSlot(ctx, user)
+		if err != nil {
+			return nil, err
+		}
+		slots := operations
+		if awaits {
+			slots = barriers
+		}
+		release, err := slots.Acquire(ctx, user)
+		if err != nil {
+			endCall()
+			return nil, err
+		}
+		return func() { release(); endCall() }, nil
+	}
 }
 
 // connectDirectly connects to one process of the target. It identifies the process after it

@@ -20,72 +20,71 @@ func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain fun
 }
 
 func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain func() error) (frozen bool, err error) {
-	t, leave, err := q.enter(ctx)
+	o, err := q.enter(ctx, mode)
 	if err != nil {
 		return false, err
 	}
-	defer leave()
-	var held locks
-	defer held.releaseAll()
+	defer o.leave()
 	var below *lvol
-	found, err := q.prepare(ctx, t, task{
+	found, err := q.prepare(ctx, o, task{
 		instead: "spdkgate_lvol_delete instead of bdev_lvol_delete",
 		find: func(ctx context.Context, rpc *spdkrpc.Client) (clones []*volume, err error) {
 			below, clones, err = findWithClones(ctx, rpc, name)
 			return clones, err
 		},
 		noEffect: func() bool { return below.clones != 1 }, // with several clones, SPDK refuses
-	}, mode, &held)
+	}, mode)
 	if err != nil {
 		return false, notExecuted(err)
 	}
 	if len(found.paths) > 0 {
-		leave, err := q.deleting(ctx, t)
+		leave, err := q.deleting(ctx, o.t)
 		if err != nil {
 			return false, err
 		}
 		defer leave()
-		return true, q.whileFrozen(ctx, t, found.paths, entry{Deleting: []string{below.alias}}, func() error {
+		return true, q.whileFrozen(ctx, o.t, found.paths, entry{Deleting: []string{below.alias}}, func() error {
 			done := make(chan struct{})
 			defer close(done)
 			go q.logSlow(below.alias, 1, done)
-			return t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: below.uuid})
+			return o.t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: below.uuid})
 		})
 	}
-	if len(found.idle) == 0 {
-		leave() // a deletion can take minutes
-	}
+	o.free() // a deletion can take minutes, and plain has a slot of its own
 	err = plain()
-	q.reportConnected(t, found.idle)
+	q.reportConnected(o, found.idle)
 	return false, err
 }
 
 // WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in
 // use. It refuses if the volume is exported or otherwise used, and keeps other calls from
 // changing that while do runs. The error is that of do, or as those of Take.
-func (q *Quiescer) WhileUnused(ctx context.Context, name string, do func() error) error {
-	var held locks
-	defer held.releaseAll()
-	if err := q.lockUnused(ctx, name, &held); err != nil {
+func (q *Quiescer) WhileUnused(ctx context.Context, user, name string, do func() error) error {
+	o, err := q.lockUnused(ctx, user, name)
+	if err != nil {
 		return q.countRefusal(notExecuted(err), "SPDK can crash, or lose its data, when it changes what lies below a volume that is being written")
 	}
+	defer o.leave()
+	o.free() // do has a slot of its own
 	return do()
 }
 
-func (q *Quiescer) lockUnused(ctx context.Context, name string, held *locks) error {
-	t, leave, err := q.enter(ctx)
+func (q *Quiescer) lockUnused(ctx context.Context, user, name string) (*operation, error) {
+	o, err := q.enter(ctx, Mode{User: user})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer leave()
-	_, err = q.prepare(ctx, t, task{find: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
+	_, err = q.prepare(ctx, o, task{find: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
 		v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 		if errors.Is(err, spdkrpc.NoSuchDevice) {
 			return nil, nil // do gets SPDK's own error
 		}
 		return []*volume{v}, err
-	}}, Mode{}, held)
-	return err
+	}}, Mode{})
+	if err != nil {
+		o.leave()
+	}
+	return o, err
 }
 
 // An lvol is a logical volume that is to be deleted.

@@ -134,11 +134,11 @@ func TestWhileUnused(t *testing.T) {
 	b.volume("v0")
 	done := 0
 	do := func() error { done++; return nil }
-	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/v0", do))
-	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/nobody", do), "SPDK refuses it itself")
+	require.NoError(t, b.q.WhileUnused(t.Context(), "u", "lvs0/v0", do))
+	require.NoError(t, b.q.WhileUnused(t.Context(), "u", "lvs0/nobody", do), "SPDK refuses it itself")
 	b.export("v0", true)
 	var inUse *InUseError
-	require.ErrorAs(t, b.q.WhileUnused(t.Context(), "lvs0/v0", do), &inUse)
+	require.ErrorAs(t, b.q.WhileUnused(t.Context(), "u", "lvs0/v0", do), &inUse)
 	assert.Equal(t, 2, done)
 }
 

@@ -23,8 +23,10 @@ func (g *gate) share(ctx context.Context, names []string) (release func(), err e
 
 // lockExclusively locks names for an operation. The error is that of ctx.
 func (g *gate) lockExclusively(ctx context.Context, names []string) (release func(), err error) {
-	return g.lock(ctx, names, func(n int) bool { return n == 0 }, exclusive)
+	return g.lock(ctx, names, unlocked, exclusive)
 }
+
+func unlocked(n int) bool { return n == 0 }
 
 func (g *gate) lock(ctx context.Context, names []string, free func(int) bool, by int) (func(), error) {
 	names = distinct(names)

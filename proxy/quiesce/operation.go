@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -17,8 +16,9 @@ import (
 
 // A Mode says how exported volumes are treated.
 type Mode struct {
-	Freeze bool // freeze volumes that are in use; otherwise refuse
-	Idle   bool // an export without a connected host does not count as use
+	Freeze bool   // freeze volumes that are in use; otherwise refuse
+	Idle   bool   // an export without a connected host does not count as use
+	User   string // who asks for it; operations share the target by user
 	// Wait is called when nothing can be written to any of the volumes, before the first snapshot is taken. If it fails,
 	// none is taken. nil: there is nothing to wait for.
 	Wait func(context.Context) error
@@ -50,25 +50,6 @@ type task struct {
 	instead  string      // the call to make instead to have volumes frozen; "": none
 }
 
-// enter waits until fewer than maxAtOnce operations run, and connects to the target. leave may
-// be called more than once.
-func (q *Quiescer) enter(ctx context.Context) (t *Target, leave func(), err error) {
-	select {
-	case q.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, notExecuted(ctx.Err())
-	}
-	t, err = q.opts.Connect.to(ctx, q.opts.At)
-	if err != nil {
-		<-q.slots
-		return nil, nil, err
-	}
-	return t, sync.OnceFunc(func() {
-		_ = t.Close()
-		<-q.slots
-	}), nil
-}
-
 // countRefusal counts an InUseError, and adds to it what SPDK could have done.
 func (q *Quiescer) countRefusal(err error, harm string) error {
 	var refused *InUseError
@@ -80,25 +61,23 @@ func (q *Quiescer) countRefusal(err error, harm string) error {
 }
 
 // prepare finds what must be frozen, and locks it so that no call through this proxy changes
-// it until the caller releases held.
-func (q *Quiescer) prepare(ctx context.Context, t *Target, job task, mode Mode, held *locks) (f finding, err error) {
+// it until o leaves.
+func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mode) (f finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if f.volumes, err = job.find(ctx, t.rpc); err != nil {
+	if f.volumes, err = job.find(ctx, o.t.rpc); err != nil {
 		return f, err
 	}
 	names, err := distinctVolumes(f.volumes)
 	if err != nil {
 		return f, err
 	}
-	release, err := q.lockExclusively(ctx, names)
-	if err != nil {
+	if err := o.lock(ctx, names); err != nil {
 		return f, err
 	}
-	held.add(release)
 	locked := names
 	// Again, now that no call through this proxy can change them.
-	if f.volumes, err = job.find(ctx, t.rpc); err != nil {
+	if f.volumes, err = job.find(ctx, o.t.rpc); err != nil {
 		return f, err
 	}
 	if names, err = distinctVolumes(f.volumes); err != nil {
@@ -112,23 +91,22 @@ func (q *Quiescer) prepare(ctx context.Context, t *Target, job task, mode Mode, 
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	if job.names && !mode.Idle {
-		g.Go(func() error { return checkNamesFree(gctx, t.rpc, f.volumes) })
+		g.Go(func() error { return checkNamesFree(gctx, o.t.rpc, f.volumes) })
 	}
-	g.Go(func() error { return checkOtherUses(gctx, t.rpc, f.volumes, mode.Idle) })
+	g.Go(func() error { return checkOtherUses(gctx, o.t.rpc, f.volumes, mode.Idle) })
 	var nqns []string
 	g.Go(func() (err error) {
-		nqns, err = exportingNQNs(gctx, t.rpc, f.volumes)
+		nqns, err = exportingNQNs(gctx, o.t.rpc, f.volumes)
 		return err
 	})
 	if err := g.Wait(); err != nil || len(nqns) == 0 {
 		return f, err
 	}
-	if release, err = q.lockExclusively(ctx, nqns); err != nil {
+	if err := o.lock(ctx, nqns); err != nil {
 		return f, err
 	}
-	held.add(release)
 	if mode.Idle {
-		hosts, err := withHosts(ctx, t.rpc, nqns)
+		hosts, err := withHosts(ctx, o.t.rpc, nqns)
 		if err != nil || len(hosts) == 0 {
 			f.idle = nqns
 			return f, err
@@ -138,11 +116,11 @@ func (q *Quiescer) prepare(ctx context.Context, t *Target, job task, mode Mode, 
 		i := slices.IndexFunc(f.volumes, func(v *volume) bool { return v.claimed })
 		return f, &InUseError{Volume: f.volumes[i].Volume, Why: why}
 	}
-	if f.paths, err = pathsTo(ctx, t.rpc, nqns, f.volumes); err == nil {
+	if f.paths, err = pathsTo(ctx, o.t.rpc, nqns, f.volumes); err == nil {
 		err = checkAllCovered(f.paths, f.volumes)
 	}
 	if err == nil && job.names && mode.Idle {
-		err = checkNamesFree(ctx, t.rpc, f.volumes) // without a freeze, SPDK itself refuses a taken name
+		err = checkNamesFree(ctx, o.t.rpc, f.volumes) // without a freeze, SPDK itself refuses a taken name
 	}
 	return f, err
 }
@@ -175,11 +153,18 @@ func distinctVolumes(volumes []*volume) (names []string, err error) {
 
 // reportConnected logs the subsystems that a host connected to during an operation on a volume
 // that was not frozen.
-func (q *Quiescer) reportConnected(t *Target, nqns []string) {
+func (q *Quiescer) reportConnected(o *operation, nqns []string) {
+	if len(nqns) == 0 {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
+	if o.enter(ctx) != nil {
+		return
+	}
+	defer o.free()
 	for _, nqn := range nqns {
-		if yes, err := connected(ctx, t.rpc, nqn); yes && err == nil {
+		if yes, err := connected(ctx, o.t.rpc, nqn); yes && err == nil {
 			q.opts.Log.Error("a host connected while SPDK changed a volume that was not frozen", "subsystem", nqn,
 				"do", "run spdk-proxy check-lvstore before the target is restarted")
 		}

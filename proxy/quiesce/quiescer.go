@@ -20,6 +20,10 @@ type Options struct {
 	// Deleting waits until volumes may be deleted on a target of a release. Until leave is
 	// called, calls that must not run at the same time wait. nil: there are no such calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
+	// Enter waits until an operation of a user may run, which has a connection of its own: SPDK
+	// allows 64 in total. awaits: it waits for its client while volumes are frozen, so it takes
+	// longer. nil: all may run.
+	Enter    func(ctx context.Context, user string, awaits bool) (leave func(), err error)
 	Log      *slog.Logger
 	Observer Observer
 	// Leave keeps the files of thawed entries, so that a running Quiescer counts them.
@@ -40,7 +44,6 @@ type Observer struct {
 type Quiescer struct {
 	opts  Options
 	gate  gate
-	slots chan struct{}
 	wake  chan struct{} // receives when an operation is left to recovery
 	grace time.Duration // see makingGrace
 	// See target.go; tests on a busy machine wait longer.
@@ -50,11 +53,8 @@ type Quiescer struct {
 	lastLogged map[string]string // by entry: the last error that Recover has logged
 }
 
-const (
-	maxAtOnce = 8 // operations, each with a connection of its own; SPDK allows 64 in total
-	// overdue is the duration from which a freeze is logged as a warning.
-	overdue = 2 * time.Second
-)
+// overdue is the duration from which a freeze is logged as a warning.
+const overdue = 2 * time.Second
 
 // New makes a Quiescer. It recovers nothing before Run or Recover.
 func New(o Options) *Quiescer {
@@ -63,6 +63,9 @@ func New(o Options) *Quiescer {
 	}
 	if o.Deleting == nil {
 		o.Deleting = func(context.Context, rpcschema.Release) (func(), error) { return func() {}, nil }
+	}
+	if o.Enter == nil {
+		o.Enter = func(context.Context, string, bool) (func(), error) { return func() {}, nil }
 	}
 	if o.Observer.Froze == nil {
 		o.Observer.Froze = func(time.Duration, bool) {}
@@ -73,7 +76,7 @@ func New(o Options) *Quiescer {
 	if o.Observer.Recovered == nil {
 		o.Observer.Recovered = func(int) {}
 	}
-	return &Quiescer{opts: o, slots: make(chan struct{}, maxAtOnce), wake: make(chan struct{}, 1), lastLogged: map[string]string{}, grace: makingGrace, lockTimeout: lockTimeout, freezeTimeout: freezeTimeout}
+	return &Quiescer{opts: o, wake: make(chan struct{}, 1), lastLogged: map[string]string{}, grace: makingGrace, lockTimeout: lockTimeout, freezeTimeout: freezeTimeout}
 }
 
 // Share waits until no operation is running on the named objects, and keeps operations from
@@ -106,7 +109,7 @@ func (q *Quiescer) lockExclusively(ctx context.Context, names []string) (release
 	return release, err
 }
 
-// deleting calls Options.Deleting with a time limit. It is called before anything is frozen.
+// deleting calls Options.Deleting with a time limit, because volumes may be frozen.
 func (q *Quiescer) deleting(ctx context.Context, t *Target) (leave func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, q.lockTimeout)
 	defer cancel()

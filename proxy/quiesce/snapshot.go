@@ -45,24 +45,23 @@ func (q *Quiescer) Take(ctx context.Context, wanted []Snapshot, mode Mode) ([]Ta
 }
 
 func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (taken []Taken, err error) {
-	t, leave, err := q.enter(ctx)
+	o, err := q.enter(ctx, mode)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	var held locks
-	defer held.releaseAll()
-	found, err := q.prepare(ctx, t, task{
+	defer o.leave()
+	found, err := q.prepare(ctx, o, task{
 		instead: "spdkgate_lvol_snapshot instead of bdev_lvol_snapshot", names: true,
 		find: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
 			return findVolumes(ctx, rpc, wanted)
 		},
-	}, mode, &held)
+	}, mode)
 	if err != nil {
 		return nil, notExecuted(err)
 	}
-	if len(found.volumes) > 1 { // if one snapshot fails, the others are deleted
-		leave, err := q.deleting(ctx, t)
+	several := len(found.volumes) > 1 // if one snapshot fails, the others are deleted
+	if several && mode.Wait == nil {  // before volumes are frozen, as this can wait
+		leave, err := q.deleting(ctx, o.t)
 		if err != nil {
 			return nil, err
 		}
@@ -72,19 +71,27 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		if err := mode.wait(ctx); err != nil {
 			return err
 		}
-		taken, err = q.takeAll(t, found.volumes)
+		if several && mode.Wait != nil { // not before: nobody could list volumes while the client is awaited
+			leave, err := q.deleting(context.WithoutCancel(ctx), o.t)
+			if err != nil {
+				return err
+			}
+			defer leave()
+		}
+		taken, err = q.takeAll(o.t, found.volumes)
 		return err
 	}
 	if len(found.paths) == 0 {
 		err = makeAll()
-		q.reportConnected(t, found.idle)
+		o.free()
+		q.reportConnected(o, found.idle)
 		return taken, err
 	}
 	var e entry
 	for _, v := range found.volumes {
 		e.Making = append(e.Making, v.alias())
 	}
-	err = q.whileFrozen(ctx, t, found.paths, e, makeAll)
+	err = q.whileFrozen(ctx, o.t, found.paths, e, makeAll)
 	for i := range taken {
 		taken[i].Frozen = found.volumes[i].claimed
 	}

@@ -109,14 +109,15 @@ type Observer struct {
 func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[string]any, deadline time.Duration, o Observer) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
-	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
-	if err != nil {
-		return nil, err
-	}
 	answer := c.target.sizes.find(method, params)
 	slot, err := c.target.queue.acquire(ctx, who, answer, c.target.config.QueueWait)
 	if err != nil {
-		leave()
+		return nil, err
+	}
+	// The listing gate is shared by all users, so it comes after the wait for the user's own slot.
+	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
+	if err != nil {
+		c.target.queue.release(slot)
 		return nil, err
 	}
 	release := func() {

@@ -27,12 +27,31 @@ var (
 // listingGate prevents listings and deletions of volumes from running at the same time. Calls
 // of one kind run concurrently. While a deletion waits, no further listing begins, because
 // listings are short. A listing that waits gives up after a while, because deletions may take
-// minutes.
+// minutes. Short deletions that overlap do not keep listings out: when a listing begins to wait,
+// no further deletion begins for a moment.
 type listingGate struct {
 	mu      sync.Mutex
 	lists   int           // running
 	deletes int           // running, or waiting for listings
 	changed chan struct{} // closed when a call ends; nil: no call waits
+	waiting int           // listings
+	paused  time.Time     // when a listing last made deletions wait
+}
+
+// Deletions wait for listings for up to deletionPause, once in deletionPauseInterval, because a
+// listing would wait in vain for a deletion that takes minutes.
+const (
+	deletionPause         = 500 * time.Millisecond
+	deletionPauseInterval = 5 * time.Second
+)
+
+// pause returns how long a deletion that has not begun must wait for listings. The caller holds
+// a.mu.
+func (a *listingGate) pause() time.Duration {
+	if a.waiting == 0 {
+		return 0
+	}
+	return time.Until(a.paused.Add(deletionPause))
 }
 
 // enter waits until a call may be sent to a target of release r. The caller calls leave when
@@ -49,23 +68,21 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 	own, others, timeoutErr := &a.lists, &a.deletes, ErrDeleting
 	if deletes {
 		own, others, timeoutErr = &a.deletes, &a.lists, ErrListing
+		for pause := a.pause(); pause > 0 && err == nil; pause = a.pause() {
+			err = a.awaitChange(ctx, timeout.C, time.After(pause), timeoutErr)
+		}
+		if err != nil {
+			return nil, err
+		}
 		a.deletes++
+	} else if a.deletes > 0 {
+		if a.waiting++; time.Since(a.paused) > deletionPauseInterval {
+			a.paused = time.Now()
+		}
+		defer a.end(&a.waiting)
 	}
 	for *others > 0 {
-		if a.changed == nil {
-			a.changed = make(chan struct{})
-		}
-		changed := a.changed
-		a.mu.Unlock()
-		select {
-		case <-changed:
-		case <-timeout.C:
-			err = timeoutErr
-		case <-ctx.Done():
-			err = ErrAbandoned
-		}
-		a.mu.Lock()
-		if err != nil {
+		if err := a.awaitChange(ctx, timeout.C, nil, timeoutErr); err != nil {
 			if deletes {
 				a.end(&a.deletes)
 			}
@@ -80,6 +97,26 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 		defer a.mu.Unlock()
 		a.end(own)
 	}, nil
+}
+
+// awaitChange waits until a call ends, or again fires. The caller holds a.mu. The error is
+// timeoutErr or ErrAbandoned.
+func (a *listingGate) awaitChange(ctx context.Context, timeout, again <-chan time.Time, timeoutErr error) error {
+	if a.changed == nil {
+		a.changed = make(chan struct{})
+	}
+	changed := a.changed
+	a.mu.Unlock()
+	defer a.mu.Lock()
+	select {
+	case <-changed:
+	case <-again:
+	case <-timeout:
+		return timeoutErr
+	case <-ctx.Done():
+		return ErrAbandoned
+	}
+	return nil
 }
 
 // end decrements a counter and wakes the calls that wait. The caller holds a.mu.

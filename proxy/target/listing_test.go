@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,4 +178,79 @@ func TestApartRules(t *testing.T) {
 		_, err = target.Deleting(t.Context(), safe)
 		require.NoError(t, err)
 	})
+}
+
+// Deletions that overlap without end do not keep a listing out, and one that takes long does not
+// keep other deletions out for long.
+func TestListingAmongDeletions(t *testing.T) {
+	old := rpcschema.MustRelease("v24.01")
+	var a listingGate
+	stop := make(chan struct{})
+	var loops sync.WaitGroup
+	running := make(chan func(), 2)
+	next := func() bool {
+		leave, err := a.enter(context.Background(), old, "bdev_lvol_delete", long)
+		if err != nil {
+			return false
+		}
+		running <- leave
+		return true
+	}
+	require.True(t, next())
+	loops.Go(func() { // one deletion ends only when another one has begun, unless that one must wait
+		for {
+			select {
+			case <-stop:
+				(<-running)()
+				return
+			default:
+			}
+			begun := make(chan bool, 1)
+			go func() { begun <- next() }()
+			select {
+			case <-begun:
+				(<-running)()
+			case <-time.After(200 * time.Millisecond):
+				(<-running)()
+				<-begun
+			}
+		}
+	})
+	leave, err := a.enter(t.Context(), old, "bdev_lvol_get_lvols", long)
+	require.NoError(t, err)
+	leave()
+	close(stop)
+	loops.Wait()
+
+	slow, err := a.enter(t.Context(), old, "bdev_lvol_delete", long)
+	require.NoError(t, err)
+	_, err = a.enter(t.Context(), old, "bdev_lvol_get_lvols", time.Millisecond)
+	require.ErrorIs(t, err, ErrDeleting)
+	other, err := a.enter(t.Context(), old, "bdev_lvol_delete", long)
+	require.NoError(t, err, "no listing waits any more")
+	other()
+	slow()
+	assert.Zero(t, a.lists+a.deletes+a.waiting)
+}
+
+// A deletion that waits for a slot of its user keeps no listing out.
+func TestDeletionWithoutSlot(t *testing.T) {
+	end := make(chan struct{})
+	f := newFake(t, "v24.01", func(c call) string {
+		if c.Method == "bdev_get_bdevs" {
+			<-end
+		}
+		return `"result":true`
+	})
+	c := connect(t, newTarget(t, Config{Socket: f.path, UserInFlight: 1, QueueWait: long}))
+	var calls sync.WaitGroup
+	calls.Go(func() { _, _ = c.Call(t.Context(), "bob", "bdev_get_bdevs", nil, long) })
+	require.Eventually(t, func() bool { return c.target.Load().InFlight == 1 }, long, time.Millisecond)
+	calls.Go(func() { _, _ = c.Call(t.Context(), "bob", "bdev_lvol_delete", map[string]any{"name": "v"}, long) })
+	require.Eventually(t, func() bool { return c.target.Load().Waiting == 1 }, long, time.Millisecond)
+	leave, err := c.target.listing.enter(t.Context(), c.release, "bdev_lvol_get_lvols", time.Millisecond)
+	require.NoError(t, err)
+	leave()
+	close(end)
+	calls.Wait()
 }
