@@ -26,7 +26,7 @@ func (g *gatehouse) runbook(commands string) {
 	require.NoError(g.t, err)
 	for name, script := range map[string]string{
 		"systemctl":  "echo $@ >> " + bin + "/asked",
-		"spdk-proxy": "test \"$*\" = hash-password && echo '" + string(hash) + "'",
+		"spdk-proxy": "case \"$1 $2\" in 'hash-password ') ;; 'hash-password --out') exec > \"$3\" ;; *) exit 1 ;; esac; echo '" + string(hash) + "'",
 	} {
 		require.NoError(g.t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	}

@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 serves JSON-RPC over HTTPS. It authenticates and authorizes each call, validates
 it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
 		Example: `  # Set a password, check the configuration, start the service.
-  spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
+  spdk-proxy hash-password --out /etc/spdk-proxy/secrets/admin.hash
   spdk-proxy check-config ` + defaultConfig + `
   systemctl enable --now spdk-proxy
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -13,23 +14,38 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
+// minPassword is the default minimum length of a password in characters.
+const minPassword = 12
+
 func newHashPassword() *cobra.Command {
 	var bcrypt bool
+	var path string
+	var least int
 	cmd := &cobra.Command{
 		Use:   "hash-password",
 		Short: "Create a password hash for the configuration",
-		Long: `Ask for a password twice, without showing it, and print its hash for password_hash
-or password_hash_file in the configuration. Without a terminal, the password is the
-first line of standard input; the command reads no further, so that the next command can
-read the next line. An empty password is an error. If standard output is a file that every
-user may read, its mode becomes 0600.`,
-		Example: `  spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
+		Long: `Ask for a password twice, without showing it, and write its hash into a file for
+password_hash_file (--out), or to standard output for password_hash. Without a terminal,
+the password is the first line of standard input; the command reads no further, so that
+the next command can read the next line.
+
+--out replaces the whole file at once, or changes nothing if the command fails: a shell's
+"> FILE" would leave an empty file. A new file has mode 0600. An existing one keeps its
+owner, group and mode, without access for other users. If standard output is a file that
+every user may read, its mode becomes 0600.`,
+		Example: `  spdk-proxy hash-password --out /etc/spdk-proxy/secrets/admin.hash
   openssl rand -base64 24 | tee password | spdk-proxy hash-password`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("out") && path == "" {
+				return usage("--out must name a file")
+			}
 			password, err := newPassword(cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
+			}
+			if utf8.RuneCountInString(password) < least {
+				return fmt.Errorf("the password has fewer than %d characters: choose a longer one. For an old one that clients still use, set --min-length", least)
 			}
 			hash := authn.HashPassword
 			if bcrypt {
@@ -39,9 +55,14 @@ user may read, its mode becomes 0600.`,
 			if err != nil {
 				return err
 			}
+			if path != "" {
+				return replaceSecretFile(path, text)
+			}
 			return printSecret(cmd.OutOrStdout(), text)
 		},
 	}
+	cmd.Flags().StringVar(&path, "out", "", "write the hash into this file, in place of its contents")
+	cmd.Flags().IntVar(&least, "min-length", minPassword, "minimum length of the password in characters")
 	cmd.Flags().BoolVar(&bcrypt, "bcrypt", false, "use bcrypt instead of argon2id")
 	return cmd
 }

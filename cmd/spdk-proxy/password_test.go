@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -35,6 +37,65 @@ func TestHashPasswordReadsOneLineOfAPipe(t *testing.T) {
 		assert.NoError(t, bcrypt.CompareHashAndPassword(bytes.TrimSpace(hash), []byte("correct horse")), "%q", stdin)
 		require.NoError(t, in.Close())
 	}
+}
+
+func TestHashPasswordRefusesAShortPassword(t *testing.T) {
+	for password, accepted := range map[string]bool{"elevenchars": false, "twelve chars": true, "zwölf Größen": true, "ÄÖÜäöüß": false} {
+		o := run(t, password+"\n", "hash-password", "--bcrypt")
+		assert.Equal(t, accepted, o.code == 0, password)
+		if !accepted {
+			assert.Equal(t, outcome{"", "spdk-proxy: the password has fewer than 12 characters: choose a longer one. For an old one that clients still use, set --min-length\n", exitFailed}, o)
+		}
+	}
+	assert.Zero(t, run(t, "spdk\n", "hash-password", "--bcrypt", "--min-length", "4").code)
+	assert.NotZero(t, run(t, "\n", "hash-password", "--bcrypt", "--min-length", "0").code)
+}
+
+func TestHashPasswordReplacesTheFileOrLeavesItUnchanged(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "admin.hash")
+	out := func(password string) outcome { return run(t, password+"\n", "hash-password", "--bcrypt", "--out", path) }
+	is := func(password string, mode os.FileMode) {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.NoError(t, bcrypt.CompareHashAndPassword(bytes.TrimSpace(text), []byte(password)))
+		assert.True(t, bytes.HasSuffix(text, []byte("\n")))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode().Perm())
+		files, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		assert.Len(t, files, 1, "a temporary file remains")
+	}
+	assert.NotZero(t, out("short").code)
+	assert.NoFileExists(t, path)
+	assert.Equal(t, outcome{}, out("correct horse"))
+	is("correct horse", 0o600)
+	for before, after := range map[os.FileMode]os.FileMode{0o644: 0o640, 0o640: 0o640, 0o400: 0o400} {
+		require.NoError(t, os.Chmod(path, before))
+		assert.Zero(t, out("battery staple").code)
+		is("battery staple", after)
+	}
+	if os.Geteuid() == 0 {
+		require.NoError(t, os.Chown(path, 0, 4242))
+	}
+	assert.NotZero(t, out("short").code)
+	is("battery staple", 0o400)
+	assert.Zero(t, out("correct horse").code)
+	if info, err := os.Stat(path); assert.NoError(t, err) && os.Geteuid() == 0 {
+		assert.EqualValues(t, 4242, info.Sys().(*syscall.Stat_t).Gid)
+	}
+
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(path, link))
+	for _, bad := range []string{link, dir, filepath.Join(dir, "missing", "file")} {
+		o := run(t, "another password\n", "hash-password", "--bcrypt", "--out", bad)
+		assert.Equal(t, exitFailed, o.code, bad)
+		assert.Contains(t, o.stderr, "write "+bad+": ")
+	}
+	is("correct horse", 0o400)
+	assert.Equal(t, exitUsage, run(t, "", "hash-password", "--out", "").code)
 }
 
 func TestHashPasswordRefusesAnEmptyPassword(t *testing.T) {

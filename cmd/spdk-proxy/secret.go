@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"syscall"
 )
 
 // printSecret writes a line that other users must not read. With a usual umask, a shell creates
@@ -21,4 +25,40 @@ func printSecret(w io.Writer, secret string) error {
 	}
 	_, err := fmt.Fprintln(w, secret)
 	return err
+}
+
+// replaceSecretFile writes a line into a file, in place of what it contains. If it fails, the file
+// is unchanged. A file that exists keeps its owner, group and mode, without access for other users.
+func replaceSecretFile(path, secret string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w: it is unchanged", path, err)
+		}
+	}()
+	old, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case !old.Mode().IsRegular():
+		return errors.New("it is not a regular file")
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = fmt.Fprintln(f, secret)
+	if err == nil && old != nil {
+		is := old.Sys().(*syscall.Stat_t)
+		err = errors.Join(f.Chown(int(is.Uid), int(is.Gid)), f.Chmod(old.Mode().Perm()&^0o007))
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }

@@ -37,7 +37,7 @@ func runPage(root string) error {
 	// yes answers each prompt for a password with the same one.
 	cmd := exec.Command("bash", "-c", `exec bash "$PAGE" < <(exec yes "$SPDK_PROXY_PASSWORD" 2>/dev/null)`)
 	cmd.Dir = "/home/admin"
-	cmd.Env = append(os.Environ(), "SPDK_PROXY_PASSWORD=SECRET", "HOME="+os.Getenv("HOME"))
+	cmd.Env = append(os.Environ(), "SPDK_PROXY_PASSWORD=OLD-PASSWORD", "HOME="+os.Getenv("HOME"))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := makeStore(); err != nil {
 		return err

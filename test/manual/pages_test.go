@@ -16,7 +16,7 @@ type page struct {
 // installed prepares a host on which the package is installed and the service runs.
 const installed = `
 (mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)
-spdk-proxy hash-password > /etc/spdk-proxy/secrets/admin.hash
+spdk-proxy hash-password --out /etc/spdk-proxy/secrets/admin.hash
 systemctl enable --now spdk-proxy
 cp /var/lib/spdk-proxy/tls.crt .
 export SPDK_PROXY_URL=https://storage-1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=/var/lib/spdk-proxy/tls.crt

@@ -45,7 +45,7 @@ start_script() { # what the unit's drop-in says, or else a stand-in for the Pyth
 	local line
 	line=$(sed -n 's/^ExecStart=\/usr\/bin\/\(..*\)/\1/p' /etc/systemd/system/rpc-http-proxy.service.d/*.conf 2>/dev/null || true)
 	# shellcheck disable=SC2086 # words
-	setsid ${line:-spdk-proxy 0.0.0.0 9009 stack SECRET -s /var/tmp/spdk.sock} >>/var/log/rpc-http-proxy.log 2>&1 </dev/null &
+	setsid ${line:-spdk-proxy 0.0.0.0 9009 stack OLD-PASSWORD -s /var/tmp/spdk.sock} >>/var/log/rpc-http-proxy.log 2>&1 </dev/null &
 	echo $! >$old
 	answers $old
 }
