@@ -298,19 +298,28 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	assert.NotContains(t, string(out), "warning")
 }
 
-// Removing the package unmasks the units that the manual told users to mask, so that the next installation works.
-func TestPurgeUnmasks(t *testing.T) {
+// Removing the package removes the sockets in /run, and unmasks the units that the manual told users to mask, so that the next
+// installation works.
+func TestPurge(t *testing.T) {
 	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {
 		text, err := os.ReadFile(filepath.Join(repository, "deploy/package", script))
 		require.NoError(t, err)
 		root, stubs := t.TempDir(), t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(stubs, "systemctl"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755))
 		here := strings.NewReplacer("/etc/", root+"/etc/", "/var/", root+"/var/", "/run/", root+"/run/").Replace(string(text))
+		require.NoError(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+		sockets := []string{"spdk-proxy-rpc.sock", "spdk-proxy-keys.sock", "spdk-proxy-keys@a.sock", "spdk-proxy-keys@b.sock", "other.sock"}
 		for i, arg := range args {
+			for _, socket := range sockets {
+				require.NoError(t, os.WriteFile(filepath.Join(root, "run", socket), nil, 0o600))
+			}
 			cmd := exec.Command("sh", "-c", here, script, arg)
 			cmd.Env = []string{"PATH=" + stubs + ":" + os.Getenv("PATH")}
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
+			left, err := os.ReadDir(filepath.Join(root, "run"))
+			require.NoError(t, err)
+			assert.Len(t, left, []int{1, len(sockets)}[i], "%s %s", script, arg)
 			if i == 1 {
 				assert.NotContains(t, string(out), "unmask", "%s %s", script, arg)
 				continue

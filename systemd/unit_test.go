@@ -155,6 +155,13 @@ func TestSavingAndKeysMatchTheConfiguration(t *testing.T) {
 	assert.NotContains(t, keeps, "Service/User", "it must run as spdk_tgt's user, which is root")
 }
 
+// A UNIX socket does not stay when its unit stops, such as when the package is removed.
+func TestStoppedSocketsAreRemoved(t *testing.T) {
+	for _, name := range []string{socket, keysSocket, instanceSocket, instanceKeysSocket} {
+		assert.Equal(t, []string{"yes"}, options(t, name)["Socket/RemoveOnStop"], name)
+	}
+}
+
 // manual returns the drop-ins in docs/service.md, by their paths below systemd's folder.
 func manual(t *testing.T) map[string]string {
 	text, err := os.ReadFile("../docs/service.md")
