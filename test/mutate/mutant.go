@@ -187,6 +187,9 @@ func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 
 // test builds the package's tests in dir, with the arguments build, and runs them. output is their output.
 func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build ...string) (v verdict, output string) {
+	if err := os.Chmod(dir, 0o755); err != nil { // some tests change their user
+		return invalid, err.Error()
+	}
 	binary := filepath.Join(dir, "test")
 	args := append([]string{"test", "-c", "-o", binary, "-vet=off"}, build...)
 	if out, err := exec.CommandContext(ctx, "go", append(args, p.ImportPath)...).CombinedOutput(); err != nil {
