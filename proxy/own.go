@@ -125,6 +125,9 @@ var ownMethods = map[string]ownMethod{
 		return s.passBarrier(ctx, c)
 	}},
 	safeDeleteMethod: {"", false, nil}, // see execute
+	targetInfoMethod: {"", false, func(s *Server, ctx context.Context, _ keys.Ask, c command) (json.RawMessage, error) {
+		return s.targetInfo(ctx, c)
+	}},
 	statusMethod: {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ command) (json.RawMessage, error) {
 		return marshalResult(savedConfig(s.restart.saver.Status()), nil)
 	}},

@@ -28,6 +28,7 @@ type settings struct {
 	read     time.Duration // timeout of a request's body
 
 	snapshotsInUse string // see takeSnapshot
+	acceptLoading  bool   // target.accept_loading_what_hosts_write
 
 	documents *documents
 

@@ -58,7 +58,7 @@ func newSettings(c *config.Config, schema *rpcschema.Document, former *settings)
 		authn: authenticator, policy: roles, tenancy: tenants, translate: c.Compatibility.Translate,
 		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts,
 		maxBody: c.Limits.RequestKiB << 10, read: time.Duration(c.Limits.Read),
-		snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{}, console: c.Console, dryRun: dryrun.Of(c, schema, roles, tenants),
+		snapshotsInUse: c.Target.SnapshotsInUse, acceptLoading: c.Target.AcceptLoadingWhatHostsWrite, documents: &documents{}, console: c.Console, dryRun: dryrun.Of(c, schema, roles, tenants),
 		clientCAs: authorities, clientCAsExpire: expire, crlsExpire: nextUpdate, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
 		minVersion: minVersion, cipherSuites: suites,
 		tokensExpire: c.TokensExpire(), learning: c.LearningUsers(),

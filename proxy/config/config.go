@@ -55,6 +55,9 @@ type Target struct {
 	Freeze      Freeze   `yaml:"freeze"`
 	// See freeze.go.
 	SnapshotsInUse string `yaml:"snapshots_in_use"`
+	// AcceptLoadingWhatHostsWrite accepts a target that examines every bdev: it loads lvstores,
+	// RAIDs and partitions that hosts write into volumes.
+	AcceptLoadingWhatHostsWrite bool `yaml:"accept_loading_what_hosts_write"`
 }
 
 // Limits bounds what clients may use.

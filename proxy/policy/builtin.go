@@ -143,4 +143,5 @@ var csiController = []string{
 	"spdkgate_lvol_delete",
 	"spdkgate_lvol_snapshot",
 	"spdkgate_lvol_snapshot_barrier",
+	"spdkgate_target_get_info",
 }

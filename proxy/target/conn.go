@@ -18,10 +18,11 @@ var errClosed = errors.New("the proxy has closed its connections")
 // that release is sent on this connection or not at all: if the target is replaced, the
 // connection ends, and the new target gets another Conn.
 type Conn struct {
-	target  *Target
-	socket  *spdkrpc.Socket
-	gone    <-chan struct{}
-	release rpcschema.Release
+	target   *Target
+	socket   *spdkrpc.Socket
+	gone     <-chan struct{}
+	release  rpcschema.Release
+	examined askedExamination
 
 	// Calls that were sent on this connection or wait for a slot to be sent on it, in total
 	// and by user. Guarded by Target.mu.
@@ -38,7 +39,7 @@ func (t *Target) dial() (*Conn, *DownError) {
 		return nil, &DownError{Socket: t.config.Socket, Err: err}
 	}
 	go t.logWhenGone(gone)
-	return &Conn{target: t, socket: socket, gone: gone, release: release, loadOf: map[string]int{}}, nil
+	return &Conn{target: t, socket: socket, gone: gone, release: release, examined: askedExamination{asking: make(chan struct{}, 1)}, loadOf: map[string]int{}}, nil
 }
 
 // open connects to the socket, checks the user that listens there, and reads the release.

@@ -82,6 +82,9 @@ func (t *Target) Watch() {
 	for {
 		state, _ := t.Probe(context.Background())
 		wait, gone := probeIntervalDown, (<-chan struct{})(nil)
+		if state.Phase == Runtime && state.Examination == ExaminationUnknown {
+			t.examine()
+		}
 		if state.Phase != Unreachable {
 			wait, gone = probeInterval, t.probeGone()
 		}

@@ -28,6 +28,10 @@ type State struct {
 	Reconnects    int
 	Err           error // why it is unreachable
 	UntrustedPeer bool  // a user that is not permitted listens at the socket
+	// Examination is which bdevs the present process examines, and ExaminationSince when the proxy
+	// first had this answer. Restarts with the same option do not change the time.
+	Examination      Examination
+	ExaminationSince time.Time
 }
 
 var errNotProbed = errors.New("it has not been probed yet")
@@ -50,6 +54,9 @@ func (t *Target) noteState(phase Phase, release rpcschema.Release, connected boo
 	before := t.state
 	if phase != before.Phase {
 		t.state.Since = time.Now()
+	}
+	if connected || phase == Unreachable {
+		t.state.Examination = ExaminationUnknown // it may be another process
 	}
 	if connected {
 		if t.found {

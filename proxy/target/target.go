@@ -58,17 +58,18 @@ type Target struct {
 	// connectWait bounds connecting, including reading the release.
 	connectWait time.Duration
 
-	listing listingGate
-	mu      sync.Mutex
-	probe   probe
-	state   State
-	found   bool // a probe has succeeded at least once
-	conns   []*Conn
-	growing bool // another connection is being opened
-	closed  bool
-	down    *DownError    // why the last attempt to connect failed
-	until   time.Time     // no other attempt is made before
-	backoff time.Duration // waiting time after the next failure
+	listing     listingGate
+	mu          sync.Mutex
+	probe       probe
+	state       State
+	found       bool        // a probe has succeeded at least once
+	examination Examination // the last known one, of this process or an earlier one
+	conns       []*Conn
+	growing     bool // another connection is being opened
+	closed      bool
+	down        *DownError    // why the last attempt to connect failed
+	until       time.Time     // no other attempt is made before
+	backoff     time.Duration // waiting time after the next failure
 }
 
 // New makes a Target. It does not connect yet.

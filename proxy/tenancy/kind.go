@@ -30,7 +30,7 @@ func scopes(kind string) bool { return isObject(kind) || isNew(kind) }
 // Facts that the schema cannot express.
 var (
 	// harmless methods return strings that name no tenant's objects, or act only on what the same user's call waits at.
-	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier"}
+	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info"}
 
 	// lvstoreMethods add or remove lvstores, in addition to methods that name a new one.
 	lvstoreMethods = []string{"bdev_lvol_delete_lvstore"}

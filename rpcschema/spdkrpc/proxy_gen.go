@@ -216,6 +216,23 @@ func (c *Client) SpdkgateLvolSnapshotBarrier(ctx context.Context, params Spdkgat
 	return c.confirm(ctx, "spdkgate_lvol_snapshot_barrier", params)
 }
 
+// SpdkgateTargetGetInfo calls spdkgate_target_get_info: report whether the target loads what hosts write into
+// volumes.
+//
+// While SPDK's option `bdev_auto_examine` is on, which is its default, SPDK looks for lvstores, RAID superblocks
+// and partition tables in every new bdev, including logical volumes, and loads what a host wrote there. The
+// proxy reads the option once for each process of the target.
+//
+// The result: what the proxy knows about the target.
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: startup, runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateTargetGetInfo(ctx context.Context) (result ProxyTargetInfo, err error) {
+	err = c.call(ctx, "spdkgate_target_get_info", nil, &result)
+	return result, err
+}
+
 // ProxyDeletion describes a logical volume that was deleted.
 type ProxyDeletion struct {
 	// Whether hosts had to hold I/O to the clone back; otherwise the clone was not in use.
@@ -296,6 +313,16 @@ type ProxySnapshotRequest struct {
 	SnapshotName string `json:"snapshot_name"`
 	// Subsystem that exports the volume. With it, the proxy need not list all subsystems; a wrong one does no harm.
 	NQN *string `json:"nqn,omitzero"`
+}
+
+// ProxyTargetInfo states what the proxy knows about the target.
+type ProxyTargetInfo struct {
+	// Whether the target examines logical volumes, and loads the lvstores, RAIDs and partitions that hosts write into them. Left out while the proxy does not know, for instance in the startup state.
+	ExaminesVolumes *bool `json:"examines_volumes,omitzero"`
+	// When the proxy first saw it, in the format of RFC 3339; left out while it does not know.
+	Since *string `json:"since,omitzero"`
+	// Whether the proxy's configuration accepts that the target loads what hosts write (`target.accept_loading_what_hosts_write`).
+	Acknowledged bool `json:"acknowledged"`
 }
 
 // SpdkgateConfigGetSavedParams are the parameters of spdkgate_config_get_saved.

@@ -1,0 +1,129 @@
+package target
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+)
+
+// An Examination says which new bdevs a process of the target examines. SPDK loads the lvstores,
+// RAIDs and partitions that it finds on a bdev that it examines.
+type Examination string
+
+// The examinations.
+const (
+	// ExaminationUnknown means that the process was not asked yet, or has not answered.
+	ExaminationUnknown Examination = ""
+	// ExaminesAll means that the process examines every new bdev (bdev_auto_examine), including
+	// logical volumes, and so loads what hosts write into them.
+	ExaminesAll Examination = "all"
+	// ExaminesListed means that the process examines only bdevs that were named to it
+	// (bdev_examine).
+	ExaminesListed Examination = "listed"
+)
+
+const (
+	configMethod  = "framework_get_config"
+	optionsMethod = "bdev_set_options"
+)
+
+// configTimeout bounds how long the proxy waits for the configuration that contains the option.
+const configTimeout = 10 * time.Second
+
+// examinationRetry is how long a connection does not ask again after the target has not answered.
+const examinationRetry = time.Second
+
+func configParams() map[string]any { return map[string]any{"name": "bdev"} }
+
+// examinationIn reads the option from a configuration of the subsystem bdev.
+func examinationIn(config json.RawMessage) Examination {
+	var calls []json.RawMessage
+	if json.Unmarshal(config, &calls) != nil {
+		return ExaminationUnknown
+	}
+	for _, call := range calls {
+		var c struct {
+			Method string
+			Params struct {
+				Auto *bool `json:"bdev_auto_examine"`
+			}
+		}
+		if json.Unmarshal(call, &c) != nil || c.Method != optionsMethod || c.Params.Auto == nil {
+			continue
+		}
+		if *c.Params.Auto {
+			return ExaminesAll
+		}
+		return ExaminesListed
+	}
+	return ExaminationUnknown
+}
+
+// An askedExamination is the answer of the process behind a connection. The option can be set only
+// in the startup state, so an answer at runtime holds as long as the connection.
+type askedExamination struct {
+	asking chan struct{} // has one element while a call asks; guards the members below
+	answer Examination
+	failed time.Time
+}
+
+// Examination returns which bdevs the process behind the connection examines. It asks that process
+// once. If the answer is unknown, the error says why, if there is one.
+func (c *Conn) Examination(ctx context.Context) (Examination, error) {
+	select {
+	case c.examined.asking <- struct{}{}:
+		defer func() { <-c.examined.asking }()
+	case <-ctx.Done():
+		return ExaminationUnknown, ctx.Err()
+	}
+	if c.examined.answer != ExaminationUnknown || time.Since(c.examined.failed) < examinationRetry {
+		return c.examined.answer, nil
+	}
+	config, err := c.Call(ctx, "", configMethod, configParams(), configTimeout)
+	c.examined.answer = examinationIn(config)
+	if c.examined.answer == ExaminationUnknown {
+		c.examined.failed = time.Now()
+		return ExaminationUnknown, err
+	}
+	if !c.broken() {
+		c.target.noteExamination(c.examined.answer)
+	}
+	return c.examined.answer, nil
+}
+
+// examine asks the present process, in the background, so that State has its answer.
+func (t *Target) examine() {
+	t.flights.DoChan("examination", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), configTimeout)
+		defer cancel()
+		c, err := t.Connect(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		e, err := c.Examination(ctx)
+		if !c.broken() {
+			t.noteExamination(e)
+		}
+		return nil, err
+	})
+}
+
+// noteExamination notes what a process of the target has answered, and logs changes.
+func (t *Target) noteExamination(e Examination) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || e == ExaminationUnknown {
+		return
+	}
+	t.state.Examination = e
+	if e == t.examination {
+		return
+	}
+	t.examination, t.state.ExaminationSince = e, time.Now()
+	if e == ExaminesAll {
+		t.config.Log.Warn("target loads what hosts write into volumes: set bdev_auto_examine to false, see docs/target.md", slog.String("socket", t.config.Socket))
+	} else {
+		t.config.Log.Info("target does not load what hosts write into volumes", slog.String("socket", t.config.Socket))
+	}
+}
