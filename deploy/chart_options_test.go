@@ -60,7 +60,8 @@ func TestChartNetworkPolicy(t *testing.T) {
 		"storageServers": []any{
 			server("a", "https://192.0.2.11:9009"), server("b", "https://[2001:db8::1]:9010/"), server("c", "https://storage.example"), server("d", "http://192.0.2.12"),
 		},
-		"metrics": map[string]any{"tokenSecret": "metrics"},
+		"credentials": map[string]any{"existingSecret": "accounts"},
+		"metrics":     map[string]any{"tokenSecret": "metrics"},
 		"networkPolicy": map[string]any{
 			"create": true, "apiServer": map[string]any{"ports": []any{6443}, "cidrs": []any{"192.0.2.1/32"}},
 			"metricsFrom": []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"name": "monitoring"}}}},

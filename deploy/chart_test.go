@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,12 +131,15 @@ func TestChartEqualsKustomize(t *testing.T) {
 		"zones":             {map[string]any{"zones": true}, []string{"zones"}},
 		"storage capacity":  {map[string]any{"storageCapacity": true}, []string{"storage-capacity"}},
 		"group snapshots":   {map[string]any{"groupSnapshots": true}, []string{"group-snapshots"}},
+		"class secrets":     {map[string]any{"classSecrets": []any{map[string]any{"name": "spdkcsi-host-keys"}}}, []string{"class-secrets"}},
 		"no password":       {map[string]any{"credentials": map[string]any{"serviceAccountToken": true}}, []string{"service-account-token"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want, _ := kustomize(t, c.components...)
-			want = slices.DeleteFunc(want, func(o object) bool { return o.kind() == "Namespace" }) // made before the chart is installed
-			got := rendered(t, c.values)
+			want = slices.DeleteFunc(want, func(o object) bool { return o.kind() == "Namespace" })        // made before the chart is installed
+			values := map[string]any{"ca": map[string]any{"certificates": "", "configMap": "spdkcsi-ca"}} // made by hand
+			maps.Copy(values, c.values)
+			got := rendered(t, values)
 			names := func(objects []object) (all []string) {
 				for _, o := range objects {
 					all = append(all, o.kind()+"/"+o.meta.GetNamespace()+"/"+o.meta.GetName())
@@ -197,12 +201,15 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"a path with a slash":        {"node.kubeletRoot=/x/", "kubeletRoot"},
 		"an unknown transport":       {"node.requiredTransports={tcp}", "requiredTransports"},
 		"no storage servers":         {"storageServers=null", "storageServers"},
+		"a server without account":   {"storageServers[1].name=storage-2,storageServers[1].rpcURL=https://x,storageServers[1].targetType=iscsi", "storage server storage-2 has no account"},
+		"no certificates":            {"ca.certificates=null", "set ca.certificates"},
 		"no credentials":             {"credentials.accounts=null", "credentials"},
 		"an unknown key of a server": {"storageServers[0].targetaddr=192.0.2.1", "targetaddr"},
 		"an unknown key of config":   {"config.placement.candidate=3", "candidate"},
 		"an unknown I/O limit":       {"volumeAttributesClasses[0].name=x,volumeAttributesClasses[0].parameters.iops=\"1\"", "iops"},
 		"PodMonitors without token":  {"metrics.podMonitor=true", "metrics.tokenSecret"},
 		"no port of the API server":  {"networkPolicy.apiServer.ports=null,networkPolicy.create=true", "ports"},
+		"a name in all namespaces":   {"classSecrets[0].name=x,classSecrets[0].namespaces={*,a}", "classSecrets"},
 		"a wrong reclaim policy":     {"storageClass.reclaimPolicy=Recycle", "reclaimPolicy"},
 		"no replicas":                {"controller.replicas=0", "replicas"},
 	} {

@@ -131,3 +131,46 @@ func TestNamedSecretsAreReadable(t *testing.T) {
 		find[*corev1.Secret](t, plain(t), s.Name)
 	}
 }
+
+// The sidecars may read further Secrets by name: in the release's namespace, in those that the values list, or in all.
+func TestChartClassSecrets(t *testing.T) {
+	objects := rendered(t, map[string]any{"classSecrets": []any{
+		map[string]any{"name": "host-keys"},
+		map[string]any{"name": "host-keys-2", "namespaces": []any{"team-a", "team-b"}},
+		map[string]any{"name": "everywhere", "namespaces": []any{"*"}},
+	}})
+	in := func(namespace string) []object {
+		return slices.DeleteFunc(slices.Clone(objects), func(o object) bool { return o.meta.GetNamespace() != namespace })
+	}
+	reads := map[string]string{}
+	for _, o := range objects {
+		var rules []rbacv1.PolicyRule
+		var subjects []rbacv1.Subject
+		var ref rbacv1.RoleRef
+		where := "*"
+		switch r := o.Object.(type) {
+		case *rbacv1.Role:
+			b := find[*rbacv1.RoleBinding](t, in(r.Namespace), strings.Replace(r.Name, "-role", "-binding", 1))
+			rules, subjects, ref, where = r.Rules, b.Subjects, b.RoleRef, r.Namespace
+		case *rbacv1.ClusterRole:
+			b := find[*rbacv1.ClusterRoleBinding](t, objects, strings.Replace(r.Name, "-role", "-binding", 1))
+			rules, subjects, ref = r.Rules, b.Subjects, b.RoleRef
+		default:
+			continue
+		}
+		for key, verbs := range flatten(t, rules) {
+			if strings.HasPrefix(key, "secrets") {
+				reads[where+" "+key] = verbs
+				assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}, subjects, "%s in %s", o.meta.GetName(), where)
+				assert.Equal(t, rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: o.kind(), Name: o.meta.GetName()}, ref)
+			}
+		}
+	}
+	assert.Equal(t, map[string]string{
+		namespace + " secrets named spdkcsi-secret": "get",
+		namespace + " secrets named host-keys":      "get",
+		"team-a secrets named host-keys-2":          "get",
+		"team-b secrets named host-keys-2":          "get",
+		"* secrets named everywhere":                "get",
+	}, reads)
+}

@@ -188,7 +188,7 @@ func (n *TargetConfig) CertPool() (*x509.CertPool, error) {
 	if n.CAFile != "" {
 		var err error
 		if pem, err = os.ReadFile(n.CAFile); err != nil {
-			return nil, fmt.Errorf("target %s: caFile: %w", n.Name, err)
+			return nil, fmt.Errorf("target %s: caFile: %w: provide the certificates there (ca.certificates of the Helm chart, or ca.crt in the ConfigMap spdkcsi-ca), or remove caFile if a public authority issued the proxy's certificate", n.Name, err)
 		}
 	}
 	if len(pem) == 0 {

@@ -124,8 +124,8 @@ func (d *driver) values() map[string]any {
 	}
 }
 
-// chart installs or upgrades the chart with some values.
-func (d *driver) chart(ctx context.Context, command string, values map[string]any) error {
+// chart installs or upgrades the chart with some values, and further arguments of helm.
+func (d *driver) chart(ctx context.Context, command string, values map[string]any, further ...string) error {
 	text, err := json.Marshal(values)
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (d *driver) chart(ctx context.Context, command string, values map[string]an
 	if err != nil {
 		return err
 	}
-	args := []string{command, release, chart, "--values=" + file}
+	args := append([]string{command, release, chart, "--values=" + file}, further...)
 	if command == "install" {
 		args = append(args, "--create-namespace")
 	}

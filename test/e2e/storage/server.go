@@ -86,6 +86,7 @@ tls: {self_signed_dir: %q}
 target:
   socket: %q
   freeze: {dir: %q}
+  keys: {dir: %q}
 users:
   - {name: ` + user + `, password_hash: %q, roles: [csi-controller]}
   - {name: ` + TokenUser + `, jwt: {issuer: cluster, subject: %q}, roles: [csi-controller]}
@@ -110,7 +111,7 @@ func (s *Server) configureProxy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+s.options.Port, s.path("tls"), s.target.Socket(), s.path("frozen"), hash, s.options.Subject, s.options.Issuer, s.path("jwks.json"))
+	text := fmt.Sprintf(proxyConfig, s.options.Address+":"+s.options.Port, s.path("tls"), s.target.Socket(), s.path("frozen"), s.path("keys"), hash, s.options.Subject, s.options.Issuer, s.path("jwks.json"))
 	if err := os.WriteFile(s.path("jwks.json"), []byte(s.options.JWKS), 0o644); err != nil {
 		return err
 	}

@@ -7,6 +7,11 @@
 {{ .Values.credentials.existingSecret | default "spdkcsi-secret" }}
 {{- end }}
 
+{{/* The ConfigMap with the authorities' certificates. */}}
+{{- define "spdk-csi.ca" -}}
+{{ .Values.ca.configMap | default "spdkcsi-ca" }}
+{{- end }}
+
 {{/* Whether the driver registers itself with kubelet; empty: no. */}}
 {{- define "spdk-csi.selfRegistration" -}}
 {{- if or .Values.node.selfRegistration .Values.node.lifecycle (ne .Values.node.kubeletRoot "/var/lib/kubelet") }}true{{ end }}
@@ -116,7 +121,7 @@ csi.storage.k8s.io/{{ . }}-secret-namespace: {{ $.root.Release.Namespace }}
   {{- end }}
 - name: spdkcsi-ca
   configMap:
-    name: {{ .Values.ca.configMap }}
+    name: {{ include "spdk-csi.ca" . }}
     optional: true
 {{- end }}
 
