@@ -153,6 +153,9 @@ func TestSnapshotsWithoutAJournal(t *testing.T) {
 	g := b.post(rpcCall(safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`))
 	assert.Equal(t, http.StatusConflict, g.StatusCode)
 	assert.Contains(t, g.body, "target.freeze.dir")
+	assert.Len(t, b.log.Lines(t, "snapshots of volumes in use are refused: there is no freeze journal. Set target.freeze.dir"), 1, "said at the start")
+	b = newBench(t, "v26.05", withJournal(t))
+	assert.Len(t, b.log.Lines(t, "volumes in use can be frozen for snapshots"), 1)
 }
 
 // Calls that would change a frozen volume wait until it is thawed.

@@ -171,6 +171,9 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {
 			return nil, err
 		}
+		log.Info("volumes in use can be frozen for snapshots", "journal", c.Target.Freeze.Dir)
+	} else {
+		log.Warn("snapshots of volumes in use are refused: there is no freeze journal. Set target.freeze.dir")
 	}
 	return quiesce.New(o), nil
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
+const stateVariable = "STATE_DIRECTORY"
+
 func newCheckConfig() *cobra.Command {
 	var secrets string
 	cmd := &cobra.Command{
@@ -47,12 +49,18 @@ for the file NAME in the directory of secrets (--secrets).`,
 				return err
 			}
 			defer remove()
+			of, ofService := service.InstanceOf(path)
+			if _, set := os.LookupEnv(stateVariable); ofService && !set { // as systemd does for the service
+				if err := os.Setenv(stateVariable, of.StateDirectory()); err != nil {
+					return err
+				}
+			}
 			c, err := proxy.CheckFile(path, rpcschema.Default())
 			if err != nil {
 				return err
 			}
 			warnings := c.Warnings()
-			if of, ok := service.InstanceOf(path); ok {
+			if ofService {
 				more, err := service.Check(c, of)
 				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
@@ -61,6 +69,9 @@ for the file NAME in the directory of secrets (--secrets).`,
 			}
 			if c.Target.Save.Dir == "" {
 				warnings = append(warnings, "target.save is missing: the target's configuration is not saved, and is lost when spdk_tgt ends. Set target.save.dir, as the packaged configuration does")
+			}
+			if c.Target.Freeze.Dir == "" {
+				warnings = append(warnings, "target.freeze is missing: snapshots of volumes in use are refused. Set target.freeze.dir, as the packaged configuration does")
 			}
 			for _, warning := range warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)

@@ -286,7 +286,7 @@ func otherAddress(t *testing.T) string {
 
 func TestCheckConfig(t *testing.T) {
 	path := writeConfig(t, "/s", "")
-	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notSaved, 0}, run(t, "", "check-config", path))
+	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "tls.key"), "check-config creates no files")
 	o := run(t, "", "check-config", writeConfig(t, "/s", "limits: {drain: 5}"))
 	assert.Equal(t, exitFailed, o.code)
@@ -342,9 +342,13 @@ func TestCompletion(t *testing.T) {
 
 const notSaved = "warning: target.save is missing: the target's configuration is not saved, and is lost when spdk_tgt ends. Set target.save.dir, as the packaged configuration does\n"
 
-func TestCheckConfigWarnsWithoutSave(t *testing.T) {
+const notFrozen = "warning: target.freeze is missing: snapshots of volumes in use are refused. Set target.freeze.dir, as the packaged configuration does\n"
+
+func TestCheckConfigWarnsWithoutSaveAndFreeze(t *testing.T) {
 	path := writeConfig(t, "/s", "")
-	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notSaved, 0}, run(t, "", "check-config", path))
+	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
 	change(t, path, "socket: /s", "socket: /s, save: {dir: saved}")
+	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notFrozen, 0}, run(t, "", "check-config", path))
+	change(t, path, "socket: /s", "socket: /s, freeze: {dir: frozen}")
 	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", "", 0}, run(t, "", "check-config", path))
 }

@@ -280,6 +280,23 @@ func TestAUserWithoutCredentialsIsWarnedOf(t *testing.T) {
 	assert.Contains(t, c.Warnings()[0], "user admin has no credentials")
 }
 
+// A service with a state directory has a journal without target.freeze.dir.
+func TestFreezeJournalDefaultsToTheStateDirectory(t *testing.T) {
+	for state, want := range map[string]string{"": "", "/var/lib/a": "/var/lib/a/frozen", "/var/lib/a:/var/lib/b": "/var/lib/a/frozen"} {
+		t.Setenv("STATE_DIRECTORY", state)
+		c := Default()
+		require.NoError(t, c.validateFreeze())
+		assert.Equal(t, want, c.Target.Freeze.Dir)
+		c = Default()
+		c.Target.Freeze.Dir = "/own"
+		require.NoError(t, c.validateFreeze())
+		assert.Equal(t, "/own", c.Target.Freeze.Dir)
+		c = Default()
+		c.Target.SnapshotsInUse = SnapshotsFreeze
+		assert.Equal(t, want == "", c.validateFreeze() != nil)
+	}
+}
+
 func TestFreezingNeedsAJournal(t *testing.T) {
 	c := Default()
 	require.NoError(t, c.validateFreeze())

@@ -3,12 +3,14 @@ package config
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// Freeze names the directory of the journal of frozen volumes. Without it, no volume is frozen.
+// Freeze names the directory of the journal of frozen volumes. Its default is the directory frozen in
+// $STATE_DIRECTORY, which systemd sets for services that have one. Without either, no volume is frozen.
 type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }
@@ -27,6 +29,9 @@ func (c *Config) validateFreeze() error {
 	var wrong []error
 	if !slices.Contains(snapshotsInUse, t.SnapshotsInUse) {
 		wrong = append(wrong, fmt.Errorf("target.snapshots_in_use must be one of %s", strings.Join(snapshotsInUse, ", ")))
+	}
+	if state, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); state != "" && t.Freeze.Dir == "" {
+		t.Freeze.Dir = filepath.Join(state, "frozen")
 	}
 	if t.Freeze.Dir == "" {
 		if t.SnapshotsInUse == SnapshotsFreeze {
