@@ -54,7 +54,9 @@ func TestHashPasswordRefusesAShortPassword(t *testing.T) {
 func TestHashPasswordReplacesTheFileOrLeavesItUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "admin.hash")
-	out := func(password string) outcome { return run(t, password+"\n", "hash-password", "--bcrypt", "--out", path) }
+	out := func(password string) outcome {
+		return run(t, password+"\n", "hash-password", "--bcrypt", "--out", path)
+	}
 	is := func(password string, mode os.FileMode) {
 		t.Helper()
 		text, err := os.ReadFile(path)

@@ -921,7 +921,7 @@ type NVMfCreateSubsystemParams struct {
 	MaxNamespaces *uint32 `json:"max_namespaces,omitzero"`
 	// True to admit every host, false to admit only those added by `nvmf_subsystem_add_host`. Default: false.
 	AllowAnyHost *bool `json:"allow_any_host,omitzero"`
-	// Whether to report asymmetric namespace access (ANA), which multipath hosts need to distinguish paths. Default: false.
+	// Whether to report asymmetric namespace access (ANA), which multipath hosts need to distinguish paths. Without it, no snapshot of a volume that the subsystem exports can be taken while hosts use the volume. Default: false.
 	ANAReporting *bool `json:"ana_reporting,omitzero"`
 	// Lowest controller ID. Default: 1.
 	MinCntlid *uint16 `json:"min_cntlid,omitzero"`

@@ -67,8 +67,8 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`},
 	{path: "docs/encryption.md"},
 	{
 		path:     "README.md",
-		before:   map[int]string{2: "cp /var/lib/spdk-proxy/tls.crt .", 4: savedByRPCPy, 5: "cd \"$REPOSITORY\""},
-		synopses: []int{3},
+		before:   map[int]string{2: withoutStore, 3: "cp /var/lib/spdk-proxy/tls.crt .", 5: savedByRPCPy, 6: "cd \"$REPOSITORY\""},
+		synopses: []int{4},
 		typed:    map[string]string{"cmd/spdk-sim --socket /tmp/spdk.sock": simulated},
 	},
 	{
@@ -143,6 +143,13 @@ write_example docs/migration.md ini /etc/systemd/system/rpc-http-proxy.service.d
 		leave: []int{1, 2, 3}, // need two hosts: cmd/spdk-proxy's TestFetchedConfigurationRestoresATarget
 	},
 }
+
+// withoutStore removes the lvstore of the manual's examples, which the page itself creates.
+const withoutStore = `
+spdk-proxy call --socket /var/tmp/spdk.sock bdev_lvol_delete_lvstore lvs_name=lvs0
+spdk-proxy call --socket /var/tmp/spdk.sock bdev_aio_delete name=disk0
+mkdir -p /srv
+`
 
 // savedByRPCPy is a stand-in for SPDK's own script.
 const savedByRPCPy = `

@@ -35,7 +35,7 @@ start_proxy() {
 	local given=/run/credentials/spdk-proxy.service
 	rm -rf $given && mkdir -p $given
 	for f in /etc/spdk-proxy/secrets/*; do [ ! -e "$f" ] || cp "$f" "$given/secrets_$(basename "$f")"; done
-	CREDENTIALS_DIRECTORY=$given RUNTIME_DIRECTORY=/run/spdk-proxy setsid spdk-proxy serve >>$log 2>&1 </dev/null &
+	CREDENTIALS_DIRECTORY=$given RUNTIME_DIRECTORY=/run/spdk-proxy STATE_DIRECTORY=/var/lib/spdk-proxy setsid spdk-proxy serve >>$log 2>&1 </dev/null &
 	echo $! >$pid
 	answers $pid
 }
