@@ -230,7 +230,7 @@ func TestForgedRequests(t *testing.T) {
 	other.signIn(passwordOf("admin", adminPassword))
 	for name, header := range map[string][]string{
 		"no token":                 {csrfHeader, ""},
-		"a wrong token":            {csrfHeader, "x" + u.csrf[1:]},
+		"a wrong token":            {csrfHeader, string(u.csrf[0]^1) + u.csrf[1:]},
 		"a longer token":           {csrfHeader, u.csrf + "A"},
 		"token of another session": {csrfHeader, other.csrf},
 		"the session's id":         {csrfHeader, u.cookie},
