@@ -69,7 +69,7 @@ what is left over or differs:
   - exports, initiator groups and internal snapshots that nothing needs any more
   - objects of operations that were interrupted
   - objects that exist twice, volumes that cannot be used, exports to every host
-  - targets that do not answer, and lvstores that are not loaded
+  - targets that do not answer, lvstores that are not loaded, and fenced nodes
 and, with a list of the volumes that Kubernetes knows (--volumes):
   - volumes and snapshots that Kubernetes does not name (orphans)
   - PersistentVolumes whose volume is missing or too small

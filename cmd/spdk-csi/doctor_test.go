@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -159,7 +160,10 @@ func TestDoctor(t *testing.T) {
 	lvols, err := rpc.BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
 	require.NoError(t, err)
 	require.Len(t, lvols, 1)
-	out, _, _ = diagnose(t, list, "--volumes=-", "--fix", "--delete-volume=t0:"+orphan, "--json")
+	out, _, _ = diagnose(t, list, "--volumes=-")
+	remedy := regexp.MustCompile("spdk-csi doctor (.* t0:" + orphan + ") with the list").FindStringSubmatch(out)
+	require.Len(t, remedy, 2, out)
+	out, _, _ = diagnose(t, list, append(strings.Fields(remedy[1]), "--json")...)
 	require.NoError(t, json.Unmarshal([]byte(out), &report))
 	assert.True(t, report.Findings[0].Mended)
 	lvols, err = rpc.BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})

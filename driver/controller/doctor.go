@@ -37,7 +37,7 @@ func (k *checker) check(ctx context.Context, c *Controller) {
 		c.log.WarnContext(ctx, "targets are not checked", "err", err)
 		return
 	}
-	found, err := doctor.Examination{Targets: targets, Timeout: c.targets.timeout, Wait: k.wait, Held: c.locks.Held}.Run(ctx)
+	found, err := doctor.Examination{Targets: targets, Hosts: HostOf, Timeout: c.targets.timeout, Wait: k.wait, Held: c.locks.Held}.Run(ctx)
 	if err != nil {
 		return // the process ends
 	}

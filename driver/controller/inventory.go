@@ -108,10 +108,11 @@ func readInventory(ctx context.Context, s *volume.Service, t *inventory.Target) 
 
 // exportsOf returns the exports of a target by the UUIDs of their volumes.
 func exportsOf(ctx context.Context, s *volume.Service) (map[string]*inventory.Export, error) {
-	found, _, err := s.Exports().Inspect(ctx)
+	inspection, err := s.Exports().Inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
+	found := inspection.Exports
 	ids := make([]string, len(found))
 	for i, f := range found {
 		ids[i] = f.Volume

@@ -55,7 +55,7 @@ func describe(handle string, pv PV) string {
 func (r *Reading) orphans(known *Known) (found []Finding) {
 	for _, l := range r.lvols {
 		id := request.VolumeID{Target: r.target.Name, UUID: l.UUID}
-		byHand := fmt.Sprintf("kubectl get pv -A | grep %s; in all clusters that use this target; then spdk-csi doctor --fix --delete-volume %s", l.UUID, id)
+		byHand := fmt.Sprintf("make sure that no cluster that uses this target names it (kubectl get pv -o yaml | grep %s); then kubectl spdkgate doctor --fix --delete-volume %s, or spdk-csi doctor --volumes - --fix --delete-volume %s with the list of docs/doctor.md at its standard input", l.UUID, id, id)
 		switch {
 		case !r.target.Permits(l.Store):
 		case l.Kind == volume.KindVolume && !known.names(id):
@@ -112,7 +112,7 @@ func (r *Reading) attached(id request.VolumeID, object string, to []Attachment, 
 		h := hosts(a.Node)
 		allowed[h.NQN], allowed[h.Multipath], allowed[h.IQN] = true, true, true
 		has := complete && (open || slices.ContainsFunc([]string{h.NQN, h.IQN}, func(name string) bool { return slices.Contains(admitted, name) }))
-		if a.Done && !has {
+		if a.Done && !has && !r.isFenced(h) {
 			found = append(found, r.finding(NotExported, object+" on node "+a.Node, id.UUID, "Kubernetes attaches it to this node, but the target does not export it there").
 				byHand("none if the controller has a Secret of its own: csi-attacher publishes it again within a minute; otherwise delete the pod that uses it"))
 		}

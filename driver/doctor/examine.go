@@ -14,7 +14,7 @@ const LongestCall = time.Minute
 // An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated otherwise.
 type Examination struct {
 	Targets []Target
-	// Hosts derives the host of a node from its id. Needed with Known.
+	// Hosts derives the host of a node from its id. Needed with Known, and to name fenced nodes.
 	Hosts func(node string) export.Host
 	// Timeout bounds one reading of one target; needed.
 	Timeout time.Duration
@@ -61,7 +61,7 @@ func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 // what the targets alone prove is found.
 func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
 	for _, r := range all {
-		found = append(found, r.findings()...)
+		found = append(found, e.ofTarget(r, known)...)
 	}
 	if known != nil {
 		found = append(found, e.compare(all, known)...)

@@ -42,10 +42,12 @@ const (
 	WrongHost Kind = "wrong-host"
 	// NotExported: a volume that is not exported to a node to which Kubernetes attaches it.
 	NotExported Kind = "not-exported"
+	// Fenced: a node that is cut off from all volumes, until a person lets it in again.
+	Fenced Kind = "fenced"
 )
 
 // Kinds lists all kinds.
-var Kinds = []Kind{Unreachable, StoreMissing, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported}
+var Kinds = []Kind{Unreachable, StoreMissing, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
 
 // A Finding is one leftover or difference.
 type Finding struct {

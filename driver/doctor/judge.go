@@ -12,22 +12,22 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// findings returns what the target alone proves.
-func (r *Reading) findings() []Finding {
+// ofTarget returns what the target alone proves, except for exports that a fence explains: known names the volumes of fenced nodes.
+func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
+	found := e.ofFenced(r, known)
 	if errors.Is(r.err, volume.ErrStoreMissing) {
-		return []Finding{r.finding(StoreMissing, "target "+r.target.Name, "", r.err.Error()).
-			byHand(r.call("bdev_lvol_get_lvstores"))}
+		return append(found, r.finding(StoreMissing, "target "+r.target.Name, "", r.err.Error()).
+			byHand(r.call("bdev_lvol_get_lvstores")))
 	}
 	if r.err != nil {
-		return []Finding{r.finding(Unreachable, "target "+r.target.Name, "", r.err.Error()).
-			byHand(r.call("spdk_get_version"))}
+		return append(found, r.finding(Unreachable, "target "+r.target.Name, "", r.err.Error()).
+			byHand(r.call("spdk_get_version")))
 	}
-	var found []Finding
 	for _, l := range r.lvols {
 		found = append(found, r.ofLvol(l)...)
 	}
-	for _, e := range r.exports {
-		found = append(found, r.ofExport(e)...)
+	for _, x := range r.exports {
+		found = append(found, r.ofExport(x, e.fenceExplains(r, x.Volume, known))...)
 	}
 	for _, g := range r.groups {
 		found = append(found, r.ofGroup(g))
@@ -65,8 +65,8 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	return found
 }
 
-// ofExport returns what an export and the list of volumes prove.
-func (r *Reading) ofExport(e export.Found) []Finding {
+// ofExport returns what an export and the list of volumes prove. fenced reports that a fence may have removed its hosts.
+func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	object, byHand := "subsystem "+e.Name, r.call("nvmf_delete_subsystem nqn=%s", e.Name)
 	if strings.HasPrefix(e.Name, export.IQN("")) {
 		object, byHand = "iSCSI target "+e.Name, r.call("iscsi_delete_target_node name=%s", e.Name)
@@ -88,6 +88,7 @@ func (r *Reading) ofExport(e export.Found) []Finding {
 	case e.Open:
 		return []Finding{r.finding(OpenExport, object, e.Volume, "every host is admitted, as SPDK's spdk-csi exports volumes. The driver closes it when it publishes the volume").
 			byHand(r.call("nvmf_subsystem_allow_any_host nqn=%s allow_any_host=false", e.Name))}
+	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // publishing or unpublishing the volume goes on from here
 	case len(e.Hosts) == 0 && len(connected) == 0:
 		return []Finding{r.finding(HalfMade, object, e.Volume, "no host is admitted: publishing or unpublishing was interrupted").
 			mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnused(ctx, e.Volume) }).byHand(byHand)}

@@ -28,6 +28,7 @@ type Reading struct {
 	byID    map[string]volume.Listed
 	exports []export.Found
 	groups  []export.Group
+	fenced  []export.FencedHost
 	keys    []export.UnusedKey
 	// unneeded has the UUIDs of internal snapshots and helper clones that can be deleted without loss.
 	unneeded map[string]bool
@@ -50,9 +51,11 @@ func Read(ctx context.Context, t Target, sizes bool) *Reading {
 
 func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	// Exports are read before volumes: the driver creates a volume before its export, and deletes its export before it.
-	if r.exports, r.groups, err = r.target.Exports().Inspect(ctx); err != nil {
+	inspection, err := r.target.Exports().Inspect(ctx)
+	if err != nil {
 		return err
 	}
+	r.exports, r.groups, r.fenced = inspection.Exports, inspection.Unused, inspection.Fenced
 	if r.keys, err = r.target.Exports().UnusedKeys(ctx); err != nil {
 		return fmt.Errorf("target %s: list keys: %w", r.target.Name, err)
 	}

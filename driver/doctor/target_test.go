@@ -185,8 +185,6 @@ func (f *fixture) healthy(t *testing.T) {
 	_, err = f.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: "of-others", LvsName: new("lvs1"), SizeInMiB: 4})
 	require.NoError(t, err)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: "nqn.2016-06.io.spdk:others"}))
-	_, err = f.Exports().Fence(ctx, drivertest.MultipathHost("n7"), "n7", false)
-	require.NoError(t, err)
 	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
 }
 

@@ -34,14 +34,20 @@ type Group struct {
 	Claim bool
 }
 
-// Inspect lists all exports under the driver's names, and the initiator groups that none of them needs. It uses lists of
-// the whole target, unlike all other methods.
-func (s *Service) Inspect(ctx context.Context) ([]Found, []Group, error) {
+// An Inspection is what a target has under the driver's names.
+type Inspection struct {
+	Exports []Found
+	Unused  []Group // that no export needs
+	Fenced  []FencedHost
+}
+
+// Inspect lists all exports under the driver's names, the initiator groups that none of them needs, and the fenced hosts. It uses
+// lists of the whole target, unlike all other methods.
+func (s *Service) Inspect(ctx context.Context) (Inspection, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.inspect(ctx)
 	}
-	found, err := nvmf{s}.inspect(ctx)
-	return found, nil, err
+	return nvmf{s}.inspect(ctx)
 }
 
 // volumeIn returns the UUID at the end of an export's name; an empty string if there is none.
@@ -54,11 +60,12 @@ func volumeIn(name, prefix string) string {
 	return text
 }
 
-func (n nvmf) inspect(ctx context.Context) (all []Found, err error) {
+func (n nvmf) inspect(ctx context.Context) (Inspection, error) {
 	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {
-		return nil, fmt.Errorf("target %s: list subsystems: %w", n.Name, err)
+		return Inspection{}, fmt.Errorf("target %s: list subsystems: %w", n.Name, err)
 	}
+	all := Inspection{Fenced: fencedIn(subs)}
 	for _, sub := range subs {
 		id := volumeIn(sub.NQN, NQN(""))
 		if id == "" {
@@ -74,20 +81,21 @@ func (n nvmf) inspect(ctx context.Context) (all []Found, err error) {
 				f.Foreign = ns.BdevName
 			}
 		}
-		all = append(all, f)
+		all.Exports = append(all.Exports, f)
 	}
 	return all, nil
 }
 
-func (i iscsi) inspect(ctx context.Context) (all []Found, unused []Group, err error) {
+func (i iscsi) inspect(ctx context.Context) (Inspection, error) {
 	now, err := i.read(ctx, "")
 	if err != nil {
-		return nil, nil, fmt.Errorf("target %s: %w", i.Service.Name, err)
+		return Inspection{}, fmt.Errorf("target %s: %w", i.Service.Name, err)
 	}
 	portals, err := i.portalGroups(ctx)
 	if err != nil {
-		return nil, nil, fmt.Errorf("target %s: %w", i.Service.Name, err)
+		return Inspection{}, fmt.Errorf("target %s: %w", i.Service.Name, err)
 	}
+	all := Inspection{Fenced: fencedBy(now.groups)}
 	for _, node := range now.nodes {
 		id := volumeIn(node.Name, IQN(""))
 		if id == "" {
@@ -113,17 +121,17 @@ func (i iscsi) inspect(ctx context.Context) (all []Found, unused []Group, err er
 				f.Foreign = l.BdevName
 			}
 		}
-		all = append(all, f)
+		all.Exports = append(all.Exports, f)
 	}
 	for _, g := range now.groups {
 		switch {
 		case (g.Tag == claimTag || g.Tag == removalTag) && len(g.Initiators) == 1 && strings.HasPrefix(g.Initiators[0], claimName):
-			unused = append(unused, Group{Tag: g.Tag, Initiator: g.Initiators[0], Claim: true})
+			all.Unused = append(all.Unused, Group{Tag: g.Tag, Initiator: g.Initiators[0], Claim: true})
 		case i.ours(g) && !used(now.nodes, g):
-			unused = append(unused, Group{Tag: g.Tag, Initiator: g.Initiators[0]})
+			all.Unused = append(all.Unused, Group{Tag: g.Tag, Initiator: g.Initiators[0]})
 		}
 	}
-	return all, unused, nil
+	return all, nil
 }
 
 // hostPrefix is how the initiator names of the driver's nodes begin.
