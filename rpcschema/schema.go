@@ -46,6 +46,8 @@ type Schema struct {
 	Sensitive bool `json:"x-spdk-sensitive"`
 	// Opens lists values that give access beyond the hosts that are named; nil: none.
 	Opens *Opens `json:"x-spdk-opens"`
+	// Allocates marks a number in proportion to which SPDK allocates memory at once; nil: it is none.
+	Allocates *Allocates `json:"x-spdk-allocates"`
 	// Unit of a number: bytes, MiB, us, …
 	Unit string `json:"x-spdk-unit"`
 	// Replaces names the member that this one replaced.

@@ -135,6 +135,12 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 			}
 		}
 	}
+	for _, a := range f.allocates {
+		if kind, bound := a.Exceeded(v); kind != "" && !slices.Contains(g.scope.Allow, AnySize) {
+			return nil, g.scope.refuse("%s: %s must be %s %s for a tenant, because SPDK allocates memory in proportion to it while the whole target waits: choose another value, or ask the administrator of this proxy for `allow: [%s]` under tenants",
+				g.method.Name, g.shortPath(path), kind, bound, AnySize)
+		}
+	}
 	t := typeOf(v)
 	if kinds := f.kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
@@ -222,6 +228,9 @@ func (g *Grant) open(o opening, path string) (instead any, err error) {
 	return nil, g.scope.refuse("%s: with this value of %s, %s. This tenant may not do that: %s, or ask the administrator of this proxy for `allow: [%s]` under tenants",
 		g.method.Name, g.shortPath(path), opened[o.To].does, opened[o.To].instead, o.To)
 }
+
+// AnySize is the value of allow that lifts the bounds of x-spdk-allocates.
+const AnySize = "any-size"
 
 // opened describes the kinds of x-spdk-opens, and what to do instead.
 var opened = map[string]struct{ does, instead string }{

@@ -16,6 +16,7 @@ type form struct {
 	kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name
 	sensitive bool
 	opens     []opening
+	allocates []*rpcschema.Allocates
 	free      bool // may be any string
 	uuid      bool // may be a UUID
 	emptiable bool // may be an empty string
@@ -70,7 +71,7 @@ func typeOf(v any) jsonwalk.Type {
 func (m *forms) of(list []node) *form {
 	var key strings.Builder
 	for _, n := range list {
-		fmt.Fprintf(&key, "%p %s %t %p;", n.Schema, n.kind, n.sensitive, n.opens)
+		fmt.Fprintf(&key, "%p %s %t %p %p;", n.Schema, n.kind, n.sensitive, n.opens, n.allocates)
 	}
 	if f, done := m.made[key.String()]; done {
 		return f
@@ -80,6 +81,9 @@ func (m *forms) of(list []node) *form {
 	for _, n := range list {
 		if n.opens != nil {
 			f.opens = append(f.opens, *n.opens)
+		}
+		if n.allocates.Bounded() {
+			f.allocates = append(f.allocates, n.allocates)
 		}
 	}
 	for t, sample := range samples {

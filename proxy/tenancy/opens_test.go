@@ -83,5 +83,5 @@ func TestAllowIsValidated(t *testing.T) {
 	red.Allow = []string{"any-hosts"}
 	_, err := New([]Tenant{red}, nil, rpcschema.Default(), nil)
 	require.Error(t, err)
-	assert.Contains(t, err.Error(), `tenant red: allow: "any-hosts" is unknown: the values are any-host, deleted-data, device-commands, unauthenticated`)
+	assert.Contains(t, err.Error(), `tenant red: allow: "any-hosts" is unknown: the values are any-size, any-host, deleted-data, device-commands, unauthenticated`)
 }

@@ -22,7 +22,7 @@ const mib = 1 << 20
 
 // emptyWorld makes a target with an empty lvstore of red, which has a quota.
 func emptyWorld(t *testing.T, release string, q Quota) *world {
-	w := newWorld(t, release, func(red *Tenant) { red.Quota = q })
+	w := newWorld(t, release, func(red *Tenant) { red.Quota, red.Allow = q, []string{AnySize} })
 	w.must("", "bdev_malloc_create", p{"name": "Base", "num_blocks": 131072, "block_size": 4096})
 	w.must("", "bdev_lvol_create_lvstore", p{"bdev_name": "Base", "lvs_name": "lvs-red"})
 	return w

@@ -13,6 +13,7 @@ type node struct {
 	kind      string // x-spdk-resource
 	sensitive bool
 	opens     *opening
+	allocates *rpcschema.Allocates
 }
 
 // shapes caches the nodes of each schema.
@@ -43,6 +44,9 @@ func (t *Tenancy) expand(s *rpcschema.Schema, above node, depth int) (list []nod
 	}
 	if s.Opens != nil {
 		n.opens = &opening{s.Opens, s.OpensByDefault()}
+	}
+	if s.Allocates != nil {
+		n.allocates = s.Allocates
 	}
 	if s.Ref != "" {
 		return t.expand(t.schema.Schemas()[s.RefName()], n, depth+1)

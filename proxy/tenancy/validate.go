@@ -71,8 +71,8 @@ func (t Tenant) validate() (wrong []error) {
 		}
 	}
 	for _, kind := range t.Allow {
-		if !slices.Contains(rpcschema.Openings, kind) {
-			complain("allow: %q is unknown: the values are %s", kind, strings.Join(rpcschema.Openings, ", "))
+		if !slices.Contains(rpcschema.Openings, kind) && kind != AnySize {
+			complain("allow: %q is unknown: the values are %s, %s", kind, AnySize, strings.Join(rpcschema.Openings, ", "))
 		}
 	}
 	for key, list := range map[string][]string{"nqn_prefixes": t.NQNPrefixes, "iqn_prefixes": t.IQNPrefixes, "key_prefixes": t.KeyPrefixes} {

@@ -69,6 +69,15 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 			say("For tenants: %v instead.", opens.Instead)
 		}
 	}
+	if a := cmp.Or(use.Allocates, s.Allocates); a != nil {
+		say("SPDK allocates memory, or loops, in proportion to it, while nothing else runs.")
+		if a.AtMost != "" {
+			say("For tenants: at most %s.", a.AtMost)
+		}
+		if a.AtLeast != "" {
+			say("For tenants: at least %s, or 0.", a.AtLeast)
+		}
+	}
 	if use.Sensitive || s.Sensitive {
 		say("Secret.")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,6 +43,9 @@ func lint(doc *rpcschema.Document) error {
 		}
 		if s.Opens != nil && s.Opens.Instead != nil && s.Opens.By(s.Opens.Instead) {
 			complain(where, "x-spdk-opens: the value of instead also opens")
+		}
+		if s.Allocates != nil && (!slices.Contains(s.Type, "integer") || checkBounds(s) != nil) {
+			complain(where, "x-spdk-allocates belongs to an integer, and its default and 0 are within the bounds: %v", checkBounds(s))
 		}
 		if s.Unit != "" && !slices.Contains(units, s.Unit) {
 			complain(where, "unknown x-spdk-unit %q", s.Unit)
@@ -172,4 +176,14 @@ func lint(doc *rpcschema.Document) error {
 	lintRPCPy(doc, complain)
 	slices.SortFunc(found, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(found...)
+}
+
+// checkBounds returns an error if a number's default is outside the bounds of x-spdk-allocates.
+func checkBounds(s *rpcschema.Schema) error {
+	for _, v := range []any{s.Default, json.Number("0")} {
+		if kind, bound := s.Allocates.Exceeded(v); kind != "" {
+			return fmt.Errorf("%v is not %s %s", v, kind, bound)
+		}
+	}
+	return nil
 }

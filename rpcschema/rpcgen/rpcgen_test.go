@@ -109,6 +109,8 @@ func TestMistakesAreNamed(t *testing.T) {
 		"bad resource":     {"schemas: {A: {type: string, x-spdk-resource: bdeff}}", "bdeff"},
 		"bad opening":      {"schemas: {A: {type: boolean, x-spdk-opens: {to: all, if: [true]}}}", "x-spdk-opens must name one of any-host"},
 		"opens by nothing": {"schemas: {A: {type: boolean, x-spdk-opens: {to: any-host}}}", "and the values that open it"},
+		"allocates text":   {"schemas: {A: {type: string, x-spdk-allocates: {}}}", "x-spdk-allocates belongs to an integer"},
+		"allocates more":   {"schemas: {A: {type: integer, default: 9, x-spdk-allocates: {at-most: 8}}}", "its default"},
 		"bad form":         {"methods: [{name: a, summary: A., x-spdk-state: [runtime], x-spdk-params: empty, params: [], result: {name: r, schema: {type: boolean}}}]", "x-spdk-params must be one of none, object, either"},
 		"opens instead":    {"schemas: {A: {type: boolean, x-spdk-opens: {to: any-host, if: [true], instead: true}}}", "the value of instead also opens"},
 		"bad kind":         {"methods: [{name: a, summary: A., x-spdk-state: [runtime], params: [], result: {name: r, schema: {type: boolean}}, errors: [{code: -1, message: X, x-spdk-kind: odd}]}]", "unknown x-spdk-kind"},
