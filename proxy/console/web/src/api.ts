@@ -43,6 +43,13 @@ export function onSessionEnd(f: () => void) {
   ended = f;
 }
 
+let answered: (method: string, error?: CallError) => void = () => {};
+
+// onAnswer sets what follows how calls end: with a result, or with an error.
+export function onAnswer(f: (method: string, error?: CallError) => void) {
+  answered = f;
+}
+
 let lastInput = Date.now();
 for (const type of ["pointerdown", "keydown", "wheel", "touchstart"]) addEventListener(type, () => { lastInput = Date.now(); }, { passive: true, capture: true });
 
@@ -59,6 +66,21 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
     if (e instanceof DOMException && e.name === "AbortError") throw e;
     throw new CallError("the proxy did not answer: check the connection, then retry", "network");
   }
+}
+
+// textOf reads a response. It may end early if the connection is lost.
+async function textOf(response: Response): Promise<string> {
+  try {
+    return await response.text();
+  } catch (e) {
+    if (e instanceof DOMException && e.name === "AbortError") throw e;
+    throw new CallError("the connection was lost before the response was complete: check the state, then retry", "network");
+  }
+}
+
+// parsed reads JSON of a response.
+function parsed(text: string) {
+  try { return JSON.parse(text); } catch { throw new CallError("the response is not JSON: is there another server between the browser and the proxy?", "network"); }
 }
 
 // failure returns the error of an answer that is not a result.
@@ -85,11 +107,13 @@ export async function callText(method: string, params: string, signal?: AbortSig
   const body = `{"jsonrpc":"2.0","id":${++id},"method":${JSON.stringify(method)}${params ? `,"params":${params}` : ""}}`;
   const start = performance.now();
   const response = await request("/", { method: "POST", body, headers: { "Content-Type": "application/json" }, signal });
-  const text = await response.text();
+  const text = await textOf(response);
   if (response.status === 401) ended();
-  if (response.status !== 200) throw failure(response.status, text);
-  const answer = JSON.parse(text);
-  if (answer.error) throw new CallError(answer.error.message, "spdk", answer.error.code, 200, text);
+  const error = response.status !== 200 ? failure(response.status, text) : undefined;
+  const answer = error ? {} : parsed(text);
+  const refused = error ?? (answer.error && new CallError(answer.error.message, "spdk", answer.error.code, 200, text));
+  answered(method, refused);
+  if (refused) throw refused;
   return { text, result: answer.result, milliseconds: performance.now() - start };
 }
 
@@ -98,12 +122,12 @@ export async function call<T>(method: string, params?: object, signal?: AbortSig
 }
 
 async function jsonOf<T>(response: Response): Promise<T> {
-  const text = await response.text();
+  const text = await textOf(response);
   if (!response.ok) {
     if (response.status === 401) ended();
     throw failure(response.status, text);
   }
-  return JSON.parse(text);
+  return parsed(text);
 }
 
 export const getJSON = async <T>(path: string, signal?: AbortSignal) => jsonOf<T>(await request(path, { signal }));
@@ -113,14 +137,14 @@ export const postJSON = async <T>(path: string, body: unknown) =>
 
 export async function getText(path: string, signal?: AbortSignal): Promise<string> {
   const response = await request(path, { signal });
-  const text = await response.text();
+  const text = await textOf(response);
   if (!response.ok) throw failure(response.status, text);
   return text;
 }
 
 export async function currentSession(): Promise<{ session?: Session; ways?: Ways }> {
   const response = await request("/console/session");
-  const body = await response.json();
+  const body = parsed(await textOf(response));
   return response.ok ? { session: body } : { ways: body.ways };
 }
 
@@ -128,8 +152,8 @@ export async function signIn(credentials: object): Promise<Session> {
   const response = await request("/console/session", {
     method: "POST", body: JSON.stringify(credentials), headers: { "Content-Type": "application/json" },
   });
-  const text = await response.text();
-  if (response.ok) return JSON.parse(text);
+  const text = await textOf(response);
+  if (response.ok) return parsed(text);
   const error = failure(response.status, text);
   const wait = response.headers.get("Retry-After");
   throw response.status === 429 && wait ? new CallError(`${error.message} (retry in ${wait} s)`, "busy") : error;

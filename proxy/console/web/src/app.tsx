@@ -1,7 +1,7 @@
 // The frame of the console: navigation, the user's menu, the theme, and one page.
 import type { FunctionComponent } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { eventState, followEvents, sampleRegularly } from "./model/activity";
+import { eventState, followEvents, sampleRegularly, targetDown } from "./model/activity";
 import { loadDocument } from "./model/document";
 import * as account from "./model/session";
 import { SignIn } from "./pages/signin";
@@ -12,7 +12,7 @@ import { Audit } from "./pages/audit";
 import { Explorer } from "./pages/explorer";
 import { Exports } from "./pages/exports";
 import { announce, link, remember, remembered, route, useCell } from "./state";
-import { Announcements, Button, Dialog, Icon } from "./ui/parts";
+import { Announcements, Button, Dialog, Empty, Icon } from "./ui/parts";
 import { look } from "./ui/plot";
 
 interface Page { id: string; name: string; title?: string; show: FunctionComponent; administrators?: boolean }
@@ -25,6 +25,14 @@ const pages: Page[] = [
   { id: "access", name: "Access", show: Access },
   { id: "audit", name: "Audit", show: Audit, administrators: true },
 ];
+
+const unknown: Page = { id: "unknown", name: "Page not found", show: Unknown };
+
+function Unknown() {
+  const here = useCell(route);
+  const reserved = pages.some((p) => p.id === here.page);
+  return <Empty title={reserved ? "Only administrators may see this page" : `The console has no page ${here.page}`}><a href={link("overview")}>Go to the overview</a></Empty>;
+}
 
 const themes = ["", "light", "dark"];
 
@@ -71,7 +79,7 @@ export function App() {
 function Frame() {
   const session = useCell(account.session)!, here = useCell(route);
   const shown = pages.filter((p) => !p.administrators || session.administrator);
-  const page = shown.find((p) => p.id === here.page) ?? shown[0];
+  const page = shown.find((p) => p.id === here.page) ?? unknown;
   const main = useRef<HTMLElement>(null);
   const first = useRef(true);
   useEffect(() => {
@@ -111,7 +119,8 @@ export function BrandMark() {
 }
 
 function EventLight() {
-  const state = useCell(eventState);
+  const state = useCell(eventState), down = useCell(targetDown);
+  if (down) return <span class="light down" role="status" title="The target does not answer">Target down</span>;
   if (state === "closed") return null;
   return <span class={`light ${state}`} title={state === "open" ? "Changes on the target appear by themselves" : "The stream of events is being connected"}>{state === "open" ? "Live" : "Connecting"}</span>;
 }

@@ -76,7 +76,10 @@ export interface Route {
   values: Record<string, string>;
 }
 
+let parsed = ""; // the part of the address that the route shows
+
 function parse(): Route {
+  parsed = location.hash;
   const [page, query] = location.hash.replace(/^#\/?/, "").split("?");
   return { page: page || "overview", values: Object.fromEntries(new URLSearchParams(query ?? "")) };
 }
@@ -92,6 +95,7 @@ export function link(page: string, values: Record<string, string | undefined> = 
 
 // change replaces values of the route without an entry in the history.
 export function change(values: Record<string, string | undefined>) {
+  if (location.hash !== parsed) return; // the user has gone to another address, which is not shown yet
   const now = route.value;
   const address = link(now.page, { ...now.values, ...values });
   if (address === location.hash) return;

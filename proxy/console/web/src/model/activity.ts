@@ -1,5 +1,5 @@
 // The I/O of the stores' devices over the last minutes, and events. Both go on while other pages are shown.
-import { CallError, call, listen } from "../api";
+import { CallError, call, listen, onAnswer } from "../api";
 import { Cell } from "../state";
 import { Store, inventoryStale } from "./storage";
 import { session } from "./session";
@@ -32,9 +32,19 @@ export const watched = new Cell<Store[]>([]);
 export const samples = new Cell<Sample[]>([]);
 export const samplesError = new Cell("");
 let before: Sums | null = null;
+let unreadable = false; // the devices are not the tenant's
+
+// targetDown reports whether the target does not answer.
+export const targetDown = new Cell(false);
+
+onAnswer((method, error) => {
+  if (error?.status === 502) targetDown.value = true;
+  else if (!error && !method.startsWith("spdkgate_")) targetDown.value = false; // the proxy itself answers spdkgate_*
+});
 
 function forget() {
   before = null;
+  unreadable = targetDown.value = false;
   samples.value = [];
   samplesError.value = "";
   watched.value = [];
@@ -52,9 +62,11 @@ export function sampleRegularly() {
 
 let sampling = false;
 
+const noSuchObject = -19; // SPDK's error code
+
 async function sample(stores: Store[]) {
   const names = [...new Set(stores.map((s) => s.base_bdev))];
-  if (names.length === 0 || sampling) return;
+  if (names.length === 0 || sampling || unreadable) return;
   sampling = true;
   try {
     const now = sum(await statistics(names));
@@ -73,8 +85,8 @@ async function sample(stores: Store[]) {
     samplesError.value = "";
   } catch (e) {
     before = null;
-    samplesError.value = (e as Error).message;
-    if (!(e instanceof CallError)) throw e;
+    unreadable = session.value?.tenant != null && e instanceof CallError && e.code === noSuchObject;
+    samplesError.value = unreadable ? `the devices below the stores do not belong to the tenant ${session.value!.tenant}.` : (e as Error).message;
   } finally {
     sampling = false;
   }
@@ -123,6 +135,8 @@ export function followEvents() {
     let event: TargetEvent;
     try { event = JSON.parse(data); } catch { return; }
     const of = type.replace(/_over$/, "");
+    if (type === "target_down") targetDown.value = true;
+    else if (type === "target_up" || type === "target_restarted") targetDown.value = false;
     if (lasts.has(of)) {
       const others = conditions.value.filter((c) => c.type !== of || c.object !== event.object);
       conditions.value = of === type ? [...others, event] : others;

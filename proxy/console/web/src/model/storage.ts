@@ -166,6 +166,7 @@ async function read(first: boolean): Promise<Inventory> {
     orRefused<TargetNode[]>(refused, "iscsi_get_target_nodes"),
   ]);
   const entries = first ? orRefused<Entry[]>(refused, "bdev_lvol_get_lvols") : undefined;
+  entries?.catch(() => {}); // if the others fail, nobody waits for it
   const [stores = [], subsystems, nodes] = await short;
   const known: Inventory = { stores, volumes: [], disks: [], subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
   const exports = exportsByBdev(subsystems ?? [], nodes ?? []);

@@ -32,6 +32,7 @@ export function Explorer() {
   const [query, setQuery] = useState(here.q ?? "");
   useEffect(() => { if (!document_.value) void loadDocument(); }, []);
   useEffect(() => change({ q: query }), [query]);
+  useEffect(() => { if ((here.q ?? "") !== query) setQuery(here.q ?? ""); }, [here.q]);
   const list = useMemo(() => found(doc?.methods ?? [], query), [doc, query]);
   const method = doc?.methods.find((m) => m.name === here.method);
   useEffect(() => { if (doc && query) announce(format.plural(list.length, "method") + " found"); }, [list.length]);

@@ -6,7 +6,7 @@ import { allowed, can } from "../model/session";
 import { Address, Inventory, Subsystem, TargetNode, address, firstLook, freshInventory, inventory, inventoryError, readInventory } from "../model/storage";
 import { announce, change, link, route, useCell, useDebounced, useLoad } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
-import { Alert, Button, Copy, Empty, ErrorNote, Search } from "../ui/parts";
+import { Alert, Button, Copy, Empty, Ends, ErrorNote, Search } from "../ui/parts";
 import { Connected } from "./volume_panel";
 
 interface Row {
@@ -37,11 +37,11 @@ function rowsOf(all: Inventory): Row[] {
 }
 
 const columns: Column<Row>[] = [
-  { key: "id", title: "Name", sorts: true, show: (r) => <><span class="strong">{r.id.slice(r.id.indexOf(":") + 1)}</span><span class="clip faint" title={r.id}>{r.id}</span></> },
+  { key: "id", title: "Name", sorts: true, show: (r) => <span class="strong"><Ends text={r.id.slice(r.id.indexOf(":") + 1)} full={r.id} /></span> },
   { key: "kind", title: "Protocol", sorts: true, show: (r) => r.kind },
   { key: "units", title: "Volumes", sorts: true, number: true, show: (r) => r.units },
   { key: "listeners", title: "Listens at", sorts: true, show: (r) => <span class="clip" title={r.listeners}>{r.listeners || "nowhere"}</span> },
-  { key: "hosts", title: "Admits", sorts: true, show: (r) => <span class={`clip ${r.hosts === "every host" ? "problem" : "faint"}`} title={r.hosts}>{r.hosts}</span> },
+  { key: "hosts", title: "Admits", sorts: true, show: (r) => <span class={r.hosts === "every host" ? "problem" : "faint"}><Ends text={r.hosts} /></span> },
 ];
 
 export function Exports() {

@@ -9,7 +9,7 @@ import { indented, parseParams } from "../model/parse";
 import { Entry, checkParams, objectName, paramsJSON } from "../model/value";
 import { Cell, announce, change, link, useCell } from "../state";
 import { AnswerView } from "../ui/answer";
-import { Alert, Button, Code, Dialog, Field, Rich, Tabs } from "../ui/parts";
+import { Alert, Button, Code, Dialog, Failure, Field, Rich, Tabs } from "../ui/parts";
 import { EntryField } from "./entry";
 import { ParamsEditor, problemsOf } from "./params_editor";
 
@@ -105,7 +105,7 @@ export function MethodView({ method: m }: { method: Method }) {
         </div>
       </form>
       <section ref={answers} aria-label="Answer" class="answers" aria-live="polite">
-        {error && <Alert level="bad">{error.kind === "denied" ? "Refused: " : error.code ? `Error ${error.code}: ` : ""}{error.message}</Alert>}
+        {error && <Alert level="bad"><Failure error={error} /></Alert>}
         {answer && <><h3>Answer <span class="faint figures">in {format.microseconds(answer.milliseconds * 1000)}, {format.bytes(answer.text.length)}</span></h3><AnswerView value={answer.result} text={answer.text} /></>}
       </section>
       <h3>The call</h3>

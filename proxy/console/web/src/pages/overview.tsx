@@ -2,7 +2,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 import { CallError, call } from "../api";
 import * as format from "../format";
-import { Sample, conditions, events, interval, samples, samplesError, watched } from "../model/activity";
+import { Sample, conditions, events, interval, samples, samplesError, targetDown, watched } from "../model/activity";
 import { allowed, session } from "../model/session";
 import { Store, capacity, free, freshInventory, inventory, promised, used } from "../model/storage";
 import { Figures, readFigures } from "../model/figures";
@@ -17,6 +17,9 @@ interface Saved { file: string; saved_at?: string; pending: boolean; missing_cou
 interface Look { stores: Store[] | null; version: string; reactors: Reactors | null; before: Reactors | null }
 
 let lastReactors: Reactors | null = null;
+
+// hidden reports whether a user may not call a method. What administrators may not call, this proxy and target do not have.
+const hidden = (may: Set<string>, method: string) => !may.has(method) && !session.value?.administrator;
 
 const orNull = async <T,>(p: Promise<T>): Promise<T | null> => {
   try { return await p; } catch (e) {
@@ -45,13 +48,14 @@ export function Overview() {
   const figures = useLoad(readFigures, [], 60000);
   const none = figures.data === null || (!!figures.error && !figures.data);
   useEffect(() => { if (none) void freshInventory(120000); }, [none]);
+  const down = useCell(targetDown);
   if (!look.data && look.error) return <ErrorNote error={look.error} retry={look.refresh} />;
   const stores = look.data?.stores;
   const given = (name: string) => figures.data?.promised.get(name) ?? (found ? promised(found.volumes, name) : undefined);
   const volumes = figures.data ? figures.data.volumes + figures.data.snapshots : found?.volumes.length;
   return (
     <div class="overview">
-      {look.error && <ErrorNote error={look.error} retry={look.refresh} />}
+      {look.error && !down && <ErrorNote error={look.error} retry={look.refresh} />}
       <Warnings look={look} status={status} given={given} figures={figures.data} />
       <Tiles look={look.data} status={status.data} volumes={volumes} started={figures.data?.started} />
       <section class="card stores">
@@ -75,7 +79,7 @@ function StoreRow({ store, promised: given }: { store: Store; promised?: number 
     <li>
       <div class="line"><a class="strong" href={link("volumes", { store: store.name })}>{store.name}</a><span class="faint">on {store.base_bdev}</span><span class="grow" /><span class="figures"><b>{format.bytes(used(store))}</b> of {format.bytes(total)} used</span></div>
       <CapacityBar label={`Capacity of ${store.name}`} used={used(store)} promised={given} total={total} />
-      <div class="line faint figures"><span>{format.bytes(free(store))} free</span><span class="grow" /><span>{given === undefined ? "\u00a0" : `${format.bytes(given)} promised to volumes, ${format.percent(given / total)}`}</span></div>
+      <div class="line faint figures"><span>{format.bytes(free(store))} free</span><span class="grow" /><span class={given !== undefined && given > total ? "over" : ""}>{given === undefined ? "\u00a0" : `${format.bytes(given)} promised to volumes, ${format.percent(given / total)}`}</span></div>
     </li>
   );
 }
@@ -97,7 +101,8 @@ async function readStatus(may: Set<string> | null): Promise<Status> {
 
 function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status: Loaded<Status>; given: (store: string) => number | undefined; figures?: Figures | null }) {
   const list: { level: "bad" | "warn"; text: string }[] = [];
-  const log = useCell(events), lasting = useCell(conditions);
+  const log = useCell(events), lasting = useCell(conditions), down = useCell(targetDown), may = useCell(allowed);
+  if (down || (status.data && !status.data.targetUp)) list.push({ level: "bad", text: "The target does not answer. Figures on this page are from before. Check that spdk_tgt runs." });
   for (const s of look.data?.stores ?? []) {
     const share = used(s) / capacity(s), owed = given(s.name);
     if (share >= 0.95) list.push({ level: "bad", text: `Store ${s.name} is almost full: ${format.bytes(free(s))} are free. Writes to thin volumes fail when it is full.` });
@@ -105,9 +110,9 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
     if (owed !== undefined && owed > capacity(s) * 1.5 && share >= 0.6) list.push({ level: "warn", text: `Store ${s.name} has promised ${format.percent(owed / capacity(s))} of its capacity to thin volumes.` });
   }
   const saved = status.data?.saved;
-  if (saved?.failed) list.push({ level: "bad", text: "Saving the target's configuration failed. After a restart, the target would have an older one. The proxy's log says why." });
+  if (saved?.failed && !down) list.push({ level: "bad", text: "Saving the target's configuration failed. After a restart, the target would have an older one. The proxy's log says why." });
   else if (saved?.missing_count) list.push({ level: "bad", text: `The target lacks ${format.plural(saved.missing_count, "object")} of its saved configuration. The proxy keeps the file unchanged until you decide: see spdk-proxy saved.` });
-  else if (saved?.pending) list.push({ level: "warn", text: "The target's configuration has changes that are not saved yet." });
+  else if (saved?.pending && !down) list.push({ level: "warn", text: "The target's configuration has changes that are not saved yet." });
   const days = status.data?.certificate ? (status.data.certificate - Date.now() / 1000) / 86400 : NaN;
   if (days < 0) list.push({ level: "bad", text: "The proxy's certificate has expired. Clients refuse to connect." });
   else if (days < 30) list.push({ level: days < 7 ? "bad" : "warn", text: `The proxy's certificate expires in ${format.plural(Math.floor(days), "day")}. Replace its files; the proxy reads them again by itself.` });
@@ -115,7 +120,6 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
     const left = (t.at - Date.now() / 1000) / 86400;
     if (left < 14) list.push({ level: "warn", text: left < 0 ? `A token of ${t.user} has expired.` : `A token of ${t.user} expires in ${format.plural(Math.floor(left), "day")}.` });
   }
-  if (status.data && !status.data.targetUp) list.push({ level: "bad", text: "The target does not answer." });
   for (const c of lasting) {
     const known = c.type === "lvstore_full" || (c.type === "certificate_expires" && Number.isFinite(days));
     if (!known) list.push({ level: "warn", text: sentence(c.text) });
@@ -124,10 +128,15 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
   const restarted = seen ? new Date(seen.time).getTime() : figures && figures.restarts > 0 ? figures.started * 1000 : NaN;
   if (Date.now() - restarted < 86400000) list.push({ level: "warn", text: `The target restarted on ${format.date(restarted)}.` });
   const ready = look.data && status.data;
+  const unread = [
+    ...(look.data && look.data.stores === null ? ["the stores"] : []),
+    ...(may && hidden(may, "spdkgate_config_get_status") ? ["the state of the saved configuration"] : []),
+    ...(may && (hidden(may, "spdkgate_get_metrics") || session.value?.tenant) ? ["when certificates and tokens expire"] : []),
+  ];
   return (
     <section class="warnings" aria-label="Warnings" aria-live="polite">
       {list.length ? list.map((w) => <Alert key={w.text} level={w.level}>{w.text}</Alert>) :
-        <p class="calm">{ready ? <Alert level="good">No warnings</Alert> : "\u00a0"}</p>}
+        <p class="calm">{!ready || !may ? "\u00a0" : unread.length ? <Alert level="info">No warnings in what you may read. Your roles or tenant do not permit reading {unread.join(" and ")}.</Alert> : <Alert level="good">No warnings</Alert>}</p>}
     </section>
   );
 }
@@ -135,16 +144,16 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
 const sentence = (text: string) => text[0].toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
 
 function Tiles({ look, status, volumes, started }: { look?: Look; status?: Status; volumes?: number; started?: number }) {
-  const r = look?.reactors;
+  const r = look?.reactors, may = useCell(allowed);
   const uptime = started ? Date.now() / 1000 - started : r ? Math.max(...r.reactors.map((c) => (c.busy + c.idle) / r.tick_rate)) : NaN;
   const totals = (look?.stores ?? []).reduce((t, s) => ({ used: t.used + used(s), all: t.all + capacity(s) }), { used: 0, all: 0 });
   const saved = status?.saved;
   const tiles: [string, string, string][] = [
     ["SPDK", look ? session.value?.release ?? (/v\d[\w.-]*/.exec(look.version)?.[0] ?? "–") : "", look ? `proxy ${session.value?.version ?? ""}` : ""],
-    ["Uptime of the target", look ? format.duration(uptime) : "", uptime > 0 ? `since ${format.date(Date.now() - uptime * 1000)}` : look ? "not reported by this target" : ""],
+    ["Uptime of the target", look ? format.duration(uptime) : "", uptime > 0 ? `since ${format.date(Date.now() - uptime * 1000)}` : !look || !may ? "" : hidden(may, "framework_get_reactors") ? "not shown to you" : "not reported by this target"],
     ["Capacity used", look ? (look.stores ? format.percent(totals.used / totals.all) : "–") : "", look?.stores ? `${format.bytes(totals.used)} of ${format.bytes(totals.all)}` : ""],
     ["Volumes", volumes === undefined ? "" : format.count(volumes), volumes === undefined ? "" : "with snapshots and clones"],
-    ["Saved configuration", status ? (saved ? (saved.failed ? "Failed" : saved.pending ? "Pending" : "Saved") : "–") : "", saved?.saved_at ? format.date(saved.saved_at) : status ? "not saved by the proxy" : ""],
+    ["Saved configuration", status ? (saved ? (saved.failed ? "Failed" : saved.pending ? "Pending" : "Saved") : "–") : "", saved?.saved_at ? format.date(saved.saved_at) : !status || !may ? "" : hidden(may, "spdkgate_config_get_status") ? "not shown to you" : "not saved by the proxy"],
   ];
   return (
     <dl class="tiles">
@@ -154,7 +163,7 @@ function Tiles({ look, status, volumes, started }: { look?: Look; status?: Statu
 }
 
 function Plots() {
-  const list = useCell(samples), problem = useCell(samplesError);
+  const list = useCell(samples), down = useCell(targetDown), problem = useCell(samplesError);
   const times = useMemo(() => list.map((s) => s.at), [list]);
   const lines = (read: (s: Sample) => number | null, write: (s: Sample) => number | null): Line[] => [
     { name: "Read", color: "--line-a", values: list.map(read) }, { name: "Write", color: "--line-b", values: list.map(write) },
@@ -162,7 +171,7 @@ function Plots() {
   return (
     <section aria-label="Activity">
       <h2 class="unseen">Activity</h2>
-      {problem && <Alert level="info">No activity is shown: {problem}</Alert>}
+      {problem && !down && <Alert level="info">No activity is shown: {problem}</Alert>}
       <div class="plots">
         <Plot title="Operations" times={times} format={format.perSecond} lines={lines((s) => s.readOps, (s) => s.writeOps)} />
         <Plot title="Throughput" binary times={times} format={format.bytesPerSecond} lines={lines((s) => s.readBytes, (s) => s.writeBytes)} />

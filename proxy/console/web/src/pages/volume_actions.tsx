@@ -6,7 +6,7 @@ import * as format from "../format";
 import { can } from "../model/session";
 import { Store, Volume, capacity, free, promised, readInventory } from "../model/storage";
 import { notify } from "../state";
-import { Alert, Button, Dialog, Field } from "../ui/parts";
+import { Alert, Button, Dialog, Failure, Field } from "../ui/parts";
 
 const MiB = 1048576;
 
@@ -49,7 +49,7 @@ function ActionForm({ title, action, danger, ready, method, params, done, effect
         {children}
         <Alert level={danger ? "warn" : "info"}>{effect}</Alert>
         <details class="call"><summary>The call</summary><pre tabIndex={0}>{JSON.stringify({ method, params }, null, 2)}</pre></details>
-        {error && <Alert level="bad">{error.kind === "denied" ? "Refused: " : ""}{error.message}</Alert>}
+        {error && <Alert level="bad"><Failure error={error} /></Alert>}
         <footer><Button onClick={onClose}>Cancel</Button><Button type="submit" kind={danger ? "danger" : "primary"} disabled={!ready || busy}>{busy ? "Working…" : action}</Button></footer>
       </form>
     </Dialog>
@@ -146,7 +146,7 @@ export function DeleteVolume({ volume: v, onClose, onDone }: { volume: Volume; o
     <ActionForm title={`Delete ${v.name}`} action="Delete" danger ready={typed === v.name && !stuck} onClose={onClose} onDone={onDone} done={`Deleted ${v.alias}`}
       method={v.kind === "snapshot" && can("spdkgate_lvol_delete") ? "spdkgate_lvol_delete" : "bdev_lvol_delete"} params={{ name: v.id }}
       effect={stuck ? `This snapshot has ${v.clones.length} clones. SPDK deletes a snapshot only when at most one is left.` : <>
-        {v.kind === "snapshot" && v.clones.length === 1 ? `The clone ${v.clones[0]} takes over the snapshot's data, and stays.` : `All data of ${v.alias} (${format.bytes(v.used || v.size)} allocated) is lost. This cannot be undone.`}
+        {v.kind === "snapshot" && v.clones.length === 1 ? `The clone ${v.clones[0]} takes over the snapshot's data, and stays.` : `All data of ${v.alias} (${Number.isNaN(v.used) ? `${format.bytes(v.size)} in size` : v.used === 0 ? "nothing allocated" : `${format.bytes(v.used)} allocated`}) is lost. This cannot be undone.`}
         {v.exports.length > 0 && ` It is exported by ${v.exports.map((e) => e.name).join(", ")}: hosts lose it at once.`}</>}>
       {!stuck && <Field label={`To confirm, type ${v.name}`}>{(f) => <input {...f} value={typed} autocomplete="off" spellcheck={false} onInput={(e) => setTyped(e.currentTarget.value)} />}</Field>}
     </ActionForm>

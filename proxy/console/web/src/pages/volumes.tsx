@@ -5,7 +5,7 @@ import { allowed, can } from "../model/session";
 import { Inventory, Volume, firstLook, freshInventory, inventory, inventoryError, inventoryStale, readInventory } from "../model/storage";
 import { announce, change, route, useCell, useDebounced } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
-import { Button, Empty, ErrorNote, Search } from "../ui/parts";
+import { Button, Empty, Ends, ErrorNote, Search } from "../ui/parts";
 import { CreateVolume } from "./volume_actions";
 import { VolumePanel } from "./volume_panel";
 
@@ -17,7 +17,7 @@ const columns: Column<Volume>[] = [
   { key: "size", title: "Size", sorts: true, number: true, show: (v) => format.bytes(v.size) },
   { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <>{format.bytes(v.used)}<span class={`share ${Number.isNaN(v.size) ? "unknown" : ""}`} aria-hidden="true"><span style={{ width: `${Math.min(1, v.used / v.size || 0) * 100}%` }} /></span></> },
   { key: "limits", title: "Limits", sorts: true, show: (v) => limits(v) },
-  { key: "exports", title: "Exports", sorts: true, show: (v) => <span class="clip" title={v.exports.map((e) => e.name).join(", ")}>{exportsOf(v)}</span> },
+  { key: "exports", title: "Exports", sorts: true, show: (v) => <span class="faint"><Ends text={exportsOf(v)} full={v.exports.map((e) => e.name).join(", ")} /></span> },
 ];
 
 export function limits(v: Volume): string {

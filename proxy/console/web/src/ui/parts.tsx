@@ -1,6 +1,7 @@
 // Small parts that all pages use.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { CallError } from "../api";
 import { announce, dismiss, notes, notify, said, useCell } from "../state";
 import { percent } from "../format";
 
@@ -62,6 +63,7 @@ export function Dialog({ title, onClose, children, wide }: { title: string; onCl
   useEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     box.current?.showModal();
+    box.current?.querySelector<HTMLElement>("input, select, textarea")?.focus();
     return () => before?.isConnected ? before.focus() : undefined;
   }, []);
   return (
@@ -82,7 +84,33 @@ export function Alert({ level, children, action }: { level: "bad" | "warn" | "go
 }
 
 export function ErrorNote({ error, retry }: { error: Error; retry?: () => void }) {
-  return <Alert level="bad" action={retry && <Button icon="refresh" onClick={retry}>Retry</Button>}>{error.message}</Alert>;
+  return <Alert level="bad" action={retry && <Button icon="refresh" onClick={retry}>Retry</Button>}><Failure error={error} /></Alert>;
+}
+
+// meanings are what SPDK's error codes say to people.
+const meanings: Record<number, string> = {
+  [-1]: "The target is not in the state that this call needs.",
+  [-2]: "There is no such object.",
+  [-12]: "The target has no memory left for this.",
+  [-16]: "The object is in use.",
+  [-17]: "An object with this name exists already.",
+  [-19]: "There is no such object.",
+  [-28]: "There is no space left.",
+  [-95]: "The target does not support this.",
+};
+
+// Failure says why a call failed: what it means, and what SPDK or the proxy said.
+export function Failure({ error }: { error: Error }) {
+  const { kind, code } = error instanceof CallError ? error : { kind: "network", code: 0 };
+  const meaning = kind === "spdk" ? meanings[code] : undefined;
+  return <>{kind === "denied" ? "Refused: " : ""}{meaning ? `${meaning} ` : ""}{meaning ? <span class="faint">SPDK: {error.message}, code {code}</span> : error.message}</>;
+}
+
+// Ends shows a name whose middle is cut if it does not fit: names such as NQNs differ at their ends.
+export function Ends({ text, full = text }: { text: string; full?: string }) {
+  if (text.length <= 24) return <span class="clip" title={full}>{text}</span>;
+  const tail = 14;
+  return <span class="ends" title={full}><span>{text.slice(0, text.length - tail)}</span><span>{text.slice(text.length - tail)}</span></span>;
 }
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
@@ -116,7 +144,7 @@ export function CapacityBar({ label, used, promised, total }: { label: string; u
     <div class="capacity" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}
       aria-valuetext={`${percent(share)} used` + (given === undefined ? "" : `, ${percent(given)} promised`)}>
       <div class="track" style={{ width: `${100 / scale}%` }}><div class={`fill ${level}`} style={{ width: `${share * 100}%` }} /></div>
-      <div class="promise" style={{ width: `${Math.min(1, (given ?? 0) / scale) * 100}%` }} />
+      <div class={`promise ${(given ?? 0) > 1 ? "over" : ""}`} style={{ width: `${Math.min(1, (given ?? 0) / scale) * 100}%` }} />
     </div>
   );
 }

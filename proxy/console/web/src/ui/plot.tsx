@@ -33,7 +33,7 @@ export function Plot({ title, times, lines, format, binary }: { title: string; t
     const grid = { stroke: color("--rule"), width: 1 };
     const axis = { stroke: color("--faint"), grid, ticks: { show: false }, font: "11px system-ui" };
     const made = new uPlot({
-      width: box.clientWidth || 300, height, padding: [6, 18, 0, 0],
+      width: box.clientWidth || 300, height, padding: [8, 26, 0, 0],
       legend: { show: false }, cursor: { show: false }, pxAlign: false,
       scales: {
         x: { time: true, range: (_u, min, max) => (max ? [max - Math.min(span, Math.max(60, max - min)), max] : [Date.now() / 1000 - 60, Date.now() / 1000]) },

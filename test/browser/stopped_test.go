@@ -1,0 +1,167 @@
+package browser
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	exportNQN = "nqn.2020-04.io.spdk.csi:cluster-of-the-first-floor:uuid:7d9c0a8e-5b1f-4c02-9a57-6b1f00000001"
+	hostNQN   = "nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-6b1f0000abcd"
+)
+
+// smallWorld makes a world of its own, whose target has one store and can be killed.
+func smallWorld(t *testing.T) (w *world, target *exec.Cmd) {
+	t.Helper()
+	chromium(t)
+	dir, err := os.MkdirTemp("", "stopped")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	w = &world{dir: dir, log: &logFile{}}
+	t.Cleanup(w.close)
+	require.NoError(t, build(dir))
+	socket := filepath.Join(dir, "spdk.sock")
+	target = command(dir, filepath.Join(dir, "spdk-sim"), "--socket", socket)
+	require.NoError(t, w.start(target))
+	w.target, err = dial(socket)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		method string
+		params object
+	}{
+		{"bdev_null_create", object{"name": "disk0", "num_blocks": 1 << 20, "block_size": 4096}},
+		{"bdev_lvol_create_lvstore", object{"bdev_name": "disk0", "lvs_name": "lvs0"}},
+		{"bdev_lvol_create", object{"lvol_name": "v", "size_in_mib": 4400, "lvs_name": "lvs0", "thin_provision": true}}, // 108 %
+		{"nvmf_create_transport", object{"trtype": "TCP"}},
+		{"nvmf_create_subsystem", object{"nqn": exportNQN, "serial_number": "V"}},
+		{"nvmf_subsystem_add_host", object{"nqn": exportNQN, "host": hostNQN}},
+	} {
+		_, err := w.target.call(c.method, c.params)
+		require.NoError(t, err)
+	}
+	proxy := filepath.Join(dir, "spdk-proxy")
+	hash := command(dir, proxy, "hash-password")
+	hash.Stdin, hash.Stdout = strings.NewReader(password+"\n"), nil
+	out, err := hash.Output()
+	require.NoError(t, err)
+	address, err := freeAddress()
+	require.NoError(t, err)
+	const small = `
+listen: "%[1]s"
+tls: {self_signed_dir: %[2]s}
+target: {socket: %[2]s/spdk.sock, save: {dir: %[2]s/saved}}
+users:
+  - {name: admin, password_hash: "%[3]s", roles: [admin]}
+  - {name: team, password_hash: "%[3]s", roles: [csi-controller], tenant: team}
+tenants: {team: {lvstores: [lvs0]}}
+log: {format: json}
+`
+	require.NoError(t, w.serve(proxy, dir, address, fmt.Sprintf(small, address, dir, strings.TrimSpace(string(out)))))
+	return w, target
+}
+
+// What a newcomer meets at the first visit.
+func TestFirstVisit(t *testing.T) {
+	w, _ := smallWorld(t)
+	p := newPageAt(t, w)
+	p.signIn("admin")
+	t.Run("overcommitment is marked", func(t *testing.T) {
+		p.has("108 %")
+		p.until(`!!document.querySelector(".promise.over") && !!document.querySelector("span.over")`)
+	})
+	t.Run("an unknown address is no other page", func(t *testing.T) {
+		p.show("volume")
+		p.has("The console has no page volume")
+		p.until(`document.title === "Page not found – SPDKGate"`)
+	})
+	t.Run("the explorer follows the address", func(t *testing.T) {
+		p.show("explorer")
+		p.until(`document.querySelectorAll(".methods a").length > 100`)
+		p.show("explorer?q=spdk_get_version")
+		p.until(`document.querySelector(".methods input").value === "spdk_get_version" && document.querySelectorAll(".methods a").length < 10`)
+	})
+	t.Run("errors of SPDK have a meaning", func(t *testing.T) {
+		p.show("explorer?method=bdev_null_create")
+		p.fill("name", "disk0")
+		p.fill("num_blocks", "8")
+		p.fill("block_size", "512")
+		p.press("Call…")
+		p.press("Make the call")
+		p.has("code -17")
+	})
+	t.Run("names are cut in their middle", func(t *testing.T) {
+		p.look(900, 800, false)
+		p.show("exports")
+		p.until(`!!document.querySelector(".body .c-id .ends")`)
+		shown := func(column, end string) {
+			t.Helper()
+			assert.True(t, eval[bool](p, `(() => {
+				const ends = document.querySelector(".body .`+column+` .ends"), tail = ends.lastChild.getBoundingClientRect(), cell = ends.closest(".cell").getBoundingClientRect();
+				return ends.textContent.endsWith("`+end+`") && tail.width > 50 && tail.right <= cell.right + 0.5
+			})()`), column)
+		}
+		shown("c-id .strong", "6b1f00000001")
+		p.look(1440, 900, false)
+		shown("c-id .strong", "6b1f00000001")
+		shown("c-hosts", "6b1f0000abcd")
+	})
+	t.Run("dialogs begin with their first field, and tell the truth", func(t *testing.T) {
+		p.show("volumes")
+		p.until(`/ [GM]iB$/.test(document.querySelector(".body .c-size")?.innerText)`)
+		p.press("Create")
+		p.until(`document.activeElement.matches("dialog select")`)
+		p.press("Cancel")
+		eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+		p.press("Delete")
+		p.until(`document.activeElement.matches("dialog input")`)
+		p.has("All data of lvs0/v (nothing allocated) is lost.")
+		p.press("Cancel")
+	})
+	t.Run("a tenant is told what it may not read", func(t *testing.T) {
+		p.press("admin")
+		p.press("Sign out")
+		p.signIn("team")
+		p.until(`document.querySelectorAll(".stores li").length === 1`)
+		p.has("No warnings in what you may read.")
+		p.has("No activity is shown: the devices below the stores do not belong to the tenant team.")
+		p.until(`document.querySelector(".tiles").innerText.split("not shown to you").length === 3`)
+		text := eval[string](p, `document.querySelector("main").innerText`)
+		for _, untrue := range []string{"No such device", "not saved by the proxy", "not reported by this target"} {
+			assert.NotContains(t, text, untrue)
+		}
+	})
+}
+
+// A target that stops is reported once, and the page goes on when it is back.
+func TestTargetStops(t *testing.T) {
+	w, target := smallWorld(t)
+	p := newPageAt(t, w)
+	p.signIn("admin")
+	p.has("Live")
+	p.until(`document.querySelectorAll("canvas").length === 3 && /Read [0-9]/.test(document.querySelector(".plot").innerText)`)
+	require.NoError(t, target.Process.Kill())
+	p.until(`document.querySelector(".light").innerText === "Target down"`)
+	p.has("The target does not answer")
+	seen := 0
+	for range 40 { // samples, figures and the saved configuration are read meanwhile
+		eval[chromedp.Void](p, `new Promise((done) => setTimeout(() => done(null), 250))`)
+		seen = max(seen, eval[int](p, `document.querySelectorAll("main .alert").length`))
+	}
+	assert.Equal(t, 1, seen, "banners for one cause")
+	for _, page := range []string{"volumes", "exports", "access", "overview"} {
+		p.show(page)
+		p.until(`document.title.toLowerCase().startsWith("` + page + `")`)
+	}
+	again := command(w.dir, filepath.Join(w.dir, "spdk-sim"), "--socket", filepath.Join(w.dir, "spdk.sock"))
+	require.NoError(t, w.start(again))
+	p.until(`document.querySelector(".light").innerText === "Live"`)
+	p.until(`![...document.querySelectorAll("main .alert")].some((a) => a.innerText.includes("does not answer"))`)
+}
