@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/spdkgate/spdkgate/driver/readback"
@@ -60,14 +59,6 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) er
 	return s.removeWithBases(ctx, snap.Volume)
 }
 
-func hasClones(target string, v Volume) error {
-	if len(v.Clones) < 2 {
-		return nil
-	}
-	clones := slices.Sorted(slices.Values(v.Clones))
-	return fmt.Errorf("target %s: %w: snapshot %s has %d clones, and SPDK deletes only snapshots with at most one: delete all but one of %s first", target, ErrInUse, v, len(clones), strings.Join(clones, ", "))
-}
-
 // remove deletes an lvol, and verifies that it no longer exists.
 func (s *Service) remove(ctx context.Context, v Volume) error {
 	failed := s.deleteLvol(ctx, v)
@@ -86,7 +77,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	if err != nil {
 		return err
 	}
-	if err := hasClones(s.Name, now); err != nil {
+	if err := s.hasClones(ctx, now); err != nil {
 		return err
 	}
 	return fmt.Errorf("target %s: delete %s: %w", s.Name, v, failed)

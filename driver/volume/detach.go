@@ -22,7 +22,7 @@ type Claim func(id string) error
 // there are more.
 func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) error {
 	if len(snap.Clones) < 2 || !s.DetachClones {
-		return hasClones(s.Name, snap)
+		return s.hasClones(ctx, snap)
 	}
 	detached, err := s.clonesToDetach(ctx, snap)
 	if err != nil {
@@ -69,7 +69,14 @@ func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Vol
 		if why == "" {
 			detach = append(detach, c)
 		} else {
-			stays = append(stays, fmt.Sprintf("%s %s", c, why))
+			users, err := s.dependants(ctx, snap.Store, name)
+			if err != nil {
+				return nil, err
+			}
+			if isBase(name) {
+				why = "depend on it through an internal snapshot"
+			}
+			stays = append(stays, strings.Join(users, ", ")+" "+why)
 		}
 	}
 	switch len(stays) {

@@ -76,7 +76,7 @@ func TestClonesThatCannotBeDetached(t *testing.T) {
 		assert.Equal(t, before, b.state(t), "nothing changed")
 	}
 	b.DetachClones = false
-	refused(ErrInUse, "pvc-1, pvc-2")
+	refused(ErrInUse, "PersistentVolume pvc-1, PersistentVolume pvc-2")
 	b.DetachClones = true
 
 	for _, x := range []Volume{v, c} {

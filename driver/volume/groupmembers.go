@@ -117,7 +117,7 @@ func removeHalfMade(ctx context.Context, all []member) error {
 	for _, m := range all {
 		v, err := m.Get(ctx, m.lvol.UUID)
 		if err == nil {
-			err = hasClones(m.Name, v)
+			err = m.hasClones(ctx, v)
 		}
 		if ignore(err, ErrNotFound) != nil {
 			return err

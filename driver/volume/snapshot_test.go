@@ -67,7 +67,7 @@ func TestSnapshotWithClones(t *testing.T) {
 	require.NoError(t, err)
 	err = b.DeleteSnapshot(t.Context(), s.UUID, nil)
 	require.ErrorIs(t, err, ErrInUse)
-	assert.ErrorContains(t, err, "pvc-1, pvc-2")
+	assert.ErrorContains(t, err, "PersistentVolume pvc-1, PersistentVolume pvc-2")
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
 	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
 	require.NoError(t, b.Delete(t.Context(), c.UUID))

@@ -1,0 +1,78 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// hasClones fails with ErrInUse if a snapshot has more than one clone. The error names what Kubernetes knows of them: volumes, whose
+// names are those of their PersistentVolumes, and requested snapshots. Below an internal snapshot, these are the volumes made from it.
+func (s *Service) hasClones(ctx context.Context, v Volume) error {
+	if len(v.Clones) < 2 {
+		return nil
+	}
+	var clones []string
+	for _, name := range slices.Sorted(slices.Values(v.Clones)) {
+		users, err := s.dependants(ctx, v.Store, name)
+		if err != nil {
+			return err
+		}
+		if isBase(name) {
+			users = []string{"all of [" + strings.Join(users, ", ") + "], which were cloned from each other"}
+		}
+		clones = append(clones, users...)
+	}
+	remedy := "delete the claims of PersistentVolumes and the VolumeSnapshots among these, until one is left"
+	if !s.DetachClones {
+		remedy += `; or let the driver detach them, by {"snapshots": {"deleteWithClones": "detach"}} in config.json, which takes the space and the time of a copy for each`
+	}
+	return fmt.Errorf("target %s: %w: snapshot %s has %d clones, and SPDK deletes only snapshots with at most one: %s. To delete the snapshot, %s",
+		s.Name, ErrInUse, v, len(v.Clones), strings.Join(clones, ", "), remedy)
+}
+
+// dependants describes a clone of a snapshot, by its lvol's name: itself, or, if that is an internal snapshot, what depends on it.
+func (s *Service) dependants(ctx context.Context, store, name string) ([]string, error) {
+	c, err := s.lookUp(ctx, store+"/"+name)
+	if errors.Is(err, ErrNotFound) {
+		return []string{name}, nil // renamed or deleted meanwhile
+	}
+	if err != nil {
+		return nil, err
+	}
+	parsed, ours := parseName(name)
+	switch {
+	case ours && !parsed.base, c.Snapshot && !ours:
+		return []string{"snapshot " + s.Name + ":" + c.UUID}, nil
+	case !c.Snapshot:
+		plain, _ := strings.CutSuffix(name, usedSuffix)
+		return []string{"PersistentVolume " + plain}, nil
+	}
+	var all []string
+	for _, below := range slices.Sorted(slices.Values(c.Clones)) {
+		users, err := s.dependants(ctx, store, below)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, users...)
+	}
+	return all, nil
+}
+
+// Undeletable returns why DeleteSnapshot would refuse a snapshot now, and nil if it would not. It changes nothing.
+func (s *Service) Undeletable(ctx context.Context, id string) error {
+	snap, err := s.GetSnapshot(ctx, id)
+	if err != nil {
+		return ignore(err, ErrNotFound)
+	}
+	if len(snap.Clones) < 2 || !s.DetachClones {
+		return s.hasClones(ctx, snap.Volume)
+	}
+	detached, err := s.clonesToDetach(ctx, snap.Volume)
+	if err != nil {
+		return err
+	}
+	return s.checkRoomToDetach(ctx, snap.Volume, len(detached))
+}
