@@ -81,13 +81,30 @@ func (s *Server) forward(ctx context.Context, c command) (json.RawMessage, error
 // serveOwn answers one of the proxy's own methods. Calls about keys run one after the other.
 func (s *Server) serveOwn(ctx context.Context, own ownMethod, c command) (json.RawMessage, error) {
 	if own.key == "target.keys" {
-		release, err := s.restart.keys.Acquire(ctx, c.user)
+		release, err := s.restart.keys.Acquire(ctx, c.keysOf())
 		if err != nil {
 			return nil, err
 		}
 		defer release()
 	}
 	return own.serve(s, ctx, rawCaller(c.conn, c.user, c.settings), c)
+}
+
+// keysOf names those who share keys: the users of a tenant, or a user without one.
+func (c command) keysOf() string {
+	if scope := c.settings.tenancy.Of(c.user); scope != nil {
+		return "tenant\x00" + scope.Name
+	}
+	return c.user
+}
+
+// keyShare is the quota of keys of the user's tenant.
+func (c command) keyShare() keys.Share {
+	scope := c.settings.tenancy.Of(c.user)
+	if scope == nil {
+		return keys.Share{}
+	}
+	return keys.Share{Most: scope.Quota.Keys, Has: func(name string) bool { return scope.Owns("key", name) }}
 }
 
 // noteLateChange has the configuration saved after a call that SPDK answered after its
@@ -112,7 +129,7 @@ var ownMethods = map[string]ownMethod{
 	"spdkgate_key_add": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, c command) (json.RawMessage, error) {
 		name, _ := c.params["name"].(string)
 		secret, _ := c.params["secret"].(string)
-		return marshalResult(true, s.restart.keys.Add(ctx, ask, name, secret))
+		return marshalResult(true, s.restart.keys.Add(ctx, ask, c.keyShare(), name, secret))
 	}},
 	"spdkgate_key_remove": {"target.keys", true, func(s *Server, ctx context.Context, ask keys.Ask, c command) (json.RawMessage, error) {
 		name, _ := c.params["name"].(string)

@@ -270,6 +270,7 @@ func TestKeysOfTenants(t *testing.T) {
 		for name, prefix := range map[string]string{"team-a": "a-", "team-b": "b-"} {
 			tenant := c.Tenants[name]
 			tenant.KeyPrefixes = []string{prefix}
+			tenant.Quota.Keys = new(3)
 			c.Tenants[name] = tenant
 		}
 		c.Roles["volumes"] = config.Role{Allow: rules("spdkgate_key_*", "keyring_get_keys", "keyring_file_*")}
@@ -290,10 +291,19 @@ func TestKeysOfTenants(t *testing.T) {
 	assert.FileExists(t, filepath.Join(keysDir, "b-1.key"))
 	b.as(t, a, "keyring_file_add_key", `{"name":"a-3","path":"`+filepath.Join(keysDir, "b-1.key")+`"}`, http.StatusForbidden)
 	b.as(t, a, "spdkgate_config_save", "", http.StatusForbidden)
+	for _, name := range []string{"a-8", "a-9"} {
+		b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, name), http.StatusOK)
+	}
+	full := b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "a-10"), http.StatusOK)
+	assert.Equal(t, -28, full.code(t))
+	assert.Contains(t, full.body, "quota.keys")
+	for _, name := range []string{"a-8", "a-9"} {
+		b.as(t, a, "spdkgate_key_remove", `{"name":"`+name+`"}`, http.StatusOK)
+	}
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
 
-	// Only one change of a user is in progress at a time; changes of other users are not delayed.
-	give, err := b.proxy.restart.keys.Acquire(t.Context(), a)
+	// Only one change of a tenant is in progress at a time; changes of others are not delayed.
+	give, err := b.proxy.restart.keys.Acquire(t.Context(), "tenant\x00team-a")
 	require.NoError(t, err)
 	waits := make(chan got)
 	go func() { waits <- b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "a-4"), http.StatusOK) }()

@@ -23,13 +23,21 @@ type Tenant struct {
 	Quota       Quota    `yaml:"quota"`
 }
 
-// Quota bounds what a tenant may use. An absent key means no bound. 0 is an error, because it could
+// Quota bounds what a tenant may use. An absent key means no bound, except for keys. 0 is an error, because it could
 // mean the opposite.
 type Quota struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`
 	Subsystems *int `yaml:"subsystems"`
+	Keys       *int `yaml:"keys"`
 }
+
+// defaultKeys bounds the keys of a tenant whose configuration has no quota for them, because the
+// proxy stores a limited number of keys (keys.maxKeys), which all tenants share.
+const (
+	defaultKeys = 256
+	mostKeys    = 4096
+)
 
 // TenancyTenants returns the tenants for package tenancy.
 func (c *Config) TenancyTenants() (tenants []tenancy.Tenant, err error) {
@@ -71,6 +79,10 @@ func (q Quota) quota() (quota tenancy.Quota, err error) {
 		return *n
 	}
 	quota = tenancy.Quota{Volumes: value("volumes", q.Volumes), Subsystems: value("subsystems", q.Subsystems)}
+	if quota.Keys = defaultKeys; q.Keys != nil {
+		quota.Keys = *q.Keys
+		err = errors.Join(err, between("quota.keys", quota.Keys, mostKeys))
+	}
 	quota.Bytes = uint64(max(0, value("gib", q.GiB))) << 30
 	return quota, err
 }

@@ -37,6 +37,29 @@ type Keys struct {
 // maxKeys is the maximum number of keys. Each change lists all of them.
 const maxKeys = 4096
 
+// A Share bounds how many keys one caller may have. The zero value is without a bound.
+type Share struct {
+	Most int
+	Has  func(name string) bool // reports whether a key is one of the caller's
+}
+
+// check returns a *Refusal if no further key fits.
+func (s Share) check(files Listing) error {
+	if s.Most == 0 {
+		return nil
+	}
+	n := 0
+	for _, f := range files.Files {
+		if s.Has(f.Name) {
+			n++
+		}
+	}
+	if n >= s.Most {
+		return refuse(syscall.ENOSPC, "this tenant has %d keys, and its quota is %d: remove some (spdkgate_key_remove), or ask the administrator of this proxy for a larger quota (quota.keys)", n, s.Most)
+	}
+	return nil
+}
+
 // New makes Keys.
 func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
@@ -47,8 +70,9 @@ func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err 
 }
 
 // Add places a secret and registers it under a name. It writes the file first, so that
-// a registered key always has one. It may be repeated with the same secret.
-func (k *Keys) Add(ctx context.Context, ask Ask, name, secret string) error {
+// a registered key always has one. It may be repeated with the same secret. The caller holds what
+// Acquire returns, so that share is exact.
+func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
 	}
@@ -63,6 +87,11 @@ func (k *Keys) Add(ctx context.Context, ask Ask, name, secret string) error {
 	}
 	if len(files.Files) >= maxKeys && !files.Has(name) {
 		return refuse(syscall.ENOSPC, "there are %d keys, which is the limit: remove some (spdkgate_key_remove)", len(files.Files))
+	}
+	if !files.Has(name) {
+		if err := share.check(files); err != nil {
+			return err
+		}
 	}
 	known, err := registered(ctx, ask, name)
 	if err != nil {

@@ -138,7 +138,7 @@ func TestAddAndRemove(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	ctx := t.Context()
-	require.NoError(t, k.Add(ctx, r.ask, "host-a", oneSecret))
+	require.NoError(t, k.Add(ctx, r.ask, Share{}, "host-a", oneSecret))
 	path := filepath.Join(f.dir, "host-a.key")
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -148,13 +148,13 @@ func TestAddAndRemove(t *testing.T) {
 	assert.Equal(t, oneSecret, string(text))
 	assert.Equal(t, []string{"host-a"}, r.keys())
 
-	require.NoError(t, k.Add(ctx, r.ask, "host-a", oneSecret), "a repetition")
-	err = k.Add(ctx, r.ask, "host-a", otherSecret)
+	require.NoError(t, k.Add(ctx, r.ask, Share{}, "host-a", oneSecret), "a repetition")
+	err = k.Add(ctx, r.ask, Share{}, "host-a", otherSecret)
 	assert.Equal(t, syscall.EEXIST, errnoOf(err))
 	text, err = os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, oneSecret, string(text), "the file is unchanged")
-	assert.Equal(t, syscall.EINVAL, errnoOf(k.Add(ctx, r.ask, "host-b", "hunter2")))
+	assert.Equal(t, syscall.EINVAL, errnoOf(k.Add(ctx, r.ask, Share{}, "host-b", "hunter2")))
 
 	require.NoError(t, k.Remove(ctx, r.ask, "host-a"))
 	assert.Empty(t, r.keys())
@@ -169,7 +169,7 @@ func TestKeysOfOtherOriginAreRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(oneSecret), 0o600))
 	_, err := r.ask(t.Context(), "keyring_file_add_key", map[string]any{"name": "theirs", "path": path})
 	require.NoError(t, err)
-	assert.Equal(t, syscall.EEXIST, errnoOf(k.Add(t.Context(), r.ask, "theirs", oneSecret)))
+	assert.Equal(t, syscall.EEXIST, errnoOf(k.Add(t.Context(), r.ask, Share{}, "theirs", oneSecret)))
 	assert.Equal(t, syscall.EINVAL, errnoOf(k.Remove(t.Context(), r.ask, "theirs")))
 	assert.FileExists(t, path)
 	assert.Empty(t, f.names(t))
@@ -179,7 +179,7 @@ func TestKeyInUseIsNotRemoved(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	ctx := t.Context()
-	require.NoError(t, k.Add(ctx, r.ask, "k", oneSecret))
+	require.NoError(t, k.Add(ctx, r.ask, Share{}, "k", oneSecret))
 	_, err := r.ask(ctx, "nvmf_create_subsystem", map[string]any{"nqn": "nqn.2016-06.io.spdk:a"})
 	require.NoError(t, err)
 	host := map[string]any{"nqn": "nqn.2016-06.io.spdk:a", "host": "nqn.2016-06.io.spdk:h", "dhchap_key": "k"}
@@ -209,7 +209,7 @@ func TestEveryStepMayFail(t *testing.T) {
 				r, f := newRing(t), newFolder(t)
 				k := New(f)
 				if verb == "remove" {
-					require.NoError(t, k.Add(t.Context(), r.ask, "k", oneSecret))
+					require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "k", oneSecret))
 				}
 				steps := 0
 				step := func() bool { steps++; return steps == at }
@@ -232,7 +232,7 @@ func TestEveryStepMayFail(t *testing.T) {
 				}
 				do := func(ask Ask) error {
 					if verb == "add" {
-						return k.Add(t.Context(), ask, "k", oneSecret)
+						return k.Add(t.Context(), ask, Share{}, "k", oneSecret)
 					}
 					return k.Remove(t.Context(), ask, "k")
 				}
@@ -267,7 +267,7 @@ func TestKeyThatSPDKRefusesLeavesNoFile(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	r.Inject(spdktest.Fault{Method: "keyring_file_add_key", Times: 1, Do: spdktest.Fail})
-	require.Error(t, k.Add(t.Context(), r.ask, "k", oneSecret))
+	require.Error(t, k.Add(t.Context(), r.ask, Share{}, "k", oneSecret))
 	assert.Empty(t, f.names(t))
 	refusing := func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 		if method == "keyring_file_add_key" {
@@ -275,7 +275,7 @@ func TestKeyThatSPDKRefusesLeavesNoFile(t *testing.T) {
 		}
 		return r.ask(ctx, method, params)
 	}
-	err := k.Add(t.Context(), refusing, "k", oneSecret)
+	err := k.Add(t.Context(), refusing, Share{}, "k", oneSecret)
 	assert.Equal(t, syscall.EPERM, errnoOf(err))
 	assert.Contains(t, err.Error(), "user")
 	assert.Empty(t, f.names(t))
@@ -287,7 +287,7 @@ func TestSweep(t *testing.T) {
 	ctx := t.Context()
 	old := time.Now().Add(-2 * sweepAfter)
 	for _, name := range []string{"registered", "saved", "orphan", "fresh"} {
-		require.NoError(t, k.Add(ctx, r.ask, name, oneSecret))
+		require.NoError(t, k.Add(ctx, r.ask, Share{}, name, oneSecret))
 		if name != "fresh" {
 			require.NoError(t, os.Chtimes(Listing{Dir: f.dir}.Path(name), old, old))
 		}
@@ -316,7 +316,7 @@ func TestSweepRemovesNothingAfterAnError(t *testing.T) {
 		r, f := newRing(t), newFolder(t)
 		k := New(f)
 		old := time.Now().Add(-2 * sweepAfter)
-		require.NoError(t, k.Add(t.Context(), r.ask, "orphan", oneSecret))
+		require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "orphan", oneSecret))
 		require.NoError(t, os.Chtimes(Listing{Dir: f.dir}.Path("orphan"), old, old))
 		_, err := r.ask(t.Context(), "keyring_file_remove_key", map[string]any{"name": "orphan"})
 		require.NoError(t, err)
@@ -345,7 +345,7 @@ func TestSweepRemovesNothingAfterAnError(t *testing.T) {
 		require.NoError(t, os.RemoveAll(f.dir))
 		_, err = k.Sweep(t.Context(), r.ask, nil)
 		require.Error(t, err, "the folder does not exist")
-		require.Error(t, k.Add(t.Context(), r.ask, "x", oneSecret))
+		require.Error(t, k.Add(t.Context(), r.ask, Share{}, "x", oneSecret))
 		require.Error(t, k.Remove(t.Context(), r.ask, "orphan"))
 	}
 }

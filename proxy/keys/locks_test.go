@@ -27,14 +27,14 @@ func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 		return r.ask(ctx, method, params)
 	}
 	done := make(chan error)
-	go func() { done <- k.Add(t.Context(), hanging, "slow", oneSecret) }()
+	go func() { done <- k.Add(t.Context(), hanging, Share{}, "slow", oneSecret) }()
 	<-asked
-	require.NoError(t, k.Add(t.Context(), r.ask, "other", oneSecret))
+	require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "other", oneSecret))
 	require.NoError(t, k.Remove(t.Context(), r.ask, "other"))
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	for _, change := range []func() error{
-		func() error { return k.Add(gone, r.ask, "slow", otherSecret) },
+		func() error { return k.Add(gone, r.ask, Share{}, "slow", otherSecret) },
 		func() error { return k.Remove(gone, r.ask, "slow") },
 	} {
 		require.ErrorIs(t, change(), context.Canceled)
@@ -78,7 +78,7 @@ func TestSweepChecksAgain(t *testing.T) {
 	looks := 0
 	removed, err := k.Sweep(t.Context(), r.ask, func(string) (bool, error) {
 		if looks++; looks == 1 {
-			require.NoError(t, k.Add(t.Context(), r.ask, "back", oneSecret))
+			require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "back", oneSecret))
 		}
 		return false, nil
 	})
@@ -95,9 +95,9 @@ func TestKeysAreBounded(t *testing.T) {
 	}
 	k := New(f)
 	var refused *Refusal
-	require.ErrorAs(t, k.Add(t.Context(), r.ask, "more", oneSecret), &refused)
+	require.ErrorAs(t, k.Add(t.Context(), r.ask, Share{}, "more", oneSecret), &refused)
 	assert.Equal(t, syscall.ENOSPC, refused.Errno)
-	require.NoError(t, k.Add(t.Context(), r.ask, "k7", oneSecret), "an existing key may be repeated")
+	require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "k7", oneSecret), "an existing key may be repeated")
 	require.NoError(t, k.Remove(t.Context(), r.ask, "k7"))
-	require.NoError(t, k.Add(t.Context(), r.ask, "more", oneSecret))
+	require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "more", oneSecret))
 }

@@ -33,6 +33,7 @@ type Quota struct {
 	Bytes      uint64 // provisioned: the sizes of all volumes and snapshots, in full even if they are thin
 	Volumes    int    // volumes and snapshots
 	Subsystems int    // NVMe subsystems and iSCSI targets
+	Keys       int    // placed through the proxy; package keys counts them
 }
 
 // Ask makes one of the proxy's own calls to the target.

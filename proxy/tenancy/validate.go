@@ -96,7 +96,7 @@ func (t Tenant) validate() (wrong []error) {
 			complain("addresses: %w", err)
 		}
 	}
-	if t.Quota.Volumes < 0 || t.Quota.Subsystems < 0 {
+	if min(t.Quota.Volumes, t.Quota.Subsystems, t.Quota.Keys) < 0 {
 		complain("quota: a number is negative; remove the key for no limit")
 	}
 	return wrong
