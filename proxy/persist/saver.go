@@ -49,18 +49,20 @@ type Saver struct {
 
 	exclusive chan struct{} // has one element while a goroutine uses target and folder
 	suspect   suspect
+	choice    choiceReader
 
 	changesWait atomic.Pointer[chan struct{}] // nil: changes need not wait; see holdChanges
 
-	mu      sync.Mutex
-	status  Status
-	err     error           // of the last attempt
-	changes uint64          // number of changes so far
-	saved   uint64          // number of changes that are saved
-	touched map[string]bool // objects that unsaved changes named
-	first   time.Time       // time of the first unsaved change
-	last    time.Time       // time of the last change
-	cost    time.Duration   // duration of the last reading
+	mu        sync.Mutex
+	decidedOn time.Time // choice of the current file that the last save has considered
+	status    Status
+	err       error           // of the last attempt
+	changes   uint64          // number of changes so far
+	saved     uint64          // number of changes that are saved
+	touched   map[string]bool // objects that unsaved changes named
+	first     time.Time       // time of the first unsaved change
+	last      time.Time       // time of the last change
+	cost      time.Duration   // duration of the last reading
 }
 
 // New makes a Saver. It does nothing before Run, Save or Before is called.
@@ -180,6 +182,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	s.touched = map[string]bool{}
 	s.mu.Unlock()
 
+	chosen, _ := s.choice.read(s.opts.Folder)
 	o, err := s.readAndDecide(ctx, touched, acceptLoss)
 
 	s.mu.Lock()
@@ -203,6 +206,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	s.cost = o.cost
 	s.status.SavedAt, s.status.Missing, s.status.Unsettled = o.savedAt, o.missing, o.unsettled
 	s.noteChosen(o.chosen)
+	s.decidedOn = chosen
 	if !o.unsettled {
 		s.saved, s.first = seen, s.last
 	}

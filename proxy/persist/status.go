@@ -31,11 +31,15 @@ func (s *Saver) Complete() bool {
 	return !now.SavedAt.IsZero() && len(now.Missing) == 0
 }
 
-// Status returns the state after the last attempt to save.
+// Status returns the state after the last attempt to save, or after Folder.Use if that was later.
 func (s *Saver) Status() Status {
+	chosen, saved := s.choice.read(s.opts.Folder)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.status
 	now.Pending, now.Failed = s.changes != s.saved, s.err != nil
+	if !chosen.IsZero() && !chosen.Equal(s.decidedOn) { // the next save decides whether the target has loaded it
+		now.Chosen, now.SavedAt = chosen, saved
+	}
 	return now
 }
