@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spdkgate/spdkgate/proxy/terminal"
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
@@ -73,10 +74,20 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"status"}, at...)...).code)
 }
 
-// A tenant's status shows what it may read, and names the rest in one line.
-func TestStatusOfATenant(t *testing.T) {
-	sim := target(t)
-	stored(t, sim)
+// A tenant's status shows what it may read, and names the rest in one line. top shows the tenant's volumes.
+func TestStatusAndTopOfATenant(t *testing.T) {
+	for _, release := range []string{"v24.01", "v26.05"} {
+		t.Run(release, func(t *testing.T) {
+			sim, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
+			require.NoError(t, err)
+			defer func() { _ = sim.Close() }()
+			stored(t, sim)
+			statusAndTopOfATenant(t, sim)
+		})
+	}
+}
+
+func statusAndTopOfATenant(t *testing.T, sim *spdktest.Target) {
 	path := writeConfig(t, sim.Socket(), "")
 	change(t, path, "roles: [admin, careful]", "roles: [read-only], tenant: team")
 	change(t, path, "roles: {careful", "tenants: {team: {lvstores: [lvs0]}}\nroles: {careful")
@@ -94,6 +105,9 @@ func TestStatusOfATenant(t *testing.T) {
 	}
 	assert.Equal(t, 1, strings.Count(o.stdout, "\n? "), o.stdout)
 	assert.Contains(t, o.stdout, "\n? not shown, because the user's roles or tenant do not permit it: framework_get_reactors, bdev_get_iostat, nvmf_get_stats")
+	o = run(t, "", "top", "--count", "1", "--interval", "1s", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password)
+	require.Zero(t, o.code, o.stderr)
+	assert.Regexp(t, `  1 volume, over \d+\.\d s\nVOLUME +READ/s .*\nlvs0/v0 +0 +0 `, o.stdout, "its own volumes")
 }
 
 func TestStatusBeforeTheStart(t *testing.T) {

@@ -54,7 +54,7 @@ refreshed less often, so that the target does not become busy.`,
 				return err
 			}
 			defer end()
-			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default())}
+			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default()), io: true}
 			before, err := r.read(ctx)
 			for shown := 0; err == nil; {
 				if !pause(ctx, interval) {
