@@ -36,24 +36,22 @@ func (s *Server) execute(ctx context.Context, c command) (json.RawMessage, error
 	switch name := c.method.Name; {
 	case name == safeDeleteMethod:
 		return s.deleteSafely(ctx, c)
-	case c.settings.snapshotsInUse == config.SnapshotsAllow:
-	case name == snapshotMethod:
-		return s.takeSnapshot(ctx, c)
 	case name == deleteMethod:
 		return s.deleteLvol(ctx, c)
 	case unusedVolumeParam[name] != "":
 		return s.changeUnused(ctx, c)
+	case name == renameMethod:
+		return s.renameLvol(ctx, c)
+	case name == deleteStoreMethod, name == renameStoreMethod:
+		return s.changeStore(ctx, c)
+	case name == snapshotMethod && c.settings.snapshotsInUse != config.SnapshotsAllow:
+		return s.takeSnapshot(ctx, c)
 	}
-	release, err := s.waitForThaw(ctx, c.method, c.params)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	return s.forward(ctx, c)
+	return s.forwardShared(ctx, c)
 }
 
 // forward makes a call, and has the configuration saved if the call changed it. The caller
-// holds what waitForThaw returns, or has frozen the objects itself.
+// holds the locks of the objects, or has frozen the objects itself.
 func (s *Server) forward(ctx context.Context, c command) (json.RawMessage, error) {
 	call := func() (json.RawMessage, error) {
 		return c.conn.CallObserved(ctx, c.user, c.method.Name, c.params, c.settings.timeoutOf(c.method.Name), c.observer)
