@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy/persist"
-	"github.com/spdkgate/spdkgate/proxy/terminal"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -65,11 +64,7 @@ func savedList(open func() (*persist.Folder, error)) *cobra.Command {
 				if s.Damaged != nil {
 					calls = "damaged"
 				}
-				note := ""
-				if !s.Chosen.IsZero() {
-					note = "\tchosen on " + s.Chosen.Format(time.RFC3339) + ", not loaded yet"
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", s.Name, s.Time.Format(time.RFC3339), s.Release, calls, note)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Time.Format(time.RFC3339), s.Release, calls)
 			}
 			return w.Flush()
 		},
@@ -175,7 +170,7 @@ directory that only root and that user may write. It follows no link.`,
 					return err
 				}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "the saved configuration has %s\n", terminal.Plural(calls, "call"))
+			fmt.Fprintf(cmd.OutOrStdout(), "the saved configuration has %d calls\n", calls)
 			return nil
 		},
 	}

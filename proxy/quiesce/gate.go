@@ -14,45 +14,26 @@ type gate struct {
 	changed chan struct{}  // closed when a lock is released; nil: nothing waits
 }
 
-const (
-	exclusive = -1
-	shared    = 1
-)
+const exclusive = -1
 
-// A lockSet lists object names to lock, with exclusive or shared for each.
-type lockSet map[string]int
-
-// add adds names. A name that is locked exclusively stays so.
-func (l lockSet) add(by int, names ...string) {
-	for _, name := range names {
-		if name != "" && l[name] != exclusive {
-			l[name] = by
-		}
-	}
+// share locks names for a call. The error is that of ctx.
+func (g *gate) share(ctx context.Context, names []string) (release func(), err error) {
+	return g.lock(ctx, names, func(n int) bool { return n >= 0 }, 1)
 }
 
-// cover reports whether l lockSet all that other lockSet, and as strictly.
-func (l lockSet) cover(other lockSet) bool {
-	for name, by := range other {
-		if has := l[name]; has == 0 || by == exclusive && has != exclusive {
-			return false
-		}
-	}
-	return true
+// lockExclusively locks names for an operation. The error is that of ctx.
+func (g *gate) lockExclusively(ctx context.Context, names []string) (release func(), err error) {
+	return g.lock(ctx, names, unlocked, exclusive)
 }
 
-func locksOf(by int, names []string) lockSet {
-	l := lockSet{}
-	l.add(by, names...)
-	return l
-}
+func unlocked(n int) bool { return n == 0 }
 
-// lock waits for all lockSet, and takes them at the same moment. The error is that of ctx.
-func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) {
+func (g *gate) lock(ctx context.Context, names []string, free func(int) bool, by int) (func(), error) {
+	names = distinct(names)
 	for {
-		changed, ok := g.tryLock(l)
+		changed, ok := g.tryLock(names, free, by)
 		if ok {
-			return func() { g.release(l) }, nil
+			return func() { g.release(names, by) }, nil
 		}
 		select {
 		case <-changed:
@@ -62,11 +43,11 @@ func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) 
 	}
 }
 
-func (g *gate) tryLock(l lockSet) (changed <-chan struct{}, ok bool) {
+func (g *gate) tryLock(names []string, free func(int) bool, by int) (changed <-chan struct{}, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for name, by := range l {
-		if has := g.locked[name]; has == exclusive || has != 0 && by == exclusive {
+	for _, name := range names {
+		if !free(g.locked[name]) {
 			if g.changed == nil {
 				g.changed = make(chan struct{})
 			}
@@ -76,16 +57,16 @@ func (g *gate) tryLock(l lockSet) (changed <-chan struct{}, ok bool) {
 	if g.locked == nil {
 		g.locked = map[string]int{}
 	}
-	for name, by := range l {
+	for _, name := range names {
 		g.locked[name] += by
 	}
 	return nil, true
 }
 
-func (g *gate) release(l lockSet) {
+func (g *gate) release(names []string, by int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for name, by := range l {
+	for _, name := range names {
 		if g.locked[name] -= by; g.locked[name] == 0 {
 			delete(g.locked, name)
 		}
