@@ -293,7 +293,7 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	cmd.Stdin = strings.NewReader("a good password\n")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	assert.Contains(t, string(out), "is valid: 1 users, 0 roles\n")
+	assert.Contains(t, string(out), "is valid: 1 user, 0 roles\n")
 	assert.Contains(t, string(out), "/spdk-proxy.service\n")
 	assert.NotContains(t, string(out), "warning")
 }

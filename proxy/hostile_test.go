@@ -69,7 +69,7 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 				require.Equal(t, http.StatusOK, good.answer().StatusCode)
 			}
 			for _, c := range b.target.Calls() {
-				assert.Contains(t, []string{"spdk_get_version", "notify_get_types"}, c.Method)
+				assert.Contains(t, []string{"spdk_get_version", "notify_get_types", "framework_get_config"}, c.Method)
 			}
 		})
 	}

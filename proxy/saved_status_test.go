@@ -33,6 +33,7 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 	folder, err := persist.OpenFolder(r.dir, 5)
 	require.NoError(t, err)
 	require.NoError(t, folder.Use("wanted.json"))
+	assert.NotNil(t, r.status(t).ChosenAt, "before the next change")
 	chosen, err := os.ReadFile(current)
 	require.NoError(t, err)
 	r.call(t, "bdev_null_create", `{"name":"n0","num_blocks":100,"block_size":512}`)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
-	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -94,7 +93,7 @@ func paramsOf[T any](c command) (p T, err error) {
 
 // mode says how SPDK's own methods for snapshots and deletions treat volumes in use.
 func (c command) mode() quiesce.Mode {
-	return quiesce.Mode{Idle: true, User: c.user, Freeze: c.settings.snapshotsInUse == config.SnapshotsFreeze}
+	return quiesce.Mode{Idle: true, Unchecked: c.settings.snapshotsInUse == config.SnapshotsAllow, User: c.user, Freeze: c.settings.snapshotsInUse == config.SnapshotsFreeze}
 }
 
 // takeSnapshot answers bdev_lvol_snapshot: SPDK's own snapshot of a volume in use can destroy
@@ -117,9 +116,9 @@ func (s *Server) takeSnapshot(ctx context.Context, c command) (json.RawMessage, 
 func (s *Server) deleteSafely(ctx context.Context, c command) (json.RawMessage, error) {
 	method, _ := s.schema.Method(deleteMethod)
 	name, _ := c.params["name"].(string)
-	frozen, err := s.quiescer.Delete(ctx, name, quiesce.Mode{Freeze: true, User: c.user}, func() error {
-		_, err := s.forward(ctx, c.withMethod(method))
-		return err
+	frozen, err := s.quiescer.Delete(ctx, name, quiesce.Mode{Freeze: true, User: c.user}, func() (<-chan struct{}, error) {
+		_, settled, err := s.forwardUntilSettled(ctx, c.withMethod(method))
+		return settled, err
 	})
 	return marshalResult(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
 }
@@ -129,9 +128,9 @@ func (s *Server) deleteSafely(ctx context.Context, c command) (json.RawMessage, 
 func (s *Server) deleteLvol(ctx context.Context, c command) (json.RawMessage, error) {
 	name, _ := c.params["name"].(string)
 	result := json.RawMessage("true")
-	_, err := s.quiescer.Delete(ctx, name, c.mode(), func() (err error) {
-		result, err = s.forward(ctx, c)
-		return err
+	_, err := s.quiescer.Delete(ctx, name, c.mode(), func() (settled <-chan struct{}, err error) {
+		result, settled, err = s.forwardUntilSettled(ctx, c)
+		return settled, err
 	})
 	if err != nil {
 		return nil, err
@@ -149,34 +148,14 @@ var unusedVolumeParam = map[string]string{
 // changeUnused answers the methods of unusedVolumeParam.
 func (s *Server) changeUnused(ctx context.Context, c command) (result json.RawMessage, err error) {
 	name, _ := c.params[unusedVolumeParam[c.method.Name]].(string)
-	err = s.quiescer.WhileUnused(ctx, c.user, name, func() (err error) {
+	err = s.quiescer.WhileUnused(ctx, name, without(s.namedBy(c), name), c.mode(), func() (settled <-chan struct{}, err error) {
 		if c.method.Name == decoupleMethod {
 			if err := s.checkDecouple(ctx, c); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		result, err = s.forward(ctx, c)
-		return err
+		result, settled, err = s.forwardUntilSettled(ctx, c)
+		return settled, err
 	})
 	return result, err
 }
-
-// waitForThaw waits until nothing that a call changes is frozen. Until release is called,
-// none of it is frozen.
-func (s *Server) waitForThaw(ctx context.Context, method *rpcschema.Method, params map[string]any) (release func(), err error) {
-	if !method.Mutates || method.ServedBy == rpcschema.ServedByProxy {
-		return func() {}, nil
-	}
-	named, _ := s.schema.Names(method.Name, params, maxNamedObjects)
-	names := make([]string, 0, len(named))
-	for _, n := range named {
-		if n.Kind == "nqn" || n.Kind == "bdev" {
-			names = append(names, n.Value)
-		}
-	}
-	return s.quiescer.Share(ctx, names)
-}
-
-// maxNamedObjects bounds how many objects of one call are considered. No method of SPDK that
-// changes an export names more than two.
-const maxNamedObjects = 64

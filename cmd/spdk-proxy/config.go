@@ -11,6 +11,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy"
 	"github.com/spdkgate/spdkgate/proxy/service"
+	"github.com/spdkgate/spdkgate/proxy/terminal"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -76,7 +77,7 @@ for the file NAME in the directory of secrets (--secrets).`,
 			for _, warning := range warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %d users, %d roles\n", path, len(c.Users), len(c.Roles))
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %s, %s\n", path, terminal.Plural(len(c.Users), "user"), terminal.Plural(len(c.Roles), "role"))
 			return nil
 		},
 	}

@@ -286,7 +286,7 @@ func otherAddress(t *testing.T) string {
 
 func TestCheckConfig(t *testing.T) {
 	path := writeConfig(t, "/s", "")
-	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
+	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
 	require.NoFileExists(t, filepath.Join(filepath.Dir(path), "tls.key"), "check-config creates no files")
 	o := run(t, "", "check-config", writeConfig(t, "/s", "limits: {drain: 5}"))
 	assert.Equal(t, exitFailed, o.code)
@@ -346,9 +346,9 @@ const notFrozen = "warning: target.freeze is missing: snapshots of volumes in us
 
 func TestCheckConfigWarnsWithoutSaveAndFreeze(t *testing.T) {
 	path := writeConfig(t, "/s", "")
-	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
+	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
 	change(t, path, "socket: /s", "socket: /s, save: {dir: saved}")
-	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", notFrozen, 0}, run(t, "", "check-config", path))
+	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", notFrozen, 0}, run(t, "", "check-config", path))
 	change(t, path, "socket: /s", "socket: /s, freeze: {dir: frozen}")
-	assert.Equal(t, outcome{path + " is valid: 1 users, 1 roles\n", "", 0}, run(t, "", "check-config", path))
+	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", "", 0}, run(t, "", "check-config", path))
 }

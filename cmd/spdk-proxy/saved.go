@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/proxy/terminal"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -64,7 +65,11 @@ func savedList(open func() (*persist.Folder, error)) *cobra.Command {
 				if s.Damaged != nil {
 					calls = "damaged"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Time.Format(time.RFC3339), s.Release, calls)
+				note := ""
+				if !s.Chosen.IsZero() {
+					note = "\tchosen on " + s.Chosen.Format(time.RFC3339) + ", not loaded yet"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s%s\n", s.Name, s.Time.Format(time.RFC3339), s.Release, calls, note)
 			}
 			return w.Flush()
 		},
@@ -170,7 +175,7 @@ directory that only root and that user may write. It follows no link.`,
 					return err
 				}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "the saved configuration has %d calls\n", calls)
+			fmt.Fprintf(cmd.OutOrStdout(), "the saved configuration has %s\n", terminal.Plural(calls, "call"))
 			return nil
 		},
 	}

@@ -128,6 +128,7 @@ type remote struct {
 	caller  spdkrpc.Caller
 	timeout time.Duration
 	reader  *figures.Reader
+	io      bool // the I/O of a tenant's volumes is read, too
 }
 
 func (r *remote) ask(ctx context.Context, method string, params map[string]any) (result json.RawMessage, err error) {
@@ -148,6 +149,14 @@ func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	defer cancel()
 	release, err := spdkrpc.NewClient(r.caller).Release(bounded)
 	t := figures.Target{Up: err == nil, Phase: "runtime", Release: release, Ask: r.ask}
+	if r.io {
+		t.Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
+			if method == iostatMethod && params == nil {
+				return r.askIO(ctx, release)
+			}
+			return r.ask(ctx, method, params)
+		}
+	}
 	if err != nil {
 		if _, through := r.caller.(*spdkrpc.HTTPS); !through || !targetDown(err) {
 			return nil, err

@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
 	"github.com/spdkgate/spdkgate/proxy/terminal"
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
@@ -47,7 +49,7 @@ func TestStatus(t *testing.T) {
 		o := run(t, "", append([]string{"status"}, where...)...)
 		require.Zero(t, o.code, o.stderr)
 		assert.Contains(t, o.stdout, "SPDK v26.05, up ")
-		assert.Regexp(t, `(?m)^lvs0 \[-+\.+\]   0 % of \d+\.\d MiB, \d+ % committed, 1 volumes, 0 snapshots$`, o.stdout)
+		assert.Regexp(t, `(?m)^lvs0 \[-+\.+\]   0 % of \d+\.\d MiB, \d+ % committed, 1 volume, 0 snapshots$`, o.stdout)
 		assert.NotContains(t, o.stdout, "\x1b", "it is no terminal")
 		assert.Equal(t, where[0] == "--url", strings.Contains(o.stdout, "Calls by user"), "of a proxy")
 	}
@@ -72,6 +74,42 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"status"}, at...)...).code)
 }
 
+// A tenant's status shows what it may read, and names the rest in one line. top shows the tenant's volumes.
+func TestStatusAndTopOfATenant(t *testing.T) {
+	for _, release := range []string{"v24.01", "v26.05"} {
+		t.Run(release, func(t *testing.T) {
+			sim, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
+			require.NoError(t, err)
+			defer func() { _ = sim.Close() }()
+			stored(t, sim)
+			statusAndTopOfATenant(t, sim)
+		})
+	}
+}
+
+func statusAndTopOfATenant(t *testing.T, sim *spdktest.Target) {
+	path := writeConfig(t, sim.Socket(), "")
+	change(t, path, "roles: [admin, careful]", "roles: [read-only], tenant: team")
+	change(t, path, "roles: {careful", "tenants: {team: {lvstores: [lvs0]}}\nroles: {careful")
+	d := start(t, nil, "serve", "--config", path)
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("correct horse\n"), 0o600))
+	var o outcome
+	require.Eventually(t, func() bool { // the proxy reads every 2 s which lvstores there are
+		o = run(t, "", "status", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password)
+		return strings.Contains(o.stdout, "lvs0")
+	}, time.Minute, 100*time.Millisecond)
+	require.Zero(t, o.code, o.stderr)
+	for _, untrue := range []string{"Cores ", "Connections ", "denied"} {
+		assert.NotContains(t, o.stdout, untrue)
+	}
+	assert.Equal(t, 1, strings.Count(o.stdout, "\n? "), o.stdout)
+	assert.Contains(t, o.stdout, "\n? not shown, because the user's roles or tenant do not permit it: framework_get_reactors, bdev_get_iostat, nvmf_get_stats")
+	o = run(t, "", "top", "--count", "1", "--interval", "1s", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password)
+	require.Zero(t, o.code, o.stderr)
+	assert.Regexp(t, `  1 volume, over \d+\.\d s\nVOLUME +READ/s .*\nlvs0/v0 +0 +0 `, o.stdout, "its own volumes")
+}
+
 func TestStatusBeforeTheStart(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
@@ -88,7 +126,7 @@ func TestTop(t *testing.T) {
 	for _, where := range [][]string{through(t, sim), {"--socket", sim.Socket()}} {
 		o := run(t, "", append([]string{"top", "--count", "1", "--interval", "1s", "-n", "1"}, where...)...)
 		require.Zero(t, o.code, o.stderr)
-		assert.Regexp(t, `^.*\d\d:\d\d:\d\d  1 volumes, over \d+\.\d s\nVOLUME +READ/s .*\nlvs0/v0 +0 +0 `, o.stdout)
+		assert.Regexp(t, `^.*\d\d:\d\d:\d\d  1 volume, over \d+\.\d s\nVOLUME +READ/s .*\nlvs0/v0 +0 +0 `, o.stdout)
 		assert.NotContains(t, o.stdout, "m0")
 		o = run(t, "", append([]string{"top", "--count", "1", "--interval", "1s", "--all"}, where...)...)
 		assert.Contains(t, o.stdout, "\nm0 ")

@@ -54,7 +54,7 @@ refreshed less often, so that the target does not become busy.`,
 				return err
 			}
 			defer end()
-			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default())}
+			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default()), io: true}
 			before, err := r.read(ctx)
 			for shown := 0; err == nil; {
 				if !pause(ctx, interval) {
@@ -71,7 +71,7 @@ refreshed less often, so that the target does not become busy.`,
 					continue // the last reading took long; the next is not due yet
 				}
 				rates := terminal.Rates(before, now, order, all)
-				title := fmt.Sprintf("%s  %d volumes, over %.1f s", now.Taken.Local().Format(time.TimeOnly), len(now.Volumes), now.Clock-before.Clock)
+				title := fmt.Sprintf("%s  %s, over %.1f s", now.Taken.Local().Format(time.TimeOnly), terminal.Plural(len(now.Volumes), "volume"), now.Clock-before.Clock)
 				if err := refresh(cmd.OutOrStdout(), []byte(thisPage().Top(title, rates, rowsOf(rows))), true); err != nil {
 					return err
 				}

@@ -2,8 +2,12 @@ package persist
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +54,34 @@ func (f *Folder) Use(name string) error {
 		return err
 	}
 	return f.prune()
+}
+
+// A choiceReader reads whether an administrator has chosen the current file, which another process
+// does. It reads the file again only after the file was replaced.
+type choiceReader struct {
+	mu            sync.Mutex
+	file          fs.FileInfo // nil: none
+	chosen, saved time.Time
+}
+
+// read returns when the current file was chosen, and when it was saved before; zero if it was not
+// chosen, or cannot be read.
+func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	file, err := os.Stat(filepath.Join(f.path, Current))
+	if err != nil {
+		r.file = nil
+		return time.Time{}, time.Time{}
+	}
+	if r.file != nil && os.SameFile(file, r.file) && file.ModTime().Equal(r.file.ModTime()) {
+		return r.chosen, r.saved
+	}
+	r.file, r.chosen, r.saved = file, time.Time{}, time.Time{}
+	if c, _, err := f.load(Current); err == nil && c != nil && c.Saved.Chosen != nil {
+		r.chosen, r.saved = c.Saved.Chosen.At, c.Saved.Time
+	}
+	return r.chosen, r.saved
 }
 
 // newChoice marks a choice made now. The clock is the one that file systems take

@@ -23,6 +23,9 @@ type Saved struct {
 	Release string
 	Calls   int
 	Damaged error
+	// Chosen is when an administrator chose the file for the next start of the target; zero if nobody
+	// did, or if the target has loaded it.
+	Chosen time.Time
 }
 
 // List lists the files: the current one, Held, the previous versions, newest first, and files
@@ -47,6 +50,12 @@ func (f *Folder) List() ([]Saved, error) {
 		s := Saved{Name: info.Name(), Time: info.ModTime().UTC(), Damaged: damaged}
 		if c != nil {
 			s.Release, s.Calls = c.Saved.Release, c.calls()
+			if c.Saved.Chosen != nil && s.Name == Current { // the file was written when it was chosen, not when it was saved
+				s.Chosen = c.Saved.Chosen.At
+				if !c.Saved.Time.IsZero() {
+					s.Time = c.Saved.Time.UTC()
+				}
+			}
 		}
 		all = append(all, s)
 	}

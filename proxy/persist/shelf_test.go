@@ -62,7 +62,21 @@ func TestListDiffAndUse(t *testing.T) {
 	for _, bad := range []string{"none.json", "../" + Current, "/etc/passwd", ""} {
 		require.Error(t, w.folder.Use(bad), bad)
 	}
+	held, _, err := w.folder.load(Held)
+	require.NoError(t, err)
+	assert.True(t, list[0].Chosen.IsZero())
+	assert.True(t, w.saver.Status().Chosen.IsZero())
 	require.NoError(t, w.folder.Use(Held))
+	list, err = w.folder.List()
+	require.NoError(t, err)
+	assert.False(t, list[0].Chosen.IsZero(), "it is marked at once")
+	assert.True(t, list[0].Time.Equal(held.Saved.Time), "the time when it was saved")
+	for _, other := range list[1:] {
+		assert.True(t, other.Chosen.IsZero(), other.Name)
+	}
+	status := w.saver.Status()
+	assert.Equal(t, list[0].Chosen, status.Chosen, "the status has it before the next change")
+	assert.True(t, status.SavedAt.Equal(held.Saved.Time))
 	assert.Empty(t, w.knows(Current))
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(w.aside(asideReplaced)))
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))

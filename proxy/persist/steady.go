@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -25,13 +24,10 @@ var errUnsteady = errors.New("the target's configuration changes while it is rea
 
 // readSteady reads a configuration that the target had at one moment.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
-	if s.awaited { // others of these calls would wait for the next save anyhow
-		defer hold(&s.firstWait)()
-	}
 	var previous *Configuration
 	for i := range maxReadings {
 		if i == freeReadings {
-			defer hold(&s.changesWait)()
+			defer s.holdChanges()()
 		}
 		c, err := read(ctx, t)
 		if err != nil {
@@ -52,19 +48,19 @@ func equal(a, b *Configuration) bool {
 	})
 }
 
-// hold makes changes wait in Before until release is called.
-func hold(wait *atomic.Pointer[chan struct{}]) (release func()) {
+// holdChanges makes changes wait in Before until release is called.
+func (s *Saver) holdChanges() (release func()) {
 	done := make(chan struct{})
-	wait.Store(&done)
+	s.changesWait.Store(&done)
 	return func() {
-		wait.Store(nil)
+		s.changesWait.Store(nil)
 		close(done)
 	}
 }
 
 // awaitReading waits while changes are held, up to maxChangesWait.
-func awaitReading(ctx context.Context, wait *atomic.Pointer[chan struct{}]) {
-	done := wait.Load()
+func (s *Saver) awaitReading(ctx context.Context) {
+	done := s.changesWait.Load()
 	if done == nil {
 		return
 	}

@@ -4,22 +4,31 @@ import (
 	"context"
 	"errors"
 
+	"github.com/google/uuid"
+
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
+
+// A Call makes a call that changes volumes. If it returns before SPDK has answered the call,
+// settled is closed when SPDK has; otherwise it may be nil.
+type Call func() (settled <-chan struct{}, err error)
 
 // Delete deletes a logical volume or a snapshot. When SPDK deletes a snapshot with a single
 // clone, the clone takes over its clusters, and SPDK does not wait for I/O to the clone. So
 // Delete freezes a clone that hosts use, or refuses if it cannot; mode is as for Take. If
-// nothing must be frozen, Delete calls plain, which deletes the volume, while it keeps other
-// calls from changing the clone.
+// nothing must be frozen, Delete calls plain, which deletes the volume.
+//
+// If another operation on the volume, its parent or its clone is running, SPDK refuses the
+// deletion after it has removed the volume from its lists. The space stays taken, and the volume
+// is back after a restart. So Delete keeps such calls from running until SPDK has answered.
 //
 // The errors are those of Take and of plain.
-func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain func() error) (frozen bool, err error) {
+func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
 	frozen, err = q.delete(ctx, name, mode, plain)
 	return frozen, q.countRefusal(err, "SPDK can lose its data when it deletes the snapshot below a volume that is being written")
 }
 
-func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain func() error) (frozen bool, err error) {
+func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
 	o, err := q.enter(ctx, mode)
 	if err != nil {
 		return false, err
@@ -32,6 +41,7 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain fun
 			below, clones, err = findWithClones(ctx, rpc, name)
 			return clones, err
 		},
+		related:  func() lockSet { return below.related },
 		noEffect: func() bool { return below.clones != 1 }, // with several clones, SPDK refuses
 	}, mode)
 	if err != nil {
@@ -51,67 +61,106 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain fun
 		})
 	}
 	o.free() // a deletion can take minutes, and plain has a slot of its own
-	err = plain()
+	o.settled, err = plain()
 	q.reportConnected(o, found.idle)
 	return false, err
 }
 
 // WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in
 // use. It refuses if the volume is exported or otherwise used, and keeps other calls from
-// changing that while do runs. The error is that of do, or as those of Take.
-func (q *Quiescer) WhileUnused(ctx context.Context, user, name string, do func() error) error {
-	o, err := q.lockUnused(ctx, user, name)
+// changing that, and from deleting a snapshot below the volume, until SPDK has answered. others
+// are the other bdevs that the call names. The error is that of do, or as those of Take.
+func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, mode Mode, do Call) error {
+	o, err := q.lockUnused(ctx, name, others, mode)
 	if err != nil {
 		return q.countRefusal(notExecuted(err), "SPDK can crash, or lose its data, when it changes what lies below a volume that is being written")
 	}
 	defer o.leave()
 	o.free() // do has a slot of its own
-	return do()
+	o.settled, err = do()
+	return err
 }
 
-func (q *Quiescer) lockUnused(ctx context.Context, user, name string) (*operation, error) {
-	o, err := q.enter(ctx, Mode{User: user})
+func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string, mode Mode) (*operation, error) {
+	o, err := q.enter(ctx, mode)
 	if err != nil {
 		return nil, err
 	}
-	_, err = q.prepare(ctx, o, task{find: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
-		v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
-		if errors.Is(err, spdkrpc.NoSuchDevice) {
-			return nil, nil // do gets SPDK's own error
-		}
-		return []*volume{v}, err
-	}}, Mode{})
+	var related lockSet
+	_, err = q.prepare(ctx, o, task{
+		find: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
+			related = locksOf(shared, others)
+			v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
+			if errors.Is(err, spdkrpc.NoSuchDevice) {
+				related.add(exclusive, name)
+				return nil, nil // do gets SPDK's own error
+			}
+			if err != nil {
+				return nil, err
+			}
+			return []*volume{v}, v.shareAncestors(ctx, rpc, related)
+		},
+		related: func() lockSet { return related },
+	}, Mode{User: mode.User, Unchecked: mode.Unchecked})
 	if err != nil {
 		o.leave()
 	}
 	return o, err
 }
 
+// shareAncestors adds the snapshots below a volume, which SPDK reads during the operation.
+func (v *volume) shareAncestors(ctx context.Context, rpc *spdkrpc.Client, l lockSet) error {
+	for parent := v.parent; parent != ""; {
+		l.add(shared, parent)
+		p, err := findVolume(ctx, rpc, Snapshot{Volume: parent})
+		if errors.Is(err, spdkrpc.NoSuchDevice) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		parent = p.parent
+	}
+	return nil
+}
+
 // An lvol is a logical volume that is to be deleted.
 type lvol struct {
 	uuid, alias string
 	clones      int
+	related     lockSet // the volume itself, its parent, and clones that are snapshots
 }
 
 // findWithClones finds a logical volume and those of its clones that can be written to. A
 // clone without a bdev is left out, because nothing can use it.
 func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvol, []*volume, error) {
+	related := locksOf(exclusive, []string{name})
 	v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
+	if id, wrong := uuid.Parse(name); wrong == nil && errors.Is(err, spdkrpc.NoSuchDevice) {
+		// This call of SPDK takes UUIDs in other spellings than bdevs have.
+		related.add(exclusive, id.String())
+		v, err = findVolume(ctx, rpc, Snapshot{Volume: id.String()})
+	}
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
-		return &lvol{}, nil, nil
+		return &lvol{related: related}, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	below := &lvol{uuid: v.uuid, alias: v.store + "/" + v.lvol, clones: len(v.clones)}
+	related.add(exclusive, v.names...)
+	related.add(shared, v.parent)
+	below := &lvol{uuid: v.uuid, alias: v.store + "/" + v.lvol, clones: len(v.clones), related: related}
 	var clones []*volume
 	for _, clone := range v.clones {
 		c, err := findVolume(ctx, rpc, Snapshot{Volume: v.store + "/" + clone})
 		switch {
 		case errors.Is(err, spdkrpc.NoSuchDevice):
+			related.add(exclusive, v.store+"/"+clone)
 		case err != nil:
 			return nil, nil, err
-		case !c.snapshot:
+		case c.snapshot:
+			related.add(exclusive, c.names...)
+		default:
 			clones = append(clones, c)
 		}
 	}

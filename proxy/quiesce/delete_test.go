@@ -21,9 +21,9 @@ import (
 )
 
 // plainly deletes as bdev_lvol_delete does.
-func (b *bench) plainly(name string) func() error {
-	return func() error {
-		return b.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: "lvs0/" + name})
+func (b *bench) plainly(name string) Call {
+	return func() (<-chan struct{}, error) {
+		return nil, b.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: "lvs0/" + name})
 	}
 }
 
@@ -44,7 +44,7 @@ func TestClonesAreFrozen(t *testing.T) {
 		b.export("v0", true)
 		b.snapshot("v0", "s0")
 		b.target.ForgetCalls()
-		frozen, err := b.q.Delete(t.Context(), "lvs0/s0", Mode{Freeze: true}, func() error { return errors.New("it is not deleted plainly") })
+		frozen, err := b.q.Delete(t.Context(), "lvs0/s0", Mode{Freeze: true}, func() (<-chan struct{}, error) { return nil, errors.New("it is not deleted plainly") })
 		require.NoError(t, err)
 		assert.True(t, frozen)
 		assert.False(t, b.exists("s0"))
@@ -116,7 +116,7 @@ func TestClonesAreKeptMeanwhile(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.snapshot("v0", "s0")
-	_, err := b.q.Delete(t.Context(), "lvs0/s0", Mode{Freeze: true}, func() error {
+	_, err := b.q.Delete(t.Context(), "lvs0/s0", Mode{Freeze: true}, func() (<-chan struct{}, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		_, err := b.q.Share(ctx, []string{"lvs0/v0"})
@@ -133,12 +133,12 @@ func TestWhileUnused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	done := 0
-	do := func() error { done++; return nil }
-	require.NoError(t, b.q.WhileUnused(t.Context(), "u", "lvs0/v0", do))
-	require.NoError(t, b.q.WhileUnused(t.Context(), "u", "lvs0/nobody", do), "SPDK refuses it itself")
+	do := func() (<-chan struct{}, error) { done++; return nil, nil }
+	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, Mode{}, do))
+	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/nobody", nil, Mode{}, do), "SPDK refuses it itself")
 	b.export("v0", true)
 	var inUse *InUseError
-	require.ErrorAs(t, b.q.WhileUnused(t.Context(), "u", "lvs0/v0", do), &inUse)
+	require.ErrorAs(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, Mode{}, do), &inUse)
 	assert.Equal(t, 2, done)
 }
 
@@ -224,7 +224,7 @@ func TestDeletingChild(t *testing.T) {
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
 	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // a busy machine must not end it before it is killed
-	_, err = q.Delete(context.Background(), "lvs0/"+os.Getenv(childEnv+"_SNAPSHOT"), Mode{Freeze: true}, func() error { return nil })
+	_, err = q.Delete(context.Background(), "lvs0/"+os.Getenv(childEnv+"_SNAPSHOT"), Mode{Freeze: true}, func() (<-chan struct{}, error) { return nil, nil })
 	require.NoError(t, err)
 }
 

@@ -19,6 +19,7 @@ type volume struct {
 	store   string   // lvstore
 	claimed bool     // something writes to it, or may
 	lvol    string   // name within the lvstore
+	parent  string   // alias of the snapshot below; "" if there is none in the lvstore
 	clones  []string // names within the lvstore
 
 	snapshot bool // it is a snapshot, so nothing writes to it
@@ -59,6 +60,9 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 	}
 	l := b.DriverSpecific.Lvol
 	v.clones, v.snapshot = l.Clones, l.Snapshot != nil && *l.Snapshot
+	if l.BaseSnapshot != nil {
+		v.parent = v.store + "/" + *l.BaseSnapshot
+	}
 	return v, nil
 }
 

@@ -14,26 +14,45 @@ type gate struct {
 	changed chan struct{}  // closed when a lock is released; nil: nothing waits
 }
 
-const exclusive = -1
+const (
+	exclusive = -1
+	shared    = 1
+)
 
-// share locks names for a call. The error is that of ctx.
-func (g *gate) share(ctx context.Context, names []string) (release func(), err error) {
-	return g.lock(ctx, names, func(n int) bool { return n >= 0 }, 1)
+// A lockSet lists object names to lock, with exclusive or shared for each.
+type lockSet map[string]int
+
+// add adds names. A name that is locked exclusively stays so.
+func (l lockSet) add(by int, names ...string) {
+	for _, name := range names {
+		if name != "" && l[name] != exclusive {
+			l[name] = by
+		}
+	}
 }
 
-// lockExclusively locks names for an operation. The error is that of ctx.
-func (g *gate) lockExclusively(ctx context.Context, names []string) (release func(), err error) {
-	return g.lock(ctx, names, unlocked, exclusive)
+// cover reports whether l lockSet all that other lockSet, and as strictly.
+func (l lockSet) cover(other lockSet) bool {
+	for name, by := range other {
+		if has := l[name]; has == 0 || by == exclusive && has != exclusive {
+			return false
+		}
+	}
+	return true
 }
 
-func unlocked(n int) bool { return n == 0 }
+func locksOf(by int, names []string) lockSet {
+	l := lockSet{}
+	l.add(by, names...)
+	return l
+}
 
-func (g *gate) lock(ctx context.Context, names []string, free func(int) bool, by int) (func(), error) {
-	names = distinct(names)
+// lock waits for all lockSet, and takes them at the same moment. The error is that of ctx.
+func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) {
 	for {
-		changed, ok := g.tryLock(names, free, by)
+		changed, ok := g.tryLock(l)
 		if ok {
-			return func() { g.release(names, by) }, nil
+			return func() { g.release(l) }, nil
 		}
 		select {
 		case <-changed:
@@ -43,11 +62,11 @@ func (g *gate) lock(ctx context.Context, names []string, free func(int) bool, by
 	}
 }
 
-func (g *gate) tryLock(names []string, free func(int) bool, by int) (changed <-chan struct{}, ok bool) {
+func (g *gate) tryLock(l lockSet) (changed <-chan struct{}, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, name := range names {
-		if !free(g.locked[name]) {
+	for name, by := range l {
+		if has := g.locked[name]; has == exclusive || has != 0 && by == exclusive {
 			if g.changed == nil {
 				g.changed = make(chan struct{})
 			}
@@ -57,16 +76,16 @@ func (g *gate) tryLock(names []string, free func(int) bool, by int) (changed <-c
 	if g.locked == nil {
 		g.locked = map[string]int{}
 	}
-	for _, name := range names {
+	for name, by := range l {
 		g.locked[name] += by
 	}
 	return nil, true
 }
 
-func (g *gate) release(names []string, by int) {
+func (g *gate) release(l lockSet) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, name := range names {
+	for name, by := range l {
 		if g.locked[name] -= by; g.locked[name] == 0 {
 			delete(g.locked, name)
 		}

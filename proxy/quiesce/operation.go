@@ -19,6 +19,8 @@ type Mode struct {
 	Freeze bool   // freeze volumes that are in use; otherwise refuse
 	Idle   bool   // an export without a connected host does not count as use
 	User   string // who asks for it; operations share the target by user
+	// Unchecked means that volumes in use are treated like others: nothing is frozen or refused.
+	Unchecked bool
 	// Wait is called when nothing can be written to any of the volumes, before the first snapshot is taken. If it fails,
 	// none is taken. nil: there is nothing to wait for.
 	Wait func(context.Context) error
@@ -44,10 +46,13 @@ type finding struct {
 
 // A task describes an operation on volumes.
 type task struct {
+	// find returns the volumes that must not be in use, or must be frozen. They are locked
+	// exclusively.
 	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
-	noEffect func() bool // SPDK does nothing to the volumes that find returned last; nil: it does
-	names    bool        // the volumes have names of snapshots, which must be free
-	instead  string      // the call to make instead to have volumes frozen; "": none
+	related  func() lockSet // what else find has found that must be locked; nil: nothing
+	noEffect func() bool    // SPDK does nothing to the volumes that find returned last; nil: it does
+	names    bool           // the volumes have names of snapshots, which must be free
+	instead  string         // the call to make instead to have volumes frozen; "": none
 }
 
 // countRefusal counts an InUseError, and adds to it what SPDK could have done.
@@ -65,26 +70,23 @@ func (q *Quiescer) countRefusal(err error, harm string) error {
 func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mode) (f finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if f.volumes, err = job.find(ctx, o.t.rpc); err != nil {
-		return f, err
-	}
-	names, err := distinctVolumes(f.volumes)
+	locked, err := q.find(ctx, o, job, &f)
 	if err != nil {
 		return f, err
 	}
-	if err := o.lock(ctx, names); err != nil {
+	if err := o.lock(ctx, locked); err != nil {
 		return f, err
 	}
-	locked := names
 	// Again, now that no call through this proxy can change them.
-	if f.volumes, err = job.find(ctx, o.t.rpc); err != nil {
+	again, err := q.find(ctx, o, job, &f)
+	if err != nil {
 		return f, err
 	}
-	if names, err = distinctVolumes(f.volumes); err != nil {
-		return f, err
+	if !locked.cover(again) {
+		return f, &BusyError{Why: "the volume, its parent or its clones are being changed"}
 	}
-	if slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(locked, n) }) {
-		return f, &BusyError{Why: "the volume or its clones are being changed"}
+	if mode.Unchecked {
+		return f, nil
 	}
 	if len(f.volumes) == 0 || job.noEffect != nil && job.noEffect() {
 		return f, nil
@@ -102,7 +104,7 @@ func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mod
 	if err := g.Wait(); err != nil || len(nqns) == 0 {
 		return f, err
 	}
-	if err := o.lock(ctx, nqns); err != nil {
+	if err := o.lock(ctx, locksOf(exclusive, nqns)); err != nil {
 		return f, err
 	}
 	if mode.Idle {
@@ -123,6 +125,24 @@ func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mod
 		err = checkNamesFree(ctx, o.t.rpc, f.volumes) // without a freeze, SPDK itself refuses a taken name
 	}
 	return f, err
+}
+
+// find finds the volumes of an operation, and returns what must be locked for it.
+func (q *Quiescer) find(ctx context.Context, o *operation, job task, f *finding) (l lockSet, err error) {
+	if f.volumes, err = job.find(ctx, o.t.rpc); err != nil {
+		return nil, err
+	}
+	names, err := distinctVolumes(f.volumes)
+	if err != nil {
+		return nil, err
+	}
+	l = locksOf(exclusive, names)
+	if job.related != nil {
+		for name, by := range job.related() {
+			l.add(by, name)
+		}
+	}
+	return l, nil
 }
 
 // unfreezable returns why volumes in use may not be frozen, and what to do; "" if they may.

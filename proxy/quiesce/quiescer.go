@@ -88,7 +88,7 @@ func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), e
 	}
 	bounded, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
-	release, err = q.gate.share(bounded, names)
+	release, err = q.gate.lock(bounded, locksOf(shared, names))
 	if err != nil && ctx.Err() == nil {
 		return nil, &BusyError{Why: "another call has frozen or locked this volume"}
 	}
@@ -97,14 +97,13 @@ func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), e
 
 const shareTimeout = 5 * time.Second
 
-// lockExclusively locks the named objects for an operation. The error is a *BusyError, or that
-// of ctx.
-func (q *Quiescer) lockExclusively(ctx context.Context, names []string) (release func(), err error) {
+// lock acquires the locks of an operation. The error is a *BusyError, or that of ctx.
+func (q *Quiescer) lock(ctx context.Context, l lockSet) (release func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, q.lockTimeout)
 	defer cancel()
-	release, err = q.gate.lockExclusively(bounded, names)
+	release, err = q.gate.lock(bounded, l)
 	if err != nil && ctx.Err() == nil {
-		return nil, &BusyError{Why: "another call is changing the volume or its export"}
+		return nil, &BusyError{Why: "another call is using the volume, its parent or a clone of it, or is changing its export"}
 	}
 	return release, err
 }
@@ -118,25 +117,4 @@ func (q *Quiescer) deleting(ctx context.Context, t *Target) (leave func(), err e
 		return nil, &BusyError{Why: "volumes are being listed, and this release of SPDK crashes when one is deleted meanwhile", Err: err}
 	}
 	return leave, err
-}
-
-// locks collects the locks that an operation holds until its end.
-type locks struct {
-	mu       sync.Mutex
-	releases []func()
-}
-
-func (l *locks) add(release func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.releases = append(l.releases, release)
-}
-
-func (l *locks) releaseAll() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, release := range l.releases {
-		release()
-	}
-	l.releases = nil
 }

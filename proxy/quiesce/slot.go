@@ -11,8 +11,10 @@ type operation struct {
 	user   string
 	awaits bool // the client, while volumes are frozen: see Mode.Wait
 	t      *Target
-	free   func() // returns the slot and closes the connection; it may be called more than once
-	held   locks
+	free   func()   // returns the slot and closes the connection; it may be called more than once
+	held   []func() // release its locks
+	// settled is closed when SPDK has answered a call that outlasted its caller; nil: there is none.
+	settled <-chan struct{}
 }
 
 // enter waits for a slot and connects to the target.
@@ -39,27 +41,45 @@ func (o *operation) enter(ctx context.Context) error {
 	return nil
 }
 
-// leave ends the operation: it releases slot, connection and locks.
+// leave ends the operation: it releases slot and connection, and the locks as soon as SPDK has
+// answered all calls.
 func (o *operation) leave() {
 	o.free()
-	o.held.releaseAll()
+	if o.settled != nil {
+		select {
+		case <-o.settled:
+		default:
+			go func() {
+				<-o.settled
+				o.unlock()
+			}()
+			return
+		}
+	}
+	o.unlock()
 }
 
-// lock locks names until the operation leaves. If it must wait for them, it returns its slot for
+func (o *operation) unlock() {
+	for _, release := range o.held {
+		release()
+	}
+	o.held = nil
+}
+
+// lock acquires locks until the operation leaves. If it must wait for them, it returns its slot for
 // that time, so that other operations run.
-func (o *operation) lock(ctx context.Context, names []string) error {
-	names = distinct(names)
-	if _, ok := o.q.gate.tryLock(names, unlocked, exclusive); ok {
-		o.held.add(func() { o.q.gate.release(names, exclusive) })
+func (o *operation) lock(ctx context.Context, l lockSet) error {
+	if _, ok := o.q.gate.tryLock(l); ok {
+		o.held = append(o.held, func() { o.q.gate.release(l) })
 		return nil
 	}
 	process := o.t.Process
 	o.free()
-	release, err := o.q.lockExclusively(ctx, names)
+	release, err := o.q.lock(ctx, l)
 	if err != nil {
 		return err
 	}
-	o.held.add(release)
+	o.held = append(o.held, release)
 	if err := o.enter(ctx); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func TestNoSlotWhileWaitingForLocks(t *testing.T) {
 		}
 		running := b.withSlots(1)
 		b.q.lockTimeout = time.Minute
-		unlock, err := b.q.gate.share(t.Context(), names)
+		unlock, err := b.q.gate.lock(t.Context(), locksOf(shared, names))
 		require.NoError(t, err)
 		blocked := make(chan error, 1)
 		go func() { _, err := b.take(want("v0", "s0")); blocked <- err }()
@@ -68,7 +68,7 @@ func TestRestartWhileWaitingForLocks(t *testing.T) {
 	b.volume("v0")
 	b.export("v0", true)
 	b.q.lockTimeout = time.Minute
-	unlock, err := b.q.gate.share(t.Context(), []string{nqn("v0")})
+	unlock, err := b.q.gate.lock(t.Context(), locksOf(shared, []string{nqn("v0")}))
 	require.NoError(t, err)
 	blocked := make(chan error, 1)
 	go func() { _, err := b.take(want("v0", "s0")); blocked <- err }()

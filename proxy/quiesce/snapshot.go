@@ -50,10 +50,20 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		return nil, err
 	}
 	defer o.leave()
+	var volumes []*volume
 	found, err := q.prepare(ctx, o, task{
 		instead: "spdkgate_lvol_snapshot instead of bdev_lvol_snapshot", names: true,
-		find: func(ctx context.Context, rpc *spdkrpc.Client) ([]*volume, error) {
-			return findVolumes(ctx, rpc, wanted)
+		find: func(ctx context.Context, rpc *spdkrpc.Client) (_ []*volume, err error) {
+			volumes, err = findVolumes(ctx, rpc, wanted)
+			return volumes, err
+		},
+		related: func() lockSet { // nothing uses a snapshot before all are taken
+			l := lockSet{}
+			for _, v := range volumes {
+				l.add(exclusive, v.alias())
+				l.add(shared, v.parent)
+			}
+			return l
 		},
 	}, mode)
 	if err != nil {

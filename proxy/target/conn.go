@@ -104,12 +104,25 @@ type Observer struct {
 	// Sent is called when the call was sent. SPDK starts the calls of a user in the order in which
 	// they are sent.
 	Sent func()
+	// Settled is called when SPDK has answered the call, or certainly will not: the call was not
+	// sent, or its connection has ended. This can be long after the call's deadline.
+	Settled func()
 }
 
 // CallObserved is Call with an Observer.
 func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[string]any, deadline time.Duration, o Observer) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
+	settled := o.Settled
+	if settled == nil {
+		settled = func() {}
+	}
+	late := false
+	defer func() {
+		if !late {
+			settled()
+		}
+	}()
 	answer := c.target.sizes.find(method, params)
 	slot, err := c.target.queue.acquire(ctx, who, answer, c.target.config.QueueWait)
 	if err != nil {
@@ -151,7 +164,14 @@ func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[
 	var result json.RawMessage
 	err = pending.Wait(bounded, &result)
 	if errors.Is(err, context.DeadlineExceeded) {
-		go c.awaitLate(pending, release, who, method, params, started)
+		late = true
+		go func() {
+			defer settled()
+			err := c.awaitLate(pending, release, who, method, params, started)
+			if errors.Is(err, context.DeadlineExceeded) { // SPDK may need longer than Config.LateAfter
+				_ = pending.Wait(context.Background(), nil)
+			}
+		}()
 		return nil, err
 	}
 	answer.note(len(result))
@@ -169,9 +189,9 @@ func (c *Conn) addLoad(who string, n int) {
 }
 
 // awaitLate keeps the slot of a call that SPDK has not answered by its deadline, until SPDK
-// answers it, up to Config.LateAfter. Then it releases the slot and passes the outcome to
-// Config.Late.
-func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method string, params map[string]any, started time.Time) {
+// answers it, up to Config.LateAfter. Then it releases the slot, passes the outcome to
+// Config.Late, and returns it.
+func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method string, params map[string]any, started time.Time) error {
 	defer release()
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)
 	defer cancel()
@@ -180,4 +200,5 @@ func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method st
 		late(method, params, err)
 	}
 	c.target.config.Log.Warn("late reply", "user", who, "method", method, "latency_ms", time.Since(started).Milliseconds(), "error", err)
+	return err
 }

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -57,6 +58,14 @@ func bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %s", v, units[i])
 }
 
+// Plural writes a number with its noun.
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // since writes a time in its two largest units.
 func since(d time.Duration) string {
 	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
@@ -88,7 +97,7 @@ func (p Page) Status(s *Status) string {
 		head += ", up " + since(s.Time.Sub(*s.Started))
 	}
 	if s.Restarts != nil && *s.Restarts > 0 {
-		head += fmt.Sprintf(", restarted %d times since the proxy started", *s.Restarts)
+		head += fmt.Sprintf(", restarted %s since the proxy started", Plural(*s.Restarts, "time"))
 	}
 	if s.Up {
 		line(bold, head)
@@ -102,10 +111,14 @@ func (p Page) Status(s *Status) string {
 	}
 	if s.Up {
 		line("", "")
-		line("", fmt.Sprintf("Volumes      %d, and %d snapshots", s.Volumes, s.Snapshots))
-		line("", fmt.Sprintf("Exports      %d NVMe-oF subsystems with %d namespaces and %d listeners, %d iSCSI targets", s.Exports.Subsystems, s.Exports.Namespaces, s.Exports.Listeners, s.Exports.TargetNodes))
-		line("", fmt.Sprintf("Connections  %d NVMe-oF controllers with %d queue pairs, %d iSCSI", s.Connections.Controllers, s.Connections.QueuePairs, s.Connections.ISCSI))
-		line("", fmt.Sprintf("Cores        %d, busy %.0f %% of their time", s.Cores, 100*s.Busy))
+		line("", fmt.Sprintf("Volumes      %d, and %s", s.Volumes, Plural(s.Snapshots, "snapshot")))
+		line("", fmt.Sprintf("Exports      %s with %s and %s, %s", Plural(s.Exports.Subsystems, "NVMe-oF subsystem"), Plural(s.Exports.Namespaces, "namespace"), Plural(s.Exports.Listeners, "listener"), Plural(s.Exports.TargetNodes, "iSCSI target")))
+		if !slices.Contains(s.denied, "nvmf_get_stats") {
+			line("", fmt.Sprintf("Connections  %s with %s, %d iSCSI", Plural(int(s.Connections.Controllers), "NVMe-oF controller"), Plural(int(s.Connections.QueuePairs), "queue pair"), s.Connections.ISCSI))
+		}
+		if s.Cores > 0 {
+			line("", fmt.Sprintf("Cores        %d, busy %.0f %% of their time", s.Cores, 100*s.Busy))
+		}
 	}
 	if len(s.Users) > 0 {
 		line("", "")
@@ -117,15 +130,18 @@ func (p Page) Status(s *Status) string {
 			line("", fmt.Sprintf("and %d more", more))
 		}
 	}
-	if len(s.Warnings)+len(s.Missing) > 0 {
+	if len(s.Warnings)+len(s.broken)+len(s.denied) > 0 {
 		line("", "")
 		line(bold, "Warnings")
 	}
 	for _, w := range s.Warnings {
 		line(yellow, "! "+w)
 	}
-	for _, m := range s.Missing {
-		line("", "? "+m)
+	for _, b := range s.broken {
+		line("", "? "+b)
+	}
+	if len(s.denied) > 0 {
+		line("", "? not shown, because the user's roles or tenant do not permit it: "+strings.Join(s.denied, ", "))
 	}
 	return b.String()
 }
@@ -155,7 +171,7 @@ func (p Page) stores(b *strings.Builder, stores []Store) {
 		before := fmt.Sprintf("%-*s [", name, fit(s.Name, name))
 		bar := strings.Repeat("#", full)
 		after := strings.Repeat("-", promised) + strings.Repeat(".", barWidth-full-promised) + "]"
-		text := fmt.Sprintf(" %3.0f %% of %s, %.0f %% committed, %d volumes, %d snapshots", 100*used, bytes(s.Size), 100*committed, s.Volumes, s.Snapshots)
+		text := fmt.Sprintf(" %3.0f %% of %s, %.0f %% committed, %s, %s", 100*used, bytes(s.Size), 100*committed, Plural(s.Volumes, "volume"), Plural(s.Snapshots, "snapshot"))
 		if p.Width > 0 {
 			text = fit(text, max(1, p.Width-utf8.RuneCountInString(before)-barWidth-1))
 		}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // A Status is what one screen shows. Its JSON is for scripts.
@@ -34,6 +35,9 @@ type Status struct {
 	Users       []User      `json:"users,omitempty"`
 	Warnings    []string    `json:"warnings"`
 	Missing     []string    `json:"missing,omitempty"` // what could not be read, and why
+
+	denied []string // methods of Missing that the user may not call
+	broken []string // the rest of Missing
 }
 
 // A Store is an lvstore; sizes are in bytes.
@@ -111,10 +115,15 @@ func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 		retries += b.Retries
 	}
 	if retries > 0 {
-		s.warn("modules had to wait for free buffers %d times since the target started: raise the pools with iobuf_set_options", retries)
+		s.warn("modules had to wait for free buffers %s since the target started: raise the pools with iobuf_set_options", Plural(int(retries), "time"))
 	}
 	for _, failed := range f.Failures {
 		s.Missing = append(s.Missing, failed.Err.Error())
+		if spdkrpc.KindOf(failed.Err) == spdkrpc.Denied {
+			s.denied = append(s.denied, failed.Method)
+		} else {
+			s.broken = append(s.broken, failed.Err.Error())
+		}
 	}
 	return s, s.addMetrics(metrics)
 }
@@ -170,7 +179,12 @@ func (s *Status) addMetrics(text string) error {
 	})
 	each("target_config_missing", func(_ map[string]string, v float64) {
 		if v > 0 {
-			s.warn("the target lacks %.0f calls of its saved configuration", v)
+			s.warn("the target lacks %s of its saved configuration", Plural(int(v), "call"))
+		}
+	})
+	each("target_config_chosen", func(_ map[string]string, v float64) {
+		if v > 0 {
+			s.warn("another saved configuration was chosen (spdk-proxy saved use), and the target has not loaded it: restart spdk_tgt")
 		}
 	})
 	each("config_last_reload_successful", func(_ map[string]string, v float64) {
@@ -180,7 +194,7 @@ func (s *Status) addMetrics(text string) error {
 	})
 	each("learning_users", func(_ map[string]string, v float64) {
 		if v > 0 {
-			s.warn("%.0f users are in learning mode, which allows every call", v)
+			s.warn("learning mode, which allows every call: %s", Plural(int(v), "user"))
 		}
 	})
 	expires := func(what string) func(map[string]string, float64) {

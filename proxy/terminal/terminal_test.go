@@ -43,6 +43,8 @@ spdk_proxy_target_reconnects_total 2
 spdk_proxy_target_config_save_failed 1
 # TYPE spdk_proxy_target_config_missing gauge
 spdk_proxy_target_config_missing 4
+# TYPE spdk_proxy_target_config_chosen gauge
+spdk_proxy_target_config_chosen 1
 # TYPE spdk_proxy_config_last_reload_successful gauge
 spdk_proxy_config_last_reload_successful 0
 # TYPE spdk_proxy_learning_users gauge
@@ -56,10 +58,10 @@ const screen = `SPDK v26.05, up 3 d 4 h, restarted 2 times since the proxy start
 
 Lvstores
 lvs0                 [###########-------......]  46 % of 100 GiB, 75 % committed, 7 volumes, 2 snapshots
-a-very-long-name-of… [#######################-]  95 % of 100 MiB, 200 % committed, 1 volumes, 0 snapshots
+a-very-long-name-of… [#######################-]  95 % of 100 MiB, 200 % committed, 1 volume, 0 snapshots
 
 Volumes      8, and 2 snapshots
-Exports      3 NVMe-oF subsystems with 4 namespaces and 6 listeners, 1 iSCSI targets
+Exports      3 NVMe-oF subsystems with 4 namespaces and 6 listeners, 1 iSCSI target
 Connections  2 NVMe-oF controllers with 10 queue pairs, 2 iSCSI
 Cores        2, busy 33 % of their time
 
@@ -72,8 +74,9 @@ Warnings
 ! modules had to wait for free buffers 7 times since the target started: raise the pools with iobuf_set_options
 ! the target's configuration could not be saved: a restart would lose changes
 ! the target lacks 4 calls of its saved configuration
+! another saved configuration was chosen (spdk-proxy saved use), and the target has not loaded it: restart spdk_tgt
 ! the proxy has refused its new configuration, and uses the old one
-! 1 users are in learning mode, which allows every call
+! learning mode, which allows every call: 1 user
 ! certificate server expires on 2026-12-02
 ? thread_get_stats: denied
 `

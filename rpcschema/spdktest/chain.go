@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -27,8 +28,8 @@ func (l *lvol) parent() *lvol {
 	if l.Parent == "" {
 		return nil
 	}
-	i := slices.IndexFunc(l.store.lvols, func(o *lvol) bool { return o.UUID == l.Parent })
-	return l.store.lvols[i]
+	all := slices.Concat(l.store.lvols, l.store.lost)
+	return all[slices.IndexFunc(all, func(o *lvol) bool { return o.UUID == l.Parent })]
 }
 
 func (l *lvol) clones() (found []*lvol) {
@@ -106,15 +107,24 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 // copyLvol copies the data of l to a new volume, while other calls run. Until it ends, the new name
 // is reserved and l is busy.
 func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
-	if e.dir == nil {
+	if e.dir == nil && e.target.opts.Work == 0 {
 		return nil
 	}
 	s, size := l.store, l.Clusters*l.store.ClusterSize
 	l.busy = true
 	s.pending = append(s.pending, r.Name)
-	err := e.unlocked(func() error { return e.dir.copyData(s.storeRecord, e.dir.dataOf(s.storeRecord, l.UUID), r.UUID, size) })
+	err := e.unlocked(func() error {
+		time.Sleep(e.target.opts.Work)
+		if e.dir == nil {
+			return nil
+		}
+		return e.dir.copyData(s.storeRecord, e.dir.dataOf(s.storeRecord, l.UUID), r.UUID, size)
+	})
 	l.busy = false
 	s.pending = slices.DeleteFunc(s.pending, func(name string) bool { return name == r.Name })
+	if err != nil && e.dir == nil {
+		return err
+	}
 	if err != nil {
 		return errors.Join(err, ignoreMissing(os.Remove(e.dir.dataOf(s.storeRecord, r.UUID))))
 	}
@@ -145,11 +155,16 @@ func (e *engine) inflate(name string, all bool) error {
 	if wanted-l.Allocated > l.store.free() {
 		return invalid(syscall.ENOSPC)
 	}
+	return e.work([]*lvol{l}, func() error { return e.inflated(l, all, wanted) })
+}
+
+func (e *engine) inflated(l *lvol, all bool, wanted uint64) error {
+	parent := l.parent()
 	l.Allocated = wanted
 	if all {
 		e.releaseExternal(l)
 		l.Thin, l.Parent, l.External = false, "", ""
-	} else {
+	} else if parent != nil {
 		l.Parent = parent.Parent // an external parent of the parent is not passed on
 	}
 	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)

@@ -26,7 +26,7 @@ func (s *server) dispatch(r *request) {
 	switch {
 	case fault != nil:
 		s.running.Go(func() { s.faulty(r, m, params, fault) })
-	case slow(m.Name, params):
+	case slow(m.Name, params), s.target.opts.Work > 0 && strings.HasPrefix(m.Name, "bdev_lvol_"):
 		s.running.Go(func() { s.execute(r, m, params) })
 	default:
 		s.execute(r, m, params)

@@ -29,6 +29,7 @@ type engine struct {
 	bdevMod    bdevModules
 	keys       []*key
 	cryptoKeys []*cryptoKey
+	copies     []*shallowCopy // by number; nil: forgotten
 	nvmf       nvmfTarget
 	iscsi      iscsiTarget
 	stale      []func() error // layouts to write again

@@ -17,7 +17,8 @@ type lvol struct {
 	store *lvstore
 	bdev  *bdev  // nil while the external snapshot below is missing: degraded
 	alias string // LVSTORE/NAME; after a rename that fails halfway, the new name
-	busy  bool   // its data is being copied
+	busy  bool   // an operation on its blob is in progress
+	going bool   // it is being deleted
 	// frozen volumes report that they accept no writes. A volume that was made read-only reports it
 	// only after it was loaded again.
 	frozen bool
@@ -203,6 +204,12 @@ func (e *engine) getLvols(given bool, p spdkrpc.BdevLvolGetLvolsParams) ([]spdkr
 	list := []spdkrpc.LvolInfo{}
 	for _, s := range stores {
 		for _, l := range s.lvols {
+			if l.going && e.before("v24.09") {
+				return nil, errCrash // it has no bdev any more
+			}
+			if l.going {
+				continue
+			}
 			list = append(list, spdkrpc.LvolInfo{
 				Alias: s.Name + "/" + l.Name, UUID: l.UUID, Name: l.Name, IsThinProvisioned: l.Thin, IsSnapshot: l.Snapshot,
 				IsClone: l.Parent != "", IsEsnapClone: l.External != "", IsDegraded: l.bdev == nil, NumAllocatedClusters: new(l.Allocated),
@@ -236,6 +243,11 @@ func (e *engine) resizeLvol(p resizeLvolParams) error {
 		return invalid(syscall.EBUSY)
 	case !l.Thin && clusters > l.Clusters && clusters-l.Clusters > s.free():
 		return invalid(syscall.ENOSPC)
+	}
+	if clusters != l.Clusters {
+		if err := e.work([]*lvol{l}, func() error { return nil }); err != nil {
+			return err
+		}
 	}
 	l.Clusters = clusters
 	l.Allocated = min(l.Allocated, clusters)
@@ -286,7 +298,9 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 }
 
 // deleteLvol removes a volume. Users of its bdev lose it; a snapshot's only clone takes over its
-// clusters.
+// clusters. If another operation on the blob, or on that of the clone, is in progress, SPDK refuses
+// the deletion after it has removed the volume from its lists: the clusters stay taken, and the
+// volume is back when the target is restarted.
 func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	l, err := e.lvolOrDegraded(p.Name)
 	if err != nil {
@@ -295,24 +309,69 @@ func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	if l.orphan {
 		return errCrash
 	}
+	if l.going {
+		return internal(syscall.EINVAL)
+	}
 	clones := l.clones()
 	if len(clones) > 1 {
 		return internal(syscall.EPERM)
 	}
-	if l.busy || len(clones) == 1 && clones[0].busy {
+	l.going = true
+	if l.bdev != nil {
+		e.bdevs.remove(l.bdev)
+	}
+	busy := l.busy || len(clones) == 1 && clones[0].busy || l.parentGoes()
+	if !busy {
+		err = e.work(append(clones, l), func() error { return e.removeLvol(l, clones) })
+	}
+	e.dropLvol(l, busy)
+	if busy {
 		return internal(syscall.EBUSY)
 	}
+	return err
+}
+
+// parentGoes reports whether the parent of a volume, which has no other clone, is being deleted.
+func (l *lvol) parentGoes() bool {
+	parent := l.parent()
+	return parent != nil && parent.going
+}
+
+// removeLvol removes a volume from the medium.
+func (e *engine) removeLvol(l *lvol, clones []*lvol) error {
 	if len(clones) == 1 {
 		clones[0].takeOver(l)
 		if err := e.dir.saveLvol(l.store.storeRecord, clones[0].lvolRecord); err != nil {
 			return err
 		}
 	}
-	if l.bdev != nil {
-		e.bdevs.remove(l.bdev)
-	}
 	e.releaseExternal(l)
-	l.store.lvols = slices.DeleteFunc(l.store.lvols, func(o *lvol) bool { return o == l })
 	delete(l.store.storeRecord.lvols, l.UUID)
 	return e.dir.removeLvol(l.store.storeRecord, l.lvolRecord)
+}
+
+// dropLvol removes a volume from the lists. lost means that it stays on the medium.
+func (e *engine) dropLvol(l *lvol, lost bool) {
+	l.store.lvols = slices.DeleteFunc(l.store.lvols, func(o *lvol) bool { return o == l })
+	if lost {
+		l.store.lost = append(l.store.lost, l)
+	}
+}
+
+// work runs do after the time that SPDK works on blobs. Until it ends, the volumes are busy, and
+// other calls run.
+func (e *engine) work(on []*lvol, do func() error) error {
+	if e.target.opts.Work > 0 {
+		for _, l := range on {
+			l.busy = true
+		}
+		err := e.unlocked(func() error { time.Sleep(e.target.opts.Work); return nil })
+		for _, l := range on {
+			l.busy = false
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return do()
 }

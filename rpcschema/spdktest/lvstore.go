@@ -18,6 +18,7 @@ type lvstore struct {
 	base  *bdev
 	user  *bdevUser
 	lvols []*lvol // in the order of their creation
+	lost  []*lvol // removed from lvols, but not from the medium
 	// pending holds the names of volumes that are being created.
 	pending []string
 }
@@ -224,7 +225,7 @@ func (e *engine) getLvstores(given bool, p spdkrpc.BdevLvolGetLvstoresParams) ([
 // free counts the clusters that no volume owns.
 func (s *lvstore) free() uint64 {
 	used := uint64(0)
-	for _, l := range s.lvols {
+	for _, l := range slices.Concat(s.lvols, s.lost) {
 		used += l.Allocated
 	}
 	return s.TotalClusters - used
@@ -260,6 +261,9 @@ func (e *engine) deleteLvstore(p spdkrpc.BdevLvolDeleteLvstoreParams) error {
 		return err
 	}
 	if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.busy }) {
+		if e.target.opts.Work > 0 {
+			return errCrash // SPDK frees what the other call uses
+		}
 		return invalid(syscall.EBUSY)
 	}
 	for _, l := range slices.Clone(s.lvols) {

@@ -32,6 +32,9 @@ type Options struct {
 	// IgnoreInitErrors, the start continues if one of its calls fails.
 	ConfigFile       string
 	IgnoreInitErrors bool
+	// Work is how long SPDK works on the blob of a volume when it takes a snapshot, clones, inflates,
+	// decouples, resizes or deletes. 0: such a call does not meet another one.
+	Work time.Duration
 	// Faults are injected before the target listens.
 	Faults []Fault
 	// Logger gets one line for each call, at debug level; left out, none is written.

@@ -77,6 +77,12 @@ func TestFirstVisit(t *testing.T) {
 		p.has("108 %")
 		p.until(`!!document.querySelector(".promise.over") && !!document.querySelector("span.over")`)
 	})
+	t.Run("a chosen configuration is named", func(t *testing.T) {
+		saved := command(w.dir, filepath.Join(w.dir, "spdk-proxy"), "saved", "use", "--dir", filepath.Join(w.dir, "saved"), "current.json")
+		require.NoError(t, saved.Run())
+		p.do(chromedp.Reload())
+		p.has("Another saved configuration was chosen on ")
+	})
 	t.Run("an unknown address is no other page", func(t *testing.T) {
 		p.show("volume")
 		p.has("The console has no page volume")

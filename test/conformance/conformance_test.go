@@ -65,6 +65,17 @@ users: [{name: all, password_hash: %q, local: {users: ["%d"]}, roles: [admin]}]
 // through runs the suite through a proxy, as a user who may call all methods: over HTTPS, or at the
 // socket for programs of this host.
 func through(t *testing.T, socket, targetDir string, local bool) {
+	https, programs := serveProxy(t, socket)
+	caller := https
+	if local {
+		caller = programs
+	}
+	conformance.Run(t, conformance.Env{Caller: caller, Dir: targetDir, Validates: true})
+}
+
+// serveProxy starts a proxy for the target at a socket. It returns callers for a user who may call
+// all methods: over HTTPS, and at the proxy's socket for programs of this host.
+func serveProxy(t *testing.T, socket string) (https, local spdkrpc.Caller) {
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(t, err)
@@ -85,20 +96,16 @@ func through(t *testing.T, socket, targetDir string, local bool) {
 		stop()
 		require.NoError(t, <-served)
 	})
-	if local {
-		caller := spdkrpc.NewSocket(programs.Addr().String())
-		defer func() { _ = caller.Close() }()
-		caller.SetLimits(jsonrpc.LimitsV2605)
-		conformance.Run(t, conformance.Env{Caller: caller, Dir: targetDir, Validates: true})
-		return
-	}
 	cert, err := os.ReadFile(filepath.Join(dir, "tls", "tls.crt"))
 	require.NoError(t, err)
 	authorities := x509.NewCertPool()
 	require.True(t, authorities.AppendCertsFromPEM(cert))
-	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{
+	https, err = spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{
 		URL: "https://" + listener.Addr().String() + "/", Username: "all", Password: password, CA: authorities,
 	})
 	require.NoError(t, err)
-	conformance.Run(t, conformance.Env{Caller: caller, Dir: targetDir, Validates: true})
+	socketCaller := spdkrpc.NewSocket(programs.Addr().String())
+	t.Cleanup(func() { _ = socketCaller.Close() })
+	socketCaller.SetLimits(jsonrpc.LimitsV2605)
+	return https, socketCaller
 }

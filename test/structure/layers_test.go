@@ -33,7 +33,7 @@ type layer struct {
 // higher ones.
 var proxyLayers = []layer{
 	{"serve", []string{"serve.go", "http.go", "console.go", "oidc.go", "tls.go", "reload.go", "scrape.go", "alive.go", "check.go", "thaw.go", "local.go", "calllog.go"}},
-	{"request", []string{"rpc.go", "localconn.go", "concurrent.go", "get.go", "own.go", "session.go", "consolecall.go", "access.go", "stream.go", "watchaudit.go", "discover.go", "metrics.go", "targetmetrics.go", "events.go", "eventsource.go", "status.go", "examination.go", "snapshots.go", "decouple.go", "saving.go", "observe.go", "audit.go", "panics.go", "unread.go"}},
+	{"request", []string{"rpc.go", "localconn.go", "concurrent.go", "get.go", "own.go", "session.go", "consolecall.go", "access.go", "stream.go", "watchaudit.go", "discover.go", "metrics.go", "targetmetrics.go", "events.go", "eventsource.go", "status.go", "examination.go", "snapshots.go", "lvols.go", "decouple.go", "saving.go", "observe.go", "audit.go", "panics.go", "unread.go"}},
 	{"stages", []string{"server.go", "stages.go"}},
 	{"values", []string{
 		"settings.go", "exchange.go", "balancers.go", "callrates.go", "trace.go", "call.go", "credentials.go", "body.go", "answers.go", "reply.go", "localio.go", "parked.go", "memory.go", "drain.go", "conn.go", "histograms.go",

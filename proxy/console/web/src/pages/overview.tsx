@@ -112,6 +112,7 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
   const saved = status.data?.saved;
   if (saved?.failed && !down) list.push({ level: "bad", text: "Saving the target's configuration failed. After a restart, the target would have an older one. The proxy's log says why." });
   else if (saved?.missing_count) list.push({ level: "bad", text: `The target lacks ${format.plural(saved.missing_count, "object")} of its saved configuration. The proxy keeps the file unchanged until you decide: see spdk-proxy saved.` });
+  else if (saved?.chosen_at) list.push({ level: "warn", text: `Another saved configuration was chosen on ${format.date(saved.chosen_at)}, and the target has not loaded it yet. Restart spdk_tgt to load it.` });
   else if (saved?.pending && !down) list.push({ level: "warn", text: "The target's configuration has changes that are not saved yet." });
   const days = status.data?.certificate ? (status.data.certificate - Date.now() / 1000) / 86400 : NaN;
   if (days < 0) list.push({ level: "bad", text: "The proxy's certificate has expired. Clients refuse to connect." });

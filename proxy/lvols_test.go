@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// family creates the snapshot s below the volumes v and c.
+func (b *bench) family(t *testing.T) {
+	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
+	b.call(t, "bdev_malloc_create", `{"name":"copy","num_blocks":65536,"block_size":4096}`)
+	b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"base","lvs_name":"lvs0"}`)
+	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v","size_in_mib":8}`)
+	b.call(t, "bdev_lvol_snapshot", `{"lvol_name":"lvs0/v","snapshot_name":"s"}`)
+	b.call(t, "bdev_lvol_clone", `{"snapshot_name":"lvs0/s","clone_name":"c"}`)
+}
+
+// refusedAsBusy makes a call that the proxy refuses without calling SPDK.
+func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
+	t.Helper()
+	b.target.ForgetCalls()
+	g := b.post(rpcCall(method, params))
+	assert.Equal(t, http.StatusTooManyRequests, g.StatusCode, g.body)
+	assert.Equal(t, jsonrpc.CodeTooMany, g.code(t))
+	assert.Contains(t, g.body, "Nothing was executed; retry.")
+	for _, c := range b.target.Calls() {
+		assert.NotEqual(t, method, c.Method)
+	}
+}
+
+// SPDK executes a call after its deadline, and may need minutes for it. The volume, its parent and
+// its clones are not deleted before SPDK has answered.
+func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
+	for method, params := range map[string]string{
+		"bdev_lvol_inflate": `{"name":"lvs0/v"}`, "bdev_lvol_decouple_parent": `{"name":"lvs0/v"}`, "bdev_lvol_resize": `{"name":"lvs0/v","size_in_mib":12}`,
+		"bdev_lvol_rename": `{"old_name":"lvs0/v","new_name":"w"}`, "bdev_lvol_delete": `{"name":"lvs0/v"}`, "bdev_lvol_set_read_only": `{"name":"lvs0/v"}`,
+		"bdev_lvol_clone": `{"snapshot_name":"lvs0/s","clone_name":"d"}`, "bdev_lvol_grow_lvstore": `{"lvs_name":"lvs0"}`,
+	} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, "v26.05", func(c *config.Config) { c.Target.Timeouts.Methods = map[string]config.Duration{method: config.Duration(50 * time.Millisecond)} })
+			b.family(t)
+			b.target.Inject(spdktest.Fault{Method: method, Delay: 4 * time.Second})
+			g := b.post(rpcCall(method, params))
+			require.Equal(t, http.StatusGatewayTimeout, g.StatusCode, g.body)
+			if !strings.HasSuffix(method, "lvstore") {
+				b.refusedAsBusy(t, "bdev_lvol_delete", `{"name":"lvs0/s"}`)
+			}
+			b.refusedAsBusy(t, "bdev_lvol_delete_lvstore", `{"lvs_name":"lvs0"}`)
+			require.Eventually(t, func() bool {
+				return b.post(rpcCall("bdev_lvol_delete_lvstore", `{"lvs_name":"lvs0"}`)).StatusCode == http.StatusOK
+			}, long, 20*time.Millisecond)
+		})
+	}
+}
+
+// A shallow copy goes on after its call was answered.
+func TestDeletionsWaitForShallowCopies(t *testing.T) {
+	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
+	b.family(t)
+	b.call(t, "bdev_lvol_delete", `{"name":"lvs0/c"}`)
+	b.call(t, "bdev_lvol_start_shallow_copy", `{"src_lvol_name":"lvs0/s","dst_bdev_name":"copy"}`)
+	b.refusedAsBusy(t, "bdev_lvol_delete", `{"name":"lvs0/s"}`)
+	require.Eventually(t, func() bool {
+		return b.post(rpcCall("bdev_lvol_delete", `{"name":"lvs0/s"}`)).StatusCode == http.StatusOK
+	}, long, 20*time.Millisecond)
+	assert.Contains(t, b.call(t, "bdev_lvol_check_shallow_copy", `{"operation_id":1}`), `"complete"`, "the proxy leaves the status to the client")
+}
+
+// SPDK deletes volumes also by UUIDs in capital letters, which name no bdev.
+func TestDeletionsByOtherNamesWait(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsAllow })
+	b.family(t)
+	var list []spdkrpc.BdevInfo
+	require.NoError(t, json.Unmarshal([]byte(b.call(t, "bdev_get_bdevs", `{"name":"lvs0/v"}`)), &list))
+	id := list[0].UUID
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_inflate", Delay: 4 * time.Second})
+	done := make(chan string)
+	go func() { done <- b.post(rpcCall("bdev_lvol_inflate", `{"name":"lvs0/v"}`)).body }()
+	time.Sleep(100 * time.Millisecond)
+	for _, name := range []string{"lvs0/v", id, strings.ToUpper(id)} {
+		b.refusedAsBusy(t, "bdev_lvol_delete", `{"name":"`+name+`"}`)
+	}
+	assert.Contains(t, <-done, `"result":true`)
+	b.call(t, "bdev_lvol_delete", `{"name":"`+id+`"}`)
+}
+
+// SPDK answers EPERM after it has given the snapshot's bdev the new alias.
+func TestSnapshotsAreNotRenamed(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.family(t)
+	b.target.ForgetCalls()
+	assert.Equal(t, jsonrpc.CodeInvalidParams, b.post(rpcCall("bdev_lvol_rename", `{"old_name":"lvs0/s","new_name":"t"}`)).code(t))
+	for _, c := range b.target.Calls() {
+		assert.NotEqual(t, "bdev_lvol_rename", c.Method)
+	}
+	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_rename", `{"old_name":"lvs0/nobody","new_name":"t"}`)).code(t))
+	b.call(t, "bdev_lvol_rename_lvstore", `{"old_name":"lvs0","new_name":"lvs1"}`)
+	b.call(t, "bdev_lvol_rename", `{"old_name":"lvs1/v","new_name":"w"}`)
+	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_delete_lvstore", `{"lvs_name":"lvs0"}`)).code(t))
+	b.call(t, "bdev_lvol_delete_lvstore", `{"lvs_name":"lvs1"}`)
+}

@@ -1,0 +1,41 @@
+package quiesce
+
+import "context"
+
+// Names are names of objects that a call uses: NQNs, names and aliases of bdevs, and whatever
+// other names the callers agree on.
+type Names struct {
+	Exclusive []string // the call needs them unchanged by others
+	Shared    []string // the call uses them together with others
+}
+
+func (n Names) locks() lockSet {
+	l := locksOf(exclusive, n.Exclusive)
+	l.add(shared, n.Shared...)
+	return l
+}
+
+// WhileLocked locks the names that find returns, and calls do. It keeps the locks until SPDK has
+// answered. It calls find again once the names are locked, and refuses the call if there are more
+// of them by then. The error is that of find or do, a *BusyError, or that of ctx.
+func (q *Quiescer) WhileLocked(ctx context.Context, find func(context.Context) (Names, error), do Call) error {
+	names, err := find(ctx)
+	if err != nil {
+		return err
+	}
+	locked := names.locks()
+	release, err := q.lock(ctx, locked)
+	if err != nil {
+		return err
+	}
+	o := &operation{q: q, free: func() {}, held: []func(){release}}
+	defer o.leave()
+	if names, err = find(ctx); err != nil {
+		return err
+	}
+	if !locked.cover(names.locks()) {
+		return &BusyError{Why: "the volumes are being changed"}
+	}
+	o.settled, err = do()
+	return err
+}
