@@ -6,15 +6,28 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-const decoupleMethod = "bdev_lvol_decouple_parent"
+const (
+	decoupleMethod = "bdev_lvol_decouple_parent"
+	inflateMethod  = "bdev_lvol_inflate"
+)
 
-// checkDecouple refuses bdev_lvol_decouple_parent for a volume that is larger than its parent: SPDK would read beyond the end
+// inflatesEnlargedSince is the first release on which the inflation of a volume that is larger than
+// its parent was seen to work. v24.01 crashes.
+var inflatesEnlargedSince = rpcschema.MustRelease("v26.05")
+
+// mustFitParent reports whether a call crashes SPDK for a volume that is larger than its parent.
+func mustFitParent(c command) bool {
+	return c.method.Name == decoupleMethod || c.method.Name == inflateMethod && c.conn.Release().Before(inflatesEnlargedSince)
+}
+
+// checkFitsParent refuses bdev_lvol_decouple_parent or bdev_lvol_inflate for a volume that is larger than its parent: SPDK would read beyond the end
 // of the parent's list of clusters. It leaves all other cases to SPDK.
-func (s *Server) checkDecouple(ctx context.Context, c command) error {
+func (s *Server) checkFitsParent(ctx context.Context, c command) error {
 	name, _ := c.params["name"].(string)
 	v, err := s.bdev(ctx, c, name)
 	if err != nil || v == nil || v.DriverSpecific.Lvol == nil || v.DriverSpecific.Lvol.BaseSnapshot == nil || len(v.Aliases) == 0 {
@@ -25,7 +38,7 @@ func (s *Server) checkDecouple(ctx context.Context, c command) error {
 	if err != nil || parent != nil && v.NumBlocks <= parent.NumBlocks {
 		return err
 	}
-	return &spdkrpc.Error{Method: decoupleMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
+	return &spdkrpc.Error{Method: c.method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
 		Message: "Invalid argument: the volume is larger than its parent, and SPDK would read beyond the end of the parent's list of clusters. Nothing was executed. Keep the parent, or copy the data to another volume"}
 }
 

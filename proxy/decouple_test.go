@@ -31,3 +31,21 @@ func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	}
 	assert.Equal(t, -19, b.post(rpcCall(decoupleMethod, `{"name":"lvs0/none"}`)).code(t), "SPDK's own answer")
 }
+
+// SPDK v24.01 crashes when it inflates a volume that is larger than its parent.
+func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
+	for release, refused := range map[string]bool{"v24.01": true, "v26.05": false} {
+		b := newBench(t, release, withJournal(t))
+		b.family(t)
+		b.call(t, "bdev_lvol_inflate", `{"name":"lvs0/c"}`)
+		b.call(t, "bdev_lvol_resize", `{"name":"lvs0/v","size_in_mib":12}`)
+		b.target.ForgetCalls()
+		g := b.post(rpcCall(inflateMethod, `{"name":"lvs0/v"}`))
+		assert.Equal(t, refused, g.code(t) == jsonrpc.CodeInvalidParams, "%s: %s", release, g.body)
+		sent := false
+		for _, c := range b.target.Calls() {
+			sent = sent || c.Method == inflateMethod
+		}
+		assert.Equal(t, !refused, sent, release)
+	}
+}

@@ -49,7 +49,9 @@ func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, "v26.05", func(c *config.Config) { c.Target.Timeouts.Methods = map[string]config.Duration{method: config.Duration(50 * time.Millisecond)} })
+			b := newBench(t, "v26.05", func(c *config.Config) {
+				c.Target.Timeouts.Methods = map[string]config.Duration{method: config.Duration(50 * time.Millisecond)}
+			})
 			b.family(t)
 			b.target.Inject(spdktest.Fault{Method: method, Delay: 4 * time.Second})
 			g := b.post(rpcCall(method, params))

@@ -149,8 +149,8 @@ var unusedVolumeParam = map[string]string{
 func (s *Server) changeUnused(ctx context.Context, c command) (result json.RawMessage, err error) {
 	name, _ := c.params[unusedVolumeParam[c.method.Name]].(string)
 	err = s.quiescer.WhileUnused(ctx, name, without(s.namedBy(c), name), c.mode(), func() (settled <-chan struct{}, err error) {
-		if c.method.Name == decoupleMethod {
-			if err := s.checkDecouple(ctx, c); err != nil {
+		if mustFitParent(c) {
+			if err := s.checkFitsParent(ctx, c); err != nil {
 				return nil, err
 			}
 		}
