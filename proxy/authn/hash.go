@@ -21,9 +21,9 @@ type Hash interface {
 	ID() string
 	// matches reports whether the hash is that of password.
 	matches(password string) bool
-	// cost is proportional to the time that matches takes, whatever the algorithm.
-	cost() uint64
-	// decoy returns a hash of the same cost that no password matches.
+	// kind is the algorithm and its parameters, which determine the work of matches.
+	kind() string
+	// decoy returns a hash of the same kind that no password matches.
 	decoy() Hash
 }
 
@@ -93,9 +93,7 @@ func (h bcryptHash) matches(password string) bool {
 // ID follows the prefix $2b$11$.
 func (h bcryptHash) ID() string { return h.text[7 : 7+idLength] }
 
-// cost is in KiB of argon2id: one of bcrypt's 2^cost rounds takes about as long as a pass of
-// argon2id over 100 KiB (BenchmarkHash).
-func (h bcryptHash) cost() uint64 { return 100 << h.rounds }
+func (h bcryptHash) kind() string { return fmt.Sprintf("bcrypt %d", h.rounds) }
 
 func (h bcryptHash) decoy() Hash {
 	text, err := bcrypt.GenerateFromPassword([]byte(rand.Text()), h.rounds)
@@ -156,7 +154,9 @@ func (h argon2Hash) matches(password string) bool {
 
 func (h argon2Hash) ID() string { return base64.RawStdEncoding.EncodeToString(h.salt)[:idLength] }
 
-func (h argon2Hash) cost() uint64 { return uint64(h.memoryKiB) * uint64(h.passes) }
+func (h argon2Hash) kind() string {
+	return fmt.Sprintf("argon2id m=%d,t=%d,p=%d", h.memoryKiB, h.passes, h.threads)
+}
 
 func (h argon2Hash) decoy() Hash {
 	h.salt, h.sum = random(len(h.salt)), random(len(h.sum))

@@ -41,7 +41,7 @@ func TestHashes(t *testing.T) {
 			assert.False(t, h.matches("Secret"))
 			assert.False(t, h.matches(""))
 			d := h.decoy()
-			assert.Equal(t, h.cost(), d.cost())
+			assert.Equal(t, h.kind(), d.kind())
 			assert.False(t, d.matches("secret"))
 		})
 	}
@@ -129,7 +129,6 @@ func BenchmarkHash(b *testing.B) {
 			for b.Loop() {
 				h.matches("secret")
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(h.cost()), "ns/cost")
 		})
 	}
 }

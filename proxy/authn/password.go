@@ -25,7 +25,7 @@ const MaxPasswords = 2
 type passwords struct {
 	names   map[string]bool // of all users
 	hashes  map[string][]Hash
-	decoys  []Hash // of the user whose hashes cost most; empty: no user has a password
+	decoys  map[string][]Hash // by kind: as many as the user has who has most of that kind
 	limiter *limiter
 	sums    *macer
 	hashing *hashing
@@ -46,11 +46,10 @@ const hashWait = 10 * time.Second
 
 func newPasswords(users []User, sums *macer, opts Options) (*passwords, error) {
 	p := &passwords{
-		names: map[string]bool{}, hashes: map[string][]Hash{}, known: map[string][]login{},
+		names: map[string]bool{}, hashes: map[string][]Hash{}, decoys: map[string][]Hash{}, known: map[string][]login{},
 		limiter: newLimiter(opts.FailuresPerMinute, opts.Now), sums: sums, hashing: newHashing(),
 	}
 	var wrong []error
-	var costliest []Hash
 	for _, u := range users {
 		p.names[u.Name] = true
 		if len(u.Hashes) == 0 {
@@ -58,12 +57,11 @@ func newPasswords(users []User, sums *macer, opts Options) (*passwords, error) {
 		}
 		wrong = append(wrong, checkHashes(u))
 		p.hashes[u.Name] = u.Hashes
-		if costOf(u.Hashes) > costOf(costliest) {
-			costliest = u.Hashes
+		for i, h := range u.Hashes {
+			if kind := h.kind(); countOf(u.Hashes[:i+1], kind) > len(p.decoys[kind]) {
+				p.decoys[kind] = append(p.decoys[kind], h.decoy())
+			}
 		}
-	}
-	for _, h := range costliest {
-		p.decoys = append(p.decoys, h.decoy())
 	}
 	return p, errors.Join(wrong...)
 }
@@ -82,11 +80,14 @@ func checkHashes(u User) error {
 	return nil
 }
 
-func costOf(hashes []Hash) (sum uint64) {
+// countOf counts the hashes of a kind.
+func countOf(hashes []Hash, kind string) (n int) {
 	for _, h := range hashes {
-		sum += h.cost()
+		if h.kind() == kind {
+			n++
+		}
 	}
-	return sum
+	return n
 }
 
 // carryOver takes over what former remembers: failures, known sources, and the logins with hashes
@@ -191,8 +192,9 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 	}
 }
 
-// match returns the hash of a user that is that of a password, or nil. A user who does not exist,
-// or has fewer passwords than another, costs as many hashes as that one.
+// match returns the hash of a user that is that of a password, or nil. If it is nil, the work was
+// the same for every name: as many hashes of each kind as any user has. So the time does not show
+// whether a user exists, even if algorithms are mixed.
 func (p *passwords) match(name, password string) Hash {
 	hashes := p.hashes[name]
 	for _, h := range hashes {
@@ -200,8 +202,10 @@ func (p *passwords) match(name, password string) Hash {
 			return h
 		}
 	}
-	for i := len(hashes); i < len(p.decoys); i++ {
-		_ = p.decoys[i].matches(password)
+	for kind, decoys := range p.decoys {
+		for _, d := range decoys[countOf(hashes, kind):] {
+			_ = d.matches(password)
+		}
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ var here = netip.MustParseAddr("192.0.2.1")
 // A countingHash is a Hash that counts how often it is computed.
 type countingHash struct {
 	password string
-	price    uint64
+	price    uint64        // its kind
 	hashed   *atomic.Int32 // decoys count here too
 	decoyed  *atomic.Int32
 	block    chan struct{} // if not nil, matches waits for it
@@ -37,7 +37,7 @@ func (h *countingHash) matches(password string) bool {
 	return h.password != "" && password == h.password
 }
 func (h *countingHash) ID() string   { return "of " + h.password }
-func (h *countingHash) cost() uint64 { return h.price }
+func (h *countingHash) kind() string { return fmt.Sprint(h.price) }
 func (h *countingHash) decoy() Hash {
 	return &countingHash{price: h.price, hashed: h.decoyed, decoyed: h.decoyed}
 }
@@ -186,13 +186,37 @@ func TestReloadCarriesOver(t *testing.T) {
 	assert.Equal(t, hashed+1, carl.hashed.Load(), "the password of a user that was added again is checked")
 }
 
-func TestUnknownUsersCostTheHighestHash(t *testing.T) {
-	cheap, dear := newCountingHash("a", 1), newCountingHash("b", 9)
-	b := newBasic(t, Options{}, User{Name: "cheap", Hashes: []Hash{cheap}}, User{Name: "dear", Hashes: []Hash{dear}})
-	_, err := b.Authenticate(t.Context(), basic("eve", "a"), here)
-	require.ErrorIs(t, err, ErrWrongCredentials)
-	assert.EqualValues(t, 1, dear.decoyed.Load())
-	assert.Zero(t, cheap.decoyed.Load()+cheap.hashed.Load()+dear.hashed.Load())
+// A wrong password takes the same hashes of each kind for every name: those of the user who has
+// most of that kind. Otherwise, the time would tell whether a user exists.
+func TestWrongPasswordsTakeTheSameWork(t *testing.T) {
+	kinds := map[string][]uint64{"cheap": {1}, "dear": {9}, "both": {1, 9}, "twice": {1, 1}, "none": nil}
+	var users []User
+	var hashes []*countingHash
+	for name, list := range kinds {
+		u := User{Name: name}
+		for i, price := range list {
+			h := newCountingHash(fmt.Sprint(name, i), price)
+			hashes, u.Hashes = append(hashes, h), append(u.Hashes, h)
+		}
+		if list == nil {
+			u.Tokens = []TokenHash{HashToken("t", time.Time{})}
+		}
+		users = append(users, u)
+	}
+	a := newBasic(t, Options{FailuresPerMinute: 6000}, users...)
+	for _, name := range []string{"cheap", "dear", "both", "twice", "none", "eve"} {
+		for _, h := range hashes {
+			h.hashed.Store(0)
+			h.decoyed.Store(0)
+		}
+		_, err := a.Authenticate(t.Context(), basic(name, "wrong"), here)
+		require.ErrorIs(t, err, ErrWrongCredentials)
+		work := map[uint64]int32{}
+		for _, h := range hashes {
+			work[h.price] += h.hashed.Load() + h.decoyed.Load()
+		}
+		assert.Equal(t, map[uint64]int32{1: 2, 9: 1}, work, name)
+	}
 }
 
 func TestFirstCallsAtOnceHashOnce(t *testing.T) {
