@@ -17,7 +17,7 @@ import (
 // Bind mounts a staged file system at a second path. It creates the path, a directory, if missing.
 // It applies only those flags that belong to the mount, not to the file system (nosuid, noexec, …).
 func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error {
-	flags, ro, err := checkFlags(flags)
+	flags, ro, err := checkFlags("", flags)
 	if err == nil {
 		source, err = canonical(source)
 	}

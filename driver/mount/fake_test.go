@@ -214,14 +214,30 @@ func TestScanTellsTheFirstData(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	label := `context="system_u:object_r:container_file_t:s0:c1,c2"`
-	kept, ro, err := checkFlags([]string{"noatime,discard", " ro ", "rw", "defaults", "noatime", "", "logbsize=256k", label})
+	kept, ro, err := checkFlags(xfs, []string{"noatime,discard", " ro ", "rw", "defaults", "noatime", "", "logbsize=256k", label})
 	require.NoError(t, err)
 	assert.True(t, ro)
 	assert.Equal(t, []string{"noatime", "discard", "logbsize=256k", label}, kept)
-	for _, bad := range []string{"bind", "remount", "loop=/dev/loop3", "x-mount.mkdir", "X-mount.subdir=/etc", "shared", "helper=sh", "-o", "a b", "a;b", "Offset=0", `context="a b"`} {
-		_, _, err := checkFlags([]string{"noatime", bad})
-		require.ErrorIs(t, err, ErrInvalid, bad)
+	for _, bad := range []string{"bind", "remount", "loop=/dev/loop3", "x-mount.mkdir", "X-mount.subdir=/etc", "shared", "helper=sh", "-o", "a b", "a;b", "Offset=0", `context="a b"`,
+		"errors=panic", "device=/dev/sda", "verity.hashdevice=/dev/sdb", "logdev=/dev/sdc", "rtdev=/dev/sdd", "journal_path=/dev/sde", "fatal_errors=panic", "sb=131072", "bsdgroup"} {
+		for _, fs := range []string{"", ext4, xfs, btrfs} {
+			_, _, err := checkFlags(fs, []string{"noatime", bad})
+			require.ErrorIs(t, err, ErrInvalid, "%s %s", fs, bad)
+		}
 	}
+	for option, fs := range map[string][]string{
+		"noatime": {ext4, xfs, btrfs}, "discard": {ext4, xfs, btrfs}, "errors=remount-ro": {ext4}, "data=ordered": {ext4}, "noload": {ext4}, "logbsize=256k": {xfs}, "nouuid": {xfs},
+		"compress=zstd:3": {btrfs}, "rescue=nologreplay": {btrfs}, "subvol=a/b": {btrfs}, "dax=inode": {ext4, xfs},
+	} {
+		for _, of := range []string{ext4, xfs, btrfs} {
+			_, _, err := checkFlags(of, []string{option})
+			assert.Equal(t, slices.Contains(fs, of), err == nil, "%s %s: %v", of, option, err)
+		}
+		_, _, err := checkFlags("", []string{option})
+		require.NoError(t, err)
+	}
+	_, _, err = checkFlags(ext4, []string{"device=/dev/sda"})
+	require.ErrorContains(t, err, `mount option "device=/dev/sda" is not allowed for volumes with ext4: remove it from the storage class`)
 	_, err = Stage{FSType: "f2fs", Path: "/x"}.checked()
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = Stage{Path: "x"}.checked()

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -32,20 +33,12 @@ func (s Stage) checked() (Stage, error) {
 	if err != nil {
 		return s, err
 	}
-	flags, readOnly, err := checkFlags(s.Flags)
+	flags, readOnly, err := checkFlags(s.FSType, s.Flags)
 	if err != nil {
 		return s, err
 	}
 	s.Path, s.Flags, s.ReadOnly = path, flags, s.ReadOnly || readOnly
 	return s, nil
-}
-
-// forbiddenFlags change what is mounted, or where. With them, a volume's user could access files
-// outside the volume.
-var forbiddenFlags = []string{
-	"bind", "rbind", "move", "remount", "loop", "offset", "sizelimit", "source", "helper", "uhelper",
-	"shared", "rshared", "slave", "rslave", "private", "rprivate", "unbindable", "runbindable",
-	"user", "users", "owner", "group", "logdev", "rtdev", "journal_dev", "journal_path",
 }
 
 var (
@@ -54,19 +47,19 @@ var (
 	labelPattern = regexp.MustCompile(`^(fs|def|root)?context="[A-Za-z0-9_:,.-]+"$`)
 )
 
-// checkFlags splits and checks mount options. It removes ro and rw, and tells whether there was ro.
-func checkFlags(flags []string) (kept []string, readOnly bool, err error) {
+// checkFlags splits and checks mount options, of which only those of the list for the file system
+// are allowed; fsType "" is any file system. It removes ro and rw, and reports whether there was ro.
+func checkFlags(fsType string, flags []string) (kept []string, readOnly bool, err error) {
 	for _, f := range splitFlags(strings.Join(flags, ",")) {
 		f = strings.TrimSpace(f)
-		name, _, _ := strings.Cut(f, "=")
-		switch lower := strings.ToLower(name); {
+		switch {
 		case f == "" || f == "rw" || f == "defaults":
 		case f == "ro":
 			readOnly = true
 		case !flagPattern.MatchString(f) && !labelPattern.MatchString(f):
 			return nil, false, fmt.Errorf("%w: mount option %q: only letters, digits and _=:./@+- are allowed", ErrInvalid, f)
-		case slices.Contains(forbiddenFlags, lower) || strings.HasPrefix(lower, "x-"):
-			return nil, false, fmt.Errorf("%w: mount option %q is not allowed for volumes: remove it from the storage class", ErrInvalid, f)
+		case !allowedOption(fsType, f):
+			return nil, false, fmt.Errorf("%w: mount option %q is not allowed for volumes with %s: remove it from the storage class", ErrInvalid, f, cmp.Or(fsType, "any file system"))
 		case !slices.Contains(kept, f):
 			kept = append(kept, f)
 		}
