@@ -11,7 +11,7 @@ FUZZTIME ?= 20s
 PACKAGE_VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null | sed 's/^v//; s/-/+/; s/-/./g' | grep . || echo "$$(sed -n 's/^## \([0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)~$$(git log -1 --format=%cd --date=format:%Y%m%d 2>/dev/null || echo unknown).$$(git rev-list --count HEAD 2>/dev/null || echo 0).g$$(git describe --always --dirty=.dirty --match nothing 2>/dev/null || echo unknown)")
 
 .DEFAULT_GOAL := help
-.PHONY: completions console test-browser man html-manual mutate help build kubectl-plugin krew generate test check bench scale soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
+.PHONY: completions console test-browser man html-manual mutate help build kubectl-plugin krew generate test test-long check bench scale soak fuzz demo conformance test-restart test-snapshot test-kernel test-node test-k8s tools clean install uninstall package images image-lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,9 +39,25 @@ krew: ## the kubectl plugin for krew: an archive for each platform, and the mani
 demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated target (ARGS=--keep leaves it running)
 	@$(GO) build -o $(BIN)/demo ./test/demo && exec $(BIN)/demo $(ARGS) # go run exits with 1 after Ctrl-C
 
-test: tools ## all tests, with the race detector; as root also real mounts on loop devices
-	GORACE=atexit_sleep_ms=50 $(GO) test -race -timeout 30m ./... # by default, each process waits for a second when it ends
-	$(GO) test -run 'TestCostDoesNotGrow|CrashPoints|PairsOfCalls' ./driver/controller ./driver/volume # too slow with the race detector
+# Each process of the race detector waits for a second when it ends, by default. gotestsum prints a line for each package when that ends.
+TEST = GORACE=atexit_sleep_ms=50 $(GO) tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -timeout 30m
+
+test: tools ## the tests, with the race detector, but for those of test-long: about 6 minutes on two idle cores; as root also real mounts on loop devices
+	@echo "A line for each package follows. The first one comes when some packages are compiled, which takes minutes only the first time."
+	$(TEST) -short -race ./...
+
+# Tests that begin with testing.Short(). A test compares this list with them, and with the table in CONTRIBUTING.md.
+LONG_TESTS    = TestAdmission TestCompletionsOfThePackages TestCommandsOfTheManual TestCreateWhileTargetsAreDown TestFailingTargetFailsTheCall TestImageBuildCommand TestKilledAtEveryCall \
+                TestKilledAtEveryCallOfADeletion TestKilledAtEveryCallOfAGroup TestKrewPlatforms TestMendingAfterCrashes TestPackages TestRefusals TestSanity TestSoak TestCostDoesNotGrow
+LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/manual ./test/sanity ./test/soak
+# Those that are too slow with the race detector.
+SLOW_TESTS    = TestCostDoesNotGrow TestCrashPoints TestCrashPointsOfAGroupOnSeveralTargets TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints TestPairsOfCalls TestReuseCrashPoints
+SLOW_PACKAGES = ./driver/controller ./driver/volume
+names         = '^($(subst $(eval ) ,|,$(strip $(1))))$$'
+
+test-long: tools ## the tests that take long, and that test leaves out: see CONTRIBUTING.md
+	$(TEST) -race -run $(call names,$(LONG_TESTS)) $(LONG_PACKAGES)
+	$(TEST) -run $(call names,$(SLOW_TESTS)) $(SLOW_PACKAGES)
 
 conformance: ## the conformance suite alone; SPDK_SOCK=/path/to/spdk.sock adds a real target
 	$(GO) test -count 1 -v ./test/conformance

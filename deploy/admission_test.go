@@ -33,6 +33,9 @@ var chartCases = map[string]map[string]any{
 // Standards that pods of the charts meet, and the objects of the Prometheus operator. The tests have a module of their own, because
 // they need CEL and Kubernetes' admission library.
 func TestAdmission(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	noteFiles(t, "admission")
 	folder := t.TempDir()
 	for name, values := range chartCases {

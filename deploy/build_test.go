@@ -88,6 +88,9 @@ func binary(t *testing.T, program string) string {
 }
 
 func TestImageBuildCommand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	for _, program := range programs {
 		t.Run(program, func(t *testing.T) {
 			path := binary(t, program)

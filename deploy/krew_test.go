@@ -82,6 +82,9 @@ func TestKrewManifest(t *testing.T) {
 
 // The plugin builds for all platforms of the manifest: it links nothing that only Linux has.
 func TestKrewPlatforms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	for _, platform := range krewPlatforms(t) {
 		system, arch, _ := strings.Cut(platform, "-")
 		if arch != "amd64" {

@@ -92,7 +92,7 @@ const configFile = "/etc/spdk-proxy/spdk-proxy.yaml"
 
 func TestPackages(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the packager")
+		t.Skip("takes long: make test-long")
 	}
 	bin := t.TempDir()
 	output(t, "make", "package", "BIN="+bin, "PACKAGE_VERSION=1.2.3", "GOARCH=amd64")

@@ -138,6 +138,9 @@ func TestTop(t *testing.T) {
 
 // The completions that the packages install offer the commands and the values of flags.
 func TestCompletionsOfThePackages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		o := run(t, "", "completion", shell)
 		require.Zero(t, o.code, o.stderr)

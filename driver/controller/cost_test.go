@@ -72,6 +72,9 @@ var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"
 
 // TestCostDoesNotGrow compares what the calls cost beside few and beside many volumes.
 func TestCostDoesNotGrow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	const few = 10
 	for release, many := range map[string]int{"v24.01": 1_000, "v26.05": mostVolumes, "v26.09": 1_000} {
 		t.Run(release, func(t *testing.T) {

@@ -284,6 +284,9 @@ func (b *crashBench) deleteAll(t *testing.T) {
 // the deadline pass, restarts the target, and lets another controller make the same call. The call is repeated as the sidecar repeats it, by another controller if the
 // first was killed, and must succeed. Then everything is deleted, and the target must be as before.
 func TestCSICrashPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	drivertest.Serial(t)
 	points := 0
 	for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {

@@ -93,6 +93,9 @@ var atomicCalls = []string{"create", "create thick, limited", "expand", "modify"
 // TestMendingAfterCrashes kills the controller after every RPC of the CSI calls that need several changes, and mends what it left behind. The call can
 // be repeated all the same, and in the end nothing is left.
 func TestMendingAfterCrashes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	mended := 0
 	for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
 		for _, call := range csiCalls {

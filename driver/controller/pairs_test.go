@@ -82,6 +82,9 @@ var pairCalls = []pairCall{
 // TestPairsOfCalls lets each call be overtaken at each of its RPCs by each other call, which another controller makes. What
 // one of them has reported stays true, unless the other one deletes it, and nothing is left when everything is deleted.
 func TestPairsOfCalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	drivertest.Serial(t)
 	points := 0
 	for _, slow := range pairCalls {

@@ -56,6 +56,9 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 // While one target is down and one hangs, volumes are created whose names do not depend on the two. The calls for other
 // names fail in time, name the target that does not answer, and create nothing on other targets.
 func TestCreateWhileTargetsAreDown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	targets := someSimTargets(t, 5)
 	// Long enough for targets that work, also on a busy machine; the calls that need the hanging one take as long.
 	b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{TargetTimeout: "25s"}}, targets...)

@@ -176,6 +176,9 @@ var askedAgain = map[string][]string{
 
 // Whichever step of a call fails on the target, the call answers OK only if it did not need that step.
 func TestFailingTargetFailsTheCall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	all := func(x objects) map[string]controllerCall {
 		calls := x.calls(t)
 		maps.Copy(calls, x.ownCalls(t))

@@ -54,6 +54,9 @@ func TestLife(t *testing.T) {
 
 // What must not be formatted or opened is refused by name, and nothing is changed.
 func TestRefusals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	used := func(w *world) {
 		w.header(2, subsystemUsed)
 		w.slots = []string{first}

@@ -22,6 +22,9 @@ import (
 // the death of the caller, then repeats the operation. The repetition must succeed, and the target must end in the state
 // that an undisturbed operation leaves.
 func TestCrashPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	drivertest.Serial(t)
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, op := range slices.Concat(operations, reads) {
@@ -37,6 +40,9 @@ func TestCrashPoints(t *testing.T) {
 
 // From v26.09 on, SPDK answers differently if a subsystem does not exist.
 func TestCrashPointsOnV2609(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	drivertest.Serial(t)
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("needs a simulated target of a given release; a real target has its own")

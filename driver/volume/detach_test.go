@@ -157,6 +157,9 @@ func TestClonesOfGroupsAreDetached(t *testing.T) {
 }
 
 func TestDetachCrashPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	drivertest.Serial(t)
 	crashAll(t, operation{name: "delete a snapshot with clones", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		b.DetachClones = true

@@ -206,6 +206,9 @@ func TestGroupsThatAreTakenTwice(t *testing.T) {
 
 // Whichever RPC of a call fails, and however: the repeated call takes or deletes one whole group, and nothing is left.
 func TestGroupCrashPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	drivertest.Serial(t)
 	for name, prepare := range map[string]func(t *testing.T, b *testService, sources []string) func(context.Context) (GroupID, error){
 		"take": func(_ *testing.T, b *testService, sources []string) func(context.Context) (GroupID, error) {

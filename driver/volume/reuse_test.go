@@ -150,6 +150,9 @@ func TestBasesAreCollapsed(t *testing.T) {
 }
 
 func TestReuseCrashPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	drivertest.Serial(t)
 	for name, clusters := range map[string]uint64{"shared base": 0, "collapsed base": 1} {
 		t.Run(name, func(t *testing.T) {

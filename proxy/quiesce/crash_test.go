@@ -204,10 +204,20 @@ func TestChild(t *testing.T) {
 
 // A proxy that is killed before or after any of its calls leaves nothing frozen:
 // what runs next (`spdk-proxy thaw`, or another proxy) thaws it at once.
-func TestKilledAtEveryCall(t *testing.T) { killAtEveryCall(t, "v0") }
+func TestKilledAtEveryCall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
+	killAtEveryCall(t, "v0")
+}
 
 // The same for a group, from the first call that changes something.
-func TestKilledAtEveryCallOfAGroup(t *testing.T) { killAtEveryCall(t, "v0", "v1") }
+func TestKilledAtEveryCallOfAGroup(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
+	killAtEveryCall(t, "v0", "v1")
+}
 
 func killAtEveryCall(t *testing.T, volumes ...string) {
 	b := newBench(t, "v26.05")

@@ -230,6 +230,9 @@ func TestDeletingChild(t *testing.T) {
 
 // A proxy that is killed during a deletion leaves nothing frozen.
 func TestKilledAtEveryCallOfADeletion(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)

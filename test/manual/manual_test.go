@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestCommandsOfTheManual(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	if os.Geteuid() != 0 {
 		t.Skip("run as root: each page of the manual gets a root folder and a network of its own")
 	}

@@ -67,6 +67,9 @@ func TestMain(m *testing.M) {
 }
 
 func TestSanity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	for _, v := range variants {
 		t.Run(v.Name, func(t *testing.T) {
 			if v.Real != (realtarget.Given()) {

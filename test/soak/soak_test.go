@@ -21,6 +21,9 @@ func TestMain(m *testing.M) {
 
 // TestSoak runs a short soak with every change, so that `make soak` keeps working.
 func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	require.NoError(t, soak(t.Context(), plan{span: 8 * time.Second, kill: 3 * time.Second, reload: 700 * time.Millisecond, tenants: 4, workers: 2, dir: t.TempDir()}))
 }
 
