@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 
 	"google.golang.org/grpc/codes"
@@ -153,6 +154,10 @@ func Status(err error) error {
 	text := err.Error()
 	var e *spdkrpc.Error
 	limited := errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany // its message says what to do
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		return status.Error(Code(err), text+": check that the target's caFile or ca in config.json has the authority that issued the proxy's certificate, and that the certificate is for the host in rpcURL")
+	}
 	for _, r := range remedies {
 		if errors.Is(err, r.kind) && !limited {
 			text += ": " + r.text

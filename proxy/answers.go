@@ -82,7 +82,9 @@ func answerTo(err error) answer {
 
 	case errors.As(err, &rejected):
 		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: %s", rejected.Reason)
-	case errors.Is(err, authn.ErrNoCredentials), errors.Is(err, authn.ErrWrongCredentials):
+	case errors.Is(err, authn.ErrWrongCredentials):
+		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: the credentials that were sent are not those of a user of this proxy: correct the name, password or token")
+	case errors.Is(err, authn.ErrNoCredentials):
 		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: send the name and password of a user of this proxy (HTTP Basic authentication) or, if the proxy accepts them, a user's bearer token or client certificate")
 	case errors.Is(err, authn.ErrCannotTell):
 		return wait(5*time.Second, refuse(http.StatusServiceUnavailable, jsonrpc.CodeUnreachable, "cannot verify this token: its issuer's signing keys are unavailable. Nothing was executed; retry."))

@@ -6,7 +6,7 @@
 //	make test-k8s ARGS="-upstream -populator=DIR" # with the one that needs programs which the tests do not build
 //	make test-k8s ARGS=-network-policies=PATH # with the charts' NetworkPolicies enforced by the program kube-router
 //	make test-k8s ARGS="-run TestChurn -churn 30" # volumes come and go while the driver's processes are killed
-//	make test-k8s ARGS=-keep                 # the cluster stays until Ctrl-C
+//	make test-k8s ARGS="-keep -timeout 0"    # the cluster stays until Ctrl-C; without -timeout, three hours
 //	make test-k8s ARGS=-logs=DIR             # all logs, also of pods, in DIR
 //
 // The first run builds Kubernetes and the CSI sidecars from the module graph in kubernetes/go.mod, into a folder of the user's

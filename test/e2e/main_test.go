@@ -87,7 +87,10 @@ func outside() (code int, err error) {
 
 // runInside starts the storage server and the cluster, and runs the tests.
 func runInside(dir string, m *testing.M) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	ctx, cancel := context.WithCancel(context.Background())
+	if !*keep { // the cluster's processes end with ctx
+		ctx, cancel = context.WithTimeout(context.Background(), time.Hour)
+	}
 	defer cancel()
 	b, err := readBuilt(filepath.Join(dir, buildFile))
 	if err != nil {

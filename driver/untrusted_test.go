@@ -1,0 +1,24 @@
+package driver
+
+import (
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A proxy whose certificate the configured authority did not issue.
+func TestWrongAuthorityNamesCAFile(t *testing.T) {
+	proxy := httptest.NewTLSServer(http.NotFoundHandler())
+	defer proxy.Close()
+	h, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: proxy.URL, CA: x509.NewCertPool()})
+	require.NoError(t, err)
+	_, err = spdkrpc.NewClient(h).SpdkGetVersion(t.Context())
+	require.Error(t, err)
+	assert.ErrorContains(t, Status(err), "check that the target's caFile or ca in config.json has the authority that issued the proxy's certificate")
+}
