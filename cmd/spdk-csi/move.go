@@ -118,7 +118,7 @@ func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) 
 	}
 	volumeContext := given
 	if f.pv != "" {
-		volumeContext = pv.Context
+		volumeContext, m.Filesystem = pv.Context, pv.Filesystem
 	}
 	began := time.Now()
 	r, err := m.Copy(ctx, id, volumeContext, f.parameters)

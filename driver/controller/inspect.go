@@ -2,25 +2,32 @@ package controller
 
 import (
 	"context"
-	"slices"
 
+	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Inspect returns a volume's size, whether it was created under a name, and whether it is published to a node.
-func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (sizeBytes int64, named, published bool, err error) {
+// Inspect describes a volume: among others whether it was created under a name, and whether it is published to a node.
+func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error) {
 	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {
-		return 0, false, false, err
+		return inventory.Inspected{}, err
 	}
 	v, err := service.GetVolume(ctx, id.UUID)
 	if err != nil {
-		return 0, false, false, err
+		return inventory.Inspected{}, err
 	}
 	hosts, err := service.Hosts(ctx, []string{id.UUID})
 	if err != nil {
-		return 0, false, false, err
+		return inventory.Inspected{}, err
 	}
-	h := hostOf(nodeID)
-	return v.SizeBytes, v.Named(name), slices.ContainsFunc(hosts[0], func(name string) bool { return name == h.NQN || name == h.Multipath || name == h.IQN }), nil
+	is, h := inventory.Inspected{SizeBytes: v.SizeBytes, Named: v.Named(name)}, hostOf(nodeID)
+	for _, name := range hosts[0] {
+		if name == h.NQN || name == h.Multipath || name == h.IQN {
+			is.Published = true
+		} else {
+			is.Others = true
+		}
+	}
+	return is, nil
 }

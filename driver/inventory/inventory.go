@@ -61,3 +61,12 @@ type Path struct {
 	Address   string `json:"address"` // ADDRESS:PORT
 	Listening bool   `json:"listening"`
 }
+
+// Inspected describes one volume for a move.
+type Inspected struct {
+	SizeBytes int64
+	// Named tells whether the volume was created under the name in question.
+	Named bool
+	// Published tells whether it is published to the node in question, and Others whether it is to another one.
+	Published, Others bool
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -38,6 +39,8 @@ type farm struct {
 	calls    int
 	failAt   int
 	executed bool
+	// dies makes all calls after that one fail, too.
+	dies bool
 	// requires is the authentication that CreateVolume puts into volume contexts.
 	requires string
 	// authenticated are the volumes that were published with keys.
@@ -67,6 +70,8 @@ func (f *farm) contents(id request.VolumeID) []byte {
 func (f *farm) fails() (before, after error) {
 	f.calls++
 	switch {
+	case f.dies && f.calls > f.failAt:
+		return errInjected, nil
 	case f.calls != f.failAt:
 		return nil, nil
 	case f.executed:
@@ -139,15 +144,16 @@ func (f *farm) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerU
 	return &csi.ControllerUnpublishVolumeResponse{}, after
 }
 
-func (f *farm) Inspect(_ context.Context, id request.VolumeID, name, nodeID string) (size int64, named, published bool, err error) {
+func (f *farm) Inspect(_ context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error) {
 	if before, after := f.fails(); before != nil || after != nil {
-		return 0, false, false, errInjected
+		return inventory.Inspected{}, errInjected
 	}
 	st, err := os.Stat(f.file(id.String()))
 	if err != nil {
-		return 0, false, false, err
+		return inventory.Inspected{}, err
 	}
-	return st.Size(), f.named[id.String()] == name, f.node[id.String()] == nodeID, nil
+	at := f.node[id.String()]
+	return inventory.Inspected{SizeBytes: st.Size(), Named: f.named[id.String()] == name, Published: at == nodeID, Others: at != "" && at != nodeID}, nil
 }
 
 func (f *farm) id(e connect.Export) string {

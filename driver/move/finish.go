@@ -23,11 +23,11 @@ func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
 // original since it was copied, and with ErrUnfinished if the copy is not complete. copyContext is the copy's volume context,
 // as in its PersistentVolume; nil if it does not require authentication.
 func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, copyContext map[string]string) error {
-	_, _, locked, err := m.Controller.Inspect(ctx, id, "", NodeOf(id))
+	was, err := m.Controller.Inspect(ctx, id, "", NodeOf(id))
 	if err != nil {
 		return err
 	}
-	if !locked {
+	if !was.Published {
 		return fmt.Errorf("volume %s: %w: compare it with the copy, and delete it by hand if it is not needed", id, ErrNotLocked)
 	}
 	if err := m.isComplete(ctx, id, copied, copyContext); err != nil {
@@ -43,16 +43,16 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 // isComplete fails unless a volume is a complete copy of the original. That a node has it is no error: a node gets a copy
 // only after it was completed.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
-	_, named, published, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
+	is, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
 	switch {
 	case err != nil:
 		return err
-	case !named:
+	case !is.Named:
 		return ErrNotCopy
-	case published:
+	case is.Published:
 		return ErrUnfinished
 	}
-	how, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original), copyContext)
+	how, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original), copyContext, onlyRead)
 	if errors.Is(err, export.ErrInUse) {
 		return nil
 	}

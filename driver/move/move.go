@@ -13,7 +13,9 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -37,8 +39,8 @@ type Controller interface {
 	DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error)
 	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
 	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
-	// Inspect returns a volume's size, whether CreateVolume made it under a name, and whether it is published to a node.
-	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (sizeBytes int64, named, published bool, err error)
+	// Inspect describes a volume: among others whether CreateVolume made it under a name, and whether it is published to a node.
+	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error)
 }
 
 // A Mover moves volumes. It connects to targets as the node NodeOf(volume).
@@ -49,6 +51,9 @@ type Mover struct {
 	Topology map[string]string
 	// Secrets has the keys with which nodes authenticate, as the Secret of a StorageClass has them, if a volume requires it.
 	Secrets map[string]string
+	// Filesystem tells that the volume has a file system, which Kubernetes mounts. Other volumes may be raw block devices, of
+	// which no copy is made on a target that may load what was written into them.
+	Filesystem bool
 	// Progress is called from time to time while data is copied and verified, if it is not nil.
 	Progress func(Progress)
 }
@@ -90,17 +95,39 @@ type moving struct {
 // has failed, the original is as before, and Copy can be repeated: it goes on where it was. A copy that is complete is only
 // verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
-	size, _, locked, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
+	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
 	if err != nil {
 		return Result{}, err
 	}
-	from, _, err := m.publish(ctx, id.String(), NodeOf(id), volumeContext)
+	if was.Others {
+		return Result{}, fmt.Errorf("keep nodes from the original: volume %s: %w: it is published to a node", id, export.ErrInUse)
+	}
+
+	// The copy is kept from nodes before the original is. DeleteOriginal takes a copy for complete that is not published to the
+	// move's node while the original is: an earlier copy must not pass for that before it was compared with the original again,
+	// which nodes may have written to since.
+	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
+		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
+		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	result = Result{Volume: created.GetVolume()}
+	if result.id() == id.String() {
+		return Result{}, fmt.Errorf("%w: volume %s would be copied to itself", request.ErrInvalid, id)
+	}
+	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id), result.Volume.GetVolumeContext(), m.Filesystem)
+	if err != nil {
+		return Result{}, fmt.Errorf("keep nodes from the copy: %w", err)
+	}
+	from, _, err := m.publish(ctx, id.String(), NodeOf(id), volumeContext, onlyRead)
 	if err != nil {
 		return Result{}, fmt.Errorf("keep nodes from the original: %w", err)
 	}
 	complete, attached := false, false
 	defer func() {
-		if !locked && !complete && !attached {
+		if !was.Published && !complete && !attached {
 			err = errors.Join(err, m.unpublish(id.String(), NodeOf(id)))
 		}
 	}()
@@ -112,25 +139,10 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		failed := closeOriginal()
 		attached, err = failed != nil, errors.Join(err, failed)
 	}()
-	if original.size < size {
-		return Result{}, fmt.Errorf("volume %s has %d bytes on its target, but %d on this machine: disconnect it and repeat", id, size, original.size)
+	if original.size < was.SizeBytes {
+		return Result{}, fmt.Errorf("volume %s has %d bytes on its target, but %d on this machine: disconnect it and repeat", id, was.SizeBytes, original.size)
 	}
-
-	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
-		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: original.size},
-		VolumeCapabilities: []*csi.VolumeCapability{capability()},
-	})
-	if err != nil {
-		return Result{}, err
-	}
-	result = Result{Volume: created.GetVolume(), SizeBytes: original.size}
-	if result.id() == id.String() {
-		return Result{}, fmt.Errorf("%w: volume %s would be copied to itself", request.ErrInvalid, id)
-	}
-	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id), result.Volume.GetVolumeContext())
-	if err != nil {
-		return Result{}, fmt.Errorf("keep nodes from the copy: %w", err)
-	}
+	result.SizeBytes = original.size
 	copied, closeCopy, err := m.attach(ctx, to, os.O_RDWR)
 	if err != nil {
 		return Result{}, fmt.Errorf("attach the copy, %s: %w", result.id(), err)
@@ -180,11 +192,20 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 // copyName is the name of a volume's copy. It follows from the volume alone, so that a repeated move finds it.
 func copyName(id request.VolumeID) string { return "move-" + id.UUID }
 
-func capability() *csi.VolumeCapability {
-	return &csi.VolumeCapability{
+// onlyRead publishes a volume as one with a file system: whatever is in it, the move only reads it.
+const onlyRead = true
+
+// capability returns what the move asks for. It needs no file system, whatever it says: the controller refuses raw block volumes
+// on targets that may load what was written into them.
+func capability(filesystem bool) *csi.VolumeCapability {
+	c := &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 	}
+	if filesystem {
+		c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}
+	}
+	return c
 }
 
 // A condition is what a copy was found in.
@@ -268,9 +289,9 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 
 // publish publishes a volume to the move's node. mayFormat tells whether the volume was never used before. Of the volume
 // context, only how nodes authenticate matters.
-func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string) (e connect.Export, mayFormat bool, err error) {
+func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-		VolumeId: id, NodeId: node, VolumeCapability: capability(), Secrets: m.Secrets,
+		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
 		VolumeContext: map[string]string{hostauth.KeyMethod: volumeContext[hostauth.KeyMethod]},
 	})
 	if err != nil {

@@ -113,6 +113,34 @@ func TestMoveIsInterrupted(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
+// TestSecondMoveDiesAndTheOriginalIsNewer completes a move, lets nodes use the original again and write to it, and lets a second
+// move die at each of its calls. The original is then the only one with what was written.
+func TestSecondMoveDiesAndTheOriginalIsNewer(t *testing.T) {
+	points := 0
+	for _, executed := range []bool{false, true} {
+		for at := 1; ; at++ {
+			f := newFarm(t, random())
+			_, err := f.mover().Copy(t.Context(), original, nil, nil)
+			require.NoError(t, err)
+			require.NoError(t, f.mover().Keep(t.Context(), original))
+			newer := append([]byte("newer"), random()[5:]...)
+			require.NoError(t, os.WriteFile(f.file(original.String()), newer, 0o600))
+
+			f.calls, f.failAt, f.executed, f.dies = 0, at, executed, true
+			_, err = f.mover().Copy(t.Context(), original, nil, nil)
+			require.Error(t, err)
+			if f.calls < at {
+				break
+			}
+			points++
+			f.dies, f.attached = false, map[string]int{} // as when the machine restarts
+			require.Error(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), "died at call %d, executed %v", at, executed)
+			require.Equal(t, newer, f.contents(original))
+		}
+	}
+	assert.Greater(t, points, 8)
+}
+
 // The process may die while data is copied.
 func TestCopyGoesOn(t *testing.T) {
 	want := random()
@@ -226,7 +254,7 @@ func TestMoveAuthenticates(t *testing.T) {
 	m.Secrets = map[string]string{hostauth.SecretDHCHAPKey: key}
 	_, err = m.Copy(t.Context(), original, authenticates, nil)
 	require.NoError(t, err)
-	assert.Equal(t, []string{original.String(), copied.String()}, f.authenticated)
+	assert.Equal(t, []string{copied.String(), original.String()}, f.authenticated)
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, authenticates), hostauth.ErrMissing)
 	require.NoError(t, m.DeleteOriginal(t.Context(), original, copied, authenticates))
 	assert.Equal(t, copied.String(), f.authenticated[2])

@@ -26,6 +26,8 @@ type PV struct {
 	Volume            request.VolumeID
 	// Context is the volume context.
 	Context map[string]string
+	// Filesystem tells whether Kubernetes mounts the volume. Otherwise it is a raw block device.
+	Filesystem bool
 }
 
 // ParsePV parses a PersistentVolume of a driver.
@@ -52,6 +54,8 @@ func ParsePV(text []byte, driver string) (PV, error) {
 	if p.Volume, err = request.ParseVolumeID(handle); err != nil {
 		return PV{}, fmt.Errorf("%w: %s: %w", ErrPV, p.Name, err)
 	}
+	mode, given := p.spec["volumeMode"]
+	p.Filesystem = !given || mode == "Filesystem" // Kubernetes' default
 	p.Context = map[string]string{}
 	attributes, _ := p.csi["volumeAttributes"].(map[string]any)
 	for key, value := range attributes {
