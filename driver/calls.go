@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
 // calls is the interceptor of every call: it gives the call an id, logs and counts it, and converts a panic to an error and
@@ -35,7 +36,7 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	defer slow.Stop()
 	ended := c.metrics.Begin(path.Base(info.FullMethod))
 
-	resp, err = c.recoverPanic(log, func() (any, error) { return handler(ctx, req) })
+	resp, err = c.recoverPanic(log, func() (any, error) { return handler(volume.AskOnce(ctx), req) })
 	err = Status(err)
 	ended(status.Code(err).String())
 	level := slog.LevelInfo

@@ -65,6 +65,8 @@ var codesOf = []struct {
 	{volume.ErrTooOld, codes.FailedPrecondition},
 	{volume.ErrNotTogether, codes.FailedPrecondition},
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},
+	{volume.ErrNested, codes.FailedPrecondition},
+	{volume.ErrLoads, codes.FailedPrecondition},
 	{request.ErrUnknownTarget, codes.FailedPrecondition},
 	{request.ErrNoCredentials, codes.FailedPrecondition},
 	{request.ErrElsewhere, codes.FailedPrecondition},

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -56,6 +57,7 @@ func configure(t *testing.T, config, secret string) {
 
 // forward passes calls on to a target, as its proxy does.
 func forward(socket *spdkrpc.Socket) http.HandlerFunc {
+	proxy := &drivertest.KeyPlacer{Caller: socket, Info: func() *spdkrpc.ProxyTargetInfo { return &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(false)} }}
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req struct {
 			ID     json.RawMessage `json:"id"`
@@ -73,7 +75,7 @@ func forward(socket *spdkrpc.Socket) http.HandlerFunc {
 		var result json.RawMessage
 		reply := map[string]any{"jsonrpc": "2.0", "id": req.ID}
 		var e *spdkrpc.Error
-		if err := socket.Call(r.Context(), req.Method, params, &result); errors.As(err, &e) {
+		if err := proxy.Call(r.Context(), req.Method, params, &result); errors.As(err, &e) {
 			reply["error"] = map[string]any{"code": e.Code, "message": e.Message}
 		} else {
 			reply["result"] = result

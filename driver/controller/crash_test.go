@@ -62,7 +62,7 @@ const crashStore = "lvs0"
 
 func newCrashTarget(t *testing.T) *crashTarget {
 	t.Helper()
-	c := &crashTarget{t: t, disk: filepath.Join(t.TempDir(), "disk"), simTarget: &simTarget{name: "t0", freezes: true, keys: t.TempDir()}}
+	c := &crashTarget{t: t, disk: filepath.Join(t.TempDir(), "disk"), simTarget: &simTarget{name: "t0", freezes: true, keys: t.TempDir(), info: &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(false)}}}
 	socketPath := ""
 	if realtarget.Given() {
 		socketPath = realtarget.Socket(t)
@@ -73,7 +73,7 @@ func newCrashTarget(t *testing.T) *crashTarget {
 		c.Target, socketPath = target, target.Socket()
 	}
 	socket := spdkrpc.NewSocket(socketPath)
-	c.rpc = spdkrpc.NewClient(socket)
+	c.rpc = spdkrpc.NewClient(&drivertest.KeyPlacer{Caller: socket, Dir: c.keys, Info: func() *spdkrpc.ProxyTargetInfo { return c.info }})
 	c.gateway = httptest.NewServer(c.meetFate(c.forward(socket)))
 	t.Cleanup(func() {
 		c.gateway.Close()

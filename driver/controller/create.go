@@ -79,6 +79,11 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 			return failed(err)
 		}
 		if made, err = found.only(spec.Name); errors.Is(err, volume.ErrNotFound) {
+			if request.RawBlock(req.GetVolumeCapabilities()...) {
+				if candidates, err = found.forRawBlock(ctx, candidates); err != nil {
+					return failed(err)
+				}
+			}
 			made, err = found.createInFirst(ctx, candidates, spec, where)
 		} else if err == nil {
 			err = made.target.Matches(ctx, made.Volume, spec, origin)
@@ -99,6 +104,11 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		}
 		if err := c.targets.checkAuthenticates(target.Name, wanted.Authentication); err != nil {
 			return failed(err)
+		}
+		if request.RawBlock(req.GetVolumeCapabilities()...) {
+			if err := target.CheckRawBlock(ctx); err != nil {
+				return failed(err)
+			}
 		}
 		at, err := c.targets.placed(target.Name)
 		if err != nil {

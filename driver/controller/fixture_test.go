@@ -49,6 +49,8 @@ type simTarget struct {
 	freezes bool
 	// keys is the folder for the keys that are placed.
 	keys string
+	// info is what the gateway answers as the proxy does; nil for a proxy without the method.
+	info *spdkrpc.ProxyTargetInfo
 }
 
 func newSimTarget(t *testing.T, name string, stores ...string) *simTarget {
@@ -66,7 +68,7 @@ func newSimTargetWith(t *testing.T, name string, options spdktest.Options, sizeM
 	target, err := spdktest.Start(options)
 	require.NoError(t, err)
 	socket := spdkrpc.NewSocket(target.Socket())
-	s := &simTarget{Target: target, name: name, rpc: spdkrpc.NewClient(socket), keys: t.TempDir()}
+	s := &simTarget{Target: target, name: name, rpc: spdkrpc.NewClient(socket), keys: t.TempDir(), info: &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(false)}}
 	s.gateway = httptest.NewServer(s.forward(socket))
 	t.Cleanup(func() {
 		s.gateway.Close()
@@ -83,7 +85,11 @@ func newSimTargetWith(t *testing.T, name string, options spdktest.Options, sizeM
 }
 
 func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
-	placer := &drivertest.KeyPlacer{Caller: socket, Dir: s.keys}
+	placer := &drivertest.KeyPlacer{Caller: socket, Dir: s.keys, Info: func() *spdkrpc.ProxyTargetInfo {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.info
+	}}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if u, p, _ := r.BasicAuth(); u != user || p != password {
 			w.WriteHeader(http.StatusUnauthorized)

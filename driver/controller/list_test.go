@@ -116,7 +116,7 @@ func TestLists(t *testing.T) {
 		}
 	}
 	assert.Equal(t, len(volumes), calls["nvmf_get_subsystems"], "one call for each volume")
-	assert.Zero(t, calls["bdev_get_bdevs"], "no sizes are read")
+	assert.Equal(t, len(b.targets), calls["bdev_get_bdevs"], "only the base bdev of each lvstore: no sizes are read")
 	_, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: "7"})
 	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
 	_, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{MaxEntries: -1})

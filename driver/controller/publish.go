@@ -53,6 +53,11 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, err
 	}
+	if request.RawBlock(req.GetVolumeCapability()) {
+		if err := service.CheckRawBlock(ctx); err != nil {
+			return nil, fmt.Errorf("publish volume %s: %w", id, err)
+		}
+	}
 	export := service.Export
 	if request.Shared(req.GetVolumeCapability()) {
 		export = service.Share

@@ -168,8 +168,9 @@ func TestRefusedCalls(t *testing.T) {
 // askedAgain has the methods, by call, that are called beside others before it is known whether their answer is needed. If it
 // is, they are called again.
 var askedAgain = map[string][]string{
-	"CreateSnapshot":               {"bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
-	"CreateSnapshot by UUID":       {"bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
+	"CreateVolume":                 {"bdev_get_bdevs"},
+	"CreateSnapshot":               {"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
+	"CreateSnapshot by UUID":       {"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
 	"CreateVolume from a snapshot": {"bdev_get_bdevs", "spdk_get_version"},
 	"CreateVolume from a volume":   {"bdev_get_bdevs", "spdk_get_version"},
 }

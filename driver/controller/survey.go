@@ -119,6 +119,26 @@ func (f surveyed) only(name string) (located, error) {
 	return located{}, fmt.Errorf("%w: volume %q is on the targets %s and %s: rename or delete one of them", volume.ErrIncompatible, name, f.volumes[0].target.Name, f.volumes[1].target.Name)
 }
 
+// forRawBlock returns those of the candidates on which raw block volumes may be made. If there is none, it fails as
+// [volume.Service.CheckRawBlock] does.
+func (f surveyed) forRawBlock(ctx context.Context, candidates []placement.Target) (may []placement.Target, err error) {
+	var refused []error
+	for _, t := range candidates {
+		switch err := f.targets[t.Name].CheckRawBlock(ctx); {
+		case err == nil:
+			may = append(may, t)
+		case !errors.Is(err, volume.ErrLoads):
+			return nil, err
+		default:
+			refused = append(refused, err)
+		}
+	}
+	if len(may) == 0 {
+		return nil, errors.Join(refused...)
+	}
+	return may, nil
+}
+
 // createInFirst creates the volume in the first of the candidates' lvstores that has room for it. After any other failure
 // it tries no further lvstore, because the volume may have been created.
 func (f surveyed) createInFirst(ctx context.Context, candidates []placement.Target, spec volume.Spec, where placement.Accessibility) (located, error) {

@@ -57,7 +57,7 @@ func (r *Reading) orphans(known *Known) (found []Finding) {
 		id := request.VolumeID{Target: r.target.Name, UUID: l.UUID}
 		byHand := fmt.Sprintf("make sure that no cluster that uses this target names it (kubectl get pv -o yaml | grep %s); then kubectl spdkgate doctor --fix --delete-volume %s, or spdk-csi doctor --volumes - --fix --delete-volume %s with the list of docs/doctor.md at its standard input", l.UUID, id, id)
 		switch {
-		case !r.target.Permits(l.Store):
+		case !r.target.Permits(l):
 		case l.Kind == volume.KindVolume && !known.names(id):
 			what := fmt.Sprintf("the list of volumes does not name it. It has %d bytes. It may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
 			found = append(found, r.finding(Orphan, "volume "+l.Store+"/"+l.Name, l.UUID, what).with(namePrefix+l.Name).byHand(byHand))
@@ -79,6 +79,10 @@ func (r *Reading) ofPV(id request.VolumeID, pv PV, known *Known, hosts func(stri
 		}
 		return []Finding{r.finding(Missing, object, id.UUID, "its volume does not exist on the target. Its data is lost, unless a backup or a snapshot has it").
 			byHand("restore the data from a snapshot or a backup, or delete the claim")}
+	}
+	if l.Nested {
+		return []Finding{r.finding(Broken, object, id.UUID, fmt.Sprintf("only %s/%s has its UUID, in an lvstore that is on a logical volume. It is another volume, which a host wrote", l.Store, l.Name)).
+			byHand(r.call("bdev_lvol_get_lvols"))}
 	}
 	if pv.Going {
 		found = append(found, r.finding(HalfMade, object, id.UUID, "Kubernetes has begun to delete it, but its volume still exists").

@@ -16,6 +16,10 @@ const (
 	Unreachable Kind = "unreachable"
 	// StoreMissing: an lvstore is not loaded, so it is unknown which volumes exist.
 	StoreMissing Kind = "lvstore-missing"
+	// Nested: an lvstore or a RAID on a logical volume, which a host may have written.
+	Nested Kind = "nested"
+	// Loads: a target that loads what hosts write into volumes.
+	Loads Kind = "loads"
 	// Orphan: a volume or snapshot that Kubernetes does not name.
 	Orphan Kind = "orphan"
 	// LeakedExport: an export of a volume that does not exist.
@@ -47,7 +51,7 @@ const (
 )
 
 // Kinds lists all kinds.
-var Kinds = []Kind{Unreachable, StoreMissing, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
+var Kinds = []Kind{Unreachable, StoreMissing, Nested, Loads, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
 
 // A Finding is one leftover or difference.
 type Finding struct {

@@ -33,11 +33,12 @@ type fixture struct {
 	socket string
 	sim    *spdktest.Target // nil for a real target
 	files  map[string]string
+	info   *spdkrpc.ProxyTargetInfo // what the proxy says of the target
 }
 
 func newFixture(t *testing.T, tr export.Transport) *fixture {
 	t.Helper()
-	f := &fixture{}
+	f := &fixture{info: &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(false)}}
 	if realtarget.Given() {
 		f.socket = realtarget.Socket(t)
 	} else {
@@ -48,7 +49,7 @@ func newFixture(t *testing.T, tr export.Transport) *fixture {
 	}
 	socket := spdkrpc.NewSocket(f.socket)
 	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
-	f.rpc = spdkrpc.NewClient(&drivertest.KeyPlacer{Caller: socket, Dir: t.TempDir()})
+	f.rpc = spdkrpc.NewClient(&drivertest.KeyPlacer{Caller: socket, Dir: t.TempDir(), Info: func() *spdkrpc.ProxyTargetInfo { return f.info }})
 	for _, store := range []string{"lvs0", "lvs1"} {
 		f.attach(t, "disk-"+store)
 		_, err := f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})
@@ -83,6 +84,16 @@ func (f *fixture) publish(t *testing.T, v volume.Volume, node string) {
 	t.Helper()
 	_, err := f.Export(t.Context(), v.UUID, drivertest.MultipathHost(node))
 	require.NoError(t, err)
+}
+
+// nest creates an lvstore on a bdev, as a host's writes do that the target then loads.
+func (f *fixture) nest(t *testing.T, store, bdev string) {
+	t.Helper()
+	_, err := f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: bdev, LvsName: store, ClusterSz: new(uint32(1 << 20))})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, f.rpc.BdevLvolDeleteLvstore(context.WithoutCancel(t.Context()), spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &store}))
+	})
 }
 
 // deleteLvol deletes an lvol behind the driver's back.

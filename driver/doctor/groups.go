@@ -24,7 +24,7 @@ func halfMadeGroups(all []*Reading, partial bool) (found []Finding) {
 			continue
 		}
 		for _, l := range r.lvols {
-			if l.Group != (volume.GroupID{}) && r.target.Permits(l.Store) {
+			if l.Group != (volume.GroupID{}) && r.target.Permits(l) {
 				members[l.Group] = append(members[l.Group], groupMember{r, l})
 			}
 		}

@@ -14,8 +14,8 @@ import (
 
 // ofTarget returns what the target alone proves, except for exports that a fence explains: known names the volumes of fenced nodes.
 func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
-	found := e.ofFenced(r, known)
-	if errors.Is(r.err, volume.ErrStoreMissing) {
+	found := append(e.ofFenced(r, known), r.ofNested()...)
+	if errors.Is(r.err, volume.ErrStoreMissing) || errors.Is(r.err, volume.ErrNested) {
 		return append(found, r.finding(StoreMissing, "target "+r.target.Name, "", r.err.Error()).
 			byHand(r.call("bdev_lvol_get_lvstores")))
 	}
@@ -43,6 +43,22 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	return found
 }
 
+// ofNested returns what hosts wrote into volumes, and the target loaded, and whether it would load it.
+func (r *Reading) ofNested() (found []Finding) {
+	if p := r.loads.Problem(); p != "" {
+		found = append(found, r.finding(Loads, "target "+r.target.Name, "", p+". Raw block volumes are refused. A pod with a mounted file system can write such data only if it is privileged").
+			byHand(r.call("spdkgate_target_get_info")))
+	}
+	for _, n := range r.nested {
+		object, byHand := fmt.Sprintf("%s %s (%s)", n.Kind, n.Name, n.UUID), r.call("bdev_lvol_get_lvstores")
+		if n.Kind == "RAID" {
+			object, byHand = "RAID "+n.Name, r.call("bdev_raid_get_bdevs category=all")
+		}
+		found = append(found, r.finding(Nested, object, "", "the driver does not use it: "+n.Why.Error()).byHand(byHand))
+	}
+	return found
+}
+
 // ofLvol returns what an lvol alone proves.
 func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	name := l.Store + "/" + l.Name
@@ -50,7 +66,7 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	byHand := r.call("spdkgate_lvol_delete name=%s", l.UUID)
 	_, sourceExists := r.byID[l.Source]
 	switch {
-	case !r.target.Permits(l.Store):
+	case !r.target.Permits(l):
 	case l.Kind == volume.KindHelper && r.unneeded[l.UUID]:
 		found = append(found, r.finding(HalfMade, "helper clone "+name, "", "it exists only while a clone is being created, which was interrupted. It has no data of its own").
 			with(l.UUID, anyName).mended("delete it", remove).byHand(byHand))
@@ -58,7 +74,7 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 		found = append(found, r.finding(LeakedSnapshot, "internal snapshot "+name, "", "the volume that it was taken of is gone, and at most one clone is left, which no host uses. It takes space. SPDK moves its contents to the clone when it is deleted").
 			with(l.UUID, l.Source, anyName).mended("delete it", remove).byHand(byHand))
 	}
-	if l.Degraded && r.target.Permits(l.Store) {
+	if l.Degraded && r.target.Permits(l) {
 		found = append(found, r.finding(Broken, string(l.Kind)+" "+name, l.UUID, "SPDK lists it, but could not create its bdev: what lies below it is missing").
 			byHand(r.call("bdev_get_bdevs name=%s", l.UUID)))
 	}
@@ -90,8 +106,7 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 			byHand(r.call("nvmf_subsystem_allow_any_host nqn=%s allow_any_host=false", e.Name))}
 	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // publishing or unpublishing the volume goes on from here
 	case len(e.Hosts) == 0 && len(connected) == 0:
-		return []Finding{r.finding(HalfMade, object, e.Volume, "no host is admitted: publishing or unpublishing was interrupted").
-			mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnused(ctx, e.Volume) }).byHand(byHand)}
+		return []Finding{r.finding(HalfMade, object, e.Volume, "no host is admitted: publishing or unpublishing was interrupted. It is only reported, because a publication could be filling it while it is deleted. It harms nothing: the next publication uses it, and it is deleted with the volume").byHand(byHand)}
 	case len(e.Hosts) > 0 && !e.Complete:
 		return []Finding{r.finding(HalfMade, object, e.Volume, "a host is admitted, but it lacks its namespace or listener: publishing was interrupted, or the target lost a part of its configuration").
 			byHand("kubectl delete pod POD (the one that uses the volume): Kubernetes publishes the volume again")}
@@ -137,7 +152,7 @@ func duplicates(all []*Reading) (found []Finding) {
 	places := map[string][]place{}
 	for _, r := range all {
 		for _, l := range r.lvols {
-			if !r.target.Permits(l.Store) {
+			if !r.target.Permits(l) {
 				continue
 			}
 			var key string

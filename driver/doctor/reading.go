@@ -24,6 +24,8 @@ type Target struct {
 type Reading struct {
 	target  Target
 	err     error // why there is nothing else
+	loads   volume.Loading
+	nested  []volume.Nested
 	lvols   []volume.Listed
 	byID    map[string]volume.Listed
 	exports []export.Found
@@ -50,6 +52,13 @@ func Read(ctx context.Context, t Target, sizes bool) *Reading {
 }
 
 func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
+	ctx = volume.AskOnce(ctx)
+	if r.loads, err = r.target.Loads(ctx); err != nil {
+		return err
+	}
+	if r.nested, err = r.target.Nested(ctx); err != nil {
+		return err
+	}
 	// Exports are read before volumes: the driver creates a volume before its export, and deletes its export before it.
 	inspection, err := r.target.Exports().Inspect(ctx)
 	if err != nil {
@@ -59,11 +68,13 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	if r.keys, err = r.target.Exports().UnusedKeys(ctx); err != nil {
 		return fmt.Errorf("target %s: list keys: %w", r.target.Name, err)
 	}
-	if r.lvols, err = r.target.Inspect(ctx); err != nil {
+	if r.lvols, err = r.target.Inspect(ctx, r.nested); err != nil {
 		return err
 	}
 	for _, l := range r.lvols {
-		r.byID[l.UUID] = l
+		if _, known := r.byID[l.UUID]; !known || !l.Nested { // a host can give any UUID to what it writes
+			r.byID[l.UUID] = l
+		}
 	}
 	return r.readSingle(ctx, sizes)
 }
@@ -86,7 +97,7 @@ func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 				ok, err := r.target.Unneeded(ctx, l)
 				return answer{id: l.UUID, unneeded: ok}, err
 			})
-		case sizes && l.Kind == volume.KindVolume && r.target.Permits(l.Store):
+		case sizes && l.Kind == volume.KindVolume && r.target.Permits(l):
 			ask(func(ctx context.Context) (answer, error) {
 				size, err := r.size(ctx, l.UUID)
 				return answer{id: l.UUID, size: size}, err

@@ -18,11 +18,22 @@ import (
 type KeyPlacer struct {
 	spdkrpc.Caller
 	Dir string // for the files of keys
-	mu  sync.Mutex
+	// Info returns the answer to spdkgate_target_get_info. If it is nil, or returns nil, there is no such method.
+	Info func() *spdkrpc.ProxyTargetInfo
+	mu   sync.Mutex
 }
 
 // Call implements [spdkrpc.Caller].
 func (k *KeyPlacer) Call(ctx context.Context, method string, params, result any) error {
+	if method == "spdkgate_target_get_info" && k.Info != nil {
+		if info := k.Info(); info != nil {
+			text, err := json.Marshal(info)
+			if err != nil {
+				return err
+			}
+			return json.Unmarshal(text, result)
+		}
+	}
 	if method != "spdkgate_key_add" && method != "spdkgate_key_remove" {
 		return k.Caller.Call(ctx, method, params, result)
 	}

@@ -2,6 +2,7 @@ package request
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
@@ -64,4 +65,9 @@ func Shared(capabilities ...*csi.VolumeCapability) bool {
 		}
 	}
 	return false
+}
+
+// RawBlock tells whether one of the capabilities asks for a volume without a file system.
+func RawBlock(capabilities ...*csi.VolumeCapability) bool {
+	return slices.ContainsFunc(capabilities, func(c *csi.VolumeCapability) bool { return c.GetBlock() != nil })
 }

@@ -79,7 +79,7 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, setParentSince, class.ClearUnmap)
 	}
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
-		LvolName: name, LvsName: &st.Name, SizeInMiB: max(1, uint64(parent.SizeBytes/MiB)), ThinProvision: new(true), ClearMethod: &method,
+		LvolName: name, UUID: &st.UUID, SizeInMiB: max(1, uint64(parent.SizeBytes/MiB)), ThinProvision: new(true), ClearMethod: &method,
 	})
 	if failed != nil && !readback.Clarifies(failed) {
 		return "", failed

@@ -59,7 +59,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, err
 	}
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
-		LvolName: lvol, LvsName: &st.Name, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
+		LvolName: lvol, UUID: &st.UUID, SizeInMiB: uint64(st.Size(spec.MinBytes) / MiB),
 		ThinProvision: new(!spec.Class.Thick), ClearMethod: &method,
 	})
 	if failed != nil && !readback.Clarifies(failed) {

@@ -87,14 +87,16 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 // While SPDK clears the clusters of a volume, which can take minutes, it no longer lists the volume, and refuses to delete
 // it. Once the volume does not exist, SPDK answers so.
 func (s *Service) confirmDeleted(ctx context.Context, id string) error {
-	if len(s.Config.Stores) > 0 { // SPDK would delete a volume without a bdev in any lvstore
-		all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
-		if err != nil {
-			return fmt.Errorf("target %s: list volumes, to check that %s is deleted: %w", s.Name, id, err)
+	// SPDK would delete a volume without a bdev in any lvstore.
+	all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
+	if err != nil {
+		return fmt.Errorf("target %s: list volumes, to check that %s is deleted: %w", s.Name, id, err)
+	}
+	if i := slices.IndexFunc(all, func(l spdkrpc.LvolInfo) bool { return l.UUID == id }); i >= 0 {
+		if s.permits(all[i].Lvs.Name) {
+			return fmt.Errorf("target %s: %w: %s (%s) has no bdev, and is in an lvstore that was loaded during the call, or that is on a logical volume: try again, and see spdk-csi doctor", s.Name, ErrBusy, all[i].Alias, id)
 		}
-		if i := slices.IndexFunc(all, func(l spdkrpc.LvolInfo) bool { return l.UUID == id }); i >= 0 {
-			return fmt.Errorf("target %s: %w: %s (%s) is in lvstore %q: if the driver may use this lvstore, add it to lvstores in config.json", s.Name, ErrStoreForbidden, all[i].Alias, id, all[i].Lvs.Name)
-		}
+		return fmt.Errorf("target %s: %w: %s (%s) is in lvstore %q: if the driver may use this lvstore, add it to lvstores in config.json", s.Name, ErrStoreForbidden, all[i].Alias, id, all[i].Lvs.Name)
 	}
 	failed := s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: id})
 	switch {

@@ -69,7 +69,8 @@ func TestLvolsOfNewLvstores(t *testing.T) {
 	}
 	known := s.seen.known()
 	require.Len(t, known, 2)
-	s.seen.stores = map[string]string{known[0].UUID: "renamed", known[1].UUID: known[1].Name} // its list fails
+	known[0].Name = "renamed" // since it was seen
+	s.seen.stores = map[string]Store{known[0].UUID: known[0], known[1].UUID: known[1]}
 	lvols, err := s.lvolsSoon(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, lvols, 1)

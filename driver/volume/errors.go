@@ -31,6 +31,10 @@ var (
 	ErrDegraded = errors.New("volume not available")
 	// ErrStoreForbidden: the volume is in an lvstore that the driver may not use.
 	ErrStoreForbidden = errors.New("lvstore not permitted")
+	// ErrNested: the lvstore is on a logical volume, or it is unknown on what it is. A host may have written it.
+	ErrNested = errors.New("lvstore on a logical volume")
+	// ErrLoads: the target may load what a pod writes into a raw block volume.
+	ErrLoads = errors.New("no raw block volumes on this target")
 	// ErrExposes: others could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
 	// ErrTooOld: the target's release of SPDK cannot do this without harm.

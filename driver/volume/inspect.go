@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spdkgate/spdkgate/driver/export"
@@ -34,14 +35,15 @@ type Listed struct {
 	Requests string  // equal for snapshots that were requested under the same name; empty for all else
 	Degraded bool    // SPDK could not create its bdev
 	Group    GroupID // of which the snapshot is a member; empty if of none
+	Nested   bool    // its lvstore is nested
 }
 
 // Used tells whether the name records that the volume was used, and returns the name without that.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
 // Inspect lists the lvols of all lvstores of the target, also of those that the driver may not use. It fails with
-// ErrStoreMissing if an lvstore is missing, because then it is unknown which volumes exist.
-func (s *Service) Inspect(ctx context.Context) ([]Listed, error) {
+// ErrStoreMissing if an lvstore is missing, because then it is unknown which volumes exist. nested is what Nested returned.
+func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
 		return nil, err
 	}
@@ -52,6 +54,7 @@ func (s *Service) Inspect(ctx context.Context) ([]Listed, error) {
 	all := make([]Listed, len(lvols))
 	for i, l := range lvols {
 		all[i] = Listed{UUID: l.UUID, Store: l.Lvs.Name, Name: l.Name, Kind: KindVolume, Degraded: l.IsDegraded}
+		all[i].Nested = slices.ContainsFunc(nested, func(n Nested) bool { return n.UUID == l.Lvs.UUID })
 		n, ours := parseName(l.Name)
 		switch {
 		case ours && n.base:
@@ -68,8 +71,54 @@ func (s *Service) Inspect(ctx context.Context) ([]Listed, error) {
 	return all, nil
 }
 
-// Permits tells whether the driver may use an lvstore.
-func (s *Service) Permits(store string) bool { return s.permits(store) }
+// Permits tells whether the driver may use an lvol.
+func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
+
+// Nested describes an lvstore or a RAID that is on a logical volume, so that a host may have written it.
+type Nested struct {
+	Kind string // "lvstore" or "RAID"
+	Name string
+	UUID string // empty for a RAID of a release that does not report it
+	Why  error  // of kind ErrNested
+}
+
+// Nested lists the lvstores and RAIDs that are on logical volumes, or of which it is unknown on what they are.
+func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
+	ctx = AskOnce(ctx)
+	stores, err := s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
+	if err != nil {
+		return nil, fmt.Errorf("target %s: list lvstores: %w", s.Name, err)
+	}
+	for _, l := range stores {
+		if err := s.checkBase(ctx, l.BaseBdev); errors.Is(err, ErrNested) {
+			nested = append(nested, Nested{"lvstore", l.Name, l.UUID, err})
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	arrays, err := s.rpc.BdevRAIDGetBdevs(ctx, spdkrpc.BdevRAIDGetBdevsParams{Category: spdkrpc.BdevRAIDGetBdevsCategoryAll})
+	switch {
+	case errors.Is(err, spdkrpc.MethodNotFound): // a target without RAIDs
+		return nested, nil
+	case errors.Is(err, spdkrpc.Denied):
+		return append(nested, Nested{Kind: "RAID", Name: "of any name", Why: fmt.Errorf("target %s: %w: the RAIDs cannot be listed: allow bdev_raid_get_bdevs to the driver's role", s.Name, ErrNested)}), nil
+	case err != nil:
+		return nil, fmt.Errorf("target %s: list RAIDs: %w", s.Name, err)
+	}
+	for _, a := range arrays {
+		for _, member := range membersOf(a.BaseBdevsList) {
+			err := s.checkBase(ctx, member)
+			if errors.Is(err, ErrNested) {
+				nested = append(nested, Nested{"RAID", a.Name, value(a.UUID), err})
+				break
+			}
+			if ignore(err, ErrStoreMissing) != nil { // a member can be missing
+				return nil, err
+			}
+		}
+	}
+	return nested, nil
+}
 
 // KnowsStores tells whether the configuration names the lvstores of the target. If not, a volume that is not listed may be
 // in an lvstore that is not loaded.
@@ -83,7 +132,7 @@ func (s *Service) Exports() *export.Service { return s.exports }
 func (s *Service) Unneeded(ctx context.Context, l Listed) (bool, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	switch {
-	case errors.Is(err, ErrNotFound), errors.Is(err, ErrStoreForbidden):
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrStoreForbidden), errors.Is(err, ErrNested):
 		return false, nil
 	case err != nil:
 		return false, err

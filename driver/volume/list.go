@@ -97,6 +97,7 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 	// The list has no sizes. They are read one by one, concurrently, because one query for all bdevs stalls the target's
 	// reactor for tens of milliseconds.
 	const inFlight = 32
+	ctx = AskOnce(ctx)
 	volumes = make([]Volume, len(ids))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(inFlight)

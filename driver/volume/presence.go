@@ -22,9 +22,9 @@ import (
 // A memory records what a service has seen of its target.
 type memory struct {
 	mu     sync.Mutex
-	stores map[string]string // names of the lvstores seen, by UUID
-	lists  map[string]list   // of their lvols, by UUID of the lvstore
-	sums   map[string]*sum   // of their sizes, by UUID of the lvstore
+	stores map[string]Store // the lvstores seen, by UUID: only their UUIDs, names and base bdevs
+	lists  map[string]list  // of their lvols, by UUID of the lvstore
+	sums   map[string]*sum  // of their sizes, by UUID of the lvstore
 
 	swept atomic.Bool // see sweepOnce
 }
@@ -39,7 +39,7 @@ type list struct {
 const listAge = 30 * time.Second
 
 func newMemory() *memory {
-	return &memory{stores: map[string]string{}, lists: map[string]list{}, sums: map[string]*sum{}}
+	return &memory{stores: map[string]Store{}, lists: map[string]list{}, sums: map[string]*sum{}}
 }
 
 // noteStores records the lvstores that are loaded, and returns those that were loaded before and are not now.
@@ -47,11 +47,11 @@ func (m *memory) noteStores(now []Store) (missing []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, st := range now {
-		m.stores[st.UUID] = st.Name
+		m.stores[st.UUID] = Store{UUID: st.UUID, Name: st.Name, Base: st.Base}
 	}
-	for id, name := range m.stores {
+	for id, former := range m.stores {
 		if !slices.ContainsFunc(now, func(st Store) bool { return st.UUID == id }) {
-			missing = append(missing, fmt.Sprintf("%s (%s)", name, id))
+			missing = append(missing, fmt.Sprintf("%s (%s)", former.Name, id))
 		}
 	}
 	slices.Sort(missing)
@@ -65,12 +65,12 @@ func (m *memory) haveAll(stores []Store) bool {
 	return !slices.ContainsFunc(stores, func(st Store) bool { _, ok := m.stores[st.UUID]; return !ok })
 }
 
-// known returns the lvstores that were seen before, with their names.
+// known returns the lvstores that were seen before, with their names and base bdevs.
 func (m *memory) known() (stores []Store) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for id, name := range m.stores {
-		stores = append(stores, Store{UUID: id, Name: name})
+	for _, st := range m.stores {
+		stores = append(stores, st)
 	}
 	return stores
 }

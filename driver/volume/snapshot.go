@@ -188,7 +188,7 @@ func (s *Service) lvolsIn(ctx context.Context, stores []Store) ([]spdkrpc.LvolIn
 }
 
 func (s *Service) lvolsOf(ctx context.Context, st Store) ([]spdkrpc.LvolInfo, error) {
-	lvols, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsName: &st.Name})
+	lvols, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsUUID: &st.UUID})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
 		return nil, fmt.Errorf("target %s: %w: %q disappeared during the call: try again", s.Name, ErrStoreMissing, st.Name)

@@ -143,6 +143,11 @@ func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes
 		return nil, 0, err
 	}
 	const inFlight = 32
+	ctx = AskOnce(ctx)
+	if err := s.checkBase(ctx, st.Base); err != nil { // which each look-up needs
+		return nil, 0, err
+	}
+	answered()
 	each := make([]Volume, len(lvols))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(inFlight)

@@ -50,7 +50,10 @@ func (f slowTarget) Call(ctx context.Context, method string, params, result any)
 		if err := json.Unmarshal(text, &named); err != nil {
 			return err
 		}
-		answer = fmt.Sprintf(`[{"name": %q, "uuid": %q, "aliases": ["lvs0/x"], "block_size": 4096, "num_blocks": 256, "driver_specific": {"lvol": {"thin_provision": true}}}]`, named.Name, named.Name)
+		answer = fmt.Sprintf(`[{"name": %q, "uuid": %q, "aliases": ["lvs0/x"], "block_size": 4096, "num_blocks": 256, "driver_specific": {"lvol": {"thin_provision": true, "base_bdev": "disk"}}}]`, named.Name, named.Name)
+		if named.Name == "disk" {
+			answer = `[{"name": "disk", "product_name": "Malloc disk", "driver_specific": {}}]`
+		}
 	default:
 		return fmt.Errorf("unexpected call of %s", method)
 	}
@@ -69,7 +72,7 @@ func TestReadingOfSizesGoesOnWhileTheTargetAnswers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				target := NewTarget(Config{Config: export.Config{Name: "t0"}, Space: Space{Overcommit: 1}})
 				s := target.Service(spdkrpc.NewClient(slowTarget{ids, takes}))
-				used, err := s.Usage(t.Context(), Store{UUID: ids[0], Name: "lvs0", ClusterBytes: MiB, TotalBytes: 1 << 40})
+				used, err := s.Usage(t.Context(), Store{Base: "disk", UUID: ids[0], Name: "lvs0", ClusterBytes: MiB, TotalBytes: 1 << 40})
 				if fails {
 					require.ErrorIs(t, err, context.DeadlineExceeded)
 					require.ErrorContains(t, err, "no answer within 1m0s")

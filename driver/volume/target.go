@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -98,8 +99,12 @@ type Store struct {
 //
 // It lists them while it waits for the target to load them, which saves a round. An lvstore that is seen for the first time
 // may have been listed after that, so for these it waits again.
+//
+// Nested lvstores are left out (see nested.go). It fails with ErrNested if one has a configured name, or if there is no other.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
+	ctx = AskOnce(ctx)
 	var all []spdkrpc.LvolStore
+	var ahead map[string]error
 	err := atOnce(ctx,
 		func(ctx context.Context) (err error) {
 			if all, err = s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{}); err != nil {
@@ -107,7 +112,8 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 			}
 			return nil
 		},
-		s.waitForExamine)
+		s.waitForExamine,
+		func(ctx context.Context) error { ahead = s.askAhead(ctx, ""); return nil })
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +123,9 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 			c := int64(l.ClusterSize)
 			stores = append(stores, Store{UUID: l.UUID, Name: l.Name, Base: l.BaseBdev, ClusterBytes: c, TotalBytes: int64(l.TotalDataClusters) * c, FreeBytes: int64(l.FreeClusters) * c})
 		}
+	}
+	if stores, err = s.withoutNested(ctx, stores, ahead); err != nil {
+		return nil, err
 	}
 	known := s.seen.haveAll(stores)
 	if err := s.checkStores(stores); err != nil || known {
@@ -253,9 +262,18 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 }
 
 // lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that it has no bdev; it may
-// exist.
+// exist. It fails with ErrNested if the lvol is in a nested lvstore.
 func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
+	ctx = AskOnce(ctx)
+	store, _, ok := strings.Cut(bdev, "/")
+	if !ok {
+		store = "" // a UUID
+	}
+	var asking sync.WaitGroup
+	var ahead map[string]error
+	asking.Go(func() { ahead = s.askAhead(ctx, store) })
 	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &bdev})
+	asking.Wait()
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
 		return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, bdev, ErrNotFound)
@@ -264,7 +282,11 @@ func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	case len(infos) != 1:
 		return Volume{}, fmt.Errorf("target %s: look up volume %q: the target answered with %d bdevs instead of one", s.Name, bdev, len(infos))
 	}
-	return s.volume(infos[0])
+	v, err := s.volume(infos[0])
+	if err != nil {
+		return v, err
+	}
+	return v, s.checkPlace(ctx, v, value(infos[0].DriverSpecific.Lvol.BaseBdev), ahead)
 }
 
 func (s *Service) volume(b spdkrpc.BdevInfo) (Volume, error) {

@@ -106,6 +106,7 @@ var csiController = []string{
 	"bdev_lvol_resize",
 	"bdev_lvol_set_parent",
 	"bdev_lvol_snapshot",
+	"bdev_raid_get_bdevs",
 	"bdev_set_qos_limit",
 	"bdev_wait_for_examine",
 	"iscsi_create_auth_group",

@@ -108,7 +108,7 @@ func startProxy(ctx context.Context, socket, program string) (_ *proxy, err erro
 	text := fmt.Sprintf(`listen: %q
 listen_unix: {path: %q}
 tls: {self_signed_dir: .}
-target: {socket: %q}
+target: {socket: %q, accept_loading_what_hosts_write: true}
 users:
   - {name: %s, password_hash: %q, local: {users: ["%d"]}, roles: [admin]}
   - {name: %s, password_hash: %q, roles: [team], tenant: team}

@@ -91,6 +91,7 @@ tls:
   self_signed_dir: %s
 target:
   socket: %s
+  accept_loading_what_hosts_write: true
   freeze: {dir: %s}
 users:
   - {name: kubernetes, password_hash: %q, roles: [csi-controller]}

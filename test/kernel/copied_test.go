@@ -81,7 +81,7 @@ func (c *csiTarget) startPlainProxy(t *testing.T, path string) (port string) {
 
 const plainProxyConfigFmt = `listen: 127.0.0.1:%s
 tls: {insecure_plaintext: true}
-target: {socket: %q, freeze: {dir: %q}}
+target: {socket: %q, accept_loading_what_hosts_write: true, freeze: {dir: %q}}
 users:
   - {name: csi, password_hash: %q, roles: [csi-controller]}
 log: {level: error}

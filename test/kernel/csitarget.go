@@ -46,7 +46,7 @@ const (
 	csiStore       = "kernel-test"
 	proxyConfigFmt = `listen: 127.0.0.1:%s
 tls: {self_signed_dir: %q}
-target: {socket: %q, keys: {dir: %q}, freeze: {dir: %q}%s}
+target: {socket: %q, accept_loading_what_hosts_write: true, keys: {dir: %q}, freeze: {dir: %q}%s}
 users:
   - {name: csi, password_hash: %q, roles: [csi-controller]}
 log: {level: error}

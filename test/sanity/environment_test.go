@@ -151,7 +151,7 @@ func (w *environment) prepareForTenant(ctx context.Context, dir string) error {
 // proxyConfig gives the driver's user only the role that the driver needs.
 const proxyConfig = `listen: %s
 tls: {self_signed_dir: %q}
-target: {socket: %q}
+target: {socket: %q, accept_loading_what_hosts_write: true}
 users:
   - {name: csi, password_hash: %q, roles: [csi-controller]%s}
 log: {level: error}

@@ -22,7 +22,7 @@ const password = "not a secret"
 
 const proxyConfig = `listen: %[1]s
 tls: {insecure_plaintext: true}
-target: {socket: %[2]s/relay.sock, save: {dir: %[2]s/saved}, freeze: {dir: %[2]s/frozen}}
+target: {socket: %[2]s/relay.sock, accept_loading_what_hosts_write: true, save: {dir: %[2]s/saved}, freeze: {dir: %[2]s/frozen}}
 users:
   - {name: csi, password_hash: %[3]q, roles: [csi-controller]}
   - {name: admin, password_hash: %[3]q, roles: [admin]}

@@ -85,6 +85,7 @@ const proxyConfig = `listen: %s
 tls: {self_signed_dir: %q}
 target:
   socket: %q
+  accept_loading_what_hosts_write: true
   freeze: {dir: %q}
   keys: {dir: %q}
 users:

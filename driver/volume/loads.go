@@ -1,0 +1,77 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Loading says whether a target loads what hosts write into volumes (see nested.go).
+type Loading string
+
+// The values of Loading.
+const (
+	// LoadsNothing: the target's option bdev_auto_examine is off.
+	LoadsNothing Loading = "no"
+	// LoadsAccepted: it is on, or unknown, and the proxy's configuration accepts that.
+	LoadsAccepted Loading = "accepted"
+	// LoadsAll: it is on.
+	LoadsAll Loading = "yes"
+	// LoadsUnknown: the proxy does not know, or is too old to say.
+	LoadsUnknown Loading = "unknown"
+)
+
+// Loads asks the target's proxy whether the target loads what hosts write.
+func (s *Service) Loads(ctx context.Context) (Loading, error) {
+	info, err := s.rpc.SpdkgateTargetGetInfo(ctx)
+	switch {
+	case errors.Is(err, spdkrpc.MethodNotFound), errors.Is(err, spdkrpc.Denied):
+		return LoadsUnknown, nil
+	case err != nil:
+		return "", fmt.Errorf("target %s: ask whether the target loads what hosts write into volumes: %w", s.Name, err)
+	case info.ExaminesVolumes != nil && !*info.ExaminesVolumes:
+		return LoadsNothing, nil
+	case info.Acknowledged:
+		return LoadsAccepted, nil
+	case info.ExaminesVolumes == nil:
+		return LoadsUnknown, nil
+	}
+	return LoadsAll, nil
+}
+
+// Problem says in words what is wrong, and what to do; empty if nothing is.
+func (l Loading) Problem() string {
+	const remedy = "switch it off and restart the target, as docs/target.md says; or, if you trust everybody who can write there, set target.accept_loading_what_hosts_write in the proxy's configuration"
+	switch l {
+	case LoadsAll:
+		return "SPDK's option bdev_auto_examine is on, so the target loads the lvstores and RAIDs that hosts write into volumes, and with them can read, block or lose other volumes: " + remedy
+	case LoadsUnknown:
+		return "it is unknown whether SPDK's option bdev_auto_examine is on, with which the target loads the lvstores and RAIDs that hosts write into volumes: upgrade spdk-proxy, and allow spdkgate_target_get_info to the driver's role. If the option is on, " + remedy
+	}
+	return ""
+}
+
+// CheckRawBlock fails with ErrLoads if a pod must not get a volume of the target as a raw block device: the target may load what
+// the pod writes into it.
+func (s *Service) CheckRawBlock(ctx context.Context) error {
+	l, err := s.Loads(ctx)
+	if err != nil {
+		return err
+	}
+	if p := l.Problem(); p != "" {
+		return fmt.Errorf("target %s: %w: %s", s.Name, ErrLoads, p)
+	}
+	return nil
+}
+
+// checkHidden decides about the lvstores of a target whose proxy does not name their base bdevs, as it does for the users of a
+// tenant. A proxy with this method shows them no nested lvstores.
+func (s *Service) checkHidden(ctx context.Context) error {
+	_, err := s.rpc.SpdkgateTargetGetInfo(ctx)
+	if errors.Is(err, spdkrpc.MethodNotFound) || errors.Is(err, spdkrpc.Denied) {
+		return fmt.Errorf("target %s: %w: the target's proxy does not say on which bdevs lvstores are, and is too old to hide those on logical volumes: upgrade spdk-proxy, and allow spdkgate_target_get_info to the driver's role", s.Name, ErrNested)
+	}
+	return err
+}

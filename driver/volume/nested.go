@@ -1,0 +1,304 @@
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Unless its option bdev_auto_examine is off, SPDK examines every new bdev, including logical volumes. So it loads an lvstore
+// that a host wrote into a volume: a nested lvstore. Its volumes belong to that host, whatever names and UUIDs they have. This
+// file finds out on which devices an lvstore is. The driver neither uses nested lvstores nor finds volumes in them.
+//
+// A nested lvstore can have the name, or even the UUID, of one that is not loaded, so what is known of an lvstore's base bdev
+// holds for one call of the driver only.
+
+// asked records what a call has learned about base bdevs.
+type asked struct {
+	mu    sync.Mutex
+	bases map[baseKey]*askedBase
+}
+
+type baseKey struct {
+	target *Target
+	bdev   string
+}
+
+// An askedBase is the verdict about one bdev. The token guards it, and is taken by one query at a time.
+type askedBase struct {
+	token   chan struct{}
+	known   bool
+	verdict error // of kind ErrNested, or nil
+}
+
+type askedKey struct{}
+
+// AskOnce returns a context in which a target is asked about each base bdev of its lvstores only once. Use it for one call of
+// the driver, and not longer.
+func AskOnce(ctx context.Context) context.Context {
+	if _, ok := ctx.Value(askedKey{}).(*asked); ok {
+		return ctx
+	}
+	return context.WithValue(ctx, askedKey{}, &asked{bases: map[baseKey]*askedBase{}})
+}
+
+func (s *Service) askedBase(ctx context.Context, bdev string) *askedBase {
+	all := ctx.Value(askedKey{}).(*asked)
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	key := baseKey{s.Target, bdev}
+	if all.bases[key] == nil {
+		all.bases[key] = &askedBase{token: make(chan struct{}, 1)}
+	}
+	return all.bases[key]
+}
+
+// checkBase fails with ErrNested if the base bdev of an lvstore is, or at any depth contains, a logical volume, or if that is
+// unknown. ctx comes from AskOnce.
+func (s *Service) checkBase(ctx context.Context, bdev string) error {
+	b := s.askedBase(ctx, bdev)
+	select {
+	case b.token <- struct{}{}:
+		defer func() { <-b.token }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if b.known {
+		return b.verdict
+	}
+	err := s.walkBases(ctx, bdev)
+	if err == nil || errors.Is(err, ErrNested) {
+		b.known, b.verdict = true, err
+	}
+	return err
+}
+
+// mostAskedAhead is for how many lvstores at most their base bdevs are asked about before it is known which of them matter.
+const mostAskedAhead = 4
+
+// askAhead asks about the base bdevs of the lvstores that were seen before, so that this needs no round of its own later. If store
+// is not empty, it asks only about the lvstore of that name. It returns what checkBase returned, by base bdev.
+func (s *Service) askAhead(ctx context.Context, store string) map[string]error {
+	known := s.seen.known()
+	if store != "" {
+		known = slices.DeleteFunc(known, func(st Store) bool { return st.Name != store })
+	}
+	if len(known) > mostAskedAhead {
+		return nil
+	}
+	answers := make([]error, len(known))
+	var wg sync.WaitGroup
+	for i, st := range known {
+		wg.Go(func() { answers[i] = s.checkBase(ctx, st.Base) })
+	}
+	wg.Wait()
+	of := make(map[string]error, len(known))
+	for i, st := range known {
+		of[st.Base] = answers[i]
+	}
+	return of
+}
+
+// maxBases bounds how many bdevs are below an lvstore; more count as unknown.
+const maxBases = 256
+
+// walkBases looks at a bdev and at all bdevs below it, one level after the other.
+func (s *Service) walkBases(ctx context.Context, bdev string) error {
+	if bdev == "" {
+		return s.checkHidden(ctx)
+	}
+	seen := map[string]bool{}
+	for level := []string{bdev}; len(level) > 0; {
+		below := make([][]string, len(level))
+		g, gctx := errgroup.WithContext(ctx)
+		for i, name := range level {
+			seen[name] = true
+			g.Go(func() (err error) {
+				below[i], err = s.basesOf(gctx, name)
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		level = nil
+		for _, name := range slices.Concat(below...) {
+			if !seen[name] && !slices.Contains(level, name) {
+				level = append(level, name)
+			}
+		}
+		if len(seen)+len(level) > maxBases {
+			return fmt.Errorf("target %s: %w: bdev %s is on more than %d others", s.Name, ErrNested, bdev, maxBases)
+		}
+	}
+	return nil
+}
+
+// basesOf returns the bdevs on which a bdev is; none if it is a device. It fails with ErrNested if the bdev is a logical volume,
+// or if its kind is unknown.
+func (s *Service) basesOf(ctx context.Context, name string) ([]string, error) {
+	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
+	switch {
+	case errors.Is(err, spdkrpc.NoSuchDevice):
+		return nil, fmt.Errorf("target %s: %w: bdev %s, on which an lvstore is, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
+	case err != nil:
+		return nil, fmt.Errorf("target %s: find out whether bdev %s is on a logical volume: %w", s.Name, name, err)
+	case len(infos) != 1:
+		return nil, fmt.Errorf("target %s: look up bdev %s: the target answered with %d bdevs instead of one", s.Name, name, len(infos))
+	}
+	bases, kind := basesIn(infos[0])
+	switch kind {
+	case onDevice, onBdevs:
+		return bases, nil
+	case onLvstore:
+		return nil, fmt.Errorf("target %s: %w: bdev %s is a logical volume, so a host can have written all that is in it: %s", s.Name, ErrNested, nameOf(infos[0]), nestedRemedy)
+	}
+	return nil, fmt.Errorf("target %s: %w: it is unknown on what bdev %s (%s) is, so it may be on a logical volume", s.Name, ErrNested, name, infos[0].ProductName)
+}
+
+// nestedRemedy says what to do about a nested lvstore.
+const nestedRemedy = "do not delete it, as it can be contents that the volume's user needs. Switch the target's option bdev_auto_examine off (docs/target.md), and restart the target"
+
+func nameOf(b spdkrpc.BdevInfo) string {
+	if len(b.Aliases) > 0 {
+		return b.Aliases[0] + " (" + b.Name + ")"
+	}
+	return b.Name
+}
+
+// A basesKind says on what a bdev is.
+type basesKind int
+
+const (
+	onUnknown basesKind = iota
+	onDevice
+	onBdevs
+	onLvstore
+)
+
+// devices are the product names of bdevs that are on no other bdev, and whose drivers report no member of their own.
+var devices = []string{"Malloc disk", "Null disk", "NVMe disk", "NVMe ZNS disk", "NVMe Passthrough disk", "AIO disk", "URING bdev", "xNVMe bdev", "DAOS bdev", "iSCSI LUN", "Ceph Rbd Disk", "VirtioBlk Disk", "Virtio SCSI Disk"}
+
+// basesIn returns the bdevs on which a bdev is.
+func basesIn(b spdkrpc.BdevInfo) (bases []string, kind basesKind) {
+	d := b.DriverSpecific
+	switch {
+	case d.Lvol != nil || b.ProductName == "Logical Volume":
+		return nil, onLvstore
+	case d.Crypto != nil:
+		bases = []string{d.Crypto.BaseBdevName}
+	case d.Passthru != nil:
+		bases = []string{d.Passthru.BaseBdevName}
+	case d.Delay != nil:
+		bases = []string{d.Delay.BaseBdevName}
+	case d.ErrorDisk != nil:
+		bases = []string{d.ErrorDisk.BaseBdev}
+	case d.Split != nil:
+		bases = []string{d.Split.BaseBdev}
+	case d.Opal != nil:
+		bases = []string{d.Opal.BaseBdev}
+	case d.GPT != nil:
+		bases = []string{d.GPT.BaseBdev}
+	case d.ZonedBlock != nil:
+		bases = []string{d.ZonedBlock.BaseBdev}
+	case d.FTL != nil:
+		bases = []string{d.FTL.BaseBdev, value(d.FTL.Cache)}
+	case d.RAID != nil:
+		bases = membersOf(d.RAID.BaseBdevsList)
+	case d.Others["compress"] != nil:
+		var c struct {
+			Base string `json:"base_bdev_name"`
+		}
+		if json.Unmarshal(d.Others["compress"], &c) != nil {
+			return nil, onUnknown
+		}
+		bases = []string{c.Base}
+	case d.Others["core_device"] != nil && d.Others["cache_device"] != nil: // OCF
+		for _, member := range []string{"core_device", "cache_device"} {
+			var name string
+			if json.Unmarshal(d.Others[member], &name) != nil {
+				return nil, onUnknown
+			}
+			bases = append(bases, name)
+		}
+	case slices.Contains(devices, b.ProductName):
+		return nil, onDevice
+	}
+	bases = slices.DeleteFunc(bases, func(name string) bool { return name == "" })
+	if len(bases) == 0 {
+		return nil, onUnknown
+	}
+	return bases, onBdevs
+}
+
+// membersOf returns the names of the bdevs of an array, without those that are missing.
+func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
+	for _, m := range list {
+		switch {
+		case m == nil:
+		case m.String != nil:
+			names = append(names, *m.String)
+		case m.Object != nil:
+			names = append(names, value(m.Object.Name))
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
+}
+
+// withoutNested returns the lvstores that are not nested. ahead is what askAhead returned. It fails with ErrNested if a nested one has a name that is configured.
+func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]error) ([]Store, error) {
+	verdicts := make([]error, len(stores))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, st := range stores {
+		g.Go(func() error {
+			err, known := ahead[st.Base]
+			if !known {
+				err = s.checkBase(gctx, st.Base)
+			}
+			if errors.Is(err, ErrNested) {
+				verdicts[i] = err
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	var usable []Store
+	var nested []string
+	for i, st := range stores {
+		switch {
+		case verdicts[i] == nil:
+			usable = append(usable, st)
+		case slices.Contains(s.Config.Stores, st.Name):
+			return nil, fmt.Errorf("lvstore %s (%s) has a name of lvstores in config.json, but is not what the administrator made; that one is not loaded: %w", st.Name, st.UUID, verdicts[i])
+		default:
+			nested = append(nested, st.Name)
+		}
+	}
+	if len(usable) == 0 && len(nested) > 0 {
+		return nil, fmt.Errorf("no lvstore is left for volumes without %s: %w", strings.Join(nested, ", "), errors.Join(verdicts...))
+	}
+	return usable, nil
+}
+
+// checkPlace fails with ErrNested if a volume is in a nested lvstore.
+func (s *Service) checkPlace(ctx context.Context, v Volume, base string, ahead map[string]error) error {
+	err, known := ahead[base]
+	if !known {
+		err = s.checkBase(ctx, base)
+	}
+	if err != nil {
+		return fmt.Errorf("%s cannot be used: %w", v, err)
+	}
+	return nil
+}
