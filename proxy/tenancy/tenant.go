@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -196,9 +197,9 @@ func (s *Scope) ownsAddress(v any) bool {
 }
 
 // plain reports whether a name is not empty and has no control characters, which could end it
-// early in C.
+// early in C or control a terminal, and none that change the direction of text.
 func plain(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f })
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) })
 }
 
 func hasPrefix(prefixes []string, name string) bool {

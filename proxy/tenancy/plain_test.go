@@ -1,0 +1,16 @@
+package tenancy
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestPlainNames(t *testing.T) {
+	for _, good := range []string{"vol-1", "größe", "卷"} {
+		assert.True(t, plain(good), good)
+	}
+	for _, bad := range []string{"", "a\x00b", "a\nb", "a\x7fb", "a\u0085b", "a\u009b2Jb", "a\u202eb", "a\u2066b", "a\u200fb"} {
+		assert.False(t, plain(bad), "%q", bad)
+	}
+}
