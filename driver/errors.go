@@ -109,6 +109,7 @@ var codesOf = []struct {
 	{spdkrpc.Busy, codes.Aborted},
 	{spdkrpc.Unreachable, codes.Unavailable},
 	{spdkrpc.WrongState, codes.Unavailable},
+	{spdkrpc.NotSaved, codes.Unavailable},
 	{spdkrpc.Denied, codes.PermissionDenied},
 	{spdkrpc.MethodNotFound, codes.FailedPrecondition},
 	{spdkrpc.NoSpace, codes.ResourceExhausted},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/keys"
+	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
@@ -71,6 +72,7 @@ func answerTo(err error) answer {
 		unexpected *quiesce.AnswerError
 		noClient   *noClientError
 		tooFast    *rateError
+		notSaved   *persist.NotSavedError
 	)
 	refuse := func(status, code int, format string, args ...any) answer {
 		return answer{status: status, err: jsonrpc.Errorf(code, format, args...)}
@@ -79,6 +81,8 @@ func answerTo(err error) answer {
 	switch {
 	case err == nil:
 		return answer{status: http.StatusOK}
+	case errors.As(err, &notSaved): // whatever the cause was
+		return refuse(http.StatusInternalServerError, jsonrpc.CodeNotSaved, "the target did it, but %s. A restart of the target would undo it. Repeat the call; if the error stays, see the proxy's log.", notSaved)
 
 	case errors.As(err, &rejected):
 		return refuse(http.StatusUnauthorized, jsonrpc.CodeUnauthorized, "authentication failed: %s", rejected.Reason)

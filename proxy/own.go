@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
@@ -50,13 +51,14 @@ func (s *Server) execute(ctx context.Context, c command) (json.RawMessage, error
 	return s.forwardShared(ctx, c)
 }
 
-// forward makes a call, and has the configuration saved if the call changed it. The caller
-// holds the locks of the objects, or has frozen the objects itself.
+// forward makes a call, and has the configuration saved if the call changed it. If the change
+// decides who reaches data, forward returns when it is saved. The caller holds the locks of the
+// objects, or has frozen the objects itself.
 func (s *Server) forward(ctx context.Context, c command) (json.RawMessage, error) {
 	call := func() (json.RawMessage, error) {
 		return c.conn.CallObserved(ctx, c.user, c.method.Name, c.params, c.settings.timeoutOf(c.method.Name), c.observer)
 	}
-	changes := c.method.Mutates
+	changes := c.method.Configures()
 	if c.method.ServedBy == rpcschema.ServedByProxy {
 		own := ownMethods[c.method.Name]
 		if !s.offers(c.method) {
@@ -68,13 +70,34 @@ func (s *Server) forward(ctx context.Context, c command) (json.RawMessage, error
 	if s.restart.saver == nil || !changes {
 		return call()
 	}
-	s.restart.saver.Before(context.WithoutCancel(ctx))
+	saver, first := s.restart.saver, c.method.Saved == rpcschema.SavedFirst
+	process := saver.Before(context.WithoutCancel(ctx), first)
+	removed, err := saver.Removing(ctx, rawCaller(c.conn, c.user, c.settings), c.method.Name, c.params, process)
+	if err != nil {
+		return nil, err
+	}
+	defer removed()
 	result, err := call()
-	if err == nil || errors.Is(err, spdkrpc.OutcomeUnknown) {
-		s.restart.saver.Changed(c.method.Name, c.params)
+	switch {
+	case err == nil || errors.Is(err, spdkrpc.OutcomeUnknown):
+		saver.Changed(c.method.Name, c.params)
+	case saver.Lacks(c.method.Name, c.params): // SPDK has nothing to remove, but the saved file does
+		saver.Changed(c.method.Name, c.params)
+		if notSaved := saver.AwaitSaved(ctx, process); notSaved != nil {
+			return nil, executed(notSaved)
+		}
+	}
+	if err == nil && first {
+		if err := saver.AwaitSaved(ctx, process); err != nil {
+			return nil, executed(err)
+		}
 	}
 	return result, err
 }
+
+// executed marks the error of a call that was executed. Quotas and ownership count it like one
+// whose outcome is unknown.
+func executed(err error) error { return fmt.Errorf("%w (%w)", err, spdkrpc.OutcomeUnknown) }
 
 // serveOwn answers one of the proxy's own methods. Calls about keys run one after the other.
 func (s *Server) serveOwn(ctx context.Context, own ownMethod, c command) (json.RawMessage, error) {
@@ -110,7 +133,7 @@ func (c command) keyShare() keys.Share {
 // configuration before it executed the call.
 func (s *Server) noteLateChange(name string, params map[string]any, err error) {
 	method, known := s.schema.Method(name)
-	if s.restart.saver == nil || !known || !method.Mutates || err != nil && !errors.Is(err, spdkrpc.OutcomeUnknown) {
+	if s.restart.saver == nil || !known || !method.Configures() || err != nil && !errors.Is(err, spdkrpc.OutcomeUnknown) {
 		return
 	}
 	s.containPanic("late reply", func() { s.restart.saver.Changed(name, params) })
@@ -146,6 +169,10 @@ var ownMethods = map[string]ownMethod{
 	statusMethod: {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ command) (json.RawMessage, error) {
 		return marshalResult(savedConfig(s.restart.saver.Status()), nil)
 	}},
+	"spdkgate_config_await": {"target.save", false, func(s *Server, ctx context.Context, _ keys.Ask, c command) (json.RawMessage, error) {
+		list, err := s.awaitSaved(ctx, c)
+		return marshalResult(list, err)
+	}},
 	"spdkgate_config_list_saved": {"target.save", false, func(s *Server, _ context.Context, _ keys.Ask, _ command) (json.RawMessage, error) {
 		files, err := s.restart.savedFiles()
 		return marshalResult(files, err)
@@ -160,6 +187,32 @@ var ownMethods = map[string]ownMethod{
 		err := s.restart.saver.Save(context.WithoutCancel(ctx), accept)
 		return marshalResult(savedConfig(s.restart.saver.Status()), err)
 	}},
+}
+
+// awaitSaved answers spdkgate_config_await.
+func (s *Server) awaitSaved(ctx context.Context, c command) (list []spdkrpc.ProxyMissingExport, err error) {
+	p, err := paramsOf[spdkrpc.SpdkgateConfigAwaitParams](c)
+	if err != nil {
+		return nil, err
+	}
+	process, err := persist.ProcessAt(s.config.Target.Socket)
+	if err == nil {
+		err = s.restart.saver.AwaitSaved(ctx, process)
+	}
+	if err != nil {
+		return nil, err
+	}
+	list = []spdkrpc.ProxyMissingExport{}
+	for _, e := range s.restart.saver.Status().MissingExports() {
+		if (p.NQN == nil || *p.NQN == e.NQN) && (p.Host == nil || *p.Host == e.Host) {
+			m := spdkrpc.ProxyMissingExport{Method: e.Method, NQN: e.NQN}
+			if e.Host != "" {
+				m.Host = &e.Host
+			}
+			list = append(list, m)
+		}
+	}
+	return list, nil
 }
 
 // offers reports whether the configuration enables a method.

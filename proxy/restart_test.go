@@ -30,7 +30,7 @@ func newRestartBench(t *testing.T, change ...func(*config.Config)) *restartBench
 	r := &restartBench{dir: filepath.Join(t.TempDir(), "target"), keys: filepath.Join(t.TempDir(), "keys"), disk: filepath.Join(t.TempDir(), "disk")}
 	require.NoError(t, os.WriteFile(r.disk, nil, 0o600))
 	require.NoError(t, os.Truncate(r.disk, 256<<20))
-	target, err := spdktest.Start(spdktest.Options{ConfigFile: filepath.Join(r.dir, "current.json"), DataDir: t.TempDir()})
+	target, err := spdktest.Start(spdktest.Options{ConfigFile: filepath.Join(r.dir, "current.json"), DataDir: t.TempDir(), IgnoreInitErrors: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
 	r.bench = newBench(t, "v26.05", append([]func(*config.Config){func(c *config.Config) {
@@ -165,7 +165,10 @@ func TestWhatIsFollowedByASave(t *testing.T) {
 	r.save(t)
 	pending := func() bool { return r.proxy.restart.saver.Status().Pending }
 	r.call(t, "bdev_get_bdevs", "")
-	assert.False(t, pending(), "reading")
+	r.call(t, "bdev_get_iostat", "")
+	r.call(t, "bdev_get_iostat", `{"reset_mode":"all"}`)
+	r.call(t, "bdev_reset_iostat", "")
+	assert.False(t, pending(), "reading, and changes that SPDK does not save")
 	r.post(`{"id":1,"method":"bdev_malloc_delete","params":{"name":"none"}}`)
 	assert.False(t, pending(), "SPDK refused it")
 	r.post(`{"id":1,"method":"bdev_malloc_create","params":{"name":"m"}}`)
@@ -181,7 +184,7 @@ func TestWhatIsFollowedByASave(t *testing.T) {
 	assert.True(t, pending())
 	r.save(t)
 	r.call(t, "spdkgate_key_add", `{"name":"k","secret":"`+secret+`"}`)
-	assert.True(t, pending())
+	assert.False(t, pending(), "it is saved before the response")
 }
 
 // A change that SPDK executes after the deadline of its call is saved, although the target

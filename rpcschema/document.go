@@ -38,6 +38,11 @@ type Method struct {
 	// ReadsIf lists parameters with values. A method that mutates only reads while each of these
 	// parameters is left out or has one of its values.
 	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
+	// Saved says when a change is saved in the target's configuration: SavedFirst, SavedNever,
+	// or "" for soon after the response.
+	Saved string `json:"x-spdk-saved"`
+	// Removes means that the method removes the objects that it names from the configuration.
+	Removes bool `json:"x-spdk-removes"`
 	// Stalls says that a method, although it changes nothing, may hold up the target's I/O or
 	// wait without end.
 	Stalls bool `json:"x-spdk-stalls"`
@@ -76,6 +81,15 @@ type Method struct {
 	changes []change
 	varies  bool
 }
+
+// Values of Method.Saved.
+const (
+	SavedFirst = "first" // before the response, because the change decides who reaches data
+	SavedNever = "never" // it changes nothing that SPDK saves
+)
+
+// Configures reports whether a call of the method may change what SPDK saves in its configuration.
+func (m *Method) Configures() bool { return m.Mutates && m.Saved != SavedNever }
 
 // ServedByProxy marks methods that SPDK does not have.
 const ServedByProxy = "proxy"

@@ -86,11 +86,11 @@ func TestRounds(t *testing.T) {
 		parameters         map[string]string
 		rounds             map[string]int
 	}{
-		{"v26.05", driver.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 2, "delete": 2}},
-		{"v26.05", driver.TargetNVMeTCP, map[string]string{"thin": "false"}, map[string]int{"create": 6, "publish": 4, "unpublish": 3, "delete": 2}},
-		{"v26.09", driver.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 5, "unpublish": 2, "delete": 2}},
-		{"v24.01", driver.TargetNVMeTCP, nil, map[string]int{"create": 6, "publish": 7, "unpublish": 3, "delete": 2}},
-		{"v26.05", driver.TargetISCSI, nil, map[string]int{"create": 3, "publish": 6, "unpublish": 4, "delete": 2}},
+		{"v26.05", driver.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 3, "delete": 2}},
+		{"v26.05", driver.TargetNVMeTCP, map[string]string{"thin": "false"}, map[string]int{"create": 7, "publish": 4, "unpublish": 4, "delete": 2}},
+		{"v26.09", driver.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 5, "unpublish": 3, "delete": 2}},
+		{"v24.01", driver.TargetNVMeTCP, nil, map[string]int{"create": 6, "publish": 7, "unpublish": 4, "delete": 2}},
+		{"v26.05", driver.TargetISCSI, nil, map[string]int{"create": 3, "publish": 6, "unpublish": 5, "delete": 2}},
 	} {
 		t.Run(fmt.Sprint(c.release, " ", c.transport, " ", c.parameters), func(t *testing.T) {
 			slow, transport := slowTarget(t, c.release), c.transport

@@ -69,7 +69,7 @@ func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
 	return err == nil, err
 }
 
-// readBack reads the volume's subsystem, and whether the host is fenced.
+// readBack reads the volume's subsystem, and whether the host is fenced. Everything that was done before is saved then.
 func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -78,6 +78,10 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVM
 	})
 	g.Go(func() (err error) {
 		fenced, err = n.isFenced(gctx, h)
+		return err
+	})
+	g.Go(func() error {
+		_, err := n.saved(gctx, new(NQN(id)), nil)
 		return err
 	})
 	return sub, fenced, g.Wait()
@@ -118,7 +122,8 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 			all = append(all, Fencing{Export: sub.NQN, Change: "remove host " + h.NQN})
 		}
 		if dryRun || len(admitted) == 0 {
-			return append(all, open...), withoutMark(unmarked)
+			removed, err := n.fenceSaved(ctx, h, dryRun)
+			return slices.Concat(all, removed, open), errors.Join(err, withoutMark(unmarked))
 		}
 		if err := n.removeFromEach(ctx, admitted, h); err != nil {
 			return all, errors.Join(err, withoutMark(unmarked))
@@ -176,15 +181,22 @@ func (n nvmf) removeFromEach(ctx context.Context, subs []spdkrpc.NVMfSubsystem, 
 
 func (n nvmf) unfence(ctx context.Context, h Host, dryRun bool) (bool, error) {
 	marked, err := n.isFenced(ctx, h)
-	if err != nil || !marked || dryRun {
+	if err != nil || dryRun {
 		return marked, err
 	}
-	return true, readback.NewStep("remove the mark of a fenced node", func() error {
+	if !marked {
+		return false, n.unfenceSaved(ctx, h)
+	}
+	err = readback.NewStep("remove the mark of a fenced node", func() error {
 		return n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: fenceNQN + h.id()})
 	}, func() (bool, error) {
 		marked, err := n.isFenced(ctx, h)
 		return err == nil && !marked, err
 	}).Run()
+	if err != nil {
+		return true, err
+	}
+	return true, n.unfenceSaved(ctx, h)
 }
 
 // fenceMark returns the host whose initiator group is the mark of h.
@@ -218,7 +230,8 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 			all = append(all, Fencing{Export: name, Change: "delete the iSCSI target, which only initiator " + h.IQN + " can use"})
 		}
 		if dryRun || len(alone) == 0 {
-			return append(all, others...), withoutMark(unmarked)
+			_, err := i.saved(ctx, nil, nil)
+			return append(all, others...), errors.Join(err, withoutMark(unmarked))
 		}
 		var failed []error
 		for _, name := range alone {
@@ -257,8 +270,14 @@ func (i iscsi) unfence(ctx context.Context, h Host, dryRun bool) (bool, error) {
 		return false, err
 	}
 	tag := initiatorGroup(groups, fenceMark(h))
-	if tag == 0 || dryRun {
+	if dryRun {
 		return tag != 0, nil
 	}
-	return true, i.deleteGroup(ctx, tag)
+	if tag != 0 {
+		if err := i.deleteGroup(ctx, tag); err != nil {
+			return true, err
+		}
+	}
+	_, err = i.saved(ctx, nil, nil)
+	return tag != 0, err
 }

@@ -2,9 +2,11 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
@@ -204,4 +206,29 @@ func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, 
 		})
 	}
 	return hosts, g.Wait()
+}
+
+// checkHoldsIO fails while a host without native multipath is connected.
+func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
+	var missing error // why the subsystem cannot be read; asked at the same time, because most volumes of a snapshot are not exported
+	var reading sync.WaitGroup
+	reading.Go(func() { _, missing = n.subsystem(ctx, id) })
+	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
+	reading.Wait()
+	if err != nil {
+		switch {
+		case errors.Is(missing, errNotExported):
+			return nil
+		case missing == nil && (errors.Is(err, spdkrpc.InvalidParams) || errors.Is(err, spdkrpc.NoSuchDevice)):
+			return fmt.Errorf("%w: %s was created during the call: try again: %w", ErrBusy, NQN(id), err)
+		}
+		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
+	}
+	for _, h := range hosts {
+		if !isMultipath(h.Hostnqn) {
+			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while SPDK changes the volume: detach the volume first; "+
+				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume again", ErrInUse, h.Hostnqn)
+		}
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -74,7 +75,12 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 		}
 	}
 	// Another controller may have removed the group, or given its tag to another node: read it again.
-	if groups, err = i.initiatorGroups(ctx); err != nil {
+	var unsaved error
+	var waiting sync.WaitGroup
+	waiting.Go(func() { _, unsaved = i.saved(ctx, nil, nil) })
+	groups, err = i.initiatorGroups(ctx)
+	waiting.Wait()
+	if err := errors.Join(err, unsaved); err != nil {
 		return Admission{}, err
 	}
 	if isFenced(groups, h) {
@@ -261,6 +267,9 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 		if err := i.removeAuthGroups(ctx, id, 0); err != nil {
 			return err
 		}
+	}
+	if _, err := i.saved(ctx, nil, nil); err != nil {
+		return err
 	}
 	// If the volume's target node was deleted before, only the host tells which group it had.
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {

@@ -238,6 +238,9 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	if err != nil && !errors.Is(err, errNotExported) {
 		return err
 	}
+	if err := n.withdrawSaved(ctx, id, h); err != nil {
+		return err
+	}
 	if !n.usesKeys(sub, h) {
 		return nil
 	}
@@ -295,7 +298,7 @@ func (n nvmf) removeHost(ctx context.Context, sub *spdkrpc.NVMfSubsystem, h Host
 func (n nvmf) removeUnused(ctx context.Context, id string) error {
 	sub, err := n.subsystem(ctx, id)
 	if errors.Is(err, errNotExported) {
-		return nil
+		return n.withdrawSaved(ctx, id, nil)
 	}
 	if err != nil {
 		return err
@@ -306,7 +309,10 @@ func (n nvmf) removeUnused(ctx context.Context, id string) error {
 	if err := n.checkNobodyConnected(ctx, id, func(string) bool { return false }); err != nil {
 		return err
 	}
-	return n.delete(ctx, id)
+	if err := n.delete(ctx, id); err != nil {
+		return err
+	}
+	return n.withdrawSaved(ctx, id, nil)
 }
 
 func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
@@ -363,31 +369,6 @@ func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) e
 	}
 	n.refusesUnknown.Store(true)
 	return errNotExported
-}
-
-// checkHoldsIO fails while a host without native multipath is connected.
-func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
-	var missing error // why the subsystem cannot be read; asked at the same time, because most volumes of a snapshot are not exported
-	var reading sync.WaitGroup
-	reading.Go(func() { _, missing = n.subsystem(ctx, id) })
-	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
-	reading.Wait()
-	if err != nil {
-		switch {
-		case errors.Is(missing, errNotExported):
-			return nil
-		case missing == nil && (errors.Is(err, spdkrpc.InvalidParams) || errors.Is(err, spdkrpc.NoSuchDevice)):
-			return fmt.Errorf("%w: %s was created during the call: try again: %w", ErrBusy, NQN(id), err)
-		}
-		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
-	}
-	for _, h := range hosts {
-		if !isMultipath(h.Hostnqn) {
-			return fmt.Errorf("%w: host %s is connected without native NVMe multipath, so its I/O would fail while SPDK changes the volume: detach the volume first; "+
-				"or boot the node with nvme_core.multipath=Y, upgrade the driver there, and publish the volume again", ErrInUse, h.Hostnqn)
-		}
-	}
-	return nil
 }
 
 func truth(b bool) int {

@@ -61,11 +61,11 @@ func RunAtOnce(steps []Step) error {
 	return errors.Join(failed...)
 }
 
-// Clarifies tells whether it is useful to read back after a failed call. It is not if the target does not answer, or if the
-// call was certainly not executed.
+// Clarifies tells whether it is useful to read back after a failed call. It is not if the target does not answer, if the
+// call was certainly not executed, or if it was executed and is not saved.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
-	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState:
+	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState, spdkrpc.NotSaved:
 		return false
 	}
 	return true
@@ -75,5 +75,5 @@ func Clarifies(failed error) bool {
 // one that cannot be decoded, the call may still be executed.
 func Refused(failed error) bool {
 	var e *spdkrpc.Error
-	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown
+	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown && e.Kind != spdkrpc.NotSaved
 }

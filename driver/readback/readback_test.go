@@ -51,7 +51,7 @@ func TestStep(t *testing.T) {
 func TestClarifies(t *testing.T) {
 	for kind, want := range map[spdkrpc.Kind]bool{
 		spdkrpc.OutcomeUnknown: true, spdkrpc.Exists: true, spdkrpc.InvalidParams: true, spdkrpc.NoSuchDevice: true,
-		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,
+		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false, spdkrpc.NotSaved: false,
 	} {
 		assert.Equal(t, want, Clarifies(fmt.Errorf("x: %w", &spdkrpc.Error{Kind: kind, Code: -1})), kind)
 	}

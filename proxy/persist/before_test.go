@@ -16,14 +16,14 @@ func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.restart("p2", populated()) // with -c
-	w.saver.Before(t.Context())
+	w.saver.Before(t.Context(), false)
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
 	w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
 	w.save()
 	assert.Equal(t, []string{"nqn.b"}, w.knows(Current))
 	assert.NotContains(t, w.files(), Held)
 	reads := w.target.reads
-	w.saver.Before(t.Context())
+	w.saver.Before(t.Context(), false)
 	assert.Equal(t, reads, w.target.reads, "a process is compared once")
 }
 
@@ -33,13 +33,13 @@ func TestCallsDoNotWaitForEver(t *testing.T) {
 	w.saver.exclusive <- struct{}{} // a save hangs
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	w.saver.Before(ctx)
+	w.saver.Before(ctx, false)
 	require.ErrorIs(t, w.saver.Save(ctx, false), context.Canceled)
 	<-w.saver.exclusive
 	w.target.fail[""] = errors.New("startup state")
 	reads := w.target.reads
 	for range 10 {
-		w.saver.Before(t.Context())
+		w.saver.Before(t.Context(), false)
 	}
 	assert.LessOrEqual(t, w.target.reads-reads, 1, "not each call tries to read it")
 }
@@ -55,12 +55,12 @@ func TestTheNextProcessIsComparedAtOnce(t *testing.T) {
 			w.target.mu.Lock()
 			w.target.fail[""] = errors.New("gone")
 			w.target.mu.Unlock()
-			w.saver.Before(t.Context())
+			w.saver.Before(t.Context(), false)
 			w.target.restart("p-after-"+name, populated())
 			w.target.mu.Lock()
 			delete(w.target.fail, "")
 			w.target.mu.Unlock()
-			w.saver.Before(t.Context())
+			w.saver.Before(t.Context(), false)
 			assert.True(t, w.saver.processCompared())
 		})
 	}

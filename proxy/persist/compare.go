@@ -1,6 +1,7 @@
 package persist
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -47,24 +48,75 @@ func (c Call) namesAny(objects map[string]bool) bool {
 
 // missing lists the calls of a that b lacks, in a's order. It ignores the order of the calls,
 // because SPDK's changes with each start.
-func (c comparison) missing(a, b *Configuration) (list []Call) {
-	found := map[string]int{}
-	for _, s := range b.Subsystems {
-		for _, call := range s.Calls {
-			found[s.Name+" "+c.key(call)]++
-		}
+func (c comparison) missing(a, b *Configuration) []Call {
+	return c.describeAll(c.without(places(a), places(b)))
+}
+
+// describeAll describes calls, without their secrets.
+func (c comparison) describeAll(list []place) (calls []Call) {
+	for _, p := range list {
+		calls = append(calls, c.describe(p.subsystem, p.call))
 	}
-	for _, s := range a.Subsystems {
-		for _, call := range s.Calls {
-			key := s.Name + " " + c.key(call)
-			if found[key] > 0 {
-				found[key]--
-				continue
-			}
-			list = append(list, c.describe(s.Name, call))
+	return calls
+}
+
+// A place is one call of a configuration.
+type place struct {
+	subsystem string
+	index     int // within its subsystem
+	call      json.RawMessage
+}
+
+func places(c *Configuration) (list []place) {
+	for _, s := range c.Subsystems {
+		for i, call := range s.Calls {
+			list = append(list, place{s.Name, i, call})
 		}
 	}
 	return list
+}
+
+// without returns the calls of a that b lacks, in a's order. Most calls are equal as text, and
+// only the others are decoded.
+func (c comparison) without(a, b []place) []place {
+	a, b = unmatched(a, b, func(p place) string { return compact(p.call) })
+	a, _ = unmatched(a, b, func(p place) string { return c.key(p.call) })
+	return a
+}
+
+// unmatched removes calls with equal keys from both lists.
+func unmatched(a, b []place, key func(place) string) (onlyA, onlyB []place) {
+	found := map[string]int{}
+	for _, p := range b {
+		found[p.subsystem+" "+key(p)]++
+	}
+	matched := map[string]int{}
+	for _, p := range a {
+		k := p.subsystem + " " + key(p)
+		if found[k] > matched[k] {
+			matched[k]++
+			continue
+		}
+		onlyA = append(onlyA, p)
+	}
+	for _, p := range b {
+		k := p.subsystem + " " + key(p)
+		if matched[k] > 0 {
+			matched[k]--
+			continue
+		}
+		onlyB = append(onlyB, p)
+	}
+	return onlyA, onlyB
+}
+
+// compact returns the text of a call without space between its tokens.
+func compact(call json.RawMessage) string {
+	var b bytes.Buffer
+	if err := json.Compact(&b, call); err != nil {
+		return string(call)
+	}
+	return b.String()
 }
 
 // same reports whether both have the same calls.

@@ -22,6 +22,9 @@ type Origin struct {
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
+	// Kept lists the calls of the file that Process lacked, by their digest, with the release
+	// that wrote each of them. See Saver.keep.
+	Kept map[string]string `json:"kept,omitempty"`
 }
 
 // A Subsystem is a part of SPDK and the calls that configure it, in the order in which SPDK must

@@ -1,7 +1,9 @@
 package persist
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 )
@@ -9,6 +11,7 @@ import (
 // An outcome is the result of one attempt to save.
 type outcome struct {
 	cost      time.Duration // time that reading took
+	process   string        // that was read
 	savedAt   time.Time     // time of the current file
 	missing   []Call        // calls of the current file that the target lacks
 	unsettled bool          // the target may be stopping; see Options.Settle
@@ -26,7 +29,7 @@ var errNoProcess = errors.New("cannot determine which process of the target answ
 
 // decide decides whether live, the configuration of the running target, replaces the current
 // file, and writes the files. No other code does so.
-func (s *Saver) decide(live *Configuration, touched map[string]bool, acceptLoss bool) (outcome, error) {
+func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outcome, error) {
 	if live.Saved.Process == "" {
 		return outcome{}, errNoProcess
 	}
@@ -50,33 +53,37 @@ func (s *Saver) decide(live *Configuration, touched map[string]bool, acceptLoss 
 		return s.adopt(live, current, "")
 	}
 	c := compare(s.opts.Schema, current, live)
-	missing := c.missing(current, live)
-	anotherProcess := current.Saved.Process != live.Saved.Process
-	switch {
-	case len(missing) == 0 && !c.sameRelease:
-		return s.adopt(live, current, asideBefore)
-	case len(missing) == 0:
-		return s.adopt(live, current, "")
-	case acceptLoss:
-		s.opts.Log.Warn("loss of saved configuration accepted", "missing", len(missing), "calls", firstCalls(missing, 10))
+	missing := c.without(places(current), places(live))
+	reason := ""
+	if !c.sameRelease {
+		reason = asideBefore
+	}
+	if len(missing) == 0 {
+		return s.adopt(live, current, reason)
+	}
+	l := s.sort(current, live, missing, seen)
+	if lost := c.describeAll(append(l.kept, l.vanished...)); acceptLoss {
+		s.opts.Log.Warn("loss of saved configuration accepted", "missing", len(lost), "calls", firstCalls(lost, 10))
 		return s.adopt(live, current, asideReplaced)
-	case anotherProcess:
-		return s.saveHeld(live, current, missing)
 	}
-
-	// The same process. Calls that a call through this proxy removed are not missed.
-	vanished := slices.DeleteFunc(slices.Clone(missing), func(m Call) bool { return m.namesAny(touched) })
-	if len(vanished) == 0 {
-		return s.adopt(live, current, "")
+	unsettled := false
+	if len(l.vanished) == 0 {
+		s.suspect = suspect{}
+	} else {
+		if s.suspect.process != live.Saved.Process || s.suspect.since.IsZero() {
+			s.suspect = suspect{live.Saved.Process, time.Now()}
+		}
+		if unsettled = time.Since(s.suspect.since) < s.opts.Settle; !unsettled {
+			s.opts.Log.Warn("parts of the target's configuration were removed without a call through this proxy", "missing", len(l.vanished), "calls", firstCalls(c.describeAll(l.vanished), 10))
+			s.suspect, l.vanished = suspect{}, nil
+		}
 	}
-	if s.suspect.process != live.Saved.Process || s.suspect.since.IsZero() {
-		s.suspect = suspect{live.Saved.Process, time.Now()}
+	if len(l.kept)+len(l.vanished) == 0 {
+		return s.adopt(live, current, reason)
 	}
-	if time.Since(s.suspect.since) < s.opts.Settle {
-		return outcome{savedAt: current.Saved.Time, missing: missing, unsettled: true}, nil
-	}
-	s.opts.Log.Warn("parts of the target's configuration were removed without a call through this proxy", "missing", len(vanished), "calls", firstCalls(vanished, 10))
-	return s.adopt(live, current, "")
+	o, err := s.saveBeside(live, current, l, seen, reason)
+	o.unsettled = unsettled
+	return o, err
 }
 
 // loadCurrent returns the current configuration. If the file is damaged, so that spdk_tgt would
@@ -124,18 +131,46 @@ func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, err
 	return o, s.settleHeld(live)
 }
 
-// saveHeld keeps the current configuration, because this process of the target lacks some of
-// it, and writes the target's own configuration to Held.
-func (s *Saver) saveHeld(live, current *Configuration, missing []Call) (outcome, error) {
-	alreadyLogged, err := s.writeHeld(live, current)
+// saveBeside makes live the current configuration, together with the calls that the target lacks.
+// If another process had them, it writes the target's own configuration to Held.
+func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes, reason string) (outcome, error) {
+	c := compare(s.opts.Schema, current, live)
+	all := append(slices.Clone(l.kept), l.vanished...)
+	slices.SortFunc(all, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.subsystem, b.subsystem), cmp.Compare(a.index, b.index))
+	})
+	merged, kept := s.keep(current, live, all, seen.names)
+	for _, p := range l.vanished { // they vanish for good unless they reappear soon
+		delete(merged.Saved.Kept, digest(p.call))
+	}
+	if len(kept) == 0 {
+		return s.adopt(live, current, reason)
+	}
+	o := outcome{savedAt: current.Saved.Time, missing: c.describeAll(kept)}
+	switch {
+	case !c.same(current, merged):
+		if err := s.opts.Folder.replace(merged, reason); err != nil {
+			return outcome{}, err
+		}
+		o.savedAt = merged.Saved.Time
+		s.opts.Log.Info("target configuration saved", "file", s.status.File, "calls", merged.calls())
+	case current.Saved.Process == live.Saved.Process && !maps.Equal(current.Saved.Kept, merged.Saved.Kept):
+		if err := s.opts.Folder.renew(merged); err != nil {
+			return outcome{}, err
+		}
+	}
+	if len(l.kept) == 0 {
+		return o, s.settleHeld(merged)
+	}
+	alreadyLogged, err := s.writeHeld(live, merged)
 	if err != nil {
 		return outcome{}, err
 	}
 	if !alreadyLogged {
-		s.opts.Log.Error("the target lacks parts of its saved configuration, the saved file is kept", "file", s.status.File, "missing", len(missing), "calls", firstCalls(missing, 10), "held", s.status.Held,
+		s.opts.Log.Error("the target lacks parts of its saved configuration, they stay in the saved file", "file", s.status.File, "missing", len(kept), "calls", firstCalls(o.missing, 10), "held", s.status.Held,
 			"do", "reattach missing disks, restart spdk_tgt with the saved file (-c), or accept the loss (spdkgate_config_save with accept_loss)")
 	}
-	return outcome{savedAt: current.Saved.Time, missing: missing}, nil
+	return o, nil
 }
 
 // writeHeld writes live to Held. alreadyLogged reports whether that was done before for this

@@ -71,7 +71,7 @@ func (f *Folder) clear() error {
 		return fmt.Errorf("lock the directory of saved configurations: %w", err)
 	}
 	defer unlock()
-	for _, name := range []string{Current, Held} {
+	for _, name := range []string{Current, Held, journalName} {
 		if err := f.disk.remove(tempTag + name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("clean up the directory of saved configurations: %w", err)
 		}

@@ -86,20 +86,20 @@ func TestEveryStepMayFail(t *testing.T) {
 			w.target.set("nvmf", transportCall, subsystemCall("nqn.c"))
 			w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
 			w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.b"})
-		}, [][]string{{"nqn.a", "nqn.b"}, {"nqn.c"}}, []string{"nqn.a"}},
+		}, [][]string{{"nqn.a", "nqn.b"}, {"nqn.c"}, {"nqn.a", "nqn.b", "nqn.c"}}, []string{"nqn.a"}},
 		"hold": {func(*world) {}, func(w *world) { w.target.restart("p2", empty()) }, [][]string{{"nqn.a", "nqn.b"}}, []string{"nqn.a"}},
 		"hold another": {func(w *world) {
 			held := empty()
 			held["nvmf"] = []string{subsystemCall("nqn.h")}
 			w.target.restart("p2", held)
 			w.save()
-		}, func(w *world) { w.target.restart("p3", empty()) }, [][]string{{"nqn.a", "nqn.b"}}, []string{"nqn.a", "nqn.h"}},
+		}, func(w *world) { w.target.restart("p3", empty()) }, [][]string{{"nqn.a", "nqn.b", "nqn.h"}}, []string{"nqn.a", "nqn.h"}},
 		"release": {func(w *world) {
 			held := empty()
 			held["nvmf"] = []string{subsystemCall("nqn.h")}
 			w.target.restart("p2", held)
 			w.save()
-		}, func(w *world) { w.target.restart("p3", populated()) }, [][]string{{"nqn.a", "nqn.b"}}, []string{"nqn.a", "nqn.h"}},
+		}, func(w *world) { w.target.restart("p3", populated()) }, [][]string{{"nqn.a", "nqn.b", "nqn.h"}}, []string{"nqn.a", "nqn.h"}},
 		"damaged": {func(w *world) {
 			w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/k"}}`)
 			w.save()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ type Options struct {
 	AtLatest time.Duration // how long to wait at most; 0: 15 s
 	Retry    time.Duration // how long to wait after the first failure; 0: 1 s
 	Watch    time.Duration // how often to check for a new process; 0: 5 s
+	Wait     time.Duration // how long AwaitSaved waits at most; 0: 10 s
 	// Settle is how long a target must continue to run after parts of its configuration
 	// were removed without a call through this proxy, before they count as removed: it may
 	// be stopping, and still answer. 0: 100 s, longer than systemd lets a unit stop.
@@ -50,19 +52,26 @@ type Saver struct {
 	exclusive chan struct{} // has one element while a goroutine uses target and folder
 	suspect   suspect
 	choice    choiceReader
+	removing  removing
 
-	changesWait atomic.Pointer[chan struct{}] // nil: changes need not wait; see holdChanges
+	changesWait atomic.Pointer[chan struct{}] // nil: changes need not wait; see hold
+	firstWait   atomic.Pointer[chan struct{}] // the same, for calls that wait until they are saved
+	awaited     bool                          // a call waits for the save; used like exclusive's target
 
 	mu        sync.Mutex
 	decidedOn time.Time // choice of the current file that the last save has considered
 	status    Status
-	err       error           // of the last attempt
-	changes   uint64          // number of changes so far
-	saved     uint64          // number of changes that are saved
-	touched   map[string]bool // objects that unsaved changes named
-	first     time.Time       // time of the first unsaved change
-	last      time.Time       // time of the last change
-	cost      time.Duration   // duration of the last reading
+	err       error             // of the last attempt
+	changes   uint64            // number of changes so far
+	saved     uint64            // number of changes that are saved
+	since     changes           // what unsaved changes changed
+	durable   map[string]uint64 // number of changes that the current file has, by the process that had them
+	attempt   attempt           // the last one to save
+	attempts  uint64            // begun so far
+	first     time.Time         // time of the first unsaved change
+	last      time.Time         // time of the last change
+	cost      time.Duration     // duration of the last reading
+	readAt    time.Time         // its end
 }
 
 // New makes a Saver. It does nothing before Run, Save or Before is called.
@@ -71,9 +80,10 @@ func New(o Options) *Saver {
 	o.AtLatest = max(defaulted(o.AtLatest, 15*time.Second), o.After)
 	o.Retry = defaulted(o.Retry, time.Second)
 	o.Watch = defaulted(o.Watch, 5*time.Second)
+	o.Wait = defaulted(o.Wait, 10*time.Second)
 	o.Settle = defaulted(o.Settle, 100*time.Second)
 	return &Saver{
-		opts: o, wake: make(chan struct{}, 1), exclusive: make(chan struct{}, 1), touched: map[string]bool{},
+		opts: o, wake: make(chan struct{}, 1), exclusive: make(chan struct{}, 1), since: newChanges(), durable: map[string]uint64{}, removing: removing{folder: o.Folder},
 		status: Status{File: filepath.Join(o.Folder.path, Current), Held: filepath.Join(o.Folder.path, Held)},
 	}
 }
@@ -89,8 +99,20 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 // process, it compares the process's configuration with the saved one, because afterwards it
 // would be unknown what was lost and what the call removed. If that fails, Before returns all
 // the same; the comparison is repeated later, and may find more calls missing.
-func (s *Saver) Before(ctx context.Context) {
-	s.awaitReading(ctx)
+//
+// Before returns the process that the call is sent to, or an earlier one, see AwaitSaved.
+// With first, the call is one that waits until it is saved.
+func (s *Saver) Before(ctx context.Context, first bool) (process string) {
+	process, _ = s.opts.Process()
+	if first {
+		awaitReading(ctx, &s.firstWait)
+	}
+	s.compareFirst(ctx)
+	return process
+}
+
+func (s *Saver) compareFirst(ctx context.Context) {
+	awaitReading(ctx, &s.changesWait)
 	if s.processCompared() || s.backsOff() {
 		return
 	}
@@ -140,14 +162,12 @@ func (s *Saver) processCompared() bool {
 	return err == nil && compared != nil && *compared == process
 }
 
-// maxTouched bounds how many changed objects are remembered between two saves. Forgetting some
-// only makes the saver more careful.
-const maxTouched = 10000
-
 // Changed must be called after a call that has changed the target, or may have. Run saves soon
 // afterwards.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
+	m, _ := s.opts.Schema.Method(method)
+	others := s.removing.namesOf(names)
 	s.mu.Lock()
 	now := time.Now()
 	if s.changes == s.saved {
@@ -155,11 +175,7 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	}
 	s.changes++
 	s.last = now
-	for _, n := range names {
-		if len(s.touched) < maxTouched {
-			s.touched[n.Value] = true
-		}
-	}
+	s.since.note(m, names, params, others)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -178,19 +194,20 @@ func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
 // save reads, decides, and notes the outcome. The caller holds s.exclusive.
 func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	s.mu.Lock()
-	seen, touched := s.changes, s.touched
-	s.touched = map[string]bool{}
+	number, seen := s.changes, s.since
+	s.attempts++
+	this := s.attempts
+	s.since = newChanges()
 	s.mu.Unlock()
 
 	chosen, _ := s.choice.read(s.opts.Folder)
-	o, err := s.readAndDecide(ctx, touched, acceptLoss)
+	o, err := s.readAndDecide(ctx, seen, acceptLoss)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil || o.unsettled {
-		for name := range touched {
-			s.touched[name] = true
-		}
+	s.attempt = attempt{this, number, err}
+	if err != nil {
+		s.since.add(seen)
 	}
 	var away *awayError
 	if errors.As(err, &away) && s.changes == s.saved {
@@ -203,12 +220,13 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	if err != nil {
 		return err
 	}
-	s.cost = o.cost
+	s.cost, s.readAt = o.cost, time.Now()
 	s.status.SavedAt, s.status.Missing, s.status.Unsettled = o.savedAt, o.missing, o.unsettled
 	s.noteChosen(o.chosen)
 	s.decidedOn = chosen
-	if !o.unsettled {
-		s.saved, s.first = seen, s.last
+	s.saved, s.first = number, s.last
+	if o.chosen.IsZero() {
+		s.noteDurable(o.process, number)
 	}
 	return nil
 }
@@ -231,10 +249,14 @@ func (e *awayError) Error() string { return e.err.Error() }
 func (e *awayError) Unwrap() error { return e.err }
 
 // readAndDecide reads the target's configuration and calls decide.
-func (s *Saver) readAndDecide(ctx context.Context, touched map[string]bool, acceptLoss bool) (outcome, error) {
+func (s *Saver) readAndDecide(ctx context.Context, seen changes, acceptLoss bool) (outcome, error) {
 	t, err := s.opts.Target(ctx)
 	if err != nil {
 		return outcome{}, &awayError{err}
+	}
+	deletions, err := s.removing.known()
+	if err != nil {
+		return outcome{}, err
 	}
 	began := time.Now()
 	live, err := s.readSteady(ctx, t)
@@ -250,11 +272,14 @@ func (s *Saver) readAndDecide(ctx context.Context, touched map[string]bool, acce
 		return outcome{}, err
 	}
 	defer unlock()
-	o, err := s.decide(live, touched, acceptLoss)
+	removals, settled := settle(ctx, t, deletions)
+	seen.removals = append(slices.Clone(seen.removals), removals...)
+	o, err := s.decide(live, seen, acceptLoss)
 	if err != nil {
 		return outcome{}, err
 	}
-	o.cost = cost
+	o.cost, o.process = cost, live.Saved.Process
+	s.removing.forget(settled)
 	s.comparedProcess.Store(&live.Saved.Process)
 	return o, nil
 }

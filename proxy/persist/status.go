@@ -1,6 +1,11 @@
 package persist
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
 
 // A Status is the state of the saved configuration.
 type Status struct {
@@ -8,7 +13,7 @@ type Status struct {
 	Held    string    // path of the configuration of a target that lacks some of File
 	SavedAt time.Time // of File; zero: neither read nor written yet
 	Pending bool      // there are unsaved changes
-	// Missing are the calls of File that the target lacks. File is kept while there are any.
+	// Missing are the calls of File that the target lacks. They stay in File.
 	Missing []Call
 	// Unsettled means that the process had the missing calls, and that no call through this
 	// proxy removed them. They count as removed if the target continues to run.
@@ -42,4 +47,39 @@ func (s *Saver) Status() Status {
 		now.Chosen, now.SavedAt = chosen, saved
 	}
 	return now
+}
+
+// A MissingExport is a call about an NVMe-oF subsystem that the saved file has and the target lacks.
+type MissingExport struct{ Method, NQN, Host string } // Host may be ""
+
+// MissingExports lists the missing calls that name an NVMe-oF subsystem.
+func (s Status) MissingExports() (list []MissingExport) {
+	for _, c := range s.Missing {
+		e := MissingExport{Method: c.Method}
+		for _, n := range c.Names {
+			switch n.Kind {
+			case "nqn", "new-nqn":
+				e.NQN = n.Value
+			case "host-nqn":
+				e.Host = n.Value
+			}
+		}
+		if e.NQN != "" {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// Lacks reports whether a call removes something that the saved file has and the target lacks.
+func (s *Saver) Lacks(method string, params map[string]any) bool {
+	m, known := s.opts.Schema.Method(method)
+	now := s.Status()
+	if !known || !m.Removes || len(now.Missing) == 0 {
+		return false
+	}
+	names, _ := s.opts.Schema.Names(method, params, maxNames)
+	return len(names) > 0 && slices.ContainsFunc(now.Missing, func(c Call) bool {
+		return !slices.ContainsFunc(names, func(n rpcschema.Name) bool { return !c.has(n) })
+	})
 }

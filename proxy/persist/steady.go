@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,10 +25,13 @@ var errUnsteady = errors.New("the target's configuration changes while it is rea
 
 // readSteady reads a configuration that the target had at one moment.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
+	if s.awaited { // others of these calls would wait for the next save anyhow
+		defer hold(&s.firstWait)()
+	}
 	var previous *Configuration
 	for i := range maxReadings {
 		if i == freeReadings {
-			defer s.holdChanges()()
+			defer hold(&s.changesWait)()
 		}
 		c, err := read(ctx, t)
 		if err != nil {
@@ -48,19 +52,19 @@ func equal(a, b *Configuration) bool {
 	})
 }
 
-// holdChanges makes changes wait in Before until release is called.
-func (s *Saver) holdChanges() (release func()) {
+// hold makes changes wait in Before until release is called.
+func hold(wait *atomic.Pointer[chan struct{}]) (release func()) {
 	done := make(chan struct{})
-	s.changesWait.Store(&done)
+	wait.Store(&done)
 	return func() {
-		s.changesWait.Store(nil)
+		wait.Store(nil)
 		close(done)
 	}
 }
 
 // awaitReading waits while changes are held, up to maxChangesWait.
-func (s *Saver) awaitReading(ctx context.Context) {
-	done := s.changesWait.Load()
+func awaitReading(ctx context.Context, wait *atomic.Pointer[chan struct{}]) {
+	done := wait.Load()
 	if done == nil {
 		return
 	}

@@ -110,10 +110,10 @@ func TestChangesWaitForAReading(t *testing.T) {
 	assert.Equal(t, []string{fmt.Sprint("nqn.n", n)}, w.knows(Current))
 	assert.Nil(t, w.saver.changesWait.Load())
 
-	release := w.saver.holdChanges()
+	release := hold(&w.saver.changesWait)
 	waited := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { w.saver.Before(ctx); close(waited) }()
+	go func() { w.saver.Before(ctx, false); close(waited) }()
 	select {
 	case <-waited:
 		require.Fail(t, "a change does not wait for the reading")

@@ -139,6 +139,7 @@ var csiController = []string{
 	"nvmf_subsystem_remove_host",
 	"nvmf_subsystem_set_keys",
 	"spdk_get_version",
+	"spdkgate_config_await",
 	"spdkgate_key_add",
 	"spdkgate_key_remove",
 	"spdkgate_lvol_delete",

@@ -77,6 +77,9 @@ func (p *page) about(m *rpcschema.Method) (facts []fact) {
 			does += fmt.Sprintf("; only reads without %s, or where it is %s", name, strings.Trim(fmt.Sprint(m.ReadsIf[name]), "[]"))
 		}
 	}
+	if m.Saved == rpcschema.SavedFirst {
+		does += "; spdk-proxy saves the change before it answers"
+	}
 	if m.Stalls {
 		does += ", but may hold the target up or never end"
 	}

@@ -27,6 +27,7 @@ const (
 	Denied         Kind = "denied"             // the proxy does not let this user do it
 	Unreachable    Kind = "unreachable"        // the call was certainly not executed
 	OutcomeUnknown Kind = "outcome unknown"    // the call may have been executed: check the state before retrying
+	NotSaved       Kind = "done, not saved"    // the call was executed, but a restart of the target would undo it: repeat it, or wait with spdkgate_config_await
 	Failed         Kind = "failed"             // anything else
 )
 
@@ -107,6 +108,7 @@ var kinds = map[int]Kind{
 	jsonrpc.CodeUnreachable:    Unreachable,
 	jsonrpc.CodeDraining:       Unreachable,
 	jsonrpc.CodeOutcomeUnknown: OutcomeUnknown,
+	jsonrpc.CodeNotSaved:       NotSaved,
 }
 
 // schemaKinds maps the kinds that the schema names (x-spdk-kind).

@@ -6,6 +6,25 @@ import (
 	"context"
 )
 
+// SpdkgateConfigAwait calls spdkgate_config_await: wait until all changes so far are in the configuration that a
+// restarted target loads.
+//
+// Calls that decide who reaches data are answered only after they are saved. This call is for a client that
+// finds such a change already made, by an earlier call whose response it may not have got. It answers at once if
+// everything is saved.
+//
+// The result: calls about NVMe-oF subsystems that the saved configuration has and the target lacks. A restarted
+// target may make them. A call that removes the object removes it from the saved configuration too, even if it
+// fails.
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateConfigAwait(ctx context.Context, params SpdkgateConfigAwaitParams) (result []ProxyMissingExport, err error) {
+	err = c.call(ctx, "spdkgate_config_await", params, &result)
+	return result, err
+}
+
 // SpdkgateConfigGetSaved calls spdkgate_config_get_saved: read a saved configuration of the target.
 //
 // The text contains secrets, such as keys of crypto bdevs, so roles that hide secrets do not show it. The proxy
@@ -239,6 +258,16 @@ type ProxyDeletion struct {
 	Frozen bool `json:"frozen"`
 }
 
+// ProxyMissingExport describes a call that the saved configuration has and the target lacks.
+type ProxyMissingExport struct {
+	// Subsystem that the call names.
+	NQN string `json:"nqn"`
+	// Method of the call.
+	Method string `json:"method"`
+	// Host that the call admits; left out if it admits none.
+	Host *string `json:"host,omitzero"`
+}
+
 // ProxySavedConfig describes the saved configuration of the target.
 type ProxySavedConfig struct {
 	// File on the target's host.
@@ -323,6 +352,14 @@ type ProxyTargetInfo struct {
 	Since *string `json:"since,omitzero"`
 	// Whether the proxy's configuration accepts that the target loads what hosts write (`target.accept_loading_what_hosts_write`).
 	Acknowledged bool `json:"acknowledged"`
+}
+
+// SpdkgateConfigAwaitParams are the parameters of spdkgate_config_await.
+type SpdkgateConfigAwaitParams struct {
+	// The only NVMe-oF subsystem to report missing calls of.
+	NQN *string `json:"nqn,omitzero"`
+	// The only host to report missing calls of.
+	Host *string `json:"host,omitzero"`
 }
 
 // SpdkgateConfigGetSavedParams are the parameters of spdkgate_config_get_saved.

@@ -1,0 +1,116 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/driver/readback"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// The proxy answers calls that decide who reaches a volume only after a restarted target would know
+// them too. This file is for what a call finds already done, by an earlier call whose response may
+// have been lost.
+
+// saved waits until everything that the target has done so far survives its restart. It returns
+// what a restarted target may do besides, of those calls that name nqn and host; nil means any.
+// Without spdk-proxy, or if that saves no configuration, there is nothing to wait for.
+func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.ProxyMissingExport, error) {
+	missing, err := s.rpc.SpdkgateConfigAwait(ctx, spdkrpc.SpdkgateConfigAwaitParams{NQN: nqn, Host: host})
+	if errors.Is(err, spdkrpc.MethodNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wait until the target's configuration is saved: %w", err)
+	}
+	return missing, nil
+}
+
+// withdrawSaved removes from the saved configuration what would export the volume again to a host,
+// or to all hosts if h is nil, although the target does not export it now: its subsystem may be
+// missing since a restart. SPDK refuses such calls, and the proxy removes what they name.
+func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
+	nqn := NQN(id)
+	for range 3 {
+		missing, err := n.saved(ctx, &nqn, nil)
+		if err != nil {
+			return err
+		}
+		var hosts []string
+		others := false
+		for _, m := range missing {
+			switch {
+			case m.Host == nil:
+			case h == nil || h.is(*m.Host):
+				hosts = append(hosts, *m.Host)
+			default:
+				others = true
+			}
+		}
+		if len(missing) == 0 || len(hosts) == 0 && h != nil {
+			return nil
+		}
+		if _, err := n.subsystem(ctx, id); !others && errors.Is(err, errNotExported) {
+			err = n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: nqn})
+			if err != nil && !readback.Refused(err) {
+				return fmt.Errorf("delete subsystem %s from the saved configuration: %w", nqn, err)
+			}
+			continue
+		}
+		if err := n.removeSaved(ctx, nqn, hosts); err != nil {
+			return err
+		}
+		if len(hosts) == 0 {
+			return nil // the export exists, and lacks something that admits nobody
+		}
+	}
+	return fmt.Errorf("%w: the saved configuration of target %s still exports %s: try again", ErrBusy, n.Name, nqn)
+}
+
+// removeSaved removes hosts of a subsystem from the saved configuration.
+func (n nvmf) removeSaved(ctx context.Context, nqn string, hosts []string) error {
+	for _, host := range hosts {
+		err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: host})
+		if err != nil && !readback.Refused(err) {
+			return fmt.Errorf("remove host %s of %s from the saved configuration: %w", host, nqn, err)
+		}
+	}
+	return nil
+}
+
+// fenceSaved removes a host from what a restarted target would export, although the target does not
+// export it now. With dryRun, it only returns what it would do.
+func (n nvmf) fenceSaved(ctx context.Context, h Host, dryRun bool) (all []Fencing, err error) {
+	for _, name := range []string{h.NQN, h.Multipath} {
+		if name == "" {
+			continue
+		}
+		missing, err := n.saved(ctx, nil, &name)
+		if err != nil {
+			return all, err
+		}
+		for _, m := range missing {
+			if !dryRun {
+				if err := n.removeSaved(ctx, m.NQN, []string{name}); err != nil {
+					return all, err
+				}
+			}
+			all = append(all, Fencing{Export: m.NQN, Change: "remove host " + name + " from the saved configuration"})
+		}
+	}
+	return all, nil
+}
+
+// unfenceSaved removes the mark of a host from the saved configuration, if the target lacks it.
+func (n nvmf) unfenceSaved(ctx context.Context, h Host) error {
+	mark := fenceNQN + h.id()
+	missing, err := n.saved(ctx, &mark, nil)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	if err := n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: mark}); err != nil && !readback.Refused(err) {
+		return fmt.Errorf("delete the mark of a fenced node from the saved configuration: %w", err)
+	}
+	return nil
+}

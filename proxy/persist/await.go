@@ -1,0 +1,128 @@
+package persist
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+// A NotSavedError means that the target has executed a call whose change is not in the file that
+// a restarted target loads.
+type NotSavedError struct{ Why error }
+
+// Error leaves out reasons that name files, because tenants read it. The log has them.
+func (e *NotSavedError) Error() string {
+	for _, known := range []error{errEnded, errChosen} {
+		if errors.Is(e.Why, known) {
+			return "the change is not saved: " + known.Error()
+		}
+	}
+	return "the change is not saved: the proxy cannot save the target's configuration now"
+}
+
+func (e *NotSavedError) Unwrap() error { return e.Why }
+
+var (
+	errEnded  = errors.New("the target was restarted meanwhile")
+	errChosen = errors.New("spdk_tgt has not loaded the configuration yet that an administrator chose: restart it, or drop the choice (spdkgate_config_save with accept_loss)")
+)
+
+// An attempt is one attempt to save.
+type attempt struct {
+	number  uint64 // of the attempt
+	changes uint64 // number of changes that it would have saved
+	err     error
+}
+
+// pauseShare times the duration of a reading is the pause before the next one, for calls that wait.
+const pauseShare = 2
+
+// pollTime is about how long the readings take of which the target itself needs nothing: it looks
+// for requests every 4 ms only.
+const pollTime = 50 * time.Millisecond
+
+// AwaitSaved waits until all changes so far are in the file that a restarted target loads. process
+// is what Before returned. All calls that wait at the same time share one save. If the changes
+// cannot be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
+func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
+	s.mu.Lock()
+	number, earlier := s.changes, s.attempts
+	s.mu.Unlock()
+	// The save goes on if the client of this call disconnects, because others wait for it too.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Wait)
+	defer cancel()
+	var done bool
+	var failed error
+	err := s.exclusively(ctx, func() error {
+		if done, failed = s.savedBy(process, number, earlier); done || failed != nil {
+			return nil
+		}
+		if err := s.pace(ctx); err != nil {
+			return err
+		}
+		s.awaited = true
+		defer func() { s.awaited = false }()
+		if err := s.save(ctx, false); err != nil {
+			return err
+		}
+		done, failed = s.savedBy(process, number, earlier)
+		return nil
+	})
+	switch err = errors.Join(err, failed); {
+	case done:
+		return nil
+	case err != nil:
+		return &NotSavedError{err}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.status.Chosen.IsZero() {
+		return &NotSavedError{errChosen}
+	}
+	return &NotSavedError{errEnded}
+}
+
+// savedBy reports whether the changes up to a number are saved, or why the last attempt failed
+// that would have saved them and was begun after the earlier ones.
+func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if saved, known := s.durable[process]; known && saved >= number {
+		return true, nil
+	}
+	if s.attempt.err != nil && s.attempt.changes >= number && s.attempt.number > earlier {
+		return false, s.attempt.err
+	}
+	return false, nil
+}
+
+// pace waits so long that the target uses at most a third of its time for its configuration.
+func (s *Saver) pace(ctx context.Context) error {
+	s.mu.Lock()
+	until := s.readAt.Add(pauseShare * max(0, s.cost-pollTime))
+	s.mu.Unlock()
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// maxProcesses bounds of how many processes is known what they saved.
+const maxProcesses = 4
+
+// noteDurable notes that the current file has so many changes. s.mu is held.
+func (s *Saver) noteDurable(process string, number uint64) {
+	if _, known := s.durable[process]; !known && len(s.durable) == maxProcesses {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(s.durable)), func(a, b string) int {
+			return int(min(max(int64(s.durable[a])-int64(s.durable[b]), -1), 1))
+		})
+		delete(s.durable, oldest)
+	}
+	s.durable[process] = number
+}

@@ -1,0 +1,127 @@
+package persist
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// maxTouched bounds how many changed objects, and how many removals, are remembered between two
+// saves. Forgetting some only makes the saver more careful.
+const maxTouched = 10000
+
+// changes are what calls through this proxy changed since the last save.
+type changes struct {
+	names    map[string]bool // objects that the calls named
+	removals []removal
+}
+
+func newChanges() changes { return changes{names: map[string]bool{}} }
+
+// A removal is a call that removes an object from the configuration.
+type removal struct {
+	names  []rpcschema.Name
+	others []string       // other names of the object, see Removing
+	params map[string]any // scalar parameters
+}
+
+// note remembers a call.
+func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[string]any, others []string) {
+	for _, n := range names {
+		c.name(n.Value)
+	}
+	for _, n := range others {
+		c.name(n)
+	}
+	if m == nil || !m.Removes || len(c.removals) == maxTouched || len(names) == 0 && len(others) == 0 {
+		return
+	}
+	c.removals = append(c.removals, removal{names, others, params})
+}
+
+func (c *changes) name(n string) {
+	if len(c.names) < maxTouched {
+		c.names[n] = true
+	}
+}
+
+// add adds earlier changes, which could not be saved.
+func (c *changes) add(earlier changes) {
+	for n := range earlier.names {
+		c.name(n)
+	}
+	if len(c.removals)+len(earlier.removals) <= maxTouched {
+		c.removals = append(earlier.removals, c.removals...)
+	}
+}
+
+// removed reports whether one of the changes removed what a call makes: the call names everything
+// that the removal names, and has its numbers, such as an NSID.
+func (c *changes) removed(call Call, e entry) bool {
+	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call, e) })
+}
+
+func (r removal) removes(call Call, e entry) bool {
+	if call.namesAny(r.otherNames()) {
+		return true
+	}
+	return len(r.names) > 0 && !slices.ContainsFunc(r.names, func(n rpcschema.Name) bool { return !call.has(n) && !r.sameParam(n.Value, e) }) && hasNumbers(r.params, e.Params)
+}
+
+// sameParam reports whether the removal has its name in a parameter that is equal in the call, such
+// as the tag of a group.
+func (r removal) sameParam(name string, e entry) bool {
+	for param, v := range r.params {
+		if scalar(v) == name && scalar(e.Params[param]) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// scalar returns the text of a string or a number, and "" for anything else.
+func scalar(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case json.Number, int, int64, uint32, uint64, float64:
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+func (r removal) otherNames() map[string]bool {
+	names := map[string]bool{}
+	for _, n := range r.others {
+		names[n] = true
+	}
+	return names
+}
+
+// has reports whether the call names a resource, existing or new.
+func (c Call) has(n rpcschema.Name) bool {
+	kind := func(k string) string { return strings.TrimPrefix(k, "new-") }
+	return slices.ContainsFunc(c.Names, func(x rpcschema.Name) bool { return x.Value == n.Value && kind(x.Kind) == kind(n.Kind) })
+}
+
+// hasNumbers reports whether each number among the parameters a is in b too, at any depth.
+func hasNumbers(a, b map[string]any) bool {
+	for name, v := range a {
+		if _, isText := v.(string); !isText && scalar(v) != "" && !hasNumber(b, name, scalar(v)) {
+			return false
+		}
+	}
+	return true
+}
+
+func hasNumber(params map[string]any, name, value string) bool {
+	for n, v := range params {
+		if members, is := v.(map[string]any); is && hasNumber(members, name, value) || n == name && scalar(v) == value {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,219 @@
+package persist
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// This file has the rules for calls of the saved file that the target lacks. They stay in the
+// file, beside everything that the target has, so that one missing object does not keep the
+// others from being saved.
+
+// lacking is what becomes of the calls of the saved file that the target lacks.
+type lacking struct {
+	kept     []place // another process of the target had them
+	vanished []place // this process had them, and no call through this proxy removed them
+}
+
+// sort decides what becomes of the calls of current that live lacks.
+func (s *Saver) sort(current, live *Configuration, missing []place, seen changes) (l lacking) {
+	c := compare(s.opts.Schema, current, live)
+	another := current.Saved.Process != live.Saved.Process
+	var made map[string]bool
+	for _, p := range missing {
+		call := c.describe(p.subsystem, p.call)
+		e, _ := entryOf(p.call)
+		release, kept := current.Saved.Kept[digest(p.call)]
+		switch {
+		case seen.removed(call, e):
+		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
+			// The object is back, as this release writes it.
+		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.names):
+			// Calls through this proxy have set up the object anew. The hosts that the saved file
+			// admits to it are not admitted again beside others.
+		case kept || another:
+			l.kept = append(l.kept, p)
+		case call.namesAny(seen.names), identities(s, live, &made)[s.identityKey(p)]: // a call changed it
+		default:
+			l.vanished = append(l.vanished, p)
+		}
+	}
+	return l
+}
+
+// identities returns the objects that the calls of a configuration make or change.
+func identities(s *Saver, c *Configuration, cached *map[string]bool) map[string]bool {
+	if *cached == nil {
+		*cached = map[string]bool{}
+		for _, p := range places(c) {
+			(*cached)[s.identityKey(p)] = true
+		}
+	}
+	return *cached
+}
+
+// identityKey is equal for two calls that make or change the same object, so that spdk_tgt cannot
+// load both.
+func (s *Saver) identityKey(p place) string {
+	e, err := entryOf(p.call)
+	if err != nil {
+		return ""
+	}
+	m, known := s.opts.Schema.Method(e.Method)
+	if !known || !m.Mutates { // such as a call that waits for a bdev
+		return p.subsystem + " " + compact(p.call)
+	}
+	object := map[string]any{}
+	for _, required := range m.Params {
+		v, given := e.Params[required.Name]
+		if !required.Required || !given {
+			continue
+		}
+		if names, _ := s.opts.Schema.Names(e.Method, map[string]any{required.Name: v}, maxNames); len(names) > 0 {
+			object[required.Name] = names
+		} else {
+			object[required.Name] = v
+		}
+	}
+	if ns, is := e.Params["namespace"].(map[string]any); is && e.Method == "nvmf_subsystem_add_ns" {
+		object = map[string]any{"nqn": e.Params["nqn"], "nsid": ns["nsid"]}
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return ""
+	}
+	return p.subsystem + " " + e.Method + " " + string(text)
+}
+
+// keep returns live with the calls of current that are to be kept. A kept call comes after the
+// calls that preceded it in current: the one before it, and those that name the same objects. If
+// live configures the same object otherwise, the kept call takes that place, unless a call through
+// this proxy named the object: then live's call counts. kept are the calls that are in the result.
+func (s *Saver) keep(current, live *Configuration, list []place, names map[string]bool) (merged *Configuration, kept []place) {
+	origin := live.Saved
+	origin.Kept = map[string]string{}
+	merged = &Configuration{Saved: origin}
+	c := compare(s.opts.Schema, current, live)
+	wanted := map[string][]place{}
+	for _, p := range list {
+		wanted[p.subsystem] = append(wanted[p.subsystem], p)
+	}
+	add := func(p place) {
+		kept = append(kept, p)
+		origin.Kept[digest(p.call)] = cmp.Or(current.Saved.Kept[digest(p.call)], current.Saved.Release)
+	}
+	have := map[string]bool{}
+	for _, sub := range live.Subsystems {
+		have[sub.Name] = true
+		if len(wanted[sub.Name]) > 0 {
+			sub.Calls = s.keepIn(c, sub, placesOf(current, sub.Name), wanted[sub.Name], names, add)
+		}
+		merged.Subsystems = append(merged.Subsystems, sub)
+	}
+	for _, sub := range current.Subsystems { // the target was built without it
+		if !have[sub.Name] && len(wanted[sub.Name]) > 0 {
+			calls := []json.RawMessage{}
+			for _, p := range wanted[sub.Name] {
+				add(p)
+				calls = append(calls, p.call)
+			}
+			merged.Subsystems = append(merged.Subsystems, Subsystem{Name: sub.Name, Calls: calls})
+		}
+	}
+	return merged, kept
+}
+
+func placesOf(c *Configuration, subsystem string) []place {
+	return slices.DeleteFunc(places(c), func(p place) bool { return p.subsystem != subsystem })
+}
+
+// keepIn is keep for one subsystem. before are all calls that current has for it.
+func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, names map[string]bool, add func(place)) []json.RawMessage {
+	calls := slices.Clone(sub.Calls)
+	at := map[string][]int{}  // key → places in live
+	made := map[string]int{}  // identity → place in live
+	follow := map[int][]int{} // place in live, or -1 → calls of before that come after it
+	for i, call := range calls {
+		at[c.key(call)] = append(at[c.key(call)], i)
+		made[s.identityKey(place{sub.Name, i, call})] = i
+	}
+	next, last, of := 0, -1, map[string]int{}
+	for _, p := range before {
+		call := c.describe(p.subsystem, p.call)
+		if next < len(wanted) && wanted[next].index == p.index {
+			next++
+			if i, conflicts := made[s.identityKey(p)]; conflicts {
+				if !s.named(p, names) && !s.named(place{sub.Name, i, sub.Calls[i]}, names) {
+					calls[i] = p.call
+					add(p)
+				}
+				continue
+			}
+			for _, n := range call.Names {
+				if i, known := of[n.Value]; known {
+					last = max(last, i)
+				}
+			}
+			follow[last] = append(follow[last], p.index)
+			add(p)
+		} else if same := at[c.key(p.call)]; len(same) > 0 {
+			last, at[c.key(p.call)] = same[0], same[1:]
+		} else {
+			continue
+		}
+		for _, n := range call.Names {
+			if i, known := of[n.Value]; !known || i < last {
+				of[n.Value] = last
+			}
+		}
+	}
+	byIndex := map[int]json.RawMessage{}
+	for _, p := range before {
+		byIndex[p.index] = p.call
+	}
+	var merged []json.RawMessage
+	for i := -1; i < len(calls); i++ {
+		if i >= 0 {
+			merged = append(merged, calls[i])
+		}
+		for _, index := range follow[i] {
+			merged = append(merged, byIndex[index])
+		}
+	}
+	return merged
+}
+
+// named reports whether the object that a call makes is among these names.
+func (s *Saver) named(p place, names map[string]bool) bool {
+	e, err := entryOf(p.call)
+	m, known := s.opts.Schema.Method(e.Method)
+	if err != nil || !known {
+		return false
+	}
+	objects, _ := s.opts.Schema.Names(e.Method, e.Params, maxNames)
+	return slices.ContainsFunc(objects, func(n rpcschema.Name) bool { return names[n.Value] }) ||
+		slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Required && names[scalar(e.Params[p.Name])] })
+}
+
+// isHost reports whether a name is that of a host.
+func isHost(n rpcschema.Name) bool { return n.Kind == "host-nqn" || n.Kind == "initiator" }
+
+// givesAccess reports whether the call admits hosts to something.
+func (c Call) givesAccess() bool { return slices.ContainsFunc(c.Names, isHost) }
+
+// exported returns the call without the names of hosts.
+func (c Call) exported() Call {
+	c.Names = slices.DeleteFunc(slices.Clone(c.Names), isHost)
+	return c
+}
+
+// digest identifies a call in Origin.Kept.
+func digest(call json.RawMessage) string {
+	sum := sha256.Sum256([]byte(compact(call)))
+	return hex.EncodeToString(sum[:16])
+}

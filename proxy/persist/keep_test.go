@@ -1,0 +1,188 @@
+package persist
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func hostCall(nqn, host string) string {
+	return fmt.Sprintf(`{"method":"nvmf_subsystem_add_host","params":{"nqn":%q,"host":%q}}`, nqn, host)
+}
+
+func namespaceCall(nqn, bdev string, nsid int) string {
+	return fmt.Sprintf(`{"method":"nvmf_subsystem_add_ns","params":{"nqn":%q,"namespace":{"nsid":%d,"bdev_name":%q}}}`, nqn, nsid, bdev)
+}
+
+type params = map[string]any
+
+// calls lists what a saved file has for NVMe-oF, as method and last name.
+func (w *world) calls(name string) (list []string) {
+	w.t.Helper()
+	for _, call := range compare(w.saver.opts.Schema, w.load(name), w.load(name)).describeAll(placesOf(w.load(name), "nvmf")) {
+		list = append(list, call.String())
+	}
+	return list
+}
+
+// exported is a target that exports a volume to host.1.
+func exported() map[string][]string {
+	c := empty()
+	c["nvmf"] = []string{transportCall, subsystemCall("nqn.a"), hostCall("nqn.a", "host.1"), namespaceCall("nqn.a", "v1", 1), listenerCall("nqn.a"), subsystemCall("nqn.b")}
+	return c
+}
+
+func without(config map[string][]string, calls ...string) map[string][]string {
+	reduced := map[string][]string{}
+	for subsystem, list := range config {
+		reduced[subsystem] = []string{}
+		for _, call := range list {
+			gone := false
+			for _, c := range calls {
+				gone = gone || c == call
+			}
+			if !gone {
+				reduced[subsystem] = append(reduced[subsystem], call)
+			}
+		}
+	}
+	return reduced
+}
+
+// A new process lacks one namespace. The namespace stays in the file, before and after changes of
+// other objects, which are saved.
+func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
+	w := newWorld(t)
+	w.target.restart("p1", exported())
+	w.save()
+	full := w.calls(Current)
+	w.target.restart("p2", without(exported(), namespaceCall("nqn.a", "v1", 1)))
+	w.save()
+	assert.Equal(t, full, w.calls(Current), "in the same place")
+	assert.Len(t, w.saver.Status().Missing, 1)
+
+	w.target.config["nvmf"] = append(w.target.config["nvmf"], subsystemCall("nqn.c"))
+	w.saver.Changed("nvmf_create_subsystem", params{"nqn": "nqn.c"})
+	require.NoError(t, w.saver.AwaitSaved(t.Context(), "p2"))
+	assert.Equal(t, []string{"nqn.a", "nqn.b", "nqn.c"}, w.knows(Current))
+	assert.Contains(t, w.calls(Current), full[3])
+	assert.Len(t, w.saver.Status().Missing, 1)
+
+	w.open() // the next proxy knows from the file which calls the process lacked
+	w.save()
+	assert.False(t, w.saver.Status().Unsettled)
+	assert.Len(t, w.saver.Status().Missing, 1)
+	w.target.restart("p3", without(exported()))
+	w.save()
+	assert.Len(t, w.saver.Status().Missing, 1, "nqn.c is missing now")
+	assert.Contains(t, w.calls(Current), full[3])
+	assert.NotContains(t, fmt.Sprint(w.saver.Status().Missing), "add_ns")
+}
+
+// What a call removes is not missing, even if another process had it.
+func TestRemovalOfWhatIsMissing(t *testing.T) {
+	for _, c := range []struct {
+		method string
+		params params
+		left   int // missing calls of nqn.a
+	}{
+		{"nvmf_delete_subsystem", params{"nqn": "nqn.a"}, 0},
+		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 1}, 2},
+		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 2}, 3}, // hosts are not admitted again to what calls change
+		{"nvmf_subsystem_remove_host", params{"nqn": "nqn.a", "host": "host.1"}, 3},
+		{"nvmf_subsystem_remove_host", params{"nqn": "nqn.b", "host": "host.1"}, 4},
+		{"nvmf_delete_subsystem", params{"nqn": "nqn.other"}, 4},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			w := newWorld(t)
+			w.target.restart("p1", exported())
+			w.save()
+			w.target.restart("p2", empty())
+			w.target.set("nvmf", transportCall, subsystemCall("nqn.b"))
+			w.save()
+			require.Len(t, w.saver.Status().Missing, 4)
+			w.saver.Changed(c.method, c.params)
+			require.NoError(t, w.saver.AwaitSaved(t.Context(), "p2"))
+			for range 3 {
+				assert.Len(t, w.saver.Status().Missing, c.left)
+				w.save()
+			}
+		})
+	}
+}
+
+// Calls set up a missing export anew, for another host. The earlier host is not admitted beside it
+// by the saved file.
+func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
+	w := newWorld(t)
+	w.target.restart("p1", exported())
+	w.save()
+	w.target.restart("p2", empty())
+	w.save()
+	w.target.set("nvmf", transportCall, subsystemCall("nqn.a"), hostCall("nqn.a", "host.2"))
+	w.saver.Changed("nvmf_create_subsystem", params{"nqn": "nqn.a"})
+	w.saver.Changed("nvmf_subsystem_add_host", params{"nqn": "nqn.a", "host": "host.2"})
+	require.NoError(t, w.saver.AwaitSaved(t.Context(), "p2"))
+	calls := fmt.Sprint(w.calls(Current))
+	assert.Contains(t, calls, "host.2")
+	assert.NotContains(t, calls, "host.1")
+	assert.Contains(t, calls, "add_ns", "the namespace may come back")
+}
+
+// Two calls that spdk_tgt cannot both load are never both in the file.
+func TestConflictsWithMissingCalls(t *testing.T) {
+	larger := `{"method":"nvmf_create_transport","params":{"trtype":"TCP","max_queue_depth":64}}`
+	for _, c := range []struct {
+		name  string
+		live  []string
+		calls map[string]params
+		want  string
+	}{
+		{"options that no call set", []string{larger}, nil, "128"},
+		{"another bdev under the same NSID", []string{transportCall, subsystemCall("nqn.a"), namespaceCall("nqn.a", "v2", 1)}, map[string]params{"nvmf_subsystem_add_ns": {"nqn": "nqn.a"}}, "v2"},
+		{"an object that a call made", []string{transportCall, `{"method":"nvmf_create_subsystem","params":{"nqn":"nqn.b","serial_number":"T"}}`}, map[string]params{"nvmf_create_subsystem": {"nqn": "nqn.b"}}, `"T"`},
+		{"an object that no call made", []string{transportCall, `{"method":"nvmf_create_subsystem","params":{"nqn":"nqn.b","serial_number":"T"}}`}, nil, `"S"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.target.restart("p1", exported())
+			w.save()
+			w.target.restart("p2", empty())
+			w.target.set("nvmf", c.live...)
+			for method, p := range c.calls {
+				w.saver.Changed(method, p)
+			}
+			w.save()
+			made := map[string]string{}
+			for _, p := range places(w.load(Current)) {
+				key := w.saver.identityKey(p)
+				assert.NotContains(t, made, key, "%s", p.call)
+				made[key] = string(p.call)
+			}
+			assert.Contains(t, fmt.Sprint(made), c.want)
+			for range 2 { // it stays so
+				before := w.calls(Current)
+				w.save()
+				assert.Equal(t, before, w.calls(Current))
+			}
+		})
+	}
+}
+
+// A disk that another release has found again does not stay missing.
+func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
+	w := newWorld(t)
+	w.target.restart("p1", exported())
+	w.save()
+	w.target.restart("p2", without(exported(), namespaceCall("nqn.a", "v1", 1)))
+	w.target.release = "v26.01"
+	w.save()
+	assert.Len(t, w.saver.Status().Missing, 1)
+	otherwise := `{"method":"nvmf_subsystem_add_ns","params":{"nqn":"nqn.a","namespace":{"nsid":1,"bdev_name":"v1","anagrpid":1}}}`
+	w.target.config["nvmf"] = append(w.target.config["nvmf"], otherwise)
+	w.save()
+	assert.Empty(t, w.saver.Status().Missing)
+	assert.Empty(t, w.load(Current).Saved.Kept)
+}
