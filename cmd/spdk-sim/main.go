@@ -75,6 +75,7 @@ and the options are
 	fl.StringVar(&f.target.DataDir, "data-dir", "", "folder for lvstores, and for logical volumes as sparse files; without it everything is in memory")
 	fl.DurationVar(&f.target.Poll, "poll", 0, "how often to poll the socket; spdk_tgt polls every 4ms. 0: answer at once")
 	fl.BoolVar(&f.target.WaitForRPC, "wait-for-rpc", false, "start in the startup state, until framework_start_init is called")
+	fl.BoolVar(&f.target.ExamineListed, "no-auto-examine", false, "start with the option bdev_auto_examine off: bdevs are examined only after bdev_examine")
 	fl.StringVar(&f.target.ConfigFile, "config", "", "JSON configuration to load at each start, as save_config writes it")
 	fl.BoolVar(&f.target.IgnoreInitErrors, "json-ignore-init-errors", false, "continue when a call of --config fails")
 	fl.StringArrayVar(&f.faults, "fault", nil, "make calls fail, as METHOD:WHAT[,OPTION…]; may be repeated")

@@ -57,10 +57,11 @@ type bdevUser struct {
 
 // A registry finds bdevs by name, alias or UUID.
 type registry struct {
-	all    []*bdev // in the order of registration
-	byName map[string]*bdev
-	grown  chan struct{} // closed when a name is added
-	notify func(kind, object string)
+	all     []*bdev // in the order of registration
+	byName  map[string]*bdev
+	grown   chan struct{} // closed when a name is added
+	notify  func(kind, object string)
+	removed func(*bdev)
 }
 
 func (r *registry) init() { r.byName, r.grown = map[string]*bdev{}, make(chan struct{}) }
@@ -120,6 +121,7 @@ func (r *registry) remove(b *bdev) {
 	}
 	r.all = slices.DeleteFunc(r.all, func(o *bdev) bool { return o == b })
 	r.notify("bdev_unregister", b.name)
+	r.removed(b)
 	delete(r.byName, b.name)
 	for _, alias := range b.aliases {
 		delete(r.byName, alias)
@@ -171,10 +173,6 @@ func (e *engine) info(b *bdev) spdkrpc.BdevInfo {
 
 func init() {
 	handle("bdev_get_bdevs", (*engine).bdevGetBdevs)
-	query("bdev_wait_for_examine", func(*engine) (bool, error) { return true, nil })
-	handle("bdev_examine", func(*engine, spdkrpc.BdevExamineParams) (bool, error) {
-		return false, errno(syscall.EINVAL) // every bdev is examined anyway
-	})
 }
 
 func (e *engine) bdevGetBdevs(p spdkrpc.BdevGetBdevsParams) ([]spdkrpc.BdevInfo, error) {

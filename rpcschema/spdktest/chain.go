@@ -64,7 +64,7 @@ func (e *engine) snapshotLvol(p spdkrpc.BdevLvolSnapshotParams) (string, error) 
 	case l.busy:
 		return "", invalid(syscall.EBUSY)
 	}
-	r := &lvolRecord{UUID: uuid.NewString(), Name: p.SnapshotName, ReadOnly: true, Snapshot: true}
+	r := &lvolRecord{UUID: uuid.NewString(), Name: p.SnapshotName, ReadOnly: true, Snapshot: true, Written: l.Written}
 	if err := e.copyLvol(l, r); err != nil {
 		return "", err
 	}
@@ -91,7 +91,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	case l.busy:
 		return "", invalid(syscall.EBUSY)
 	}
-	r := &lvolRecord{UUID: uuid.NewString(), Name: p.CloneName, Clusters: l.Clusters, Thin: true, Parent: l.UUID}
+	r := &lvolRecord{UUID: uuid.NewString(), Name: p.CloneName, Clusters: l.Clusters, Thin: true, Parent: l.UUID, Written: l.Written}
 	if err := e.copyLvol(l, r); err != nil {
 		return "", err
 	}

@@ -3,6 +3,7 @@ package spdktest
 import (
 	_ "embed"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -159,6 +160,12 @@ func (e *engine) accelConfig() []configPart {
 // reported; their lvstores contain them.
 func (e *engine) bdevConfig() []configPart {
 	options := startup["bdev"]
+	setOptions := maps.Clone(options[0].Params.(map[string]any))
+	setOptions["bdev_auto_examine"] = !e.examineListed
+	var listed []configCall
+	for _, name := range e.toExamine {
+		listed = append(listed, configCall{"bdev_examine", spdkrpc.BdevExamineParams{Name: name}})
+	}
 	var mallocs, nulls, aios, stacks, settings []configCall
 	for _, b := range e.bdevs.all {
 		switch d := b.driver.(type) {
@@ -179,7 +186,7 @@ func (e *engine) bdevConfig() []configPart {
 		}
 	}
 	return []configPart{
-		oneByOne(options[:2]...), together(mallocs...), together(nulls...), oneByOne(stacks...), oneByOne(options[2]), together(), oneByOne(options[3:]...),
+		oneByOne(configCall{options[0].Method, setOptions}), oneByOne(listed...), oneByOne(options[1]), together(mallocs...), together(nulls...), oneByOne(stacks...), oneByOne(options[2]), together(), oneByOne(options[3:]...),
 		oneByOne(aios...), oneByOne(settings...), oneByOne(configCall{Method: "bdev_wait_for_examine"}),
 	}
 }

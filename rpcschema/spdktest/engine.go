@@ -2,6 +2,7 @@ package spdktest
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,31 +20,38 @@ type engine struct {
 	media   *media
 	dir     *dataDir // nil: volumes have no data
 
-	mu         sync.Mutex
-	dead       bool
-	started    bool          // past the startup state
-	ready      chan struct{} // closed when started
-	gone       chan struct{} // closed when dead
-	bdevs      registry
-	stores     []*lvstore // in the order in which they were found
-	bdevMod    bdevModules
-	keys       []*key
-	cryptoKeys []*cryptoKey
-	copies     []*shallowCopy // by number; nil: forgotten
-	nvmf       nvmfTarget
-	iscsi      iscsiTarget
-	stale      []func() error // layouts to write again
-	startTicks uint64
-	retries    uint64 // of the pool of small buffers
-	notes      []spdkrpc.NotifyEvent
-	noted      uint64
+	mu      sync.Mutex
+	dead    bool
+	started bool          // past the startup state
+	ready   chan struct{} // closed when started
+	gone    chan struct{} // closed when dead
+	bdevs   registry
+	stores  []*lvstore // in the order in which they were found
+	bdevMod bdevModules
+	// With examineListed, SPDK examines only toExamine (bdev_auto_examine is off).
+	examineListed bool
+	toExamine     []string
+	keys          []*key
+	cryptoKeys    []*cryptoKey
+	copies        []*shallowCopy // by number; nil: forgotten
+	nvmf          nvmfTarget
+	iscsi         iscsiTarget
+	stale         []func() error // layouts to write again
+	startTicks    uint64
+	retries       uint64 // of the pool of small buffers
+	notes         []spdkrpc.NotifyEvent
+	noted         uint64
 }
 
 func newEngine(t *Target) *engine {
 	e := &engine{target: t, release: t.opts.Release, media: t.media, dir: t.dir, ready: make(chan struct{}), gone: make(chan struct{})}
 	e.startTicks = ticks()
 	e.bdevs.init()
+	e.examineListed = t.opts.ExamineListed
 	e.bdevs.notify = e.notify
+	e.bdevs.removed = func(b *bdev) {
+		e.toExamine = slices.DeleteFunc(e.toExamine, func(name string) bool { return name == b.name || slices.Contains(b.aliases, name) })
+	}
 	e.nvmf.init()
 	e.iscsi.init()
 	if !t.opts.WaitForRPC {

@@ -55,8 +55,8 @@ func (t *Target) loadCall(e *engine, subsystem string, text json.RawMessage) err
 		}
 		return fmt.Errorf("method %q is not simulated, or not with this value", name)
 	}
-	if slices.Contains(m.State, "startup") {
-		return nil // no such call has an effect here
+	if slices.Contains(m.State, "startup") && name != "bdev_set_options" {
+		return nil // no other such call has an effect here
 	}
 	params, ok := m.decode(call["params"])
 	if !ok {

@@ -154,8 +154,12 @@ func (e *engine) register(l *lvol) {
 		name: l.UUID, uuid: l.UUID, product: "Logical Volume", blockSize: uint32(s.BlockSize), blocks: l.Clusters * s.ClusterSize / s.BlockSize,
 		driver: l,
 	}
-	_ = e.bdevs.add(l.bdev) // its UUID is new to the target
+	if e.bdevs.add(l.bdev) != nil { // only a host that wrote the lvstore can have chosen a UUID that is taken
+		l.bdev = nil
+		return
+	}
 	e.setAlias(l, l.Name)
+	e.examine(l.bdev)
 }
 
 // setAlias gives a volume's bdev the alias LVSTORE/NAME instead of the one it has.

@@ -126,21 +126,6 @@ func (r *storeRecord) format(blocks, ratio, page uint64) error {
 // divideUp wraps around as SPDK's spdk_divide_round_up does.
 func divideUp(n, by uint64) uint64 { return (n + by - 1) / by }
 
-// examine looks for an lvstore on a new bdev, and for objects that wait for the bdev.
-func (e *engine) examine(b *bdev) {
-	if a, ok := b.driver.(*aio); ok {
-		if r, ok := e.media.get(readMark(a.path)); ok {
-			taken := slices.ContainsFunc(e.stores, func(s *lvstore) bool { return s.UUID == r.UUID || s.Name == r.Name })
-			if !taken && b.claim.by == "" && !b.readOnly {
-				r.BlockSize = uint64(b.blockSize)
-				e.loadStore(b, r)
-			}
-		}
-	}
-	e.wakeDegraded(b)
-	e.examineStacks(b)
-}
-
 // loadStore brings a lvstore and its volumes up.
 func (e *engine) loadStore(base *bdev, r *storeRecord) {
 	s := &lvstore{storeRecord: r, base: base}

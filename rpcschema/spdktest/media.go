@@ -38,6 +38,7 @@ type lvolRecord struct {
 	Snapshot  bool   // has had clones
 	Parent    string // UUID of the snapshot that it is a clone of
 	External  string // UUID of the bdev that it is a clone of
+	Written   string // UUID of the lvstore that a host has written into it
 }
 
 // media are the disks of the simulated host: they outlive the target.

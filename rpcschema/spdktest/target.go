@@ -28,6 +28,9 @@ type Options struct {
 	Poll time.Duration
 	// WaitForRPC starts in the startup state, as spdk_tgt --wait-for-rpc does.
 	WaitForRPC bool
+	// ExamineListed starts with bdev_auto_examine off, as after bdev_set_options in the startup
+	// state.
+	ExamineListed bool
 	// ConfigFile is a saved configuration that is loaded at each start, as with spdk_tgt -c. With
 	// IgnoreInitErrors, the start continues if one of its calls fails.
 	ConfigFile       string
