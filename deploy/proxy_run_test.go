@@ -141,7 +141,7 @@ func TestProxyChartServes(t *testing.T) {
 	objects := proxyRendered(t, values)
 	authority := authntest.NewAuthority(t, "storage")
 	config := podFiles(t, root, objects, serverCertificate(authority), nil)
-	target, err := spdktest.Start(spdktest.Options{Socket: root + "/run/spdk/spdk.sock"})
+	target, err := spdktest.Start(spdktest.Options{Socket: root + "/run/spdk/spdk.sock", ExamineListed: true})
 	require.NoError(t, err)
 	defer func() { _ = target.Close() }()
 	require.NoError(t, os.Chmod(target.Socket(), 0o700), "as SPDK's: open to its own user only")

@@ -95,7 +95,7 @@ func (c *call) noteAdmission(scope *tenancy.Scope, grant *tenancy.Grant, err err
 	var refused *tenancy.Refusal
 	var exceeded *tenancy.QuotaError
 	switch {
-	case err == nil:
+	case err == nil && grant != nil:
 		c.decided.hidden, c.decided.raised = grant.Hidden(), grant.Raised()
 	case errors.As(err, &refused):
 		c.decided.decision, c.decided.rule = auditlog.Denied, "tenant "+scope.Name

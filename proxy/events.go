@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -32,7 +33,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	c := x.calls[0]
 	c.asked.notification = false
-	leave, err := s.openEvents(now, c)
+	leave, err := s.openEvents(r.Context(), now, c)
 	c.noteAnswer(nil, err)
 	s.audit(c)
 	if err != nil {
@@ -58,7 +59,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // openEvents takes a request for events through the stages.
-func (s *Server) openEvents(now *settings, c *call) (leave func(), err error) {
+func (s *Server) openEvents(ctx context.Context, now *settings, c *call) (leave func(), err error) {
 	defer s.recoverFrom(c.in, &err)
 	if c.asked.malformed != nil {
 		return nil, c.asked.malformed
@@ -79,6 +80,14 @@ func (s *Server) openEvents(now *settings, c *call) (leave func(), err error) {
 	}
 	if scope := now.tenancy.Of(user); scope != nil {
 		c.decided.tenant = scope.Name
+		conn, err := s.target.Connect(ctx, user)
+		if err == nil {
+			err = s.checkExamination(ctx, now, scope, conn, method.Name)
+			c.noteAdmission(scope, nil, err)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return s.streams.open(user)
 }

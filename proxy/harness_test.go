@@ -78,6 +78,12 @@ func newBench(t *testing.T, release string, change ...func(*config.Config)) *ben
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release)}, change...)
 }
 
+// newSafeBench makes a proxy for a target that does not load what hosts write into volumes, as
+// tenants need it.
+func newSafeBench(t *testing.T, release string, change ...func(*config.Config)) *bench {
+	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true}, change...)
+}
+
 func newBenchWith(t *testing.T, opts spdktest.Options, change ...func(*config.Config)) *bench {
 	target, err := spdktest.Start(opts)
 	require.NoError(t, err)

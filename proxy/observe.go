@@ -111,6 +111,14 @@ func denialOf(c *call) metrics.Denial {
 	return metrics.ByRole
 }
 
+// loadsWritten returns whether the target loads what hosts write; nil if the proxy does not know.
+func loadsWritten(s target.State) *bool {
+	if s.Examination == target.ExaminationUnknown {
+		return nil
+	}
+	return new(s.Examination == target.ExaminesAll)
+}
+
 // probeWait bounds how long a scrape waits for the target.
 const probeWait = 2 * time.Second
 
@@ -128,7 +136,7 @@ func (s *Server) state() metrics.State {
 		Connections: connections, Closed: s.clients.Closed(), InFlight: inFlight, Sessions: s.sessions.Count(), Certificates: s.expiries(), Revocations: s.settings.Load().crlsExpire,
 		Tokens: s.settings.Load().tokensExpire, Learning: s.settings.Load().learning,
 		Target: metrics.TargetState{
-			Up: err == nil && seen.Phase != target.Unreachable, UntrustedPeer: seen.UntrustedPeer, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
+			Up: err == nil && seen.Phase != target.Unreachable, UntrustedPeer: seen.UntrustedPeer, LoadsWritten: loadsWritten(seen), LoadsAccepted: s.settings.Load().acceptLoading, Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
 			Connections: s.target.Connections(), Loads: loads,
 		},
 		Saved: s.saved(),

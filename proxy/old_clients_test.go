@@ -54,7 +54,7 @@ const (
 // TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant of docs/old-clients.md, beside a subsystem of somebody
 // else.
 func TestCinderAsATenant(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *config.Config) {
+	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		documented := documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0]
 		var more config.Config
 		require.NoError(t, config.DecodeStrict([]byte(documented), &more))

@@ -133,6 +133,9 @@ func (c command) keyShare() keys.Share {
 // configuration before it executed the call.
 func (s *Server) noteLateChange(name string, params map[string]any, err error) {
 	method, known := s.schema.Method(name)
+	if known {
+		s.settings.Load().tenancy.Executed(method)
+	}
 	if s.restart.saver == nil || !known || !method.Configures() || err != nil && !errors.Is(err, spdkrpc.OutcomeUnknown) {
 		return
 	}

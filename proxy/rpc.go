@@ -147,6 +147,10 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	}
 
 	scope := now.tenancy.Of(user)
+	if err := s.checkExamination(ctx, now, scope, conn, method.Name); err != nil {
+		c.noteAdmission(scope, nil, err)
+		return nil, err
+	}
 	grant, err := scope.Admit(ctx, method, params, rawCaller(conn, user, now))
 	c.noteAdmission(scope, grant, err)
 	if err != nil {
@@ -154,6 +158,7 @@ func (s *Server) perform(ctx context.Context, now *settings, c *call) (result js
 	}
 	defer grant.Close()
 	result, err = s.execute(ctx, command{now, conn, user, method, grant.Params, c.observer})
+	now.tenancy.Executed(method)
 	if scope != nil || decision.Redact { // the result, and a copy without what the user may not see
 		n := s.memory.Add(user, 2*len(result))
 		defer s.memory.Release(user, n)

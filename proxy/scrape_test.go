@@ -209,6 +209,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 	})
 	b.post(createMalloc)
 	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)
+	b.post(`{"jsonrpc":"2.0","id":1,"method":"spdkgate_target_get_info"}`) // otherwise asked in the background
 	text := b.scrape()
 	said := map[string]bool{}
 	for _, row := range rows(t, "List of metrics") {

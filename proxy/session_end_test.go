@@ -55,7 +55,7 @@ func TestSessionsEndByThemselves(t *testing.T) {
 // A reload ends the sessions of users whose credentials changed, and no others; roles and tenants
 // change at once.
 func TestReloadAndSessions(t *testing.T) {
-	b := newBench(t, "v26.05")
+	b := newSafeBench(t, "v26.05")
 	admin, viewer := b.browser(), b.browser()
 	admin.signIn(passwordOf("admin", adminPassword))
 	viewer.signIn(passwordOf("viewer", viewerPassword))
@@ -192,7 +192,7 @@ func TestSignOutOfAGroup(t *testing.T) {
 
 // A session of a tenant's user sees only the tenant's objects, in calls and in documents.
 func TestSessionsOfTenants(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *config.Config) {
+	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		withTeam(c)
 		c.Tenants = map[string]config.Tenant{"team": {Bdevs: []string{"team-*"}}}
 	})

@@ -111,7 +111,7 @@ func withClock(s *Server) *testClock {
 }
 
 func TestSignInWithAPassword(t *testing.T) {
-	b := newBench(t, "v26.05", func(c *config.Config) {
+	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		c.Users[1].Tenant = "team"
 		c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
 	})

@@ -25,7 +25,7 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+documented(t, "docs/tenants.md", "Set up two tenants", "yaml")[0]), 0o600))
 	c, err := loadAndCheck(path)
 	require.NoError(t, err)
-	b := newBench(t, "v26.05", func(used *config.Config) {
+	b := newSafeBench(t, "v26.05", func(used *config.Config) {
 		used.Users, used.Tenants = c.Users, c.Tenants
 		// The users may call more methods than the driver, so that tenancy has more to decide.
 		used.Roles = map[string]config.Role{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}

@@ -55,7 +55,7 @@ func (t *Target) noteState(phase Phase, release rpcschema.Release, connected boo
 	if phase != before.Phase {
 		t.state.Since = time.Now()
 	}
-	if connected || phase == Unreachable {
+	if connected && t.found || phase == Unreachable {
 		t.state.Examination = ExaminationUnknown // it may be another process
 	}
 	if connected {

@@ -63,6 +63,7 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 		return g, nil
 	}
 	g.ownership = &ownershipCheck{scope: s, ask: ask, began: now()}
+	g.ownership.fresh = m.Mutates
 	if params != nil {
 		g.Params = make(map[string]any, len(params))
 	}
@@ -284,6 +285,13 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		own, err := g.ownership.owns(ctx, kind, text)
 		if err != nil {
 			return nil, err
+		}
+		if own {
+			written, err := g.ownership.written(ctx, kind, text)
+			if err != nil {
+				return nil, err
+			}
+			own = !written
 		}
 		g.namedObjects++
 		if own {

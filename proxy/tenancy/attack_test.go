@@ -80,21 +80,23 @@ func TestOwnersAreCached(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
 	limit := func(name string) func() {
-		return func() { _, _ = w.call("alice", "bdev_set_qos_limit", p{"name": name, "rw_ios_per_sec": 1000}) }
+		return func() { _, _ = w.call("alice", "bdev_get_bdevs", p{"name": name}) }
 	}
-	assert.Equal(t, 2, w.asked(limit(red.volume)), "the lvstores, and the bdev")
+	assert.Equal(t, 4, w.asked(limit(red.volume)), "the lvstores, their two bases, and the bdev")
 	assert.Zero(t, w.asked(limit(red.volume)))
+	change := func() { _, _ = w.call("alice", "bdev_set_qos_limit", p{"name": red.volume, "rw_ios_per_sec": 1000}) }
+	assert.Equal(t, 1, w.asked(change), "a call that changes a bdev looks it up")
 	pass(storesKeep)
-	assert.Equal(t, 1, w.asked(limit(red.volume)), "the lvstores")
+	assert.Equal(t, 3, w.asked(limit(red.volume)), "the lvstores")
 
-	_, _ = w.call("bob", "bdev_set_qos_limit", p{"name": blue.volume, "rw_ios_per_sec": 1000}) // now it is remembered, too
+	_, _ = w.call("bob", "bdev_get_bdevs", p{"name": blue.volume}) // now it is remembered, too
 	none := w.asked(limit("11111111-2222-4333-8444-555555555555"))
 	assert.NotZero(t, none)
 	assert.Equal(t, none, w.asked(limit(blue.volume)))
 	assert.Equal(t, none, w.asked(limit(strings.ToUpper(red.volume))), "SPDK knows no such name")
 
 	pass(3 * volumesKeep)
-	assert.Equal(t, 2, w.asked(limit(red.volume)), "the owner is no longer cached")
+	assert.Equal(t, 4, w.asked(limit(red.volume)), "the owner is no longer cached")
 }
 
 // A cached owner is not used after the volume's lvstore was given to another tenant.

@@ -16,9 +16,10 @@ type bdev struct {
 	uuid      string
 	blockSize uint64
 	numBlocks uint64
-	lvol      bool   // it is a logical volume
-	store     string // UUID of its lvstore
-	ambiguous bool   // the answer is malformed or contradictory, so the owner is unknown
+	lvol      bool     // it is a logical volume
+	store     string   // UUID of its lvstore
+	bases     []string // bdevs that it lies on, unless it is a logical volume
+	ambiguous bool     // the answer is malformed or contradictory, so the owner is unknown
 }
 
 func (b *bdev) size() uint64 {
@@ -45,7 +46,7 @@ func eachBdev(answer string, visit func(*bdev) error) error {
 		if t.TypeAt(w.Value) != jsonwalk.Object {
 			return unreadable
 		}
-		b = bdev{aliases: b.aliases[:0]}
+		b = bdev{aliases: b.aliases[:0], bases: b.bases[:0]}
 		w.End = b.read(t, w.Value)
 		if err := visit(&b); err != nil {
 			return err
@@ -73,7 +74,9 @@ func (b *bdev) read(t *jsonwalk.Text, i int) (end int) {
 		case "aliases":
 			w.End = b.readAliases(t, w.Value)
 		case "driver_specific":
-			w.End = b.readMember(t, w.Value, "lvol", b.readVolume)
+			if w.End = b.readMember(t, w.Value, "lvol", b.readVolume); !b.lvol {
+				b.readBases(t, w.Value)
+			}
 		default:
 			w.End = t.Skip(w.Value)
 		}

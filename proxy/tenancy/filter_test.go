@@ -38,7 +38,7 @@ var (
 func oracle(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	switch {
 	case method == "bdev_lvol_get_lvstores":
-		return json.RawMessage(`[{"uuid":"aaaaaaaa-0000-4000-8000-00000000000a","name":"lvs-red"},{"uuid":"aaaaaaaa-0000-4000-8000-00000000f0e1","name":"lvs-blue"}]`), nil
+		return json.RawMessage(`[{"uuid":"aaaaaaaa-0000-4000-8000-00000000000a","name":"lvs-red","base_bdev":"disk"},{"uuid":"aaaaaaaa-0000-4000-8000-00000000f0e1","name":"lvs-blue","base_bdev":"disk"}]`), nil
 	case method == "bdev_get_bdevs" && params == nil:
 		return json.RawMessage(`[]`), nil
 	}

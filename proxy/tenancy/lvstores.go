@@ -38,6 +38,8 @@ type store struct {
 	UUID        string `json:"uuid"`
 	Name        string `json:"name"`
 	ClusterSize uint64 `json:"cluster_size"`
+	Base        string `json:"base_bdev"`
+	OnVolume    bool   `json:"-"` // Base is a logical volume, or lies on one
 }
 
 // storesKeep is how long the cached names of lvstores are used.
@@ -134,7 +136,7 @@ func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
 			l.byUUID[id] = lvs
 		}
 	}
-	return l, nil
+	return l, l.noteVolumes(ctx, ask)
 }
 
 // forget empties the cache, because a call has changed the lvstores.

@@ -20,8 +20,10 @@ type ownershipCheck struct {
 	ask    Ask
 	bdevs  map[string]bool // by UUID: whether the bdev belongs to the tenant
 	listed bool            // bdevs has all bdevs of the target
-	asked  int             // bdevs that were queried one by one
-	began  time.Time       // when the call, or its result, arrived
+	bases  bases
+	fresh  bool      // the call changes something: its bdevs are looked up
+	asked  int       // bdevs that were queried one by one
+	began  time.Time // when the call, or its result, arrived
 
 	// While filtering a result, unknown UUIDs are collected, to query them all at once.
 	filtering bool
@@ -40,18 +42,18 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 		owner, err := v.storeOwner(ctx, name)
 		return err == nil && owner == v.scope, err
 	case kind == "bdev" && looksLikeUUID(name):
-		return v.ownsUUID(ctx, name)
+		return v.ownsUUID(ctx, name, v.fresh)
 	case kind == "nqn" && v.scope.VolumeNQN != "":
 		if id, ok := strings.CutPrefix(name, v.scope.VolumeNQN); ok && id == canonical(id) {
-			return v.ownsUUID(ctx, id)
+			return v.ownsUUID(ctx, id, false)
 		}
 	}
 	return v.scope.ownsNamed(kind, name), nil
 }
 
 // ownsUUID decides on a bdev that is named by UUID: the owner of its lvstore owns it, or else the
-// owner of its other name.
-func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error) {
+// owner of its other name. With fresh, cached volumes do not count.
+func (v *ownershipCheck) ownsUUID(ctx context.Context, name string, fresh bool) (bool, error) {
 	if own, known := v.bdevs[name]; known || v.listed {
 		return own, nil
 	}
@@ -72,7 +74,7 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 	if err != nil {
 		return false, err
 	}
-	if lvs != "" && v.ownerIn(list, lvs) == v.scope {
+	if lvs != "" && !fresh && v.ownerIn(list, lvs) == v.scope {
 		return true, nil
 	}
 	var params map[string]any
@@ -162,7 +164,10 @@ func (v *ownershipCheck) note(name string, own bool) {
 // names, the spelling decides.
 func (v *ownershipCheck) learn(ctx context.Context, answer string) error {
 	var locations [][2]string
-	defer func() { v.scope.tenancy.volumes.learn(locations) }()
+	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()
+	if err := v.noteBases(answer); err != nil {
+		return err
+	}
 	return eachBdev(answer, func(b *bdev) error {
 		own, err := v.ownsBdev(ctx, b)
 		if err != nil {
@@ -190,7 +195,7 @@ func (v *ownershipCheck) noteUUID(name string, own bool) {
 // present.
 func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error {
 	var locations [][2]string
-	defer func() { v.scope.tenancy.volumes.learn(locations) }()
+	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()
 	return eachVolume(answer, func(volume, lvs string) error {
 		if looksLikeUUID(volume) && lvs != "" {
 			locations = append(locations, [2]string{volume, lvs})
@@ -211,7 +216,11 @@ func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 		owner, err := v.storeOwner(ctx, b.store)
 		return owner == v.scope, err
 	}
-	return matchesAny(v.scope.Bdevs, b.name), nil
+	if !matchesAny(v.scope.Bdevs, b.name) {
+		return false, nil
+	}
+	on, err := v.onVolume(ctx, b.bases, 0)
+	return !on, err
 }
 
 // storeOwner returns the tenant that an lvstore belongs to; nil if there is none. Before the call,
@@ -233,6 +242,9 @@ func (v *ownershipCheck) storeOwner(ctx context.Context, id string) (*Scope, err
 }
 
 func (v *ownershipCheck) ownerIn(list map[string]store, id string) *Scope {
+	if list[canonical(id)].OnVolume {
+		return nil
+	}
 	return v.scope.tenancy.byLVStore[list[canonical(id)].Name]
 }
 

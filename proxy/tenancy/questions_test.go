@@ -66,12 +66,12 @@ func TestEveryLookupMayFail(t *testing.T) {
 func TestVolumesAreForgotten(t *testing.T) {
 	pass := atTime(t)
 	v := new(volumes)
-	v.learn([][2]string{{"a", "lvs-a"}})
+	v.learn([][2]string{{"a", "lvs-a"}}, now())
 	assert.Equal(t, "lvs-a", v.of("a"))
 	assert.Empty(t, v.of("b"))
 	pass(volumesKeep)
 	assert.Equal(t, "lvs-a", v.of("a"))
-	v.learn([][2]string{{"b", "lvs-b"}})
+	v.learn([][2]string{{"b", "lvs-b"}}, now())
 	assert.Equal(t, "lvs-a", v.of("a"), "half a minute later")
 	assert.Equal(t, "lvs-b", v.of("b"))
 	pass(volumesKeep)
@@ -79,19 +79,24 @@ func TestVolumesAreForgotten(t *testing.T) {
 	assert.Equal(t, "lvs-b", v.of("b"))
 	pass(volumesKeep)
 	assert.Empty(t, v.of("b"), "it was not seen again")
-	v.learn([][2]string{{"c", "lvs-c"}})
+	v.learn([][2]string{{"c", "lvs-c"}}, now())
 	assert.Empty(t, v.of("b"))
 	assert.Equal(t, "lvs-c", v.of("c"))
 	for i := range 2 * (maxVolumes + 2) {
-		v.learn([][2]string{{fmt.Sprint(i), "lvs"}})
+		v.learn([][2]string{{fmt.Sprint(i), "lvs"}}, now())
 	}
 	assert.LessOrEqual(t, len(v.recent)+len(v.older), 2*(maxVolumes+1), "the memory is bounded")
+	v.forget()
+	assert.Empty(t, v.of("c"))
+	v.learn([][2]string{{"c", "lvs-c"}}, now())
+	assert.Empty(t, v.of("c"), "the question was asked before the change")
 }
 
 // An object that a tenant's call creates belongs to the tenant: its answer is returned without a lookup.
 func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
+	w.must("alice", "bdev_lvol_get_lvstores", nil) // which lvstores there are is cached
 	for _, c := range []struct {
 		method string
 		params p

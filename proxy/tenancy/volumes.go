@@ -1,20 +1,25 @@
 package tenancy
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. It
-// never changes while the volume exists, and only an administrator could give the UUID to another
-// bdev afterwards. Volumes that were not used for a while are forgotten. The cache does not know
+// never changes while the volume exists. After a call that could delete a volume, or load another
+// one with its UUID, all are forgotten; so are volumes that were not used for a while. Only calls
+// that read, and names of subsystems, are decided by the cache. The cache does not know
 // who owns an lvstore.
 type volumes struct {
-	mu     sync.RWMutex
-	recent map[string]string // volume → lvstore
-	older  map[string]string
-	turned time.Time // when recent was last emptied
+	mu        sync.RWMutex
+	recent    map[string]string // volume → lvstore
+	older     map[string]string
+	turned    time.Time // when recent was last emptied
+	forgotten time.Time
 }
 
 const (
@@ -38,10 +43,13 @@ func (v *volumes) of(volume string) string {
 	return v.recent[volume]
 }
 
-// learn adds pairs of a volume and its lvstore.
-func (v *volumes) learn(list [][2]string) {
+// learn adds pairs of a volume and its lvstore, which were asked for after since.
+func (v *volumes) learn(list [][2]string, since time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if !since.After(v.forgotten) {
+		return
+	}
 	if age := now().Sub(v.turned); age >= volumesKeep || len(v.recent) > maxVolumes {
 		v.older = v.recent
 		if age >= 2*volumesKeep {
@@ -53,5 +61,25 @@ func (v *volumes) learn(list [][2]string) {
 		if volume, lvs := pair[0], pair[1]; v.recent[volume] != lvs {
 			v.recent[strings.Clone(volume)] = strings.Clone(lvs) // copies, so that the whole answer can be freed
 		}
+	}
+}
+
+// forget empties the cache, because a call may have given a UUID to another volume.
+func (v *volumes) forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.recent, v.older, v.forgotten = map[string]string{}, nil, now()
+}
+
+// stable are the methods that change bdevs, but give no UUID to another volume.
+var stable = []string{
+	"bdev_lvol_create", "bdev_lvol_resize", "bdev_lvol_set_read_only", "bdev_set_qos_limit", "bdev_enable_histogram", "bdev_reset_iostat", "bdev_set_qd_sampling_period",
+}
+
+// Executed must be called after each call of a method, by any user, whatever its outcome: the
+// owners of volumes may have changed.
+func (t *Tenancy) Executed(m *rpcschema.Method) {
+	if m.Mutates && !slices.Contains(stable, m.Name) && (strings.HasPrefix(m.Name, "bdev_") || strings.HasPrefix(m.Name, "spdkgate_lvol_")) {
+		t.volumes.forget()
 	}
 }

@@ -192,6 +192,11 @@ func (s *Status) addMetrics(text string) error {
 			s.warn("the proxy has refused its new configuration, and uses the old one")
 		}
 	})
+	each("target_loads_what_hosts_write", func(l map[string]string, v float64) {
+		if v > 0 && l["accepted"] == "false" {
+			s.warn("the target loads lvstores and RAIDs that hosts write into volumes: start it with bdev_auto_examine set to false; until then, tenants' users are refused")
+		}
+	})
 	each("learning_users", func(_ map[string]string, v float64) {
 		if v > 0 {
 			s.warn("learning mode, which allows every call: %s", Plural(int(v), "user"))

@@ -70,7 +70,7 @@ func newWorld(dir string) (w *world, err error) {
 		return w, fmt.Errorf("build: %w", err)
 	}
 	socket := filepath.Join(dir, "spdk.sock")
-	if err := w.start(command(dir, sim, "--socket", socket)); err != nil {
+	if err := w.start(command(dir, sim, "--socket", socket, "--no-auto-examine")); err != nil {
 		return w, err
 	}
 	if w.target, err = dial(socket); err != nil {

@@ -70,7 +70,7 @@ func newEnvironment(ctx context.Context, v variant, dir string, services *errgro
 func (w *environment) startTarget(ctx context.Context, v variant, dir string) (string, error) {
 	socket := os.Getenv("SPDK_SOCK")
 	if !v.Real {
-		target, err := spdktest.Start(spdktest.Options{DataDir: filepath.Join(dir, "data")})
+		target, err := spdktest.Start(spdktest.Options{DataDir: filepath.Join(dir, "data"), ExamineListed: true})
 		if err != nil {
 			return "", err
 		}

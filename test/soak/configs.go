@@ -63,7 +63,7 @@ func (c *configs) make(w *world) error {
 	users += fmt.Sprintf("  - {name: flooder, password_hash: %q, roles: [watching]}\n", hash)
 	text := fmt.Sprintf(`listen: %q
 tls: {cert_file: one.crt, key_file: one.key}
-target: {socket: %q, max_in_flight: 256}
+target: {socket: %q, max_in_flight: 256, accept_loading_what_hosts_write: true} # no host writes
 limits: {read: 3s, idle: 20s}
 metrics: {listen: %q}
 users:

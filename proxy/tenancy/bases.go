@@ -1,0 +1,171 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Hosts write what they like into logical volumes. If the target loads an lvstore or a RAID from
+// one, its names and UUIDs are the host's choice. So a bdev or an lvstore whose base is, at any
+// depth, a logical volume belongs to no tenant.
+
+// maxDepth bounds how many bdevs may lie on each other. A deeper bdev counts as lying on a volume.
+const maxDepth = 8
+
+// isVolumeName reports whether a bdev of this name may be a logical volume: the name of a volume is
+// its UUID, and its alias is LVSTORE/LVOL.
+func isVolumeName(name string) bool { return looksLikeUUID(name) || strings.Contains(name, "/") }
+
+// readBases notes the bdevs that a bdev lies on, according to its driver.
+func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
+	switch t.TypeAt(i) {
+	case jsonwalk.Object:
+		w := t.Walk(i)
+		for w.Next() {
+			switch w.Name {
+			case "base_bdev", "base_bdev_name", "cache", "cache_device", "core_device":
+				if t.TypeAt(w.Value) == jsonwalk.String {
+					var base string
+					w.End = b.readText(t, w.Value, &base)
+					b.bases = append(b.bases, base)
+					continue
+				}
+				w.End = b.readBases(t, w.Value)
+			case "base_bdevs_list":
+				w.End = b.readBaseList(t, w.Value)
+			default:
+				w.End = b.readBases(t, w.Value)
+			}
+		}
+		return w.End
+	case jsonwalk.Array:
+		w := t.Walk(i)
+		for w.Next() {
+			w.End = b.readBases(t, w.Value)
+		}
+		return w.End
+	}
+	return t.Skip(i)
+}
+
+// readBaseList reads the bases of a RAID; one that is missing has no name.
+func (b *bdev) readBaseList(t *jsonwalk.Text, i int) (end int) {
+	if t.TypeAt(i) != jsonwalk.Array {
+		return t.Skip(i)
+	}
+	w := t.Walk(i)
+	for w.Next() {
+		w.End = b.readMember(t, w.Value, "name", func(t *jsonwalk.Text, i int) int {
+			if t.TypeAt(i) != jsonwalk.String {
+				return t.Skip(i)
+			}
+			var base string
+			end := b.readText(t, i, &base)
+			b.bases = append(b.bases, base)
+			return end
+		})
+	}
+	return w.End
+}
+
+// bases caches, for one call, which bdevs lie on which others.
+type bases map[string][]string
+
+// noteBases notes the bases in a list of bdevs.
+func (v *ownershipCheck) noteBases(answer string) error {
+	if !strings.Contains(answer, "base_bdev") && !strings.Contains(answer, "cache_device") { // as in most answers
+		return nil
+	}
+	if v.bases == nil {
+		v.bases = bases{}
+	}
+	return eachBdev(answer, func(b *bdev) error {
+		if !b.lvol {
+			v.bases[b.name] = append([]string{}, b.bases...)
+		}
+		return nil
+	})
+}
+
+// onVolume reports whether one of the bdevs is a logical volume or lies on one. It asks the target
+// for bdevs that it does not know.
+func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int) (bool, error) {
+	for _, name := range names {
+		if isVolumeName(name) || depth > maxDepth {
+			return true, nil
+		}
+		below, known := v.bases[name]
+		if !known && !v.listed {
+			var err error
+			if below, err = basesOf(ctx, v.ask, name); err != nil {
+				return true, err
+			}
+		}
+		if on, err := v.onVolume(ctx, below, depth+1); on || err != nil {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// basesOf asks the target for the bases of a bdev; none if there is no such bdev.
+func basesOf(ctx context.Context, ask Ask, name string) (names []string, err error) {
+	answer, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
+	if errors.Is(err, spdkrpc.NoSuchDevice) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, notExecuted(err)
+	}
+	err = eachBdev(string(answer), func(b *bdev) error {
+		if names = append(names, b.bases...); b.lvol {
+			names = append(names, b.name)
+		}
+		return nil
+	})
+	return names, err
+}
+
+// written reports whether an object whose name belongs to the tenant comes from what a host has
+// written: the lvstore or bdev of this name lies on a logical volume.
+func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, error) {
+	store, _, isAlias := strings.Cut(name, "/")
+	switch {
+	case kind == "lvstore", kind == "bdev" && isAlias:
+		list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
+		for _, s := range list {
+			if s.Name == store && s.OnVolume {
+				return true, err
+			}
+		}
+		return false, err
+	case kind == "bdev" && !looksLikeUUID(name):
+		names, err := basesOf(ctx, v.ask, name)
+		if err != nil {
+			return true, err
+		}
+		return v.onVolume(ctx, names, 0)
+	}
+	return false, nil
+}
+
+// noteVolumes marks the lvstores that lie on logical volumes.
+func (l *lvstores) noteVolumes(ctx context.Context, ask Ask) error {
+	v := &ownershipCheck{ask: ask}
+	for id, s := range l.byUUID {
+		s.OnVolume = true
+		if s.Base != "" {
+			var err error
+			if s.OnVolume, err = v.onVolume(ctx, []string{s.Base}, 0); err != nil {
+				return err
+			}
+		}
+		l.byUUID[id] = s
+	}
+	return nil
+}

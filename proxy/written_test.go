@@ -1,0 +1,72 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// A tenant writes an lvstore into its volume, with a clone of another tenant's volume under a UUID
+// that was the UUID of a volume of its own. Even if the administrator has accepted that the target
+// loads it, the clone belongs to no tenant, and nobody's calls about it are executed.
+func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
+	c := newTenantBench(t).config
+	b := newBench(t, "v26.05", func(used *config.Config) {
+		used.Users, used.Tenants, used.Roles = c.Users, c.Tenants, c.Roles
+		used.Target.AcceptLoadingWhatHostsWrite = true
+	})
+	for _, team := range []string{"a", "b"} {
+		b.as(t, "admin", "bdev_malloc_create", `{"name":"Base`+team+`","num_blocks":524288,"block_size":4096}`, http.StatusOK)
+		b.as(t, "admin", "bdev_lvol_create_lvstore", `{"bdev_name":"Base`+team+`","lvs_name":"lvs-`+team+`"}`, http.StatusOK)
+	}
+	secret := resultText(t, b.as(t, teamB, "bdev_lvol_create", `{"lvol_name":"secret","size_in_mib":16,"lvs_name":"lvs-b"}`, http.StatusOK))
+	decoy := resultText(t, b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"decoy","size_in_mib":16,"lvs_name":"lvs-a"}`, http.StatusOK))
+	evil := resultText(t, b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"evil","size_in_mib":64,"lvs_name":"lvs-a"}`, http.StatusOK))
+	nqn := `"nqn":"nqn.2020-04.io.spdk.csi:uuid:` + decoy + `"`
+	b.as(t, teamA, "nvmf_create_subsystem", `{`+nqn+`,"serial_number":"s"}`, http.StatusOK)
+	b.as(t, teamA, "bdev_get_bdevs", `{"name":"`+decoy+`"}`, http.StatusOK) // its owner is cached
+	b.as(t, teamA, "bdev_lvol_delete", `{"name":"`+decoy+`"}`, http.StatusOK)
+	require.NoError(t, b.target.WriteStore(evil, spdktest.WrittenStore{Name: "inner", Lvols: []spdktest.WrittenLvol{{Name: "loot", UUID: decoy, External: secret}}}))
+	b.as(t, teamA, "bdev_lvol_snapshot", `{"lvol_name":"`+evil+`","snapshot_name":"s"}`, http.StatusOK)
+	require.Contains(t, b.as(t, "admin", "bdev_get_bdevs", `{"name":"`+decoy+`"}`, http.StatusOK).body, "inner/loot", "the target has loaded it")
+
+	for method, params := range map[string]string{
+		"nvmf_subsystem_add_ns": `{` + nqn + `,"namespace":{"bdev_name":"` + decoy + `"}}`,
+		"bdev_get_bdevs":        `{"name":"` + decoy + `"}`,
+		"bdev_lvol_resize":      `{"name":"` + decoy + `","size_in_mib":32}`,
+		"bdev_lvol_delete":      `{"name":"inner/loot"}`,
+		"bdev_lvol_create":      `{"lvol_name":"x","size_in_mib":4,"lvs_name":"inner"}`,
+	} {
+		g := b.as(t, teamA, method, params, http.StatusOK)
+		assert.Contains(t, g.body, `"error"`, method)
+		assert.NotContains(t, g.body, "inner", fmt.Sprint(method, "reveals nothing"))
+	}
+	for _, method := range []string{"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_lvol_get_lvstores"} {
+		list := b.as(t, teamA, method, "", http.StatusOK).body
+		assert.NotContains(t, list, decoy, method)
+		assert.NotContains(t, list, "inner", method)
+	}
+}
+
+// An lvstore that a host has written belongs to no tenant even if it has the name of a tenant's.
+func TestLoadedLvstoreWithATenantsName(t *testing.T) {
+	b := newBench(t, "v24.01", func(c *config.Config) {
+		oneTeam(c)
+		c.Target.AcceptLoadingWhatHostsWrite = true
+	})
+	b.as(t, "admin", "bdev_malloc_create", `{"name":"disk","num_blocks":524288,"block_size":4096}`, http.StatusOK)
+	b.as(t, "admin", "bdev_lvol_create_lvstore", `{"bdev_name":"disk","lvs_name":"lvs-other"}`, http.StatusOK)
+	volume := resultText(t, b.as(t, "admin", "bdev_lvol_create", `{"lvol_name":"v","size":67108864,"lvs_name":"lvs-other"}`, http.StatusOK))
+	require.NoError(t, b.target.WriteStore(volume, spdktest.WrittenStore{Name: "lvs-team", Lvols: []spdktest.WrittenLvol{{Name: "x"}}}))
+	b.as(t, "admin", "bdev_lvol_snapshot", `{"lvol_name":"`+volume+`","snapshot_name":"s"}`, http.StatusOK)
+	require.Contains(t, b.as(t, "admin", "bdev_lvol_get_lvstores", "", http.StatusOK).body, "lvs-team")
+	assert.Contains(t, b.as(t, "team", "bdev_lvol_create", `{"lvol_name":"y","size":4194304,"lvs_name":"lvs-team"}`, http.StatusOK).body, `"error"`)
+	assert.Contains(t, b.as(t, "team", "bdev_lvol_delete", `{"name":"lvs-team/x"}`, http.StatusOK).body, `"error"`)
+	assert.NotContains(t, b.as(t, "team", "bdev_lvol_get_lvols", "", http.StatusOK).body, "lvs-team")
+}
