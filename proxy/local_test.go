@@ -268,7 +268,7 @@ func TestLocalClientGone(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Until: gone})
 	s := serveLocally(t, b)
 	s.program().send(`{"id":1,"method":"bdev_get_iostat"}`)
-	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
+	require.Eventually(t, func() bool { return b.proxy.target.Loads()["admin"].InFlight == 1 }, long, time.Millisecond)
 	p := s.program().send(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
 	time.Sleep(2 * noticeAfter) // a call that waited for less is sent without another look at its client
