@@ -31,7 +31,7 @@ type series map[string]map[string][]string
 func exposed(t *testing.T) series {
 	const method = "bdev_get_bdevs"
 	m := metrics.New(metrics.Options{Version: "v1", Methods: []string{method}, State: func() metrics.State {
-		return metrics.State{Certificates: map[string]time.Time{"server": time.Now()}, Tokens: map[string]time.Time{"user": time.Now()}, Target: metrics.TargetState{Phase: "startup"}, Saved: &metrics.SavedState{}}
+		return metrics.State{Certificates: map[string]time.Time{"server": time.Now()}, Tokens: map[string]time.Time{"user": time.Now()}, Target: metrics.TargetState{Phase: "startup", LoadsWritten: new(true)}, Saved: &metrics.SavedState{}}
 	}})
 	m.SetUsers([]string{"user"})
 	m.Translated("user", method, "a", "b")

@@ -24,6 +24,7 @@ const (
 	renameStoreMethod = "bdev_lvol_rename_lvstore"
 	deleteStoreMethod = "bdev_lvol_delete_lvstore"
 	shallowCopyMethod = "bdev_lvol_start_shallow_copy"
+	listLvolsMethod   = "bdev_lvol_get_lvols"
 )
 
 // forwardUntilSettled is forward for a caller that holds locks until settled is closed: SPDK has
@@ -182,7 +183,10 @@ func (s *Server) namesInStore(ctx context.Context, c command) (names []string, e
 		return nil, err
 	}
 	names = []string{storeKey(stores[0].Name), storeKey(stores[0].UUID)}
-	volumes, err := ask[spdkrpc.LvolInfo](ctx, s, c, "bdev_lvol_get_lvols", map[string]any{"lvs_uuid": stores[0].UUID})
+	if list, ok := s.schema.Method(listLvolsMethod); !ok || !list.Has(c.conn.Release()) {
+		return names, nil // v23.01 lists bdevs only
+	}
+	volumes, err := ask[spdkrpc.LvolInfo](ctx, s, c, listLvolsMethod, map[string]any{"lvs_uuid": stores[0].UUID})
 	for _, v := range volumes {
 		names = append(names, v.UUID, v.Alias)
 	}

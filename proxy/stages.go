@@ -152,7 +152,7 @@ func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, 
 		return nil, err
 	}
 	r.saver = persist.New(persist.Options{
-		Folder: r.folder, Schema: schema, Log: log, Target: connect,
+		Folder: r.folder, Schema: schema, Log: log, Target: connect, DisableAutoExamine: c.Target.Save.DisableAutoExamine,
 		Process: func() (string, error) { return persist.ProcessAt(c.Target.Socket) },
 	})
 	return r, nil

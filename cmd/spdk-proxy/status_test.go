@@ -78,7 +78,7 @@ func TestStatus(t *testing.T) {
 func TestStatusAndTopOfATenant(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
-			sim, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
+			sim, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true})
 			require.NoError(t, err)
 			defer func() { _ = sim.Close() }()
 			stored(t, sim)

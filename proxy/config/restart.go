@@ -9,6 +9,8 @@ import (
 type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`
+	// DisableAutoExamine is persist's option.
+	DisableAutoExamine bool `yaml:"disable_auto_examine"`
 }
 
 // Keys says where key files are stored: in a directory, if this process runs as spdk_tgt's user, or

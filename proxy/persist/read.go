@@ -40,8 +40,9 @@ func ProcessAt(socket string) (string, error) {
 }
 
 // read reads the configuration of all subsystems, as SPDK's save_config does. The requests are
-// sent concurrently, but SPDK may answer them in several polls, see readSteady.
-func read(ctx context.Context, t Target) (*Configuration, error) {
+// sent concurrently, but SPDK may answer them in several polls, see readSteady. disableAutoExamine
+// is as in Options.
+func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuration, error) {
 	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
 	if err != nil {
 		return nil, fmt.Errorf("framework_get_subsystems: %w", err)
@@ -56,13 +57,13 @@ func read(ctx context.Context, t Target) (*Configuration, error) {
 		Saved:      Origin{Time: time.Now().UTC(), Release: t.Release.String(), Process: t.Process},
 		Subsystems: make([]Subsystem, len(list)),
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
 	for i, s := range list {
 		if s.Subsystem == "" {
 			return nil, errors.New("framework_get_subsystems: a subsystem has no name")
 		}
 		group.Go(func() error {
-			text, err := t.Ask(ctx, "framework_get_config", map[string]any{"name": s.Subsystem})
+			text, err := t.Ask(groupCtx, "framework_get_config", map[string]any{"name": s.Subsystem})
 			if err != nil {
 				return fmt.Errorf("framework_get_config of %s: %w", s.Subsystem, err)
 			}
@@ -72,6 +73,11 @@ func read(ctx context.Context, t Target) (*Configuration, error) {
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
+	}
+	for i := range c.Subsystems {
+		if err := c.Subsystems[i].examineBases(ctx, t.Ask, disableAutoExamine); err != nil {
+			return nil, err
+		}
 	}
 	return c, nil
 }

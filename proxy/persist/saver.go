@@ -23,6 +23,9 @@ type Options struct {
 	// Process names the process behind the socket, see ProcessAt.
 	Process func() (string, error)
 	Log     *slog.Logger
+	// DisableAutoExamine writes a configuration whose target does not load what hosts write into
+	// their volumes.
+	DisableAutoExamine bool
 
 	After    time.Duration // how long to wait for further changes; 0: 2 s
 	AtLatest time.Duration // how long to wait at most; 0: 15 s

@@ -30,7 +30,7 @@ const (
 	password   = "not a secret"
 	configYAML = `listen: 127.0.0.1:0
 tls: {insecure_plaintext: true}
-target: {socket: %[1]s/spdk.sock, save: {dir: %[1]s/saved}, keys: {dir: %[1]s/keys}}
+target: {socket: %[1]s/spdk.sock, save: {dir: %[1]s/saved, disable_auto_examine: %[3]t}, keys: {dir: %[1]s/keys}}
 users: [{name: admin, password_hash: %[2]q, roles: [admin]}]
 log: {format: text, level: warn}
 `
@@ -47,6 +47,8 @@ type world struct {
 	url     string
 	log     *logtest.Log
 	stop    func()
+
+	disableAutoExamine bool // see target.save.disable_auto_examine
 }
 
 func newWorld(t *testing.T) *world {
@@ -125,7 +127,7 @@ func (w *world) serve() {
 	w.t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(w.t, err)
-	require.NoError(w.t, os.WriteFile(w.at("config.yaml"), fmt.Appendf(nil, configYAML, w.dir, hash), 0o600))
+	require.NoError(w.t, os.WriteFile(w.at("config.yaml"), fmt.Appendf(nil, configYAML, w.dir, hash, w.disableAutoExamine), 0o600))
 	c, err := config.Load(w.at("config.yaml"))
 	require.NoError(w.t, err)
 	server, err := proxy.NewServer(c, proxy.Options{Log: config.NewLogger(w.log, c.Log)})

@@ -93,7 +93,7 @@ func (f *fake) respond(method string, params any) jsonrpc.Response {
 const fakeStore = "fakestore"
 
 // ask answers the proxy's own calls: for the release, and for the users of a volume of which a
-// snapshot is requested. Every requested bdev is a volume without users; its snapshot does not
+// snapshot is requested; it has no lvstore of any name. Every requested bdev is a volume without users; its snapshot does not
 // exist yet.
 func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool) {
 	switch method {
@@ -106,7 +106,7 @@ func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool)
 			return jsonrpc.Response{Error: &jsonrpc.Error{Code: -19, Message: "No such device"}}, true
 		}
 		return jsonrpc.Response{Result: volumeResult(name)}, true
-	case "iscsi_get_target_nodes", "nbd_get_disks", "ublk_get_disks", "vhost_get_controllers":
+	case "bdev_lvol_get_lvstores", "iscsi_get_target_nodes", "nbd_get_disks", "ublk_get_disks", "vhost_get_controllers":
 		return jsonrpc.Response{Result: json.RawMessage("[]")}, true
 	}
 	return jsonrpc.Response{}, false
