@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -35,7 +36,7 @@ func runPage(root string) error {
 		return err
 	}
 	// Tenants need a target that does not load what hosts write, and doctor reports one that does.
-	safe := strings.Contains(string(page), "tenants.yaml") || strings.Contains(string(page), "spdk-csi doctor")
+	safe := strings.Contains(string(page), "tenants.yaml") || regexp.MustCompile(`(spdk-csi|spdkgate) doctor`).Match(page)
 	target, err := spdktest.Start(spdktest.Options{Socket: "/var/tmp/spdk.sock", DataDir: "/var/tmp/data", ExamineListed: safe})
 	if err != nil {
 		return err
