@@ -29,7 +29,7 @@ func smallWorld(t *testing.T) (w *world, target *exec.Cmd) {
 	t.Cleanup(w.close)
 	require.NoError(t, build(dir))
 	socket := filepath.Join(dir, "spdk.sock")
-	target = command(dir, filepath.Join(dir, "spdk-sim"), "--socket", socket)
+	target = command(dir, filepath.Join(dir, "spdk-sim"), "--socket", socket, "--no-auto-examine")
 	require.NoError(t, w.start(target))
 	w.target, err = dial(socket)
 	require.NoError(t, err)
