@@ -30,9 +30,10 @@ const (
 	password   = "not a secret"
 	configYAML = `listen: 127.0.0.1:0
 tls: {insecure_plaintext: true}
-target: {socket: %[1]s/spdk.sock, save: {dir: %[1]s/saved, disable_auto_examine: %[3]t}, keys: {dir: %[1]s/keys}}
-users: [{name: admin, password_hash: %[2]q, roles: [admin]}]
+target: {socket: %[1]s/spdk.sock, save: {dir: %[1]s/saved, disable_auto_examine: %[3]t}, keys: {dir: %[1]s/keys}, accept_loading_what_hosts_write: %[4]t}
 log: {format: text, level: warn}
+users:
+- {name: admin, password_hash: %[2]q, roles: [admin]}
 `
 )
 
@@ -48,7 +49,10 @@ type world struct {
 	log     *logtest.Log
 	stop    func()
 
-	disableAutoExamine bool // see target.save.disable_auto_examine
+	disableAutoExamine bool   // see target.save.disable_auto_examine
+	acceptLoading      bool   // see target.accept_loading_what_hosts_write
+	tenants            string // rest of the configuration, with HASH for the password's hash
+	port               string // where exports listen
 }
 
 func newWorld(t *testing.T) *world {
@@ -127,7 +131,7 @@ func (w *world) serve() {
 	w.t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(w.t, err)
-	require.NoError(w.t, os.WriteFile(w.at("config.yaml"), fmt.Appendf(nil, configYAML, w.dir, hash, w.disableAutoExamine), 0o600))
+	require.NoError(w.t, os.WriteFile(w.at("config.yaml"), fmt.Appendf(nil, configYAML+"%[5]s", w.dir, hash, w.disableAutoExamine, w.acceptLoading, strings.ReplaceAll(w.tenants, "HASH", string(hash))), 0o600))
 	c, err := config.Load(w.at("config.yaml"))
 	require.NoError(w.t, err)
 	server, err := proxy.NewServer(c, proxy.Options{Log: config.NewLogger(w.log, c.Log)})
@@ -140,9 +144,16 @@ func (w *world) serve() {
 	w.url = "http://" + listener.Addr().String()
 	w.stop = sync.OnceFunc(func() { cancel(); assert.NoError(w.t, <-served) })
 	w.t.Cleanup(w.stop)
-	w.caller, err = spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: w.url, Username: "admin", Password: password})
-	require.NoError(w.t, err)
+	w.caller = w.as("admin")
 	w.client = spdkrpc.NewClient(w.caller)
+}
+
+// as returns a caller for a user.
+func (w *world) as(user string) spdkrpc.Caller {
+	w.t.Helper()
+	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: w.url, Username: user, Password: password})
+	require.NoError(w.t, err)
+	return caller
 }
 
 // call makes a call that must succeed.
