@@ -68,6 +68,7 @@ func (h *hostileTenant) step(i int) {
 		written, volume := h.pickLvstore(), pick(r, h.volumes...)
 		err := h.target.WriteStore(volume, written)
 		h.log = append(h.log, fmt.Sprintf("host writes %+v into %s: %v", written, volume, err))
+		made = h.try(teamA, "bdev_lvol_snapshot", map[string]any{"lvol_name": volume, "snapshot_name": name})
 	case 2:
 		made = h.try(teamA, "bdev_lvol_create", map[string]any{"lvs_name": pick(r, "lvs-a", "lvs-a", "inner", "lvs-b"), "lvol_name": name, "size_in_mib": 64, "thin_provision": true})
 	case 3:
