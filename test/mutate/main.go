@@ -1,6 +1,6 @@
 // Command mutate measures how many faults the tests detect. It changes one token at a time
-// in a seeded sample of places, runs the tests of the changed package, and lists the
-// changes with which all tests passed.
+// in a seeded sample of places, runs the short tests of the changed package, then
+// all its tests if no short one failed, and lists the changes with which all tests passed.
 //
 //	go run ./test/mutate -n 100 -seed 1 ./driver/...
 //
@@ -28,6 +28,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "seed of the sample: the same seed on the same source gives the same sample")
 	workers := flag.Int("workers", 2, "number of packages to test at a time")
 	timeout := flag.Duration("timeout", 5*time.Minute, "time after which a test counts as hung because of the change")
+	short := flag.Bool("short", false, "run only the short tests; try the survivors with the long tests by hand")
 	least := flag.Int("least", 0, "fail if fewer percent are detected")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -36,7 +37,7 @@ func main() {
 	if len(patterns) == 0 {
 		patterns = []string{"./driver/...", "./proxy/..."}
 	}
-	percent, err := run(ctx, patterns, *n, *seed, *workers, *timeout)
+	percent, err := run(ctx, patterns, *n, *seed, *workers, *timeout, *short)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
@@ -48,14 +49,15 @@ func main() {
 }
 
 // run tries a sample and prints the results.
-func run(ctx context.Context, patterns []string, n int, seed uint64, workers int, timeout time.Duration) (percent int, err error) {
+func run(ctx context.Context, patterns []string, n int, seed uint64, workers int, timeout time.Duration, short bool) (percent int, err error) {
 	packages, err := load(ctx, patterns)
 	if err != nil {
 		return 0, err
 	}
 	var all []mutant
-	for _, p := range packages {
-		found, err := mutants(p)
+	for i := range packages {
+		packages[i].short = short
+		found, err := mutants(packages[i])
 		if err != nil {
 			return 0, err
 		}
@@ -114,7 +116,7 @@ func run(ctx context.Context, patterns []string, n int, seed uint64, workers int
 			survivors = append(survivors, r)
 		}
 		if r.verdict != invalid {
-			fmt.Fprintf(os.Stderr, "%3d of %d  %-8s %s\n", tried+1, n, r.verdict, r.mutant)
+			fmt.Fprintf(os.Stderr, "%3d of %d  %-8s %s  %s\n", tried+1, n, r.verdict, r.mutant, r.test)
 		}
 		if counts[killed]+counts[hung]+counts[survived] == n {
 			cancel()

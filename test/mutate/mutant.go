@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,6 +25,8 @@ type pkg struct {
 	Dir, ImportPath           string
 	GoFiles                   []string
 	TestGoFiles, XTestGoFiles []string
+
+	short bool // leave out the tests that -short leaves out
 }
 
 // load lists the packages that have tests.
@@ -157,10 +160,14 @@ const (
 type result struct {
 	mutant  mutant
 	verdict verdict
+	test    string // the first test that failed
 	err     error
 }
 
-// try runs the tests of the mutant's package.
+// failedTest finds the name of the first test that failed or panicked.
+var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
+
+// try runs the tests of the mutant's package: first the short ones, then all if no short one failed.
 func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 	r.mutant = m
 	dir, err := os.MkdirTemp("", "mutate-")
@@ -181,7 +188,11 @@ func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 		r.err = err
 		return r
 	}
-	r.verdict, _ = m.pkg.test(ctx, timeout, dir, "-overlay", overlay)
+	var output string
+	r.verdict, output = m.pkg.test(ctx, timeout, dir, "-overlay", overlay)
+	if failed := failedTest.FindStringSubmatch(output); failed != nil {
+		r.test = failed[1]
+	}
 	return r
 }
 
@@ -195,9 +206,26 @@ func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build 
 	if out, err := exec.CommandContext(ctx, "go", append(args, p.ImportPath)...).CombinedOutput(); err != nil {
 		return invalid, string(out)
 	}
+	v, output = p.execute(ctx, timeout, dir, binary, "-test.short")
+	if v == survived && !p.short && p.hasLongTests() {
+		return p.execute(ctx, timeout, dir, binary)
+	}
+	return v, output
+}
+
+// hasLongTests reports whether -short leaves out a test of the package.
+func (p pkg) hasLongTests() bool {
+	return slices.ContainsFunc(slices.Concat(p.TestGoFiles, p.XTestGoFiles), func(name string) bool {
+		source, err := os.ReadFile(filepath.Join(p.Dir, name))
+		return err != nil || bytes.Contains(source, []byte("testing.Short()"))
+	})
+}
+
+// execute runs the package's test binary.
+func (p pkg) execute(ctx context.Context, timeout time.Duration, dir, binary string, args ...string) (v verdict, output string) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout", (2 * timeout).String())
+	cmd := exec.CommandContext(ctx, binary, append(args, "-test.failfast", "-test.timeout", (2*timeout).String())...)
 	cmd.Dir = p.Dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	// A file and not a pipe: processes that a killed test has started may keep its output open.

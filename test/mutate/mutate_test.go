@@ -15,11 +15,16 @@ func TestMutants(t *testing.T) {
 	require.Len(t, packages, 1)
 	all, err := mutants(packages[0])
 	require.NoError(t, err)
-	got := map[string]verdict{}
+	got, long := map[string]verdict{}, map[string]string{}
 	for _, m := range all {
+		m.pkg.short = true
 		r := m.try(t.Context(), time.Minute)
 		require.NoError(t, r.err)
 		got[m.String()] = r.verdict
+		if r.verdict == survived {
+			m.pkg.short = false
+			long[m.String()] = m.try(t.Context(), time.Minute).test
+		}
 	}
 	assert.Equal(t, map[string]verdict{
 		"testdata/sum/sum.go:6: > → >=":  survived,
@@ -28,15 +33,16 @@ func TestMutants(t *testing.T) {
 		"testdata/sum/sum.go:8: == → !=": killed,
 		"testdata/sum/sum.go:8: 7 → 8":   survived,
 	}, got)
+	assert.Equal(t, map[string]string{"testdata/sum/sum.go:6: > → >=": "", "testdata/sum/sum.go:8: 7 → 8": "TestLong"}, long, "the long tests run on what the short tests did not detect")
 }
 
 func TestSample(t *testing.T) {
-	percent, err := run(t.Context(), []string{"./testdata/sum"}, 5, 1, 2, time.Minute)
+	percent, err := run(t.Context(), []string{"./testdata/sum"}, 5, 1, 2, time.Minute, true)
 	require.NoError(t, err)
 	assert.Equal(t, 60, percent)
-	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute)
+	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute, false)
 	require.Error(t, err)
-	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, 7, 1, 2, time.Minute)
+	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, 7, 1, 2, time.Minute, false)
 	require.ErrorContains(t, err, "testdata/failing do not pass without any change")
 	require.ErrorContains(t, err, "needs a program")
 }

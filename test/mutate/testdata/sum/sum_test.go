@@ -7,3 +7,12 @@ func TestPositive(t *testing.T) {
 		t.Fatal()
 	}
 }
+
+func TestLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
+	if !untested(7) {
+		t.Fatal()
+	}
+}
