@@ -98,6 +98,7 @@ var codesOf = []struct {
 	{luks.ErrBusy, codes.Aborted},
 	{connect.ErrBusy, codes.Aborted},
 	{volume.ErrStoreMissing, codes.Unavailable},
+	{volume.ErrDropped, codes.Unavailable},
 	{volume.ErrDegraded, codes.Unavailable},
 	{mount.ErrBroken, codes.Unavailable},
 	{connect.ErrUnreachable, codes.Unavailable},

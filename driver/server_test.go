@@ -158,7 +158,7 @@ func TestCodes(t *testing.T) {
 		codes.OutOfRange:         {volume.ErrOutOfRange},
 		codes.FailedPrecondition: {volume.ErrInUse, export.ErrForeign, volume.ErrStoreForbidden, request.ErrUnknownTarget, request.ErrNoCredentials, request.ErrElsewhere, request.ErrNotStaged, mount.ErrHoldsData, mount.ErrEmptyDevice, connect.ErrRefused, connect.ErrNoSubsystem, rpc(spdkrpc.MethodNotFound, -32601)},
 		codes.Aborted:            {request.ErrLeftBehind, fmt.Errorf("%w (%w)", request.ErrConflict, request.ErrLeftBehind), request.ErrInFlight, request.ErrBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
-		codes.Unavailable:        {volume.ErrStoreMissing, connect.ErrUnreachable, mount.ErrUnreadable, mount.ErrBroken, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
+		codes.Unavailable:        {volume.ErrStoreMissing, volume.ErrDropped, connect.ErrUnreachable, mount.ErrUnreadable, mount.ErrBroken, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
 		codes.PermissionDenied:   {rpc(spdkrpc.Denied, jsonrpc.CodeForbidden), rpc(spdkrpc.Denied, 0)},
 		codes.Unauthenticated:    {rpc(spdkrpc.Denied, jsonrpc.CodeUnauthorized)},
 		codes.DeadlineExceeded:   {context.DeadlineExceeded, connect.ErrTimeout},

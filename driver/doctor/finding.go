@@ -18,6 +18,8 @@ const (
 	StoreMissing Kind = "lvstore-missing"
 	// Nested: an lvstore or a RAID on a logical volume, which a host may have written.
 	Nested Kind = "nested"
+	// Dropped: an lvstore with allocated clusters that no listed volume has.
+	Dropped Kind = "dropped"
 	// Loads: a target that loads what hosts write into volumes.
 	Loads Kind = "loads"
 	// Orphan: a volume or snapshot that Kubernetes does not name.
@@ -51,7 +53,7 @@ const (
 )
 
 // Kinds lists all kinds.
-var Kinds = []Kind{Unreachable, StoreMissing, Nested, Loads, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
+var Kinds = []Kind{Unreachable, StoreMissing, Nested, Dropped, Loads, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
 
 // A Finding is one leftover or difference.
 type Finding struct {

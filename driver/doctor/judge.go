@@ -23,6 +23,11 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 		return append(found, r.finding(Unreachable, "target "+r.target.Name, "", r.err.Error()).
 			byHand(r.call("spdk_get_version")))
 	}
+	for _, u := range r.dropped {
+		found = append(found, r.finding(Dropped, "lvstore "+u.Store.Name, "", fmt.Sprintf("%d bytes are allocated, but belong to no volume that SPDK lists. SPDK clears a volume that was deleted, or it refused to delete a busy volume and lists it no longer. "+
+			"If this stays, restart spdk_tgt: the volume is back, and doctor names it", u.Bytes())).with(anyCall).
+			byHand(r.call("bdev_lvol_get_lvstores")))
+	}
 	for _, l := range r.lvols {
 		found = append(found, r.ofLvol(l)...)
 	}

@@ -27,6 +27,7 @@ type Reading struct {
 	loads   volume.Loading
 	nested  []volume.Nested
 	lvols   []volume.Listed
+	dropped []volume.Unlisted
 	byID    map[string]volume.Listed
 	exports []export.Found
 	groups  []export.Group
@@ -69,6 +70,9 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 		return fmt.Errorf("target %s: list keys: %w", r.target.Name, err)
 	}
 	if r.lvols, err = r.target.Inspect(ctx, r.nested); err != nil {
+		return err
+	}
+	if r.dropped, err = r.target.Unlisted(ctx); err != nil {
 		return err
 	}
 	for _, l := range r.lvols {

@@ -191,6 +191,14 @@ var wrongs = []wrong{
 		f.info = nil
 		return nil
 	}},
+	{name: "volume that SPDK dropped", kind: doctor.Dropped, says: "lvstore lvs0", make: func(t *testing.T, f *fixture) []string {
+		simulatedOnly(t)
+		v := f.create(t, "busy")
+		require.NoError(t, f.rpc.BdevLvolInflate(t.Context(), spdkrpc.BdevLvolInflateParams{Name: v.UUID}))
+		f.sim.MakeBusy(v.UUID)
+		require.Error(t, f.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.UUID}))
+		return nil
+	}},
 	{name: "lvstore that is not loaded", kind: doctor.StoreMissing, says: "lvs9", make: func(t *testing.T, f *fixture) []string {
 		f.Service = f.service(export.TCP, "lvs0", "lvs9")
 		return nil

@@ -45,7 +45,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) er
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		s.sweep(ctx)
-		return nil
+		return s.proveDeleted(ctx, id)
 	}
 	if err != nil {
 		return err
@@ -64,6 +64,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	failed := s.deleteLvol(ctx, v)
 	if failed == nil {
 		s.forget(v.UUID)
+		s.seen.forgetRefusal(v.UUID)
 		return nil
 	}
 	if !readback.Clarifies(failed) {
@@ -72,6 +73,9 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	now, err := s.Get(ctx, v.UUID)
 	if errors.Is(err, ErrNotFound) {
 		s.forget(v.UUID)
+		if kind := spdkrpc.KindOf(failed); kind == spdkrpc.Busy || kind == spdkrpc.Failed {
+			s.seen.noteRefusal(v)
+		}
 		return s.confirmDeleted(ctx, v.UUID) // SPDK may still be deleting it
 	}
 	if err != nil {
@@ -100,8 +104,11 @@ func (s *Service) confirmDeleted(ctx context.Context, id string) error {
 	}
 	failed := s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: id})
 	switch {
-	case failed == nil, errors.Is(failed, spdkrpc.NoSuchDevice), errors.Is(failed, spdkrpc.Denied):
+	case failed == nil:
+		s.seen.forgetRefusal(id)
 		return nil
+	case errors.Is(failed, spdkrpc.NoSuchDevice), errors.Is(failed, spdkrpc.Denied):
+		return s.proveDeleted(ctx, id)
 	case readback.Refused(failed):
 		return fmt.Errorf("target %s: %w: volume %s is still being deleted, because SPDK clears its clusters first: try again: %w", s.Name, ErrBusy, id, failed)
 	}

@@ -27,6 +27,8 @@ var (
 	ErrWrongKind = errors.New("not of the expected kind")
 	// ErrStoreMissing: an expected lvstore is not loaded, so it is unknown which volumes it has.
 	ErrStoreMissing = errors.New("lvstore missing")
+	// ErrDropped: the target lists the volume no longer, but it is unknown whether it was deleted.
+	ErrDropped = errors.New("not known to be deleted")
 	// ErrDegraded: the volume exists, but SPDK could not create its bdev, so it can be neither used nor changed now.
 	ErrDegraded = errors.New("volume not available")
 	// ErrStoreForbidden: the volume is in an lvstore that the driver may not use.

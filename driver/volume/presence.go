@@ -26,6 +26,8 @@ type memory struct {
 	lists  map[string]list  // of their lvols, by UUID of the lvstore
 	sums   map[string]*sum  // of their sizes, by UUID of the lvstore
 
+	refused map[string]bool // volumes that may be dropped, by UUID: whether they had clusters (see dropped.go)
+
 	swept atomic.Bool // see sweepOnce
 }
 
@@ -39,7 +41,7 @@ type list struct {
 const listAge = 30 * time.Second
 
 func newMemory() *memory {
-	return &memory{stores: map[string]Store{}, lists: map[string]list{}, sums: map[string]*sum{}}
+	return &memory{stores: map[string]Store{}, lists: map[string]list{}, sums: map[string]*sum{}, refused: map[string]bool{}}
 }
 
 // noteStores records the lvstores that are loaded, and returns those that were loaded before and are not now.

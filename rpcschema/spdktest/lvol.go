@@ -379,3 +379,12 @@ func (e *engine) work(on []*lvol, do func() error) error {
 	}
 	return do()
 }
+
+// MakeBusy makes a volume, given by UUID, busy, as an operation on its blob that does not end.
+func (t *Target) MakeBusy(volume string) {
+	t.inEngine(func(e *engine) {
+		if l, err := e.lvolOrDegraded(volume); err == nil {
+			l.busy = true
+		}
+	})
+}

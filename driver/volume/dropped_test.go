@@ -1,0 +1,67 @@
+package volume
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A volume that the target lists no longer after a refused deletion is not deleted: it is back after a restart.
+func TestDroppedVolume(t *testing.T) {
+	for _, release := range []string{"v26.05", "v24.01"} {
+		t.Run(release, func(t *testing.T) { testDroppedVolume(t, rpcschema.MustRelease(release)) })
+	}
+}
+
+func testDroppedVolume(t *testing.T, r rpcschema.Release) {
+	b := newTestServiceOf(t, export.TCP, r)
+	if b.sim == nil {
+		t.Skip("only the simulation can be made busy for ever")
+	}
+	v := b.create(t, "pvc-1", 8)
+	other := b.create(t, "pvc-2", 8)
+	snap, err := b.Snapshot(t.Context(), "snap", other.UUID)
+	require.NoError(t, err)
+
+	require.NoError(t, b.rpc.BdevLvolInflate(t.Context(), spdkrpc.BdevLvolInflateParams{Name: v.UUID})) // allocates its clusters
+	b.sim.MakeBusy(v.UUID)
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrDropped)
+	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrDropped, "when it is repeated")
+	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil), "what SPDK says that it deleted is deleted")
+	unlisted, err := b.Unlisted(t.Context())
+	require.NoError(t, err)
+	another := NewTarget(b.Config).Service(b.rpc)
+	if r.Before(rpcschema.MustRelease("v24.05")) { // which do not report clusters
+		assert.Empty(t, unlisted)
+		return
+	}
+	require.Len(t, unlisted, 1)
+	assert.Equal(t, "lvs0", unlisted[0].Store.Name)
+	assert.EqualValues(t, v.SizeBytes, unlisted[0].Bytes())
+	require.ErrorIs(t, another.Delete(t.Context(), v.UUID), ErrDropped)
+	require.ErrorIs(t, another.DeleteSnapshot(t.Context(), snap.UUID, nil), ErrDropped, "nobody knows whose the clusters are")
+}
+
+// Without a refusal, a volume that does not exist is deleted, whatever SPDK does with others.
+func TestUnlisted(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	v := b.create(t, "pvc-1", 8)
+	snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
+	require.NoError(t, err)
+	clone, err := b.Clone(t.Context(), Origin{UUID: snap.UUID, Snapshot: true}, Spec{Name: "pvc-2", MinBytes: 8 * MiB})
+	require.NoError(t, err)
+	require.NoError(t, b.rpc.BdevLvolInflate(t.Context(), spdkrpc.BdevLvolInflateParams{Name: clone.UUID}))
+	_, err = b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "pvc-3", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
+	require.NoError(t, err)
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+	unlisted, err := b.Unlisted(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, unlisted)
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+}
