@@ -19,7 +19,7 @@ const (
 )
 
 // smallWorld makes a world of its own, whose target has one store and can be killed.
-func smallWorld(t *testing.T) (w *world, target *exec.Cmd) {
+func smallWorld(t *testing.T, targetArgs ...string) (w *world, target *exec.Cmd) {
 	t.Helper()
 	chromium(t)
 	dir, err := os.MkdirTemp("", "stopped")
@@ -29,7 +29,7 @@ func smallWorld(t *testing.T) (w *world, target *exec.Cmd) {
 	t.Cleanup(w.close)
 	require.NoError(t, build(dir))
 	socket := filepath.Join(dir, "spdk.sock")
-	target = command(dir, filepath.Join(dir, "spdk-sim"), "--socket", socket, "--no-auto-examine")
+	target = command(dir, filepath.Join(dir, "spdk-sim"), append([]string{"--socket", socket}, targetArgs...)...)
 	require.NoError(t, w.start(target))
 	w.target, err = dial(socket)
 	require.NoError(t, err)
@@ -70,9 +70,13 @@ log: {format: json}
 
 // What a newcomer meets at the first visit.
 func TestFirstVisit(t *testing.T) {
-	w, _ := smallWorld(t)
+	w, _ := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
+	t.Run("nothing warns of a target that loads nothing that hosts write", func(t *testing.T) {
+		p.has("108 %")
+		assert.NotContains(t, eval[string](p, `document.querySelector("main").innerText`), "bdev_auto_examine")
+	})
 	t.Run("overcommitment is marked", func(t *testing.T) {
 		p.has("108 %")
 		p.until(`!!document.querySelector(".promise.over") && !!document.querySelector("span.over")`)
@@ -148,7 +152,7 @@ func TestFirstVisit(t *testing.T) {
 
 // A target that stops is reported once, and the page goes on when it is back.
 func TestTargetStops(t *testing.T) {
-	w, target := smallWorld(t)
+	w, target := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.has("Live")
@@ -170,4 +174,13 @@ func TestTargetStops(t *testing.T) {
 	require.NoError(t, w.start(again))
 	p.until(`document.querySelector(".light").innerText === "Live"`)
 	p.until(`![...document.querySelectorAll("main .alert")].some((a) => a.innerText.includes("does not answer"))`)
+}
+
+// A target that loads what hosts write is named where everybody looks first.
+func TestTargetThatExamines(t *testing.T) {
+	w, _ := smallWorld(t)
+	p := newPageAt(t, w)
+	p.signIn("admin")
+	p.has("The target loads what hosts write into their volumes (bdev_auto_examine is on).")
+	p.has("Tenants and raw block volumes of pods are refused.")
 }

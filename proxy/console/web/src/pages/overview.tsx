@@ -14,6 +14,8 @@ interface Reactors { tick_rate: number; reactors: { lcore: number; busy: number;
 
 interface Saved { file: string; saved_at?: string; pending: boolean; missing_count: number; unsettled: boolean; failed: boolean; chosen_at?: string }
 
+interface TargetInfo { examines_volumes?: boolean; acknowledged: boolean }
+
 interface Look { stores: Store[] | null; version: string; reactors: Reactors | null; before: Reactors | null }
 
 let lastReactors: Reactors | null = null;
@@ -84,16 +86,17 @@ function StoreRow({ store, promised: given }: { store: Store; promised?: number 
   );
 }
 
-interface Status { saved: Saved | null; certificate: number | null; started: number | null; restarted: number; targetUp: boolean; tokens: { user: string; at: number }[] }
+interface Status { saved: Saved | null; target: TargetInfo | null; certificate: number | null; started: number | null; restarted: number; targetUp: boolean; tokens: { user: string; at: number }[] }
 
 async function readStatus(may: Set<string> | null): Promise<Status> {
-  const [saved, text] = await Promise.all([
+  const [saved, target, text] = await Promise.all([
     may?.has("spdkgate_config_get_status") ? orNull(call<Saved>("spdkgate_config_get_status")) : null,
+    may?.has("spdkgate_target_get_info") ? orNull(call<TargetInfo>("spdkgate_target_get_info")) : null,
     may?.has("spdkgate_get_metrics") && !session.value?.tenant ? orNull(call<string>("spdkgate_get_metrics")) : null,
   ]);
   const one = (name: string) => (text ? format.metric(text, "spdk_proxy_" + name).map((m) => m.value) : []);
   return {
-    saved, certificate: Math.min(...one("certificate_expiry_timestamp_seconds")),
+    saved, target, certificate: Math.min(...one("certificate_expiry_timestamp_seconds")),
     started: one("start_time_seconds")[0] ?? null, restarted: one("target_reconnects_total")[0] ?? 0, targetUp: text === null || one("target_up")[0] !== 0,
     tokens: text ? format.metric(text, "spdk_proxy_token_expiry_timestamp_seconds").map((m) => ({ user: m.labels.user, at: m.value })) : [],
   };
@@ -109,6 +112,8 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
     else if (share >= 0.85) list.push({ level: "warn", text: `Store ${s.name} is ${format.percent(share)} full: ${format.bytes(free(s))} are free.` });
     if (owed !== undefined && owed > capacity(s) * 1.5 && share >= 0.6) list.push({ level: "warn", text: `Store ${s.name} has promised ${format.percent(owed / capacity(s))} of its capacity to thin volumes.` });
   }
+  const examines = status.data?.target?.examines_volumes;
+  if (examines) list.push({ level: "warn", text: `The target loads what hosts write into their volumes (bdev_auto_examine is on). ${status.data!.target!.acknowledged ? "The proxy's configuration accepts this, so tenants are not safe from each other." : "Tenants and raw block volumes of pods are refused."} The manual says how to switch it off, in docs/target.md.` });
   const saved = status.data?.saved;
   if (saved?.failed && !down) list.push({ level: "bad", text: "Saving the target's configuration failed. After a restart, the target would have an older one. The proxy's log says why." });
   else if (saved?.missing_count) list.push({ level: "bad", text: `The target lacks ${format.plural(saved.missing_count, "object")} of its saved configuration. The proxy keeps the file unchanged until you decide: see spdk-proxy saved.` });
