@@ -43,6 +43,9 @@ type Method struct {
 	Saved string `json:"x-spdk-saved"`
 	// Removes means that the method removes the objects that it names from the configuration.
 	Removes bool `json:"x-spdk-removes"`
+	// Undoes is the method whose call makes the object that this method removes, if both name it only by equal
+	// parameters, such as the tag of a group.
+	Undoes string `json:"x-spdk-undoes"`
 	// Stalls says that a method, although it changes nothing, may hold up the target's I/O or
 	// wait without end.
 	Stalls bool `json:"x-spdk-stalls"`

@@ -25,6 +25,7 @@ func newChanges() changes { return changes{names: map[string]bool{}} }
 type removal struct {
 	names  []rpcschema.Name
 	others []string       // other names of the object, see Removing
+	undoes string         // see rpcschema.Method.Undoes
 	params map[string]any // scalar parameters
 }
 
@@ -36,10 +37,10 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	for _, n := range others {
 		c.name(n)
 	}
-	if m == nil || !m.Removes || len(c.removals) == maxTouched || len(names) == 0 && len(others) == 0 {
+	if m == nil || !m.Removes || len(c.removals) == maxTouched || len(names) == 0 && len(others) == 0 && m.Undoes == "" {
 		return
 	}
-	c.removals = append(c.removals, removal{names, others, params})
+	c.removals = append(c.removals, removal{names, others, m.Undoes, params})
 }
 
 func (c *changes) name(n string) {
@@ -67,6 +68,9 @@ func (c *changes) removed(call Call, e entry) bool {
 func (r removal) removes(call Call, e entry) bool {
 	if call.namesAny(r.otherNames()) {
 		return true
+	}
+	if r.undoes != "" {
+		return e.Method == r.undoes && hasNumbers(r.params, e.Params)
 	}
 	return len(r.names) > 0 && !slices.ContainsFunc(r.names, func(n rpcschema.Name) bool { return !call.has(n) && !r.sameParam(n.Value, e) }) && hasNumbers(r.params, e.Params)
 }

@@ -133,6 +133,9 @@ func lint(doc *rpcschema.Document) error {
 		if (m.Saved != "" || m.Removes) && !m.Mutates || m.Saved != "" && m.Saved != rpcschema.SavedFirst && m.Saved != rpcschema.SavedNever || m.Removes && m.Saved == rpcschema.SavedNever {
 			complain(m.Name, "x-spdk-saved must be first or never, of a method that mutates; x-spdk-removes belongs to methods that mutate, and are saved: %q", m.Saved)
 		}
+		if m.Undoes != "" && (!m.Removes || !slices.ContainsFunc(doc.Methods(), func(o *rpcschema.Method) bool { return o.Name == m.Undoes })) {
+			complain(m.Name, "x-spdk-undoes belongs to methods with x-spdk-removes, and names a method: %q", m.Undoes)
+		}
 		for _, name := range slices.Sorted(maps.Keys(m.ReadsIf)) {
 			if !m.Mutates || m.Param(name) == nil || len(m.ReadsIf[name]) == 0 {
 				complain(m.Name, "x-spdk-reads-if must name parameters, with values, of a method that mutates: %q", name)

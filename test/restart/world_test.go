@@ -23,6 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 const (
@@ -42,12 +43,15 @@ type world struct {
 	t       *testing.T
 	dir     string
 	process *exec.Cmd
-	ended   chan struct{}
-	client  *spdkrpc.Client
-	caller  spdkrpc.Caller
-	url     string
-	log     *logtest.Log
-	stop    func()
+
+	simulated *spdktest.Target // instead of process
+
+	ended  chan struct{}
+	client *spdkrpc.Client
+	caller spdkrpc.Caller
+	url    string
+	log    *logtest.Log
+	stop   func()
 
 	disableAutoExamine bool   // see target.save.disable_auto_examine
 	acceptLoading      bool   // see target.accept_loading_what_hosts_write
@@ -59,6 +63,11 @@ func newWorld(t *testing.T) *world {
 	if os.Getenv("SPDK_TGT") == "" {
 		t.Skip("SPDK_TGT=/path/to/spdk_tgt is not set: it names the real target for these tests")
 	}
+	return newWorldOrSimulated(t)
+}
+
+// newWorldOrSimulated makes a world with a simulated target if none is given.
+func newWorldOrSimulated(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), log: new(logtest.Log)}
 	for _, disk := range []string{"disk0", "disk1"} {
 		require.NoError(t, os.WriteFile(w.at(disk), nil, 0o600))
@@ -81,6 +90,9 @@ func (w *world) at(name string) string { return filepath.Join(w.dir, name) }
 // start starts spdk_tgt, and reports whether it answered calls.
 func (w *world) start(args ...string) bool {
 	w.t.Helper()
+	if os.Getenv("SPDK_TGT") == "" {
+		return w.simulate()
+	}
 	out, err := os.OpenFile(w.at("tgt.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(w.t, err)
 	defer func() { _ = out.Close() }()
@@ -117,7 +129,23 @@ func (w *world) saved(more ...string) []string {
 	return append([]string{"-c", w.at("saved/current.json")}, more...)
 }
 
+// simulate starts the simulated target, with the saved configuration if there is one.
+func (w *world) simulate() bool {
+	w.t.Helper()
+	if w.simulated != nil {
+		return w.simulated.Restart() == nil
+	}
+	target, err := spdktest.Start(spdktest.Options{Socket: w.at("spdk.sock"), ConfigFile: w.at("saved/current.json"), IgnoreInitErrors: true})
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { assert.NoError(w.t, target.Close()) })
+	w.simulated = target
+	return true
+}
+
 func (w *world) kill() {
+	if w.simulated != nil {
+		w.simulated.Crash()
+	}
 	if w.process == nil {
 		return
 	}
