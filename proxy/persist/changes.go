@@ -3,6 +3,7 @@ package persist
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,10 +17,11 @@ const maxTouched = 10000
 // changes are what calls through this proxy changed since the last save.
 type changes struct {
 	names    map[string]bool // objects that the calls named
+	exports  map[string]bool // those of them that were named by calls that did not just remove a host
 	removals []removal
 }
 
-func newChanges() changes { return changes{names: map[string]bool{}} }
+func newChanges() changes { return changes{names: map[string]bool{}, exports: map[string]bool{}} }
 
 // A removal is a call that removes an object from the configuration.
 type removal struct {
@@ -31,8 +33,12 @@ type removal struct {
 
 // note remembers a call.
 func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[string]any, others []string) {
+	removesHost := m != nil && m.Removes && slices.ContainsFunc(names, func(n rpcschema.Name) bool { return n.Kind == "host-nqn" })
 	for _, n := range names {
 		c.name(n.Value)
+		if !removesHost && len(c.exports) < maxTouched {
+			c.exports[n.Value] = true
+		}
 	}
 	for _, n := range others {
 		c.name(n)
@@ -54,6 +60,7 @@ func (c *changes) add(earlier changes) {
 	for n := range earlier.names {
 		c.name(n)
 	}
+	maps.Copy(c.exports, earlier.exports)
 	if len(c.removals)+len(earlier.removals) <= maxTouched {
 		c.removals = append(earlier.removals, c.removals...)
 	}

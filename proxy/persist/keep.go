@@ -33,8 +33,8 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 		case seen.removed(call, e):
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
 			// The object is back, as this release writes it.
-		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.names):
-			// Calls through this proxy have set up the object anew. The hosts that the saved file
+		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
+			// Calls through this proxy have set up or changed the object. The hosts that the saved file
 			// admits to it are not admitted again beside others.
 		case kept || another:
 			l.kept = append(l.kept, p)

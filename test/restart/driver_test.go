@@ -28,9 +28,13 @@ type deadly struct {
 	lost      bool   // so that the answer does not arrive
 	method    string // of that call
 	die       func()
+	unsaved   bool // nothing is saved
 }
 
 func (d *deadly) Call(ctx context.Context, method string, params, result any) error {
+	if d.unsaved && method == "spdkgate_config_await" {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.NotSaved, Code: -32050, Message: "disk full"}
+	}
 	err := d.Caller.Call(ctx, method, params, result)
 	if m, _ := rpcschema.Default().Method(method); m == nil || !m.Mutates {
 		return err
@@ -104,6 +108,12 @@ var operations = []operation{
 	}, do: func(d *driverWorld, ctx context.Context) error { return d.Delete(ctx, d.v.UUID) }},
 }
 
+func (d *driverWorld) create() {
+	var err error
+	d.v, err = d.Create(d.t.Context(), d.store, volume.Spec{Name: "pvc-1", MinBytes: volumeBytes})
+	require.NoError(d.t, err)
+}
+
 func (d *driverWorld) publish() {
 	_, err := d.admit(d.t.Context(), d.v.UUID, d.hostA)
 	require.NoError(d.t, err)
@@ -159,8 +169,7 @@ func newDriverWorld(t *testing.T, transport export.Transport) *driverWorld {
 	require.NoError(t, err)
 	d.store = stores[0]
 	// What the first export makes for all others stays.
-	d.v, err = d.Create(t.Context(), d.store, volume.Spec{Name: "first", MinBytes: volumeBytes})
-	require.NoError(t, err)
+	d.create()
 	d.publish()
 	d.clear()
 	return d
@@ -178,14 +187,12 @@ func (d *driverWorld) again() {
 func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	t, ctx := d.t, d.t.Context()
 	before := d.everything()
-	var err error
-	d.v, err = d.Create(ctx, d.store, volume.Spec{Name: "pvc-1", MinBytes: volumeBytes})
-	require.NoError(t, err)
+	d.create()
 	if o.prepare != nil {
 		o.prepare(d)
 	}
 	d.deadly.at, d.deadly.lost, d.deadly.calls, d.deadly.method = at, lost, 0, ""
-	err = o.do(d, ctx)
+	err := o.do(d, ctx)
 	d.deadly.at = 0
 	where := fmt.Sprintf("%s: died after call %d (%s, answer lost: %t); the first answer was %v", o.name, at, d.deadly.method, lost, err)
 	for deadline := time.Now().Add(long); err != nil; err = o.do(d, ctx) {

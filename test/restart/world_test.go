@@ -91,7 +91,7 @@ func (w *world) at(name string) string { return filepath.Join(w.dir, name) }
 func (w *world) start(args ...string) bool {
 	w.t.Helper()
 	if os.Getenv("SPDK_TGT") == "" {
-		return w.simulate()
+		return w.simulate(slices.Contains(args, "-c"))
 	}
 	out, err := os.OpenFile(w.at("tgt.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(w.t, err)
@@ -129,13 +129,19 @@ func (w *world) saved(more ...string) []string {
 	return append([]string{"-c", w.at("saved/current.json")}, more...)
 }
 
-// simulate starts the simulated target, with the saved configuration if there is one.
-func (w *world) simulate() bool {
+// simulate starts the simulated target, with or without the saved configuration.
+func (w *world) simulate(saved bool) bool {
 	w.t.Helper()
+	require.NoError(w.t, os.RemoveAll(w.at("load.json")))
+	if saved {
+		text, err := os.ReadFile(w.at("saved/current.json"))
+		require.NoError(w.t, err)
+		require.NoError(w.t, os.WriteFile(w.at("load.json"), text, 0o600))
+	}
 	if w.simulated != nil {
 		return w.simulated.Restart() == nil
 	}
-	target, err := spdktest.Start(spdktest.Options{Socket: w.at("spdk.sock"), ConfigFile: w.at("saved/current.json"), IgnoreInitErrors: true})
+	target, err := spdktest.Start(spdktest.Options{Socket: w.at("spdk.sock"), ConfigFile: w.at("load.json"), IgnoreInitErrors: true})
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { assert.NoError(w.t, target.Close()) })
 	w.simulated = target
