@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ const volumeBytes = 16 << 20
 // deadly passes calls on. When the target has executed the call with the number at that changes something, it dies.
 type deadly struct {
 	spdkrpc.Caller
+	mu        sync.Mutex
 	at, calls int
 	lost      bool   // so that the answer does not arrive
 	method    string // of that call
@@ -39,8 +41,14 @@ func (d *deadly) Call(ctx context.Context, method string, params, result any) er
 	if m, _ := rpcschema.Default().Method(method); m == nil || !m.Mutates {
 		return err
 	}
-	if d.calls++; d.calls == d.at {
+	d.mu.Lock() // the driver makes several calls at once
+	d.calls++
+	deadly := d.calls == d.at
+	if deadly {
 		d.method = method
+	}
+	d.mu.Unlock()
+	if deadly {
 		d.die()
 		if d.lost {
 			return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the target died"}
