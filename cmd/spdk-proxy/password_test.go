@@ -74,10 +74,10 @@ func TestHashPasswordReplacesTheFileOrLeavesItUnchanged(t *testing.T) {
 	assert.NoFileExists(t, path)
 	assert.Equal(t, outcome{}, out("correct horse"))
 	is("correct horse", 0o600)
-	for before, after := range map[os.FileMode]os.FileMode{0o644: 0o640, 0o640: 0o640, 0o400: 0o400} {
-		require.NoError(t, os.Chmod(path, before))
+	for _, mode := range []struct{ before, after os.FileMode }{{0o644, 0o640}, {0o640, 0o640}, {0o400, 0o400}} {
+		require.NoError(t, os.Chmod(path, mode.before))
 		assert.Zero(t, out("battery staple").code)
-		is("battery staple", after)
+		is("battery staple", mode.after)
 	}
 	if os.Geteuid() == 0 {
 		require.NoError(t, os.Chown(path, 0, 4242))
