@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -11,7 +12,7 @@ import (
 // volume looks deleted, but its clusters stay allocated, its data is not cleared, and it is back when the target is restarted.
 // So a volume that is listed no longer is deleted only if SPDK said so, or if each allocated cluster belongs to a listed volume.
 
-// An Unlisted tells how many allocated clusters of an lvstore belong to no volume that the target lists.
+// Unlisted counts the allocated clusters of an lvstore that belong to no volume that the target lists.
 type Unlisted struct {
 	Store    Store
 	Clusters int64
@@ -20,8 +21,8 @@ type Unlisted struct {
 // Bytes is the space that is taken.
 func (u Unlisted) Bytes() int64 { return u.Clusters * u.Store.ClusterBytes }
 
-// Readings in a row that have to find unlisted clusters, because hosts allocate clusters between the queries of a reading, and
-// a volume that is being deleted is not listed while SPDK clears its clusters.
+// Hosts allocate clusters between the queries of a reading, and a volume that is being deleted is not listed while SPDK clears
+// its clusters. So lvstores are read again until their numbers agree, but at most unlistedReadings times.
 const unlistedReadings = 4
 
 // unlistedPause is the time before the second reading. It doubles with each.
@@ -30,25 +31,52 @@ const unlistedPause = 50 * time.Millisecond
 // errNoClusters: the release does not report how many clusters volumes have.
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
-// Unlisted lists the lvstores with allocated clusters that no listed volume has. It returns nothing for releases that do not
-// report the clusters of volumes.
-func (s *Service) Unlisted(ctx context.Context) ([]Unlisted, error) {
-	found, err := s.unlisted(ctx)
+// Unlisted lists the lvstores in which each reading found allocated clusters of no listed volume, with the lowest number. It
+// returns nothing for releases that do not report the clusters of volumes.
+func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
+	unproven, err := s.unproven(ctx)
 	if errors.Is(err, errNoClusters) {
 		return nil, nil
+	}
+	for _, u := range unproven {
+		if u.Clusters > 0 {
+			found = append(found, u)
+		}
 	}
 	return found, err
 }
 
-func (s *Service) unlisted(ctx context.Context) (found []Unlisted, err error) {
+// unproven lists the lvstores in which no reading found that each allocated cluster belongs to a listed volume, with the
+// lowest number of other clusters that a reading found. That number is not positive if the lvstore only changes too fast.
+func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	before, err := s.Stores(ctx)
 	if err != nil {
 		return nil, err
 	}
 	pause := unlistedPause
+	lowest := map[string]int64{} // by lvstore, of the former readings
 	for reading := 1; ; reading++ {
-		if before, found, err = s.readUnlisted(ctx, before); err != nil || len(found) == 0 || reading == unlistedReadings {
-			return found, err
+		after, read, err := s.readUnlisted(ctx, before)
+		if err != nil {
+			return nil, err
+		}
+		found = found[:0]
+		for _, u := range read {
+			clusters, unproven := lowest[u.Store.UUID]
+			if reading > 1 && !unproven {
+				continue // an earlier reading proved it
+			}
+			if reading > 1 {
+				u.Clusters = min(u.Clusters, clusters)
+			}
+			found = append(found, u)
+		}
+		if len(found) == 0 || reading == unlistedReadings {
+			return found, nil
+		}
+		clear(lowest)
+		for _, u := range found {
+			lowest[u.Store.UUID] = u.Clusters
 		}
 		select {
 		case <-time.After(pause):
@@ -56,10 +84,11 @@ func (s *Service) unlisted(ctx context.Context) (found []Unlisted, err error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("target %s: count the clusters that no volume has: %w", s.Name, context.Cause(ctx))
 		}
+		before = after
 	}
 }
 
-// readUnlisted counts once. An lvstore whose free space changed meanwhile is among the found ones.
+// readUnlisted counts once. It lists the lvstores whose free space changed meanwhile, or does not agree with their volumes.
 func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Store, found []Unlisted, err error) {
 	allocated := make(map[string]int64, len(before))
 	for _, st := range before {
@@ -77,13 +106,14 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 	if after, err = s.Stores(AskOnce(ctx)); err != nil {
 		return nil, nil, err
 	}
-	free := make(map[string]int64, len(before))
-	for _, st := range before {
-		free[st.UUID] = st.FreeBytes
-	}
 	for _, st := range after {
-		clusters := (st.TotalBytes-st.FreeBytes)/st.ClusterBytes - allocated[st.UUID]
-		if was, seen := free[st.UUID]; !seen || was != st.FreeBytes || clusters != 0 {
+		i := slices.IndexFunc(before, func(was Store) bool { return was.UUID == st.UUID })
+		if i < 0 {
+			found = append(found, Unlisted{Store: st}) // its volumes were not counted
+			continue
+		}
+		used := (st.TotalBytes - max(st.FreeBytes, before[i].FreeBytes)) / st.ClusterBytes
+		if clusters := used - allocated[st.UUID]; before[i].FreeBytes != st.FreeBytes || clusters != 0 {
 			found = append(found, Unlisted{st, clusters})
 		}
 	}
@@ -94,14 +124,18 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 // that is unknown. Clusters prove nothing about a volume that had none, or on releases that do not report them. Then only what
 // this process remembers is left: whether SPDK refused to delete the volume, and listed it no longer.
 func (s *Service) proveDeleted(ctx context.Context, id string) error {
-	found, err := s.unlisted(ctx)
+	unproven, err := s.unproven(ctx)
 	counted := !errors.Is(err, errNoClusters)
 	if counted && err != nil {
 		return fmt.Errorf("target %s: volume %s is not listed, but may exist: %w", s.Name, id, err)
 	}
-	if len(found) > 0 {
+	for _, u := range unproven {
+		if u.Clusters <= 0 {
+			return fmt.Errorf("target %s: %w: volume %s is not listed, but the free space of lvstore %s changes too often to verify that SPDK deleted the volume: try again",
+				s.Name, ErrDropped, id, u.Store.Name)
+		}
 		return fmt.Errorf("target %s: %w: volume %s is not listed, but %d clusters of lvstore %s belong to no listed volume: SPDK is writing or deleting another volume, or it has dropped this one: try again; if that stays, restart spdk_tgt, and see spdk-csi doctor",
-			s.Name, ErrDropped, id, found[0].Clusters, found[0].Store.Name)
+			s.Name, ErrDropped, id, u.Clusters, u.Store.Name)
 	}
 	if clusters, refused := s.seen.refusal(id); refused && !(counted && clusters) {
 		return fmt.Errorf("target %s: %w: SPDK refused to delete volume %s, and lists it no longer, so it may be back after a restart: restart spdk_tgt, and then the controller of spdk-csi", s.Name, ErrDropped, id)

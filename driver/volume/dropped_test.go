@@ -1,6 +1,9 @@
 package volume
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,7 +48,7 @@ func testDroppedVolume(t *testing.T, r rpcschema.Release) {
 	assert.Equal(t, "lvs0", unlisted[0].Store.Name)
 	assert.EqualValues(t, v.SizeBytes, unlisted[0].Bytes())
 	require.ErrorIs(t, another.Delete(t.Context(), v.UUID), ErrDropped)
-	require.ErrorIs(t, another.DeleteSnapshot(t.Context(), snap.UUID, nil), ErrDropped, "nobody knows whose the clusters are")
+	require.ErrorIs(t, another.DeleteSnapshot(t.Context(), snap.UUID, nil), ErrDropped, "the clusters may belong to this snapshot")
 }
 
 // Without a refusal, a volume that does not exist is deleted, whatever SPDK does with others.
@@ -64,4 +67,58 @@ func TestUnlisted(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, unlisted)
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
+}
+
+// While the free space of an lvstore changes, its clusters prove neither that a volume is deleted nor that SPDK dropped one. The
+// other lvstores do not wait for it.
+func TestUnlistedWhileSpaceChanges(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	caller := &changingStore{Caller: b.fault}
+	s := NewTarget(b.Config).Service(spdkrpc.NewClient(caller))
+	v := b.create(t, "pvc-1", 8)
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+	thick := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}
+	store := b.store(t, "lvs1")
+	caller.uuid = store.UUID
+	var other Volume
+	caller.change = func() {
+		if other.UUID != "" {
+			assert.NoError(t, b.Delete(context.WithoutCancel(t.Context()), other.UUID))
+			other = Volume{}
+			return
+		}
+		var err error
+		other, err = b.Create(t.Context(), store, thick)
+		assert.NoError(t, err)
+	}
+	for range 2 { // begin with an lvstore that grows, and with one that shrinks
+		unlisted, err := s.Unlisted(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, unlisted)
+		err = s.Delete(t.Context(), v.UUID)
+		require.ErrorIs(t, err, ErrDropped)
+		assert.ErrorContains(t, err, "free space of lvstore lvs1 changes too often")
+		caller.change()
+	}
+	caller.change = nil
+	require.NoError(t, s.Delete(t.Context(), v.UUID))
+	if other.UUID != "" {
+		require.NoError(t, b.Delete(t.Context(), other.UUID))
+	}
+}
+
+// A changingStore runs change after each list of the volumes of one lvstore.
+type changingStore struct {
+	spdkrpc.Caller
+	uuid   string
+	change func()
+}
+
+func (c *changingStore) Call(ctx context.Context, method string, params, result any) error {
+	err := c.Caller.Call(ctx, method, params, result)
+	raw, _ := json.Marshal(params)
+	if method == "bdev_lvol_get_lvols" && bytes.Contains(raw, []byte(c.uuid)) && c.change != nil {
+		c.change()
+	}
+	return err
 }
