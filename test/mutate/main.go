@@ -1,6 +1,7 @@
 // Command mutate measures how many faults the tests detect. It changes one token at a time
 // in a seeded sample of places, runs the short tests of the changed package, then
 // all its tests if no short one failed, and lists the changes with which all tests passed.
+// With -importers, it also runs the short tests of the packages that import the changed one.
 //
 //	go run ./test/mutate -n 100 -seed 1 ./driver/...
 //
@@ -29,6 +30,7 @@ func main() {
 	workers := flag.Int("workers", 2, "number of packages to test at a time")
 	timeout := flag.Duration("timeout", 5*time.Minute, "time after which a test counts as hung because of the change")
 	short := flag.Bool("short", false, "run only the short tests; try the survivors with the long tests by hand")
+	importers := flag.Bool("importers", false, "try the survivors with the short tests of the packages that import the changed one")
 	least := flag.Int("least", 0, "fail if fewer percent are detected")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -37,7 +39,7 @@ func main() {
 	if len(patterns) == 0 {
 		patterns = []string{"./driver/...", "./proxy/..."}
 	}
-	percent, err := run(ctx, patterns, *n, *seed, *workers, *timeout, *short)
+	percent, err := run(ctx, patterns, *n, *seed, *workers, *timeout, *short, *importers)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
@@ -49,10 +51,15 @@ func main() {
 }
 
 // run tries a sample and prints the results.
-func run(ctx context.Context, patterns []string, n int, seed uint64, workers int, timeout time.Duration, short bool) (percent int, err error) {
+func run(ctx context.Context, patterns []string, n int, seed uint64, workers int, timeout time.Duration, short, importers bool) (percent int, err error) {
 	packages, err := load(ctx, patterns)
 	if err != nil {
 		return 0, err
+	}
+	if importers {
+		if err := addImporters(ctx, packages); err != nil {
+			return 0, err
+		}
 	}
 	var all []mutant
 	for i := range packages {

@@ -26,12 +26,32 @@ type pkg struct {
 	GoFiles                   []string
 	TestGoFiles, XTestGoFiles []string
 
-	short bool // leave out the tests that -short leaves out
+	Imports, TestImports, XTestImports []string
+
+	short     bool  // leave out the tests that -short leaves out
+	importers []pkg // whose short tests are tried if no test of the package fails
+}
+
+// addImporters sets the importers of each package: all packages below the current directory that import it and have tests.
+func addImporters(ctx context.Context, packages []pkg) error {
+	all, err := load(ctx, []string{"./..."})
+	if err != nil {
+		return err
+	}
+	for i, p := range packages {
+		for _, other := range all {
+			other.short = true
+			if other.ImportPath != p.ImportPath && slices.Contains(slices.Concat(other.Imports, other.TestImports, other.XTestImports), p.ImportPath) {
+				packages[i].importers = append(packages[i].importers, other)
+			}
+		}
+	}
+	return nil
 }
 
 // load lists the packages that have tests.
 func load(ctx context.Context, patterns []string) ([]pkg, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles"}, patterns...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports"}, patterns...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -167,7 +187,8 @@ type result struct {
 // failedTest finds the name of the first test that failed or panicked.
 var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 
-// try runs the tests of the mutant's package: first the short ones, then all if no short one failed.
+// try runs the tests of the mutant's package: first the short ones, then all if no short one failed, then those of its
+// importers.
 func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 	r.mutant = m
 	dir, err := os.MkdirTemp("", "mutate-")
@@ -188,10 +209,19 @@ func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 		r.err = err
 		return r
 	}
-	var output string
-	r.verdict, output = m.pkg.test(ctx, timeout, dir, "-overlay", overlay)
-	if failed := failedTest.FindStringSubmatch(output); failed != nil {
-		r.test = failed[1]
+	for _, p := range append([]pkg{m.pkg}, m.pkg.importers...) {
+		var output string
+		r.verdict, output = p.test(ctx, timeout, dir, "-overlay", overlay)
+		if failed := failedTest.FindStringSubmatch(output); failed != nil {
+			r.test = failed[1]
+		}
+		if r.verdict == survived {
+			continue
+		}
+		if p.ImportPath != m.pkg.ImportPath {
+			r.err = p.sound(ctx, timeout)
+		}
+		return r
 	}
 	return r
 }

@@ -37,12 +37,32 @@ func TestMutants(t *testing.T) {
 }
 
 func TestSample(t *testing.T) {
-	percent, err := run(t.Context(), []string{"./testdata/sum"}, 5, 1, 2, time.Minute, true)
+	percent, err := run(t.Context(), []string{"./testdata/sum"}, 5, 1, 2, time.Minute, true, false)
 	require.NoError(t, err)
 	assert.Equal(t, 60, percent)
-	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute, false)
+	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute, false, false)
 	require.Error(t, err)
-	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, 7, 1, 2, time.Minute, false)
+	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, 7, 1, 2, time.Minute, false, false)
 	require.ErrorContains(t, err, "testdata/failing do not pass without any change")
 	require.ErrorContains(t, err, "needs a program")
+}
+
+// The tests of a package that imports the changed one can detect what its own tests do not.
+func TestImporters(t *testing.T) {
+	packages, err := load(t.Context(), []string{"./testdata/sum"})
+	require.NoError(t, err)
+	packages[0].importers, err = load(t.Context(), []string{"./testdata/importer"})
+	require.NoError(t, err)
+	packages[0].short = true
+	all, err := mutants(packages[0])
+	require.NoError(t, err)
+	byImporter := map[string]string{}
+	for _, m := range all {
+		r := m.try(t.Context(), time.Minute)
+		require.NoError(t, r.err)
+		if r.test == "TestZero" {
+			byImporter[m.String()] = r.test
+		}
+	}
+	assert.Equal(t, map[string]string{"testdata/sum/sum.go:6: > → >=": "TestZero"}, byImporter)
 }

@@ -1,0 +1,2 @@
+// Package importer is a package whose test detects a change of package sum.
+package importer
