@@ -30,7 +30,8 @@ type forgedLvol struct {
 }
 
 // forge returns the content of a volume of 64 MiB with an lvstore, as a target of the host's own
-// writes it.
+// writes it. An lvstore with clones is dirty, as a target leaves it that is killed, so SPDK loads it
+// only where it can write. An empty one is clean.
 func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	w.t.Helper()
 	path, socketPath := w.at("forged.img"), w.at("forge.sock")
@@ -62,6 +63,10 @@ func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 		}
 	}
 	time.Sleep(time.Second)
+	if len(lvols) == 0 {
+		require.NoError(w.t, process.Process.Signal(syscall.SIGTERM))
+		_ = process.Wait()
+	}
 	end()
 	image, err := os.ReadFile(path)
 	require.NoError(w.t, err)
