@@ -42,6 +42,23 @@ func (s *Server) checkFitsParent(ctx context.Context, c command) error {
 		Message: "Invalid argument: the volume is larger than its parent, and SPDK would read beyond the end of the parent's list of clusters. Nothing was executed. Keep the parent, or copy the data to another volume"}
 }
 
+// setsParent reports whether a call gives a volume another parent.
+func setsParent(c command) bool {
+	return c.method.Name == "bdev_lvol_set_parent" || c.method.Name == "bdev_lvol_set_parent_bdev"
+}
+
+// checkNothingOn refuses another parent for a volume on which clones are, or that another bdev
+// claims, such as a clone in another lvstore: the parent could be one of them, and SPDK does not
+// notice such a loop. A volume without them cannot become part of a loop.
+func (s *Server) checkNothingOn(ctx context.Context, c command, name string) error {
+	v, err := s.bdev(ctx, c, name)
+	if err != nil || v == nil || v.DriverSpecific.Lvol == nil || len(v.DriverSpecific.Lvol.Clones) == 0 && !v.Claimed {
+		return err
+	}
+	return &spdkrpc.Error{Method: c.method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
+		Message: "Invalid argument: other volumes or bdevs use this volume. If its new parent were one of them, hosts could not read it, and SPDK could not load it after a restart. Nothing was executed. Set the parent of a volume without clones"}
+}
+
 // bdev asks the target for one bdev; nil if it does not exist.
 func (s *Server) bdev(ctx context.Context, c command, name string) (*spdkrpc.BdevInfo, error) {
 	const method = "bdev_get_bdevs"

@@ -49,3 +49,33 @@ func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 		assert.Equal(t, !refused, sent, release)
 	}
 }
+
+// SPDK lets a snapshot become a clone of its own clone. Then it cannot be read, or loaded after a restart.
+func TestParentsFormNoLoop(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t))
+	for _, store := range []string{"lvs0", "lvs1"} {
+		b.call(t, "bdev_malloc_create", `{"name":"base-`+store+`","num_blocks":65536,"block_size":4096}`)
+		b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"base-`+store+`","lvs_name":"`+store+`"}`)
+	}
+	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v","size_in_mib":8,"thin_provision":true}`)
+	for _, s := range []string{"s1", "s2"} {
+		b.call(t, "bdev_lvol_snapshot", `{"lvol_name":"lvs0/v","snapshot_name":"`+s+`"}`)
+	}
+	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"image","size_in_mib":8,"thin_provision":true}`)
+	b.call(t, "bdev_lvol_set_read_only", `{"name":"lvs0/image"}`)
+	b.call(t, "bdev_lvol_clone_bdev", `{"bdev":"lvs0/image","lvs_name":"lvs1","clone_name":"copy"}`)
+	b.target.ForgetCalls()
+	for params, method := range map[string]string{
+		`{"lvol_name":"lvs0/s1","parent_name":"lvs0/s2"}`:      "bdev_lvol_set_parent",
+		`{"lvol_name":"lvs0/s1","parent_name":"lvs1/copy"}`:    "bdev_lvol_set_parent_bdev",
+		`{"lvol_name":"lvs0/image","parent_name":"lvs1/copy"}`: "bdev_lvol_set_parent_bdev",
+	} {
+		g := b.post(rpcCall(method, params))
+		assert.Contains(t, g.body, "Nothing was executed", params)
+		for _, c := range b.target.Calls() {
+			assert.NotEqual(t, method, c.Method, params)
+		}
+	}
+	b.call(t, "bdev_lvol_set_parent", `{"lvol_name":"lvs0/v","parent_name":"lvs0/s1"}`)
+	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_set_parent", `{"lvol_name":"lvs0/none","parent_name":"lvs0/s1"}`)).code(t), "SPDK's own answer")
+}

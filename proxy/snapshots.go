@@ -154,6 +154,11 @@ func (s *Server) changeUnused(ctx context.Context, c command) (result json.RawMe
 				return nil, err
 			}
 		}
+		if setsParent(c) {
+			if err := s.checkNothingOn(ctx, c, name); err != nil {
+				return nil, err
+			}
+		}
 		result, settled, err = s.forwardUntilSettled(ctx, c)
 		return settled, err
 	})
