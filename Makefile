@@ -40,7 +40,8 @@ demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated targe
 	@$(GO) build -o $(BIN)/demo ./test/demo && exec $(BIN)/demo $(ARGS) # go run exits with 1 after Ctrl-C
 
 # Each process of the race detector waits for a second when it ends, by default. gotestsum prints a line for each package when that ends.
-TEST = GORACE=atexit_sleep_ms=50 $(GO) tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -timeout 30m
+# Many tests wait more than they compute, so twice as many packages as cores are tested at a time.
+TEST = GORACE=atexit_sleep_ms=50 $(GO) tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p $$((2 * $$(nproc))) -timeout 30m
 
 test: tools ## the tests, with the race detector, but for those of test-long: about 6 minutes on two idle cores; as root also real mounts on loop devices
 	@echo "A line for each package follows. The first one comes when some packages are compiled, which takes minutes only the first time."

@@ -155,7 +155,7 @@ func TestReloadByChangedFiles(t *testing.T) {
 	require.Zero(t, call())
 
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "v2"), 0o700))
-	other := run(t, "another password\n", "hash-password", "--bcrypt").stdout
+	other := run(t, "another password\n", "hash-password").stdout
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "v2/hash"), []byte(other), 0o600))
 	require.NoError(t, os.Symlink("v2", filepath.Join(dir, "data.new")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "data.new"), filepath.Join(dir, "data")))
