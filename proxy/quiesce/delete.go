@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -81,6 +82,10 @@ func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string
 	return err
 }
 
+// inflatesSiblingsSince is the first release on which clones of one snapshot were inflated at the
+// same time without losing clusters. v24.01 leaks some in 1 of 300 tries.
+var inflatesSiblingsSince = rpcschema.MustRelease("v26.05")
+
 func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string, mode Mode) (*operation, error) {
 	o, err := q.enter(ctx, mode)
 	if err != nil {
@@ -97,6 +102,9 @@ func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string,
 			}
 			if err != nil {
 				return nil, err
+			}
+			if o.t.Release.Before(inflatesSiblingsSince) {
+				related.add(exclusive, v.parent)
 			}
 			return []*volume{v}, v.shareAncestors(ctx, rpc, related)
 		},

@@ -142,6 +142,27 @@ func TestWhileUnused(t *testing.T) {
 	assert.Equal(t, 2, done)
 }
 
+// Old releases lose clusters when two clones of one snapshot are inflated at the same time.
+func TestSiblingsAreInflatedInTurn(t *testing.T) {
+	for release, together := range map[string]bool{"v24.01": false, "v26.05": true} {
+		b := newBench(t, release)
+		b.volume("v0")
+		b.snapshot("v0", "s0")
+		_, err := b.rpc.BdevLvolClone(t.Context(), spdkrpc.BdevLvolCloneParams{SnapshotName: "lvs0/s0", CloneName: "c0"})
+		require.NoError(t, err)
+		require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, Mode{}, func() (<-chan struct{}, error) {
+			err := b.q.WhileUnused(t.Context(), "lvs0/c0", nil, Mode{}, func() (<-chan struct{}, error) { return nil, nil })
+			if together {
+				assert.NoError(t, err, release)
+				return nil, nil
+			}
+			var busy *BusyError
+			assert.ErrorAs(t, err, &busy, release)
+			return nil, nil
+		}))
+	}
+}
+
 // Whichever call of a deletion fails, the paths' states are restored, and the answer is correct.
 func TestEveryCallOfADeletionMayFail(t *testing.T) {
 	fresh := func() *bench {

@@ -31,7 +31,7 @@ func (l lockSet) add(by int, names ...string) {
 	}
 }
 
-// cover reports whether l lockSet all that other lockSet, and as strictly.
+// cover reports whether l locks each name of other, at least as strictly.
 func (l lockSet) cover(other lockSet) bool {
 	for name, by := range other {
 		if has := l[name]; has == 0 || by == exclusive && has != exclusive {
