@@ -70,3 +70,30 @@ func TestLoadedLvstoreWithATenantsName(t *testing.T) {
 	assert.Contains(t, b.as(t, "team", "bdev_lvol_delete", `{"name":"lvs-team/x"}`, http.StatusOK).body, `"error"`)
 	assert.NotContains(t, b.as(t, "team", "bdev_lvol_get_lvols", "", http.StatusOK).body, "lvs-team")
 }
+
+// A bdev on a logical volume, such as a RAID whose superblock a host wrote, belongs to no tenant even
+// if its name matches a tenant's bdevs. Lists do not contain it.
+func TestBdevsOnVolumesAreNotListed(t *testing.T) {
+	b := newSafeBench(t, "v26.05", func(c *config.Config) {
+		oneTeam(c)
+		c.Tenants = map[string]config.Tenant{"team": {Bdevs: []string{"team-*"}, NQNPrefixes: []string{"nqn.2016-06.io.spdk:team"}}}
+	})
+	b.as(t, "admin", "bdev_malloc_create", `{"name":"team-disk","num_blocks":1024,"block_size":4096}`, http.StatusOK)
+	b.as(t, "admin", "nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:team","serial_number":"s"}`, http.StatusOK)
+	b.as(t, "admin", "nvmf_subsystem_add_ns", `{"nqn":"nqn.2016-06.io.spdk:team","namespace":{"bdev_name":"team-disk"}}`, http.StatusOK)
+	b.as(t, "admin", "bdev_malloc_create", `{"name":"disk","num_blocks":524288,"block_size":4096}`, http.StatusOK)
+	b.as(t, "admin", "bdev_lvol_create_lvstore", `{"bdev_name":"disk","lvs_name":"lvs-other"}`, http.StatusOK)
+	for i := range 6 { // more than the proxy looks up one by one
+		b.as(t, "admin", "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"v%d","size_in_mib":4,"lvs_name":"lvs-other"}`, i), http.StatusOK)
+		b.as(t, "admin", "bdev_passthru_create", fmt.Sprintf(`{"name":"team-low%d","base_bdev_name":"lvs-other/v%[1]d"}`, i), http.StatusOK)
+		b.as(t, "admin", "bdev_passthru_create", fmt.Sprintf(`{"name":"team-high%d","base_bdev_name":"team-low%[1]d"}`, i), http.StatusOK)
+		b.as(t, "admin", "nvmf_subsystem_add_ns", fmt.Sprintf(`{"nqn":"nqn.2016-06.io.spdk:team","namespace":{"bdev_name":"team-high%d"}}`, i), http.StatusOK)
+	}
+	for _, method := range []string{"bdev_get_bdevs", "nvmf_get_subsystems"} {
+		list := b.as(t, "team", method, "", http.StatusOK).body
+		assert.Contains(t, list, "team-disk", method)
+		assert.NotContains(t, list, "team-low", method)
+		assert.NotContains(t, list, "team-high", method)
+	}
+	assert.Contains(t, b.as(t, "team", "bdev_get_bdevs", `{"name":"team-high0"}`, http.StatusOK).body, "No such device")
+}

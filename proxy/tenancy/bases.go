@@ -99,12 +99,9 @@ func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int
 		if isVolumeName(name) || depth > maxDepth {
 			return true, nil
 		}
-		below, known := v.bases[name]
-		if !known && !v.listed {
-			var err error
-			if below, err = basesOf(ctx, v.ask, name); err != nil {
-				return true, err
-			}
+		below, err := v.basesOf(ctx, name)
+		if err != nil {
+			return true, err
 		}
 		if on, err := v.onVolume(ctx, below, depth+1); on || err != nil {
 			return true, err
@@ -113,8 +110,31 @@ func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int
 	return false, nil
 }
 
-// basesOf asks the target for the bases of a bdev; none if there is no such bdev.
-func basesOf(ctx context.Context, ask Ask, name string) (names []string, err error) {
+// basesOf returns the bases of a bdev. It asks the target once in a call, and for all bdevs if the
+// call needs many.
+func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []string, err error) {
+	below, known := v.bases[name]
+	if known || v.listed {
+		return below, nil
+	}
+	if v.asked++; v.asked > asksBeforeListing && v.scope != nil {
+		_, err := v.list(ctx)
+		return v.bases[name], err
+	}
+	if below, err = askBases(ctx, v.ask, name); err != nil {
+		return nil, err
+	}
+	if below != nil { // a missing bdev may exist when the result is filtered
+		if v.bases == nil {
+			v.bases = bases{}
+		}
+		v.bases[name] = below
+	}
+	return below, nil
+}
+
+// askBases asks the target for the bases of a bdev; nil if there is no such bdev.
+func askBases(ctx context.Context, ask Ask, name string) (names []string, err error) {
 	answer, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
 		return nil, nil
@@ -122,6 +142,7 @@ func basesOf(ctx context.Context, ask Ask, name string) (names []string, err err
 	if err != nil {
 		return nil, notExecuted(err)
 	}
+	names = []string{}
 	err = eachBdev(string(answer), func(b *bdev) error {
 		if names = append(names, b.bases...); b.lvol {
 			names = append(names, b.name)
@@ -145,11 +166,7 @@ func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, 
 		}
 		return false, err
 	case kind == "bdev" && !looksLikeUUID(name):
-		names, err := basesOf(ctx, v.ask, name)
-		if err != nil {
-			return true, err
-		}
-		return v.onVolume(ctx, names, 0)
+		return v.onVolume(ctx, []string{name}, 0)
 	}
 	return false, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -273,7 +272,7 @@ func (f *filter) owns(kind string, i int) bool {
 		return false
 	}
 	own, err := f.grant.ownership.owns(f.ctx, kind, name)
-	if own && err == nil && (kind == "lvstore" || kind == "bdev" && strings.Contains(name, "/")) {
+	if own && err == nil {
 		var written bool
 		written, err = f.grant.ownership.written(f.ctx, kind, name)
 		own = !written
