@@ -34,6 +34,31 @@ type forgedLvol struct {
 // only where it can write. An empty one is clean.
 func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	w.t.Helper()
+	ids := map[string]string{}
+	image := w.asOwnTarget(len(lvols) == 0, func(call func(method string, params p, result any)) {
+		call("bdev_lvol_create_lvstore", p{"bdev_name": "own", "lvs_name": store, "cluster_sz": 1 << 20}, nil)
+		for i, l := range lvols {
+			parent, id := fmt.Sprint("parent", i), ""
+			call("bdev_malloc_create", p{"name": parent, "num_blocks": 4096, "block_size": 4096, "uuid": l.parent}, nil)
+			call("bdev_lvol_clone_bdev", p{"bdev": parent, "lvs_name": store, "clone_name": l.name}, &id)
+			if l.raid != "" {
+				call("bdev_raid_create", p{"name": l.raid, "raid_level": "concat", "strip_size_kb": 4, "base_bdevs": []string{id}, "superblock": true}, nil)
+			}
+			if l.uuid != "" {
+				ids[id] = l.uuid
+			}
+		}
+	})
+	for from, to := range ids {
+		w.replace(image, from, to)
+	}
+	return image
+}
+
+// asOwnTarget returns the content of the bdev own, of 64 MiB, after do has made calls to another
+// target. That target is then killed, unless clean is true.
+func (w *world) asOwnTarget(clean bool, do func(call func(method string, params p, result any))) []byte {
+	w.t.Helper()
 	path, socketPath := w.at("forged.img"), w.at("forge.sock")
 	require.NoError(w.t, os.WriteFile(path, nil, 0o600))
 	require.NoError(w.t, os.Truncate(path, 64<<20))
@@ -49,41 +74,32 @@ func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 		require.NoError(w.t, socket.Call(w.t.Context(), method, params, result), method)
 	}
 	call("bdev_aio_create", p{"name": "own", "filename": path, "block_size": 4096}, nil)
-	call("bdev_lvol_create_lvstore", p{"bdev_name": "own", "lvs_name": store, "cluster_sz": 1 << 20}, nil)
-	ids := map[string]string{}
-	for i, l := range lvols {
-		parent, id := fmt.Sprint("parent", i), ""
-		call("bdev_malloc_create", p{"name": parent, "num_blocks": 4096, "block_size": 4096, "uuid": l.parent}, nil)
-		call("bdev_lvol_clone_bdev", p{"bdev": parent, "lvs_name": store, "clone_name": l.name}, &id)
-		if l.raid != "" {
-			call("bdev_raid_create", p{"name": l.raid, "raid_level": "concat", "strip_size_kb": 4, "base_bdevs": []string{id}, "superblock": true}, nil)
-		}
-		if l.uuid != "" {
-			ids[id] = l.uuid
-		}
-	}
+	do(call)
 	time.Sleep(time.Second)
-	if len(lvols) == 0 {
+	if clean {
 		require.NoError(w.t, process.Process.Signal(syscall.SIGTERM))
 		_ = process.Wait()
 	}
 	end()
 	image, err := os.ReadFile(path)
 	require.NoError(w.t, err)
-	for from, to := range ids {
-		renamed := 0
-		for at := 0; at < 8<<20; at += 4096 { // blobstore's metadata pages end with their CRC
-			page := image[at : at+4096]
-			if i := bytes.Index(page, []byte(from)); i >= 0 {
-				require.Equal(w.t, binary.LittleEndian.Uint32(page[4092:]), crc(page))
-				copy(page[i:], to)
-				binary.LittleEndian.PutUint32(page[4092:], crc(page))
-				renamed++
-			}
-		}
-		require.Equal(w.t, 1, renamed)
-	}
 	return image
+}
+
+// replace replaces a UUID in the metadata of an lvstore, which has it once.
+func (w *world) replace(image []byte, from, to string) {
+	w.t.Helper()
+	replaced := 0
+	for at := 0; at < min(len(image), 8<<20); at += 4096 { // blobstore's metadata pages end with their CRC
+		page := image[at : at+4096]
+		if i := bytes.Index(page, []byte(from)); i >= 0 {
+			require.Equal(w.t, binary.LittleEndian.Uint32(page[4092:]), crc(page))
+			copy(page[i:], to)
+			binary.LittleEndian.PutUint32(page[4092:], crc(page))
+			replaced++
+		}
+	}
+	require.Equal(w.t, 1, replaced)
 }
 
 func crc(page []byte) uint32 {
