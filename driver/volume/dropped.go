@@ -129,7 +129,8 @@ func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	if counted && err != nil {
 		return fmt.Errorf("target %s: volume %s is not listed, but may exist: %w", s.Name, id, err)
 	}
-	for _, u := range unproven {
+	if len(unproven) > 0 {
+		u := unproven[0]
 		if u.Clusters <= 0 {
 			return fmt.Errorf("target %s: %w: volume %s is not listed, but the free space of lvstore %s changes too often to verify that SPDK deleted the volume: try again",
 				s.Name, ErrDropped, id, u.Store.Name)
