@@ -37,7 +37,7 @@ krew: ## the kubectl plugin for krew: an archive for each platform, and the mani
 	deploy/krew/manifest.sh $(VERSION) $(BIN)/krew >$(BIN)/krew/spdkgate.yaml
 
 demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated target (ARGS=--keep leaves it running)
-	@$(GO) build -o $(BIN)/demo ./test/demo && exec $(BIN)/demo $(ARGS) # go run exits with 1 after Ctrl-C
+	@$(GO) build -o $(BIN)/demo ./test/tools/demo && exec $(BIN)/demo $(ARGS) # go run exits with 1 after Ctrl-C
 
 # Each process of the race detector waits for a second when it ends, by default. gotestsum prints a line for each package when that ends.
 # Many tests wait more than they compute, so twice as many packages as cores are tested at a time.
@@ -50,7 +50,7 @@ test: tools ## the tests, with the race detector, but for those of test-long: ab
 # Tests that begin with testing.Short(). A test compares this list with them, and with the table in CONTRIBUTING.md.
 LONG_TESTS    = TestAdmission TestCompletionsOfThePackages TestCommandsOfTheManual TestCreateWhileTargetsAreDown TestFailingTargetFailsTheCall TestImageBuildCommand TestKilledAtEveryCall \
                 TestKilledAtEveryCallOfADeletion TestKilledAtEveryCallOfAGroup TestKrewPlatforms TestMendingAfterCrashes TestPackages TestRefusals TestSanity TestSoak TestCostDoesNotGrow
-LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/manual ./test/sanity ./test/soak
+LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/checks/manual ./test/suites/sanity ./test/tools/soak
 # Those that are too slow with the race detector.
 SLOW_TESTS    = TestCostDoesNotGrow TestCrashPoints TestCrashPointsOfAGroupOnSeveralTargets TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints TestPairsOfCalls TestReuseCrashPoints
 SLOW_PACKAGES = ./driver/controller ./driver/volume
@@ -61,51 +61,51 @@ test-long: tools ## the tests that take long, and that test leaves out: see CONT
 	$(TEST) -run $(call names,$(SLOW_TESTS)) $(SLOW_PACKAGES)
 
 conformance: ## the conformance suite alone; SPDK_SOCK=/path/to/spdk.sock adds a real target
-	$(GO) test -count 1 -v ./test/conformance
+	$(GO) test -count 1 -v ./test/suites/conformance
 
 test-restart: ## real targets that are killed and come back; SPDK_TGT=/path/to/spdk_tgt (SPDK_TGT_ARGS for more arguments)
-	$(GO) test -count 1 -v ./test/restart
+	$(GO) test -count 1 -v ./test/suites/restart
 
 test-snapshot: ## snapshots of volumes under writes, on a real target; SPDK_TGT=/path/to/spdk_tgt (ARGS="-rounds 30" for fewer, "-tags kernel" for Linux as the host, too)
-	$(GO) test -count 1 -timeout 2h -v ./test/snapshot $(ARGS)
+	$(GO) test -count 1 -timeout 2h -v ./test/suites/snapshot $(ARGS)
 
 test-kernel: ## the connectors, the node plugin and deleted data on a real kernel, in a small VM; SPDK_SOCK=... adds a real target (ARGS=--all: also what takes hours)
-	$(GO) test -tags kernel -count 1 -timeout 12h -v ./test/kernel/ $(ARGS)
+	$(GO) test -tags kernel -count 1 -timeout 12h -v ./test/suites/kernel/ $(ARGS)
 
 test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
-	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/kernel/ -run 'Plugin/own|TestPowerLoss' $(ARGS)
+	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/suites/kernel/ -run 'Plugin/own|TestPowerLoss' $(ARGS)
 
 test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPod", -keep, -logs=DIR, -upstream, -network-policies=KUBE-ROUTER)
-	$(GO) test -tags kubernetes -count 1 -timeout 3h -v ./test/e2e/ $(ARGS)
+	$(GO) test -tags kubernetes -count 1 -timeout $(if $(filter -keep --keep -keep=true,$(ARGS)),0,3h) -v ./test/suites/e2e/ $(ARGS)
 
 test-browser: ## the console in a headless Chromium, on a simulated target with 10,000 volumes; screenshots go to bin/screenshots (ARGS="-run TestVolumes")
-	@./test/tools.sh chromium openssl certutil:libnss3-tools
+	@./test/tools/programs.sh chromium openssl certutil:libnss3-tools
 	cd proxy/console/web && $(GO) run . -check && { [ "$$($(GO) env GOOS)/$$($(GO) env GOARCH)" != linux/amd64 ] || $(GO) run . -types; }
-	cd test/browser && SCREENSHOTS=$(abspath $(BIN))/screenshots $(GO) test -count 1 -timeout 40m -v . $(ARGS)
+	cd test/suites/browser && SCREENSHOTS=$(abspath $(BIN))/screenshots $(GO) test -count 1 -timeout 40m -v . $(ARGS)
 
 check: ## format, vet, staticcheck, generated files, import rules, links in documents
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
-	$(GO) vet -tags kernel ./test/kernel/ ./test/snapshot/
-	$(GO) vet -tags kubernetes ./test/e2e/
+	$(GO) vet -tags kernel ./test/suites/kernel/ ./test/suites/snapshot/
+	$(GO) vet -tags kubernetes ./test/suites/e2e/
 	cd proxy/console/web && $(GO) vet .
-	cd test/browser && $(GO) vet .
+	cd test/suites/browser && $(GO) vet .
 	cd deploy/admission && $(GO) vet .
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
-	$(GO) test -count 1 ./rpcschema/rpcgen ./test/structure ./test/docs
+	$(GO) test -count 1 ./rpcschema/rpcgen ./test/checks/structure ./test/checks/docs
 
 bench: tools ## calls/s and latency, raw socket against spdk-proxy; SPDK_SOCK=... on a real target
-	$(GO) run ./test/bench $(ARGS)
+	$(GO) run ./test/tools/bench $(ARGS)
 
 scale: ## one controller with 100 storage servers and 100,000 volumes, simulated (ARGS="-targets 20 -volumes 2000" for less)
-	$(GO) run ./test/scale $(ARGS)
+	$(GO) run ./test/tools/scale $(ARGS)
 
 soak: ## ten minutes with a target that dies, reloads, slow and hostile clients (ARGS="-for 2m"; SPDK_TGT=/path/to/spdk_tgt for a real one, SPDK_TGT_ARGS for more of its arguments)
-	$(GO) run ./test/soak $(ARGS)
+	$(GO) run ./test/tools/soak $(ARGS)
 
 mutate: tools ## change one token at a time in a seeded sample, and list what no test minded (ARGS="-n 20 -seed 7 ./driver/...")
-	$(GO) run ./test/mutate $(ARGS)
+	$(GO) run ./test/tools/mutate $(ARGS)
 
 fuzz: ## every fuzz target for FUZZTIME
 	@for f in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
@@ -120,7 +120,7 @@ html-manual: ## the manual of SPDK's methods (docs/methods) in HTML, into bin/me
 	$(GO) run ./rpcschema/rpcgen -areas rpcschema/areas -html $(BIN)/methods
 
 tools: # what the tests and the demo need of the system
-	@./test/tools.sh
+	@./test/tools/programs.sh
 
 # What `make install` installs besides the program: from, to, mode. Its units name the program where it is.
 SYSCONFDIR ?= /etc

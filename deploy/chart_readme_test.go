@@ -17,7 +17,7 @@ import (
 	goyaml "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
-	"github.com/spdkgate/spdkgate/driver"
+	csiconfig "github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
@@ -152,8 +152,8 @@ func TestChartsKnowTheConfiguration(t *testing.T) {
 		return schema["properties"].(map[string]any)
 	}
 	of := properties(chart)
-	testKeys(t, "storageServers", of["storageServers"].(map[string]any)["items"].(map[string]any), reflect.TypeFor[driver.TargetConfig](), nil)
-	testKeys(t, "config", of["config"].(map[string]any), reflect.TypeFor[driver.Config](), []string{"config.nodes"})
+	testKeys(t, "storageServers", of["storageServers"].(map[string]any)["items"].(map[string]any), reflect.TypeFor[csiconfig.Target](), nil)
+	testKeys(t, "config", of["config"].(map[string]any), reflect.TypeFor[csiconfig.Config](), []string{"config.nodes"})
 	testKeys(t, "config", properties(proxyChart)["config"].(map[string]any), reflect.TypeFor[config.Config](), []string{
 		"config.listen", "config.listen_unix", "config.tls", "config.metrics.listen", "config.target.socket", "config.target.save", "config.target.keys", "config.target.freeze",
 		"config.log.calls", // the container's standard error is what a cluster collects

@@ -15,16 +15,16 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
 // The driver's loader accepts the content of the ConfigMap.
 func TestConfig(t *testing.T) {
-	config := loadConfig(t)
-	require.NotEmpty(t, config.Nodes)
-	for _, n := range config.Nodes {
+	cfg := loadConfig(t)
+	require.NotEmpty(t, cfg.Nodes)
+	for _, n := range cfg.Nodes {
 		assert.True(t, strings.HasPrefix(n.RPCURL, "https://"), "users copy the example, which must encrypt passwords")
 		require.NotEmpty(t, n.CAFile, "the example must show the path of the CA")
 		m, v := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(n.CAFile))
@@ -34,14 +34,14 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func loadConfig(t *testing.T) *driver.Config {
+func loadConfig(t *testing.T) *config.Config {
 	t.Helper()
 	cm := find[*corev1.ConfigMap](t, plain(t), "spdkcsi-cm")
 	require.Len(t, cm.Data, 1)
-	text := []byte(cm.Data[filepath.Base(driver.ConfigPath)])
-	config, err := driver.ParseConfig(text)
+	text := []byte(cm.Data[filepath.Base(config.Path)])
+	cfg, err := config.Parse(text)
 	require.NoError(t, err)
-	return config
+	return cfg
 }
 
 // The driver's loader accepts the content of the Secret, which has an account for each storage server.
@@ -50,8 +50,8 @@ func TestSecret(t *testing.T) {
 	require.Len(t, secret.StringData, 1)
 	path := filepath.Join(t.TempDir(), "secret.json")
 	require.NoError(t, os.WriteFile(path, []byte(secret.StringData["secret.json"]), 0o600))
-	t.Setenv(driver.CredentialsEnv, path)
-	loaded, err := driver.CredentialsFile()
+	t.Setenv(config.CredentialsEnv, path)
+	loaded, err := config.CredentialsFile()
 	require.NoError(t, err)
 	assert.Equal(t, path, loaded)
 
@@ -72,9 +72,9 @@ func TestSecret(t *testing.T) {
 
 // The manifests mount both files at the paths where the driver reads them.
 func TestFilesAreWhereTheDriverLooks(t *testing.T) {
-	_, config := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(driver.ConfigPath))
-	assert.Equal(t, "spdkcsi-cm", config.ConfigMap.Name)
-	_, secret := controller(t).mount(t, "spdkcsi-controller", driver.CredentialsDir)
+	_, cfg := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(config.Path))
+	assert.Equal(t, "spdkcsi-cm", cfg.ConfigMap.Name)
+	_, secret := controller(t).mount(t, "spdkcsi-controller", config.CredentialsDir)
 	assert.Equal(t, "spdkcsi-secret", secret.Secret.SecretName)
 	for _, c := range controller(t).pod.Containers {
 		if c.Name != "spdkcsi-controller" {
@@ -108,7 +108,7 @@ func TestStaticVolume(t *testing.T) {
 	pv := find[*corev1.PersistentVolume](t, examples(t), "spdkcsi-pv-static")
 	server, lvol, ok := strings.Cut(pv.Spec.CSI.VolumeHandle, ":")
 	require.True(t, ok)
-	assert.True(t, slices.ContainsFunc(loadConfig(t).Nodes, func(n driver.TargetConfig) bool {
+	assert.True(t, slices.ContainsFunc(loadConfig(t).Nodes, func(n config.Target) bool {
 		return n.Name == server && n.TargetAddr == pv.Spec.CSI.VolumeAttributes[connect.KeyTargetAddr]
 	}))
 	attached, err := connect.ParseExport(pv.Spec.CSI.VolumeAttributes, nil)
@@ -134,9 +134,9 @@ func TestDocumentedPlacement(t *testing.T) {
 	readme, err := os.ReadFile("kubernetes/README.md")
 	require.NoError(t, err)
 	text := section(t, string(readme), "## Choose storage servers")
-	example, err := driver.ParseConfig([]byte(jsonBlock.FindStringSubmatch(text)[1]))
+	example, err := config.Parse([]byte(jsonBlock.FindStringSubmatch(text)[1]))
 	require.NoError(t, err)
-	usual, err := driver.ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`))
+	usual, err := config.Parse([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`))
 	require.NoError(t, err)
 	assert.Equal(t, usual.Placement, example.Placement, "the example shows the defaults")
 	defaults, err := json.Marshal(usual.Placement)

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 )
 
 // block returns the first code block of a language in a section of the README.
@@ -34,10 +34,10 @@ func TestWithoutAPassword(t *testing.T) {
 	objects, _ := kustomize(t, "service-account-token")
 	pod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec
 	checkReferences(t, "spdkcsi-controller", pod)
-	own := mountAt(pod, driver.CredentialsDir)
+	own := mountAt(pod, config.CredentialsDir)
 	require.NotNil(t, own.source)
 	assert.True(t, own.readOnly)
-	_, plainVolume := controller(t).mount(t, "spdkcsi-controller", driver.CredentialsDir)
+	_, plainVolume := controller(t).mount(t, "spdkcsi-controller", config.CredentialsDir)
 	assert.Equal(t, *plainVolume.Secret.DefaultMode, *own.source.Projected.DefaultMode)
 	sources := own.source.Projected.Sources
 	require.Len(t, sources, 2)
@@ -50,10 +50,10 @@ func TestWithoutAPassword(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "secret.json")
 	require.NoError(t, os.WriteFile(path, []byte(secret.StringData["secret.json"]), 0o600))
-	t.Setenv(driver.CredentialsEnv, path)
-	file, err := driver.CredentialsFile()
+	t.Setenv(config.CredentialsEnv, path)
+	file, err := config.CredentialsFile()
 	require.NoError(t, err)
-	credentials, err := driver.Credentials(nil, file, "")
+	credentials, err := config.Credentials(nil, file, "")
 	require.NoError(t, err)
 	for _, n := range loadConfig(t).Nodes {
 		assert.Equal(t, filepath.Join(filepath.Dir(path), token.Path), credentials[n.Name].TokenFile, n.Name)
@@ -65,8 +65,8 @@ func TestWithoutAPassword(t *testing.T) {
 	assert.Empty(t, find[*snapshotv1.VolumeSnapshotClass](t, objects, snapshotClass).Parameters)
 	existing := find[*corev1.Secret](t, objects, "spdkcsi-secret")
 	assert.NotEqual(t, existing.Name, secret.Name)
-	_, err = driver.Credentials(existing.StringData, file, "")
+	_, err = config.Credentials(existing.StringData, file, "")
 	require.NoError(t, err, "with its password")
-	_, err = driver.Credentials(secret.StringData, file, "")
+	_, err = config.Credentials(secret.StringData, file, "")
 	require.NoError(t, err, "changed to what the controller uses itself")
 }

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path"
@@ -16,6 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/outage"
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -24,31 +27,61 @@ import (
 type calls struct {
 	log       *slog.Logger
 	metrics   *metrics.Metrics
+	outages   *outage.Log
 	slowAfter time.Duration
 }
 
 func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	start := time.Now()
-	log := c.log.With("method", path.Base(info.FullMethod), "request_id", uuid.NewString()[:8])
+	method := path.Base(info.FullMethod)
+	log := c.log.With("method", method, "request_id", uuid.NewString()[:8])
 	log = log.With(subject(req)...)
 	log.DebugContext(ctx, "call", "request", protosanitizer.StripSecrets(req))
-	slow := time.AfterFunc(c.slowAfter, func() { log.Warn("call is slow", "after", c.slowAfter) })
+	slow := time.AfterFunc(c.slowAfter, func() {
+		log.Log(ctx, c.during(slog.LevelWarn, targetOf(nil, volumeOf(req))), "call is slow", "after", c.slowAfter)
+	})
 	defer slow.Stop()
-	ended := c.metrics.Begin(path.Base(info.FullMethod))
+	ended := c.metrics.Begin(method)
 
 	resp, err = c.recoverPanic(log, func() (any, error) { return handler(volume.AskOnce(ctx), req) })
+	failed := err
 	err = Status(err)
 	ended(status.Code(err).String())
 	level := slog.LevelInfo
 	switch {
 	case err != nil:
-		level = slog.LevelWarn
-		log = log.With("error", status.Convert(err).Message())
+		level = c.level(failed, method, volumeOf(req))
+		log = log.With("error", logText(failed))
 	case isQuery(info.FullMethod):
 		level = slog.LevelDebug
 	}
+	if err == nil {
+		c.outages.Succeeded(targetOf(nil, volumeOf(req)), method)
+	}
 	log.Log(ctx, level, "call ended", "code", status.Code(err).String(), "took", time.Since(start))
 	return resp, err
+}
+
+// level returns the level of the line for a failed call: a warning, unless it is a repetition of what has been logged of a target
+// that is down.
+func (c *calls) level(failed error, method, volumeID string) slog.Level {
+	target, kind := Outage(failed, volumeID)
+	switch {
+	case errors.Is(failed, request.ErrInFlight): // the call in progress waits for a target
+		return c.during(slog.LevelWarn, target)
+	case kind != "" && !c.outages.Failed(target, kind, method, logText(failed)):
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
+// during returns the level of a line that only repeats what is known while calls fail because of a target; of any target if
+// it is empty.
+func (c *calls) during(usual slog.Level, target string) slog.Level {
+	if c.outages.Ongoing(target) {
+		return slog.LevelDebug
+	}
+	return usual
 }
 
 // recoverPanic converts a panic to an error, so that one call does not end all others.
@@ -60,6 +93,17 @@ func (c *calls) recoverPanic(log *slog.Logger, call func() (any, error)) (resp a
 		}
 	}()
 	return call()
+}
+
+// volumeOf returns the id of the volume or snapshot in a request; empty if it has none.
+func volumeOf(req any) string {
+	if r, ok := req.(interface{ GetVolumeId() string }); ok {
+		return r.GetVolumeId()
+	}
+	if r, ok := req.(interface{ GetSnapshotId() string }); ok {
+		return r.GetSnapshotId()
+	}
+	return ""
 }
 
 // subject returns the ids and names in a request, as attributes for the log.

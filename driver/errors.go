@@ -2,8 +2,8 @@ package driver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -106,6 +106,7 @@ var codesOf = []struct {
 	{connect.ErrAmbiguous, codes.Internal},
 	{mount.ErrUnreadable, codes.Unavailable},
 	// Kinds of failed calls to a target.
+	{spdkrpc.ErrCredentials, codes.Unauthenticated},
 	{spdkrpc.OutcomeUnknown, codes.Aborted},
 	{spdkrpc.Busy, codes.Aborted},
 	{spdkrpc.Unreachable, codes.Unavailable},
@@ -125,9 +126,8 @@ func Code(err error) codes.Code {
 	if s, ok := status.FromError(err); ok {
 		return s.Code()
 	}
-	var e *spdkrpc.Error
-	if errors.As(err, &e) && e.Code == jsonrpc.CodeUnauthorized {
-		return codes.Unauthenticated
+	if lostTarget(err) != nil {
+		return codes.Unavailable
 	}
 	for _, c := range codesOf {
 		if errors.Is(err, c.kind) {
@@ -142,12 +142,16 @@ var remedies = []struct {
 	kind error
 	text string
 }{
+	{spdkrpc.ErrCertificate, "check that the target's caFile or ca in config.json has the authority that issued the proxy's certificate (in the chart: ca.certificates), and that the certificate is for the host in rpcURL"},
+	{spdkrpc.ErrCredentials, "the proxy refused the name and password, or the token, of the target's entry in rpcTokens of secret.json: correct it in the Secret that the class names or in the controller's (in the chart: credentials), or correct the user in the proxy's configuration"},
 	{spdkrpc.Denied, "check the target's entry in rpcTokens, and the user's role in the proxy's configuration"},
 	{spdkrpc.Unreachable, "check that the target's rpcURL is right, and that the proxy and spdk_tgt run there"},
 	{spdkrpc.MethodNotFound, "the target runs an SPDK release without this method: v23.05 or later is needed"},
 }
 
-// Status returns an error as a gRPC status, with its whole text and, if there is one, the remedy.
+// Status returns an error as a gRPC status, with its text and, if there is one, the remedy. Kubernetes shows it as an event, and
+// counts events with the same text: so the text of a failure with a target has no more than the target and the cause, and the log
+// has the rest.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -155,18 +159,57 @@ func Status(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	text := err.Error()
-	var e *spdkrpc.Error
-	limited := errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany // its message says what to do
-	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) {
-		return status.Error(Code(err), text+": check that the target's caFile or ca in config.json has the authority that issued the proxy's certificate, and that the certificate is for the host in rpcURL")
+	if t := failedTarget(err); t != nil {
+		return status.Error(Code(err), withRemedy("target "+t.Target+": "+t.Cause, err))
 	}
+	return status.Error(Code(err), withRemedy(err.Error(), err))
+}
+
+// logText returns the whole text of an error, with the remedy.
+func logText(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return withRemedy(err.Error(), err)
+}
+
+func withRemedy(text string, err error) string {
+	var e *spdkrpc.Error
+	if errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany { // its message says what to do
+		return text
+	}
+	lost := lostTarget(err) != nil
 	for _, r := range remedies {
-		if errors.Is(err, r.kind) && !limited {
-			text += ": " + r.text
-			break
+		if errors.Is(err, r.kind) || lost && r.kind == error(spdkrpc.Unreachable) {
+			return text + ": " + r.text
 		}
 	}
-	return status.Error(Code(err), text)
+	return text
+}
+
+// failedTarget returns the failure with a target that determines the code of an error. It is nil if there is none, or if the
+// error's text is needed to understand it.
+func failedTarget(err error) *request.TargetError {
+	var t *request.TargetError
+	if !errors.As(err, &t) || t.Cause == "" {
+		return nil
+	}
+	for _, c := range codesOf {
+		if errors.Is(err, c.kind) {
+			if slices.Contains([]error{spdkrpc.ErrCredentials, spdkrpc.OutcomeUnknown, spdkrpc.Unreachable}, c.kind) {
+				return t
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// lostTarget is like failedTarget, for targets that were not reached or gave no response. Of several calls at the same time, some
+// may have been sent; which of them fails first must not make a difference to callers, who repeat all of them.
+func lostTarget(err error) *request.TargetError {
+	if t := failedTarget(err); t != nil && t.Lost {
+		return t
+	}
+	return nil
 }

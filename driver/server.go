@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/outage"
 )
 
 // A Server serves CSI services on one UNIX socket.
@@ -24,6 +25,8 @@ type Server struct {
 	Node       csi.NodeServer            // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil to count nothing
+	// Outages counts the calls that fail because a target is down. If it is nil, the server makes its own.
+	Outages *outage.Log
 	// SlowAfter is how long a call runs before it is logged as slow. Zero means 30 s.
 	SlowAfter time.Duration
 	// Drain bounds the wait for calls in flight when the server stops. Zero means 20 s, less than Kubernetes' 30 s.
@@ -37,7 +40,10 @@ type Server struct {
 
 // Serve serves until ctx ends. Then it lingers, accepts no new calls, and waits for those in flight.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	calls := &calls{log: s.Log, metrics: s.Metrics, slowAfter: s.SlowAfter}
+	calls := &calls{log: s.Log, metrics: s.Metrics, outages: s.Outages, slowAfter: s.SlowAfter}
+	if calls.outages == nil {
+		calls.outages = outage.New(s.Log, nil)
+	}
 	if calls.slowAfter == 0 {
 		calls.slowAfter = 30 * time.Second
 	}

@@ -160,7 +160,7 @@ func TestCodes(t *testing.T) {
 		codes.Aborted:            {request.ErrLeftBehind, fmt.Errorf("%w (%w)", request.ErrConflict, request.ErrLeftBehind), request.ErrInFlight, request.ErrBadToken, volume.ErrBusy, mount.ErrBusy, connect.ErrBusy, rpc(spdkrpc.OutcomeUnknown, 0), rpc(spdkrpc.Busy, -16)},
 		codes.Unavailable:        {volume.ErrStoreMissing, volume.ErrDropped, connect.ErrUnreachable, mount.ErrUnreadable, mount.ErrBroken, rpc(spdkrpc.Unreachable, 0), rpc(spdkrpc.WrongState, -1)},
 		codes.PermissionDenied:   {rpc(spdkrpc.Denied, jsonrpc.CodeForbidden), rpc(spdkrpc.Denied, 0)},
-		codes.Unauthenticated:    {rpc(spdkrpc.Denied, jsonrpc.CodeUnauthorized)},
+		codes.Unauthenticated:    {rpc(spdkrpc.Denied, jsonrpc.CodeUnauthorized), rpc(spdkrpc.Unreachable, jsonrpc.CodeTooManyLogins)},
 		codes.DeadlineExceeded:   {context.DeadlineExceeded, connect.ErrTimeout},
 		codes.Canceled:           {context.Canceled},
 		codes.Internal:           {errors.New("surprise"), rpc(spdkrpc.Failed, -32603), rpc(spdkrpc.InvalidParams, -32602)},
@@ -174,6 +174,9 @@ func TestCodes(t *testing.T) {
 		}
 	}
 	assert.ErrorContains(t, Status(rpc(spdkrpc.Denied, 0)), "rpcTokens")
+	for kind, code := range map[spdkrpc.Kind]int{spdkrpc.Denied: jsonrpc.CodeUnauthorized, spdkrpc.Unreachable: jsonrpc.CodeTooManyLogins} {
+		assert.ErrorContains(t, Status(rpc(kind, code)), "the proxy refused the name and password, or the token, of the target's entry in rpcTokens of secret.json: correct it")
+	}
 	assert.ErrorContains(t, Status(rpc(spdkrpc.Unreachable, 0)), "rpcURL")
 	assert.NotContains(t, Status(rpc(spdkrpc.Unreachable, jsonrpc.CodeTooMany)).Error(), "rpcURL")
 }

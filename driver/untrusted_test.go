@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -20,5 +21,6 @@ func TestWrongAuthorityNamesCAFile(t *testing.T) {
 	require.NoError(t, err)
 	_, err = spdkrpc.NewClient(h).SpdkGetVersion(t.Context())
 	require.Error(t, err)
+	assert.Equal(t, codes.Unavailable, Code(err))
 	assert.ErrorContains(t, Status(err), "check that the target's caFile or ca in config.json has the authority that issued the proxy's certificate")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/console"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
@@ -34,24 +35,24 @@ func TestAccess(t *testing.T) {
 	b := newBench(t, "v26.05", withTeam)
 	u := b.browser()
 	u.signIn(passwordOf("team", viewerPassword))
-	a := decoded[accessAnswer](t, u.do("GET", "/console/access", ""))
+	a := decoded[console.AccessAnswer](t, u.do("GET", "/console/access", ""))
 	assert.Equal(t, []any{"console.access", "allow", "session"}, []any{b.lastCall()["method"], b.lastCall()["decision"], b.lastCall()["auth"]})
 	assert.Equal(t, "team", a.User)
 	assert.Equal(t, "team", *a.Tenant)
 	assert.Equal(t, []string{"small", "csi-controller"}, a.Roles)
-	of := map[string]methodAccess{}
+	of := map[string]console.MethodAccess{}
 	for _, m := range a.Methods {
 		of[m.Name] = m
 	}
-	assert.Equal(t, methodAccess{Name: "bdev_get_bdevs", Decision: "allowed", Rule: "role csi-controller: allow bdev_get_bdevs"}, of["bdev_get_bdevs"])
-	assert.Equal(t, methodAccess{Name: "bdev_lvol_delete", Decision: "refused", Rule: "role small: deny bdev_lvol_delete"}, of["bdev_lvol_delete"])
-	assert.Equal(t, methodAccess{Name: "bdev_malloc_create", Decision: "refused", Rule: "no rule allows it"}, of["bdev_malloc_create"])
-	assert.Equal(t, methodAccess{Name: "nvmf_create_transport", Decision: "refused", Rule: "tenant team"}, of["nvmf_create_transport"])
+	assert.Equal(t, console.MethodAccess{Name: "bdev_get_bdevs", Decision: "allowed", Rule: "role csi-controller: allow bdev_get_bdevs"}, of["bdev_get_bdevs"])
+	assert.Equal(t, console.MethodAccess{Name: "bdev_lvol_delete", Decision: "refused", Rule: "role small: deny bdev_lvol_delete"}, of["bdev_lvol_delete"])
+	assert.Equal(t, console.MethodAccess{Name: "bdev_malloc_create", Decision: "refused", Rule: "no rule allows it"}, of["bdev_malloc_create"])
+	assert.Equal(t, console.MethodAccess{Name: "nvmf_create_transport", Decision: "refused", Rule: "tenant team"}, of["nvmf_create_transport"])
 	assert.Equal(t, "allowed", of["bdev_lvol_create"].Decision, "csi-controller allows it without conditions")
 	assert.NotContains(t, of, "spdkgate_config_save", "the configuration does not enable it")
 	assert.Greater(t, len(of), 200)
 
-	viewer := decoded[accessAnswer](t, b.do("GET", "/console/access", "viewer", viewerPassword, nil))
+	viewer := decoded[console.AccessAnswer](t, b.do("GET", "/console/access", "viewer", viewerPassword, nil))
 	assert.Equal(t, "viewer", viewer.User)
 	assert.Nil(t, viewer.Tenant)
 	assert.Equal(t, http.StatusUnauthorized, b.browser().do("GET", "/console/access", "").StatusCode)
@@ -65,8 +66,8 @@ func TestExplain(t *testing.T) {
 	require.NoError(t, err)
 	u := b.browser()
 	u.signIn(passwordOf("small", viewerPassword))
-	explain := func(body string) explainAnswer {
-		return decoded[explainAnswer](t, u.do("POST", "/console/explain", body))
+	explain := func(body string) console.ExplainAnswer {
+		return decoded[console.ExplainAnswer](t, u.do("POST", "/console/explain", body))
 	}
 
 	a := explain(`{"method":"bdev_lvol_create"}`)
@@ -74,9 +75,9 @@ func TestExplain(t *testing.T) {
 	assert.Equal(t, "Whether small may call bdev_lvol_create depends on the parameters: give them.", a.Verdict)
 	a = explain(`{"method":"bdev_lvol_create","params":{"lvol_name":"v","lvs_name":"lvs-a","size":1048576}}`)
 	assert.Equal(t, "allowed", a.Decision)
-	assert.Equal(t, []translatedParams{{"size", "size_in_mib"}}, a.Translated)
+	assert.Equal(t, []console.TranslatedParams{{From: "size", To: "size_in_mib"}}, a.Translated)
 	require.Len(t, a.Rules, 1)
-	assert.Equal(t, explainedRule{"small", "role small: allow bdev_lvol_create where /lvs_name is lvs-*", "allow", true, "decides"}, a.Rules[0])
+	assert.Equal(t, console.ExplainedRule{Role: "small", Rule: "role small: allow bdev_lvol_create where /lvs_name is lvs-*", Effect: "allow", Decides: true, Why: "decides"}, a.Rules[0])
 	a = explain(`{"method":"bdev_lvol_create","params":{"lvol_name":"v","lvs_name":"other","size_in_mib":1}}`)
 	assert.Equal(t, "refused", a.Decision)
 	a = explain(`{"method":"bdev_lvol_create","params":{"lvol_name":"v"}}`)
@@ -103,7 +104,7 @@ func TestExplain(t *testing.T) {
 
 	admin := b.browser()
 	admin.signIn(passwordOf("admin", adminPassword))
-	a = decoded[explainAnswer](t, admin.do("POST", "/console/explain", `{"method":"nvmf_create_transport","user":"team"}`))
+	a = decoded[console.ExplainAnswer](t, admin.do("POST", "/console/explain", `{"method":"nvmf_create_transport","user":"team"}`))
 	assert.Equal(t, []string{"team", "refused", "tenant team"}, []string{a.User, a.Decision, a.Rule})
 	assert.NotNil(t, a.Standing)
 	assert.Equal(t, "team", *a.Tenant)

@@ -28,12 +28,17 @@ func TestAlive(t *testing.T) {
 // A process whose calls wait for a lock is not alive.
 func TestNotAliveBehindALock(t *testing.T) {
 	b := newBench(t, "v26.05")
+	release := make(chan struct{})
+	handler := b.proxy.handler
+	b.proxy.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-release
+		handler.ServeHTTP(w, r)
+	})
 	serve(t, b)
-	b.proxy.inFlight.mu.Lock()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	require.Error(t, b.proxy.Alive(ctx))
-	b.proxy.inFlight.mu.Unlock()
+	close(release)
 	assert.NoError(t, b.proxy.Alive(t.Context()))
 }
 
@@ -48,6 +53,6 @@ func TestNotAliveWhenTheAnswerIsAFailure(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)
 	require.NoError(t, b.proxy.Alive(t.Context()))
-	b.proxy.handler = b.proxy.answerPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("bug") }))
+	b.proxy.handler = b.proxy.web.AnswerPanics(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("bug") }))
 	require.ErrorContains(t, b.proxy.Alive(t.Context()), "status 500")
 }

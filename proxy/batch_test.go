@@ -130,25 +130,15 @@ func TestBatchEndsEarly(t *testing.T) {
 		end    func(*bench, context.CancelFunc)
 		status float64
 	}{
-		"the client leaves":   {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
-		"the proxy stops":     {func(b *bench, _ context.CancelFunc) { b.proxy.inFlight.drain() }, 503},
-		"results are too big": {func(b *bench, _ context.CancelFunc) {}, 413},
+		"the client leaves": {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
+		"the proxy stops":   {func(b *bench, _ context.CancelFunc) { b.proxy.gate.Drain() }, 503},
 		// The results of any number of concurrent batches of a user take no more memory than the
 		// manual documents.
-		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.proxy.memory.Add("admin", memoryPerUser+2*memoryMargin) }, 429},
+		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.takeMemory("admin") }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "v26.05")
 			first := createNamed("m0")
-			if c.status == 413 {
-				x := newExchange(&http.Request{}, balancers{})
-				x.noteCalls([]jsonrpc.Element{{}, {}}, true, nil)
-				x.resultBytes = maxBatchResults + 1
-				err := b.proxy.checkBatchMayContinue(t.Context(), x.calls[1])
-				require.ErrorIs(t, err, errBatchResults)
-				assert.EqualValues(t, c.status, answerTo(err).status)
-				return
-			}
 			b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 50 * time.Millisecond})
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()

@@ -6,11 +6,13 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // newAuditLog opens the log of calls where the configuration wants it. A line that cannot be written
 // there goes to the ordinary log.
-func (s *Server) newAuditLog() error {
+func (s *Server) newAuditLog(schema *rpcschema.Document) error {
 	calls := s.config.Log.Calls
 	level := s.config.Log.Level
 	var first slog.Handler
@@ -24,7 +26,7 @@ func (s *Server) newAuditLog() error {
 			return err
 		}
 		s.callLog = file
-		first = slog.NewJSONHandler(file, &slog.HandlerOptions{Level: level})
+		first = slog.NewJSONHandler(printable.NewWriter(file), &slog.HandlerOptions{Level: level})
 	case config.CallsToJournal:
 		journal, err := auditlog.OpenJournal(auditlog.JournalSocket, level)
 		if err != nil {
@@ -32,10 +34,10 @@ func (s *Server) newAuditLog() error {
 		}
 		first = journal
 	default:
-		s.auditLog = auditlog.New(s.log, s.schema)
+		s.auditLog = auditlog.New(s.log, schema)
 		return nil
 	}
-	s.auditLog = auditlog.New(slog.New(&auditlog.Fallback{First: first, Second: s.log.Handler(), Failed: s.metrics.AuditFailed}), s.schema)
+	s.auditLog = auditlog.New(slog.New(&auditlog.Fallback{First: first, Second: s.log.Handler(), Failed: s.metrics.AuditFailed}), schema)
 	return nil
 }
 

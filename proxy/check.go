@@ -6,6 +6,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/gate"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -28,7 +29,7 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 // check lists everything that is wrong with a configuration and that config.Load does not
 // detect.
 func check(c *config.Config, schema *rpcschema.Document) error {
-	_, err := newSettings(c, schema, nil)
+	_, err := gate.NewSettings(c, schema, nil)
 	if c.TLS.CertFile != "" {
 		_, certErr := cert.Load(certSource(c), slog.New(slog.DiscardHandler))
 		err = errors.Join(err, certErr)
@@ -43,8 +44,12 @@ func checkRoles(path string, schema *rpcschema.Document) error {
 	if err != nil {
 		return nil // config.Load has returned the same error
 	}
-	_, roles := newPolicy(c, schema)
-	_, tenants := newTenancy(c, schema, nil)
-	_, timeouts := c.Target.Timeouts.ByMethod(schema)
-	return errors.Join(roles, tenants, timeouts)
+	return gate.CheckRoles(c, schema)
+}
+
+// certSource is where the certificate of the configuration comes from.
+func certSource(c *config.Config) cert.Source {
+	return cert.Source{
+		CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, SelfSignedDir: c.TLS.SelfSignedDir, Listen: c.Listen, ReadFile: config.ReadTrusted,
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/gate"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -56,15 +57,15 @@ func TestBadConfigs(t *testing.T) {
 func TestConfigValues(t *testing.T) {
 	c, err := config.Load("config/testdata/full.good.yml")
 	require.NoError(t, err)
-	s, err := newSettings(c, rpcschema.Default(), nil)
+	s, err := gate.NewSettings(c, rpcschema.Default(), nil)
 	require.NoError(t, err)
-	assert.Equal(t, 5*time.Second, s.timeoutOf("bdev_get_bdevs"))
-	assert.Equal(t, time.Second, s.timeoutOf("spdk_get_version"))
-	assert.Equal(t, 2*time.Hour, s.timeoutOf("bdev_lvol_inflate"))
-	assert.Equal(t, 10*time.Minute, s.timeoutOf("bdev_lvol_create_lvstore"), "slow methods have a longer timeout")
-	assert.Equal(t, 32<<10, s.maxBody)
-	assert.True(t, s.policy.Decide("monitoring", "bdev_get_bdevs").Allowed)
-	assert.False(t, s.policy.Decide("monitoring", "bdev_lvol_delete").Allowed)
+	assert.Equal(t, 5*time.Second, s.TimeoutOf("bdev_get_bdevs"))
+	assert.Equal(t, time.Second, s.TimeoutOf("spdk_get_version"))
+	assert.Equal(t, 2*time.Hour, s.TimeoutOf("bdev_lvol_inflate"))
+	assert.Equal(t, 10*time.Minute, s.TimeoutOf("bdev_lvol_create_lvstore"), "slow methods have a longer timeout")
+	assert.Equal(t, 32<<10, s.MaxBody)
+	assert.True(t, s.Policy.Decide("monitoring", "bdev_get_bdevs").Allowed)
+	assert.False(t, s.Policy.Decide("monitoring", "bdev_lvol_delete").Allowed)
 }
 
 func TestCredentialsDirectory(t *testing.T) {

@@ -44,14 +44,3 @@ func TestDiscover(t *testing.T) {
 	g = b.do("GET", "/openrpc.json", "admin", adminPassword, nil)
 	assert.Equal(t, 502, g.StatusCode, "the document depends on the release, which is unknown")
 }
-
-func TestCachedDocumentsAreBounded(t *testing.T) {
-	var d documents
-	for i := range 10 * maxDocuments {
-		key := documentKey{user: string(rune('a' + i))}
-		d.put(key, json.RawMessage("{}"))
-		_, ok := d.get(key)
-		require.True(t, ok)
-		require.LessOrEqual(t, len(d.text), maxDocuments)
-	}
-}

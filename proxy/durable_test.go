@@ -105,32 +105,34 @@ func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	r.reconnected(t)
 }
 
-// A volume is deleted, and the target dies before its configuration is saved. The export of the
-// volume is not missing afterwards, and other objects are saved.
+// A volume is deleted, alone or with its lvstore, and the target dies before its configuration is
+// saved. The export of the volume is not missing afterwards, and other objects are saved.
 func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
-	for _, executed := range []bool{true, false} {
-		t.Run(fmt.Sprintf("executed %t", executed), func(t *testing.T) {
-			r := newRestartBench(t)
-			r.populate(t)
-			r.save(t)
-			r.target.Inject(spdktest.Fault{Method: "bdev_lvol_delete", Times: 1, Do: spdktest.Crash, Executed: executed})
-			assert.Equal(t, http.StatusGatewayTimeout, r.post(`{"id":1,"method":"bdev_lvol_delete","params":{"name":"lvs0/v"}}`).StatusCode)
-			require.NoError(t, r.target.Restart())
-			r.reconnected(t)
-			status := r.save(t)
-			assert.Empty(t, status.Missing)
-			text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
-			require.NoError(t, err)
-			assert.Equal(t, !executed, strings.Contains(string(text), "nvmf_subsystem_add_ns"))
+	for method, params := range map[string]string{"bdev_lvol_delete": `{"name":"lvs0/v"}`, "bdev_lvol_delete_lvstore": `{"lvs_name":"lvs0"}`} {
+		for _, executed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s executed %t", method, executed), func(t *testing.T) {
+				r := newRestartBench(t)
+				r.populate(t)
+				r.save(t)
+				r.target.Inject(spdktest.Fault{Method: method, Times: 1, Do: spdktest.Crash, Executed: executed})
+				assert.Equal(t, http.StatusGatewayTimeout, r.post(rpcCall(method, params)).StatusCode)
+				require.NoError(t, r.target.Restart())
+				r.reconnected(t)
+				status := r.save(t)
+				assert.Empty(t, status.Missing)
+				text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
+				require.NoError(t, err)
+				assert.Equal(t, !executed, strings.Contains(string(text), "nvmf_subsystem_add_ns"))
 
-			r.call(t, "nvmf_delete_subsystem", `{"nqn":"`+volumeNQN+`"}`)
-			r.call(t, "nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:rv2"}`)
-			assert.Empty(t, r.status(t).Missing)
-			r.crash(t)
-			subsystems := r.call(t, "nvmf_get_subsystems", "")
-			assert.Contains(t, subsystems, "rv2")
-			assert.NotContains(t, subsystems, volumeNQN)
-		})
+				r.call(t, "nvmf_delete_subsystem", `{"nqn":"`+volumeNQN+`"}`)
+				r.call(t, "nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:rv2"}`)
+				assert.Empty(t, r.status(t).Missing)
+				r.crash(t)
+				subsystems := r.call(t, "nvmf_get_subsystems", "")
+				assert.Contains(t, subsystems, "rv2")
+				assert.NotContains(t, subsystems, volumeNQN)
+			})
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,8 +18,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/events"
-	"github.com/spdkgate/spdkgate/proxy/figures"
-	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
 // A follower is a client of GET /events.
@@ -152,11 +152,11 @@ func TestListenersShareALook(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	var followers []*follower
-	for range maxStreamsPerUser {
+	for range web.MaxStreamsPerUser {
 		followers = append(followers, s.follow("admin", adminPassword, ""))
 	}
 	assert.Equal(t, http.StatusTooManyRequests, s.follow("admin", adminPassword, "").StatusCode, "streams of a user are bounded")
-	s.listening(t, maxStreamsPerUser)
+	s.listening(t, web.MaxStreamsPerUser)
 	b.post(createMalloc)
 	for _, f := range followers {
 		assert.Equal(t, "m0", f.await("bdev_register").Object)
@@ -167,7 +167,7 @@ func TestListenersShareALook(t *testing.T) {
 			looks++
 		}
 	}
-	assert.Less(t, looks, 10*maxStreamsPerUser)
+	assert.Less(t, looks, 10*web.MaxStreamsPerUser)
 	for _, f := range followers {
 		f.leave()
 		f.ended()
@@ -177,7 +177,7 @@ func TestListenersShareALook(t *testing.T) {
 
 func TestEventsAboutTheTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.streamCheck = time.Hour // no comments on the stream
+	b.proxy.web.StreamCheck = time.Hour // no comments on the stream
 	s := serve(t, b)
 	f := s.follow("admin", adminPassword, "")
 	s.listening(t, 1)
@@ -218,28 +218,28 @@ func TestConditions(t *testing.T) {
 	})
 	b.as(t, "admin", "bdev_lvol_create", `{"lvs_name":"lvs-a","lvol_name":"v1","size_in_mib":1900}`, http.StatusOK)
 	b.as(t, "admin", "bdev_lvol_create", `{"lvs_name":"lvs-a","lvol_name":"v2","size_in_mib":4}`, http.StatusOK)
-	w := &eventSource{server: b.proxy}
 	b.readAnew()
+	w := b.proxy.observe.Source()
 	admin, team := b.proxy.events.Subscribe(0), b.proxy.events.Subscribe(0)
 	taken := func(l *events.Listener, user string) (list []string) {
-		scope := b.proxy.settings.Load().tenancy.Of(user)
+		scope := b.proxy.gate.Settings().Tenancy.Of(user)
 		all, _ := l.Take()
 		for _, e := range all {
-			if seenBy(scope, e) {
+			if web.SeenBy(scope, e) {
 				list = append(list, e.Type+" "+e.Object)
 			}
 		}
 		return list
 	}
-	w.lookAtConditions(t.Context())
-	w.lookAtConditions(t.Context())
+	w.LookAtConditions(t.Context())
+	w.LookAtConditions(t.Context())
 	assert.ElementsMatch(t, []string{"certificate_expires token of admin", "lvstore_full lvs-a", "quota_near team-a"}, taken(admin, "admin"), "once")
 	assert.ElementsMatch(t, []string{"lvstore_full lvs-a", "quota_near team-a"}, taken(team, teamA))
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
 
 	b.as(t, "admin", "bdev_lvol_delete", `{"name":"lvs-a/v1"}`, http.StatusOK)
-	b.proxy.figuresReader = figures.NewReader(b.proxy.schema) // which would read the list of volumes a minute later
-	w.lookAtConditions(t.Context())
+	b.readAnew() // which would read the list of volumes a minute later
+	w.LookAtConditions(t.Context())
 	assert.ElementsMatch(t, []string{"lvstore_full_over lvs-a", "quota_near_over team-a"}, taken(team, teamA))
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
 }
@@ -268,7 +268,7 @@ func TestTenantsSeeTheirEventsOnly(t *testing.T) {
 		{Type: "bdev_register", Scope: events.Scope{Kind: "bdev"}}, {Type: "target_down"}, {Type: "x", Scope: events.Scope{Kind: "unknown", Name: "lvs-a"}},
 		{Type: "quota_near", Scope: events.Scope{Kind: "tenant", Name: "team-b"}},
 	} {
-		assert.False(t, seenBy(b.proxy.settings.Load().tenancy.Of(teamA), e), e.Type)
+		assert.False(t, web.SeenBy(b.proxy.gate.Settings().Tenancy.Of(teamA), e), e.Type)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestEventsAreRefused(t *testing.T) {
 // A reload that takes the right away ends the stream at once, and one that does not leaves it.
 func TestAReloadEndsStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.streamCheck = time.Hour // not what ends them
+	b.proxy.web.StreamCheck = time.Hour // not what ends them
 	s := serve(t, b)
 	admin, viewer := s.follow("admin", adminPassword, ""), s.follow("viewer", viewerPassword, "")
 	s.listening(t, 2)
@@ -313,36 +313,13 @@ func TestStreamsOfEventsEndWithTheServer(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
 }
 
-// A volume whose name is unknown is nobody's, although a tenant's glob may match its UUID.
-func TestUnknownVolumesHaveNoOwner(t *testing.T) {
-	b := newBench(t, "v26.05")
-	l := b.proxy.events.Subscribe(0)
-	w := &eventSource{server: b.proxy, volumes: map[string]string{"be5c5ef7-e10e-4084-87bf-c37a86bd81d8": "lvs0/v0"}}
-	unknown := func(context.Context, string, map[string]any) (json.RawMessage, error) { return nil, errGone }
-	w.publish(t.Context(), unknown, []spdkrpc.NotifyEvent{
-		{Type: "bdev_register", Ctx: "cff852b5-571c-4005-981c-fbb661e1a399"}, {Type: "bdev_unregister", Ctx: "be5c5ef7-e10e-4084-87bf-c37a86bd81d8"},
-		{Type: "bdev_register", Ctx: "m0"}, {Type: "fsdev_register", Ctx: "m1"},
-	})
-	list, _ := l.Take()
-	require.Len(t, list, 4)
-	for i, owner := range []string{"", "lvs0/v0", "m0", ""} {
-		assert.Equal(t, owner, list[i].Scope.Name, i)
-	}
-}
-
-// A type that the target makes up cannot forge lines of the stream.
-func TestTypesOfTheTargetAreChecked(t *testing.T) {
-	for kind, valid := range map[string]bool{"bdev_register": true, "": false, "a b": false, "x\nid: 1": false, strings.Repeat("a", 65): false} {
-		assert.Equal(t, valid, eventType.MatchString(kind), kind)
-	}
-}
-
 // Notifications that SPDK no longer has, and those that came while nobody listened, are gaps.
 func TestLostNotificationsAreGaps(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.events = events.New(10000)
+	b.proxy.observe.Events = b.proxy.events
 	l := b.proxy.events.Subscribe(0)
-	w := &eventSource{server: b.proxy, volumes: map[string]string{}}
+	w := b.proxy.observe.Source()
 	create := func(n int) {
 		for i := range n {
 			b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"n%d","num_blocks":8,"block_size":512}}`, i))
@@ -350,24 +327,23 @@ func TestLostNotificationsAreGaps(t *testing.T) {
 		}
 	}
 	create(1)
-	w.lookAtTarget(t.Context())
-	w.readNotifications(t.Context())
+	w.Look(t.Context())
 	list, _ := l.Take()
 	require.Empty(t, list)
 	create(520) // 1,040 notifications
-	w.readNotifications(t.Context())
+	w.Look(t.Context())
 	list, _ = l.Take()
 	require.Len(t, list, 1025)
 	assert.Equal(t, events.Gap, list[0].Type)
 	assert.Contains(t, list[0].Text, "16 notifications")
-	w.paused = true
+	w.Pause()
 	create(1)
-	w.readNotifications(t.Context())
+	w.Look(t.Context())
 	list, _ = l.Take()
 	require.Len(t, list, 1)
 	assert.Equal(t, "at least 2 notifications of the target came while nobody listened", list[0].Text)
 	create(1)
-	w.readNotifications(t.Context())
+	w.Look(t.Context())
 	list, _ = l.Take()
 	assert.Len(t, list, 2)
 }
@@ -381,7 +357,7 @@ func TestTheDocumentedEvents(t *testing.T) {
 		said[found[1]] = true
 	}
 	delete(said, "type") // the head of the table
-	source, err := os.ReadFile("eventsource.go")
+	source, err := os.ReadFile(filepath.Join("observe", "events.go"))
 	require.NoError(t, err)
 	made := map[string]bool{"bdev_register": true, "bdev_unregister": true, "bdev_resize": true, events.Gap: true}
 	for _, found := range regexp.MustCompile(`Type: "([a-z_]+)"|up\.Type, up\.Text = "([a-z_]+)"`).FindAllStringSubmatch(string(source), -1) {

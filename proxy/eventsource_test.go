@@ -16,10 +16,9 @@ func TestNotificationsOfARestartedTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
 	go b.proxy.target.Watch()
 	l := b.proxy.events.Subscribe(0)
-	w := &eventSource{server: b.proxy, volumes: map[string]string{}}
+	w := b.proxy.observe.Source()
 	look := func() (types []string) {
-		w.lookAtTarget(t.Context())
-		w.readNotifications(t.Context())
+		w.Look(t.Context())
 		list, _ := l.Take()
 		for _, e := range list {
 			types = append(types, e.Type)

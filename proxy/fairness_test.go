@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,17 +28,17 @@ func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 	return b
 }
 
-// awaitAtBarriers has a user take 16 snapshots with barriers, by one request, and waits until n
+// awaitAtBarriers has a user take 16 snapshots with barriers, and waits until n
 // of them wait at their barriers. open opens those.
 func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) {
-	var batch []string
+	var calls []string
 	for i := range 16 {
-		batch = append(batch, rpcCall(safeSnapshotMethod, fmt.Sprintf(`{"snapshots":[{"lvol_name":"lvs0/v%d","snapshot_name":"s%d"}],"barrier":{"id":"barrier-%d","wait_ms":5000}}`, i, i, i)))
+		calls = append(calls, rpcCall(safeSnapshotMethod, fmt.Sprintf(`{"snapshots":[{"lvol_name":"lvs0/v%d","snapshot_name":"s%d"}],"barrier":{"id":"barrier-%d","wait_ms":5000}}`, i, i, i)))
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b.postConcurrently(user, adminPassword, "["+strings.Join(batch, ",")+"]")
+		b.postTogether(user, adminPassword, calls)
 	}()
 	arrived := make(chan string, 16)
 	var awaits sync.WaitGroup

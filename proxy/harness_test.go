@@ -24,6 +24,27 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
+// Names as clients write them.
+const (
+	snapshotMethod      = "bdev_lvol_snapshot"
+	safeSnapshotMethod  = "spdkgate_lvol_snapshot"
+	barrierMethod       = "spdkgate_lvol_snapshot_barrier"
+	deleteMethod        = "bdev_lvol_delete"
+	safeDeleteMethod    = "spdkgate_lvol_delete"
+	decoupleMethod      = "bdev_lvol_decouple_parent"
+	inflateMethod       = "bdev_lvol_inflate"
+	metricsMethod       = "spdkgate_get_metrics"
+	targetMetricsMethod = "spdkgate_get_target_metrics"
+	notificationsMethod = "notify_get_notifications"
+	sessionCookie       = "__Host-spdkgate"
+	flowCookie          = "__Host-spdkgate-oidc"
+	csrfHeader          = "X-Csrf-Token"
+	backgroundHeader    = "X-Background"
+	eventStreamType     = "text/event-stream"
+
+	statusClientGone = 499
+)
+
 const long = time.Minute // a timeout that a working test never reaches
 
 // A bench is a proxy for a simulated target, with its log.
@@ -92,7 +113,7 @@ func newBenchWith(t *testing.T, opts spdktest.Options, change ...func(*config.Co
 	for _, f := range change {
 		f(b.config)
 	}
-	b.proxy, err = NewServer(b.config, Options{Log: config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelDebug})})
+	b.proxy, err = NewServer(b.config, Options{Log: config.NewLogger(b.log, config.Log{Format: b.config.Log.Format, Level: slog.LevelDebug})})
 	require.NoError(t, err)
 	b.http = httptest.NewServer(b.proxy.Handler())
 	t.Cleanup(func() { b.http.Close(); _ = b.proxy.target.Close() })
@@ -132,6 +153,17 @@ func (b *bench) do(method, path, user, password string, body io.Reader, header .
 
 func (b *bench) post(body string) got {
 	return b.do("POST", "/", "admin", adminPassword, strings.NewReader(body))
+}
+
+// postTogether sends each call in a request of its own, all at the same time.
+func (b *bench) postTogether(user, password string, calls []string) []got {
+	answers := make([]got, len(calls))
+	var sending sync.WaitGroup
+	for i, call := range calls {
+		sending.Go(func() { answers[i] = b.do("POST", "/", user, password, strings.NewReader(call)) })
+	}
+	sending.Wait()
+	return answers
 }
 
 func (b *bench) lastCall() map[string]any {

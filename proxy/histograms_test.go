@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
-	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
@@ -22,7 +21,7 @@ func TestLatencyHistograms(t *testing.T) {
 	b.fill(t)
 	b.readAnew()
 	scrape := func() got { // without remembering when the methods were called
-		b.proxy.figuresReader = figures.NewReader(b.proxy.schema, "lvs0/v0")
+		b.readAnew()
 		return b.scrapeTarget()
 	}
 	problems := func() (reasons []any) {

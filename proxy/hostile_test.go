@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/web"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
@@ -33,8 +34,8 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 		{name: "says nothing"},
 		{name: "half a line", send: "POST / HT"},
 		{name: "a header without end", send: "POST / HTTP/1.1\r\nHost: x\r\n", again: "X: y\r\n"},
-		{name: "a bomb of headers", send: post + strings.Repeat("A: b\r\n", 4*maxHeaderBytes)},
-		{name: "a long name", send: "POST /" + strings.Repeat("x", 4*maxHeaderBytes)},
+		{name: "a bomb of headers", send: post + strings.Repeat("A: b\r\n", 4*web.MaxHeaderBytes)},
+		{name: "a long name", send: "POST /" + strings.Repeat("x", 4*web.MaxHeaderBytes)},
 		{name: "nobody's body", send: post + "Content-Length: 262144\r\n\r\n{", again: " "},
 		{name: "a body that does not come", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{"},
 		{name: "a body that comes slowly", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{", again: " "},

@@ -30,7 +30,7 @@ func TestLocalStrangers(t *testing.T) {
 	var list []localAnswer
 	require.NoError(t, p.dec.Decode(&list))
 	assert.Equal(t, []int{jsonrpc.CodeUnauthorized, jsonrpc.CodeUnauthorized}, []int{list[0].code(), list[1].code()})
-	s.program().send(`{"id":1,"method":"`+strings.Repeat("x", localBuffer)).answered("null", jsonrpc.CodeUnauthorized)
+	s.program().send(`{"id":1,"method":"`+strings.Repeat("x", 4096)).answered("null", jsonrpc.CodeUnauthorized)
 	for range 20 {
 		s.program().send(version).answered("1", jsonrpc.CodeUnauthorized)
 	}
@@ -89,9 +89,8 @@ func TestLocalLimits(t *testing.T) {
 	c := s.dial()
 	c.call(version)
 	assert.Equal(t, 200, c.answer().StatusCode, "the limit is that of one user of this host")
-	b.proxy.memory.mu.Lock()
-	defer b.proxy.memory.mu.Unlock()
-	assert.Less(t, b.proxy.memory.total, 16<<10)
+	_, total := b.proxy.gate.MemoryInUse("")
+	assert.Less(t, total, 16<<10)
 }
 
 // A client that does not read its answers loses its connection, and nobody else waits.
@@ -122,7 +121,7 @@ func TestLocalClientsThatDoNotRead(t *testing.T) {
 func TestLocalPanic(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
-	b.proxy.auditLog = auditlog.New(slog.New(log), b.proxy.schema)
+	b.proxy.gate.AuditLog = auditlog.New(slog.New(log), b.proxy.gate.Schema)
 	s := serveLocally(t, b)
 	other := s.program()
 	for range 2 {
@@ -130,7 +129,7 @@ func TestLocalPanic(t *testing.T) {
 	}
 	lines := b.log.Lines(t, "panic")
 	require.Len(t, lines, 2)
-	assert.Contains(t, lines[0]["stack"], "localconn.go")
+	assert.Contains(t, lines[0]["stack"], "stream/conn.go")
 	other.send("5").closed()
 	b.nothingIsHeld()
 	s.stop()
@@ -140,9 +139,8 @@ func TestLocalPanic(t *testing.T) {
 // nothingIsHeld waits until no memory is reserved, and no connection and no call is counted.
 func (b *bench) nothingIsHeld() {
 	require.Eventually(b.t, func() bool {
-		b.proxy.memory.mu.Lock()
-		defer b.proxy.memory.mu.Unlock()
-		open, running := b.proxy.inFlight.counts()
-		return b.proxy.memory.total == 0 && len(b.proxy.memory.ofUser) == 0 && open == 0 && running == 0 && b.proxy.clients.Open() == 0
+		_, total := b.proxy.gate.MemoryInUse("")
+		open, running := b.proxy.gate.Counts()
+		return total == 0 && open == 0 && running == 0 && b.proxy.clients.Open() == 0
 	}, long, time.Millisecond)
 }

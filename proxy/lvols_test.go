@@ -3,7 +3,9 @@ package proxy
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +69,34 @@ func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	}
 }
 
+// SPDK skips clusters of a volume that it inflates beside another one of the lvstore.
+func TestInflatedVolumesHaveAllClusters(t *testing.T) {
+	b := newBenchWith(t, spdktest.Options{Work: 50 * time.Millisecond})
+	b.family(t)
+	var all sync.WaitGroup
+	for _, volume := range []string{"lvs0/v", "lvs0/c"} {
+		all.Go(func() {
+			assert.Contains(t, b.post(rpcCall("bdev_lvol_inflate", `{"name":"`+volume+`"}`)).body, `"result":true`)
+		})
+	}
+	all.Wait()
+	for _, volume := range []string{"lvs0/v", "lvs0/c"} {
+		assert.Contains(t, b.call(t, "bdev_get_bdevs", `{"name":"`+volume+`"}`), `"num_allocated_clusters":2`, volume)
+	}
+}
+
+// While a shallow copy writes to a volume, none of its lvstore is inflated.
+func TestInflationsWaitForShallowCopies(t *testing.T) {
+	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
+	b.family(t)
+	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"d","size_in_mib":8,"thin_provision":true}`)
+	b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"copy","lvs_name":"lvs1"}`)
+	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs1","lvol_name":"other","size_in_mib":8}`)
+	b.call(t, "bdev_lvol_start_shallow_copy", `{"src_lvol_name":"lvs0/s","dst_bdev_name":"lvs0/d"}`)
+	b.call(t, "bdev_lvol_inflate", `{"name":"lvs1/other"}`)
+	b.refusedAsBusy(t, "bdev_lvol_inflate", `{"name":"lvs0/c"}`)
+}
+
 // A shallow copy goes on after its call was answered.
 func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
@@ -96,6 +126,22 @@ func TestDeletionsByOtherNamesWait(t *testing.T) {
 	}
 	assert.Contains(t, <-done, `"result":true`)
 	b.call(t, "bdev_lvol_delete", `{"name":"`+id+`"}`)
+}
+
+// A call has locked only the name that it uses, which is not the one that the deletion uses.
+func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.family(t)
+	var list []spdkrpc.BdevInfo
+	require.NoError(t, json.Unmarshal([]byte(b.call(t, "bdev_get_bdevs", `{"name":"lvs0/s"}`)), &list))
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_clone", Delay: 4 * time.Second})
+	done := make(chan string)
+	go func() { done <- b.post(rpcCall("bdev_lvol_clone", `{"snapshot_name":"lvs0/s","clone_name":"d"}`)).body }()
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(b.target.Calls(), func(c spdktest.Call) bool { return c.Method == "bdev_lvol_clone" })
+	}, long, time.Millisecond)
+	b.refusedAsBusy(t, "bdev_lvol_delete", `{"name":"`+list[0].UUID+`"}`)
+	assert.Contains(t, <-done, `"result"`)
 }
 
 // SPDK answers EPERM after it has given the snapshot's bdev the new alias.

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -11,41 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-func TestMemoryOfUsersIsBounded(t *testing.T) {
-	var h memoryBudget
-	n, err := h.Reserve("a", 10*memoryPerUser)
-	require.NoError(t, err, "a user without pending answers is not refused")
-	_, err = h.Reserve("a", 1)
-	require.ErrorIs(t, err, errMemory)
-	_, err = h.Reserve("b", 1)
-	require.NoError(t, err, "other users are not affected")
-	h.Release("a", n)
-	n, err = h.Reserve("a", memoryPerUser-1)
-	require.NoError(t, err)
-	n += h.Add("a", 1)
-	_, err = h.Reserve("a", 1)
-	require.ErrorIs(t, err, errMemory)
-	assert.False(t, h.Exhausted("a"))
-	for _, user := range []string{"c", "d", "e"} {
-		_, err := h.Reserve(user, memoryPerUser)
-		require.NoError(t, err)
-	}
-	h.Add("c", 2*memoryMargin)
-	assert.True(t, h.Exhausted("c"), "more than the limit of one user")
-	assert.True(t, h.Exhausted("d"), "more than the limit of all users")
-	assert.False(t, h.Exhausted("b"), "a user with little memory is not affected")
-	h.Release("c", 2*memoryMargin)
-	assert.False(t, h.Exhausted("d"))
-	_, err = h.Reserve("b", 1)
-	require.ErrorIs(t, err, errMemory, "no memory is left")
-	h.Release("a", n)
-	_, err = h.Reserve("b", 1)
-	require.NoError(t, err)
-	assert.Equal(t, map[string]int{"b": 2, "c": memoryPerUser, "d": memoryPerUser, "e": memoryPerUser}, h.ofUser)
-	assert.Equal(t, 3*memoryPerUser+2, h.total)
-	assert.Equal(t, http.StatusTooManyRequests, answerTo(errors.Join(errMemory)).status)
+// takeMemory takes more than a user may have.
+func (b *bench) takeMemory(user string) int {
+	const n = gate.MemoryPerUser + 8<<20
+	b.proxy.gate.AddFor(user, n)
+	return n
 }
 
 // A call with a long answer waits while the pending answers of its user fill the limit.
@@ -56,8 +28,7 @@ func TestALongAnswerWaitsForRoom(t *testing.T) {
 	}
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`
 	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the answer is long")
-	slow := &exchange{sender: sender{user: "admin"}, resultBytes: 1} // by answers that arrived after this call was admitted
-	slow.reserved = b.proxy.memory.Add("admin", memoryPerUser+2*memoryMargin)
+	n := b.takeMemory("admin") // by answers that arrived after this call was admitted
 	conn, err := b.proxy.target.Connect(t.Context(), "admin")
 	require.NoError(t, err)
 	answered := make(chan error)
@@ -66,7 +37,8 @@ func TestALongAnswerWaitsForRoom(t *testing.T) {
 		answered <- err
 	}()
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
-	b.proxy.releaseMemory(slow)
+	b.proxy.gate.ReleaseFor("admin", n)
+	b.proxy.target.MemoryReleased()
 	require.NoError(t, <-answered)
 }
 
@@ -76,7 +48,7 @@ func TestAnnouncedBodiesAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
 	s := serve(t, b)
 	head := "POST / HTTP/1.1\r\nHost: x\r\n" + asUser("viewer")
-	for i := range memoryPerUser / (decodedSize * b.config.Limits.RequestKiB << 10) {
+	for i := range gate.MemoryPerUser / (gate.DecodedSize * b.config.Limits.RequestKiB << 10) {
 		length := "Content-Length: 262144\r\n\r\n"
 		if i%2 == 0 {
 			length = "Transfer-Encoding: chunked\r\n\r\n"
@@ -84,9 +56,8 @@ func TestAnnouncedBodiesAreBounded(t *testing.T) {
 		s.dial().send(head + length)
 	}
 	require.Eventually(t, func() bool {
-		b.proxy.memory.mu.Lock()
-		defer b.proxy.memory.mu.Unlock()
-		return b.proxy.memory.ofUser["viewer"] == memoryPerUser
+		own, _ := b.proxy.gate.MemoryInUse("viewer")
+		return own == gate.MemoryPerUser
 	}, long, time.Millisecond)
 	c := s.dial()
 	c.send(head + "Content-Length: 262144\r\n\r\n")
@@ -107,8 +78,7 @@ func TestMemoryIsReleased(t *testing.T) {
 	c.call(version)
 	require.NoError(t, c.Close())
 	require.Eventually(t, func() bool {
-		b.proxy.memory.mu.Lock()
-		defer b.proxy.memory.mu.Unlock()
-		return b.proxy.memory.total == 0 && len(b.proxy.memory.ofUser) == 0
+		_, total := b.proxy.gate.MemoryInUse("")
+		return total == 0
 	}, long, time.Millisecond)
 }

@@ -1,12 +1,7 @@
 package proxy
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,15 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
-	"github.com/spdkgate/spdkgate/proxy/metrics"
-	"github.com/spdkgate/spdkgate/proxy/policy"
-	"github.com/spdkgate/spdkgate/proxy/target"
-	"github.com/spdkgate/spdkgate/proxy/tenancy"
-	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
-	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
@@ -41,88 +29,6 @@ func (b *bench) scrape() string {
 	b.proxy.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Equal(b.t, http.StatusOK, w.Code)
 	return w.Body.String()
-}
-
-func TestOutcomes(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want metrics.Outcome
-	}{
-		{nil, metrics.OK},
-		{&spdkrpc.Error{Code: -19}, metrics.SPDKError},
-		{authn.ErrWrongCredentials, metrics.Unauthenticated},
-		{&authn.TooManyFailuresError{}, metrics.Busy},
-		{errDenied, metrics.Denied},
-		{&tenancy.Refusal{}, metrics.Denied},
-		{&tenancy.QuotaError{}, metrics.OverQuota},
-		{&jsonrpc.Error{Code: jsonrpc.CodeParseError}, metrics.Invalid},
-		{&http.MaxBytesError{}, metrics.TooLarge},
-		{&target.BusyError{}, metrics.Busy},
-		{&target.DownError{Err: errors.New("x")}, metrics.Unreachable},
-		{spdkrpc.OutcomeUnknown, metrics.UnknownOutcome},
-		{errDraining, metrics.Draining},
-		{fmt.Errorf("issuer x: %w", authn.ErrCannotTell), metrics.CannotTell},
-		{errCrossOrigin, metrics.Denied},
-		{errGone, metrics.ClientGone},
-		{errSlowBody, metrics.ClientGone},
-		{context.Canceled, metrics.ClientGone},
-		{errPanic, metrics.Failed},
-	} {
-		assert.Equal(t, c.want, outcomeOf(answerTo(c.err)), "%v", c.err)
-	}
-}
-
-// Each status in answers.go has an explicit outcome.
-func TestEveryStatusHasAnOutcome(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "answers.go", nil, 0)
-	require.NoError(t, err)
-	found := 0
-	ast.Inspect(file, func(n ast.Node) bool {
-		s, ok := n.(*ast.SelectorExpr)
-		if !ok || !strings.HasPrefix(s.Sel.Name, "Status") || s.Sel.Name == "StatusOK" {
-			return true
-		}
-		found++
-		for status := range outcomes {
-			if "Status"+strings.ReplaceAll(http.StatusText(status), " ", "") == s.Sel.Name {
-				return true
-			}
-		}
-		t.Errorf("http.%s has no outcome: name one in observe.go", s.Sel.Name)
-		return true
-	})
-	assert.Greater(t, found, 10)
-	for o := metrics.OK; o <= metrics.Failed; o++ {
-		assert.NotEmpty(t, o.String())
-	}
-}
-
-func TestDenials(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		rule string
-		want metrics.Denial
-	}{
-		{errDenied, policy.NoRule, metrics.ByNoRule},
-		{errDenied, "role ops: deny x", metrics.ByRole},
-		{&tenancy.Refusal{}, "tenant a", metrics.ByTenant},
-		{fmt.Errorf("x: %w", &tenancy.QuotaError{}), "tenant a: quota of bytes", metrics.ByQuota},
-		{errCrossOrigin, "", metrics.ByOrigin},
-	} {
-		assert.Equal(t, c.want, denialOf(&call{answered: answered{err: c.err}, decided: decided{rule: c.rule}}), c.rule)
-	}
-	for _, c := range []struct {
-		err  error
-		want metrics.LoginFailure
-	}{
-		{authn.ErrNoCredentials, metrics.NoCredentials},
-		{authn.ErrWrongCredentials, metrics.WrongCredentials},
-		{&authn.TooManyFailuresError{}, metrics.TooManyFailures},
-		{fmt.Errorf("%w: x", authn.ErrBusy), metrics.LoginBusy},
-		{fmt.Errorf("issuer x: %w", authn.ErrCannotTell), metrics.IssuerAway},
-	} {
-		assert.Equal(t, c.want, loginFailureOf(c.err), c.err)
-	}
 }
 
 // Calls are counted with their user, method and outcome.
@@ -165,7 +71,7 @@ func TestCallsAreCounted(t *testing.T) {
 func TestCallsInFlightAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.Handler())
-	server.Config = b.proxy.httpServer()
+	server.Config = b.proxy.web.HTTP(b.proxy.handler, 0)
 	server.Start()
 	defer server.Close()
 	b.http = server
@@ -209,7 +115,7 @@ func TestReloadDropsSeries(t *testing.T) {
 func TestCertificateExpiryIsSeen(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.TLS = config.TLS{SelfSignedDir: t.TempDir()} })
 	at := b.proxy.cert.Current().Leaf.NotAfter
-	assert.Equal(t, map[string]time.Time{"server": at}, b.proxy.expiries())
+	assert.Equal(t, map[string]time.Time{"server": at}, b.proxy.observe.Expiries())
 	assert.Contains(t, b.scrape(), `spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} `)
 	assert.Greater(t, time.Until(at), 24*time.Hour)
 
@@ -220,10 +126,10 @@ func TestCertificateExpiryIsSeen(t *testing.T) {
 	next := *b.config
 	next.TLS.ClientCAFile = filepath.Join(dir, "tls.crt")
 	require.NoError(t, b.proxy.Reload(&next))
-	assert.Equal(t, map[string]time.Time{"server": at, "client_ca": at}, b.proxy.expiries())
+	assert.Equal(t, map[string]time.Time{"server": at, "client_ca": at}, b.proxy.observe.Expiries())
 	next.TLS.ClientCAFile = ""
 	require.NoError(t, b.proxy.Reload(&next))
-	assert.NotContains(t, b.proxy.expiries(), "client_ca")
+	assert.NotContains(t, b.proxy.observe.Expiries(), "client_ca")
 }
 
 func TestTokenExpiryIsSeen(t *testing.T) {

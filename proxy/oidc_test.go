@@ -17,6 +17,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/console"
 )
 
 // An oidcWorld is a proxy whose users may sign in at the page of an issuer.
@@ -106,7 +107,7 @@ func TestSignInAtTheIssuer(t *testing.T) {
 	line := w.lastCall()
 	assert.Equal(t, []any{"ann", "oidc", "ann@example", "console.sign_in", "allow"}, []any{line["user"], line["auth"], line["credential"], line["method"], line["decision"]})
 
-	a := decoded[sessionAnswer](t, u.do("GET", "/console/session", ""))
+	a := decoded[console.SessionAnswer](t, u.do("GET", "/console/session", ""))
 	assert.Equal(t, "oidc", a.Method)
 	assert.Equal(t, "ann", a.User)
 	expires, err := time.Parse(time.RFC3339, a.Expires)
@@ -240,7 +241,7 @@ func TestSecretsOfSignInsAreNotLogged(t *testing.T) {
 		return j
 	}
 	require.Equal(t, http.StatusOK, w.end(u, note(w.begin(u))).StatusCode)
-	u.csrf = decoded[sessionAnswer](t, u.do("GET", "/console/session", "")).CSRF
+	u.csrf = decoded[console.SessionAnswer](t, u.do("GET", "/console/session", "")).CSRF
 	secrets = append(secrets, u.cookie, u.csrf, clientSecret)
 	u.call()
 	u.do("POST", "/", version, csrfHeader, "wrong"+u.csrf)

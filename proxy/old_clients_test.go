@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
-	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
@@ -307,17 +306,6 @@ func TestTranslationCanBeSwitchedOff(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "call of an old client translated"))
 	require.NoError(t, b.proxy.Reload(b.config))
 	b.as(t, "admin", "get_lvol_stores", "", http.StatusOK)
-}
-
-// The memory for translations that were already logged is bounded for any number of users.
-func TestLoggedTranslationsAreBounded(t *testing.T) {
-	book := new(logtest.Log)
-	o := oldClients{log: config.NewLogger(book, config.Log{Format: "json"})}
-	for i := range 3 * maxOldClients {
-		assert.True(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
-		assert.False(t, o.isNew(oldClient{user: fmt.Sprint(i)}))
-		assert.LessOrEqual(t, len(o.logged), maxOldClients)
-	}
 }
 
 // The example on the page works as documented.

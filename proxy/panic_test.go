@@ -34,7 +34,7 @@ func (l *panickingLog) Handle(ctx context.Context, r slog.Record) error {
 func TestPanicsAreReported(t *testing.T) {
 	b := newBench(t, "v26.05")
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
-	b.proxy.log, b.proxy.auditLog = slog.New(log), auditlog.New(slog.New(log), b.proxy.schema)
+	b.proxy.gate.Log, b.proxy.gate.AuditLog = slog.New(log), auditlog.New(slog.New(log), b.proxy.gate.Schema)
 	g := b.post(createMalloc)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
 	assert.Equal(t, -32603, g.code(t))
@@ -48,13 +48,13 @@ func TestPanicsAreReported(t *testing.T) {
 	log.at = ""
 	assert.Equal(t, http.StatusOK, b.post(`{"id":1,"method":"bdev_get_bdevs"}`).StatusCode)
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_panics_total 1\n")
-	<-b.proxy.inFlight.drain() // no call counts as in flight
+	<-b.proxy.gate.Drain() // no call counts as in flight
 }
 
 // After a panic in the middle of an answer, the answer does not look complete.
 func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
 	b := newBench(t, "v26.05")
-	server := httptest.NewUnstartedServer(b.proxy.answerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(b.proxy.web.AnswerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/abort" {
 			panic(http.ErrAbortHandler)
 		}
@@ -78,6 +78,6 @@ func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
 
 func TestPanicsBesideRequests(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.containPanic("late reply", func() { panic("bug") })
+	b.proxy.gate.Contain("late reply", func() { panic("bug") })
 	assert.Len(t, b.log.Lines(t, "panic"), 1)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
 // Reload replaces users, roles, tenants, timeouts, limits of requests, the console and the certificate.
@@ -39,7 +40,7 @@ func (s *Server) Reload(c *config.Config) error {
 	if err := errors.Join(wrong...); err != nil {
 		return fmt.Errorf("reload: %w", err)
 	}
-	settings, err := newSettings(c, s.schema, s.settings.Load())
+	settings, err := gate.NewSettings(c, s.gate.Schema, s.gate.Settings())
 	if err != nil {
 		return fmt.Errorf("reload: %w", err)
 	}
@@ -48,15 +49,14 @@ func (s *Server) Reload(c *config.Config) error {
 			return fmt.Errorf("reload: %w", err)
 		}
 	}
-	s.settings.Store(settings)
+	s.gate.Apply(settings, c.Limits)
 	s.events.Wake() // for users who may no longer listen
-	s.sessions.SetLimits(settings.sessionLimits())
+	s.sessions.SetLimits(settings.SessionLimits())
 	s.auditLog.Feed.SetEnabled(c.Console.Enabled)
 	if !c.Console.Enabled {
 		s.sessions.Clear()
 	}
 	s.metrics.SetUsers(c.UserNames())
 	s.target.LimitUsers(c.Limits.UserInFlight, c.Limits.UsersInFlight)
-	s.callRates.set(c.Limits.UserCallsPerSecond, c.Limits.UsersCallsPerSecond)
 	return nil
 }

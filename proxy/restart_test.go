@@ -104,8 +104,8 @@ func (r *restartBench) reconnected(t *testing.T) {
 
 func TestRestartedTargetIsRestored(t *testing.T) {
 	r := newRestartBench(t)
-	r.proxy.startSaving()
-	t.Cleanup(r.proxy.stopSaving)
+	r.proxy.execute.StartSaving()
+	t.Cleanup(r.proxy.execute.StopSaving)
 	r.populate(t)
 	require.Eventually(t, func() bool { s := r.status(t); return !s.Pending && s.SavedAt != nil }, long, 50e6, "the proxy must save the configuration")
 	before := r.state(t)
@@ -163,7 +163,7 @@ func TestTargetWithoutItsConfiguration(t *testing.T) {
 func TestWhatIsFollowedByASave(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)
-	pending := func() bool { return r.proxy.restart.saver.Status().Pending }
+	pending := func() bool { return r.proxy.execute.Saver().Status().Pending }
 	r.call(t, "bdev_get_bdevs", "")
 	r.call(t, "bdev_get_iostat", "")
 	r.call(t, "bdev_get_iostat", `{"reset_mode":"all"}`)
@@ -196,9 +196,9 @@ func TestLateChangesAreSaved(t *testing.T) {
 	r.save(t)
 	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 500 * time.Millisecond})
 	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
-	require.NoError(t, r.proxy.restart.saver.Save(t.Context(), false))
+	require.NoError(t, r.proxy.execute.Saver().Save(t.Context(), false))
 	require.Eventually(t, func() bool { return len(r.log.Lines(t, "late reply")) == 1 }, long, 5*time.Millisecond)
-	if !r.proxy.restart.saver.Status().Pending { // on a busy machine, SPDK executed it before the proxy read the target
+	if !r.proxy.execute.Saver().Status().Pending { // on a busy machine, SPDK executed it before the proxy read the target
 		text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
 		require.NoError(t, err)
 		assert.Contains(t, string(text), "bdev_malloc_create", "the change was executed, but is neither saved nor pending")
@@ -212,7 +212,7 @@ func TestLateChangesAreSaved(t *testing.T) {
 	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
 	r.save(t)
 	require.Eventually(t, func() bool { return len(r.log.Lines(t, "late reply")) == 2 }, long, 5*time.Millisecond)
-	assert.False(t, r.proxy.restart.saver.Status().Pending, "SPDK refused the call, because the object exists")
+	assert.False(t, r.proxy.execute.Saver().Status().Pending, "SPDK refused the call, because the object exists")
 }
 
 func TestKeysThroughTheProxy(t *testing.T) {
@@ -306,7 +306,7 @@ func TestKeysOfTenants(t *testing.T) {
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
 
 	// Only one change of a tenant is in progress at a time; changes of others are not delayed.
-	give, err := b.proxy.restart.keys.Acquire(t.Context(), "tenant\x00team-a")
+	give, err := b.proxy.execute.HoldKeys(t.Context(), "team-a")
 	require.NoError(t, err)
 	waits := make(chan got)
 	go func() { waits <- b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "a-4"), http.StatusOK) }()

@@ -19,8 +19,8 @@ import (
 // chosen file, whatever calls and restarts of the proxy come before.
 func TestChosenConfigurationIsLoaded(t *testing.T) {
 	r := newRestartBench(t)
-	r.proxy.startSaving()
-	t.Cleanup(r.proxy.stopSaving)
+	r.proxy.execute.StartSaving()
+	t.Cleanup(r.proxy.execute.StopSaving)
 	r.populate(t)
 	require.Eventually(t, func() bool { s := r.status(t); return !s.Pending && s.SavedAt != nil }, long, 50e6)
 	want := r.call(t, "nvmf_get_subsystems", "")
@@ -42,11 +42,11 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 	assert.NotNil(t, status.ChosenAt)
 	assert.NotNil(t, status.HeldFile)
 	assert.Empty(t, status.Missing)
-	r.proxy.stopSaving() // the proxy is restarted
+	r.proxy.execute.StopSaving() // the proxy is restarted
 	next, err := NewServer(r.config, Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = next.target.Close() })
-	require.NoError(t, next.restart.saver.Save(t.Context(), false))
+	require.NoError(t, next.execute.Saver().Save(t.Context(), false))
 	now, err := os.ReadFile(current)
 	require.NoError(t, err)
 	assert.Equal(t, string(chosen), string(now))
@@ -68,7 +68,7 @@ func TestStatusWithoutATarget(t *testing.T) {
 	r.save(t)
 	r.target.Crash()
 	require.Eventually(t, func() bool { return r.post(createMalloc).StatusCode == http.StatusBadGateway }, long, 10*time.Millisecond)
-	require.Error(t, r.proxy.restart.saver.Save(t.Context(), false))
+	require.Error(t, r.proxy.execute.Saver().Save(t.Context(), false))
 	status := r.status(t)
 	assert.NotNil(t, status.SavedAt)
 	assert.False(t, status.Failed, "there were no changes to save")
@@ -118,7 +118,7 @@ func TestStrictReadiness(t *testing.T) {
 	r.target.Crash()
 	require.NoError(t, r.target.Restart())
 	r.reconnected(t)
-	require.NoError(t, r.proxy.restart.saver.Save(t.Context(), false))
+	require.NoError(t, r.proxy.execute.Saver().Save(t.Context(), false))
 	assert.Equal(t, http.StatusOK, ready("/readyz/strict"))
 	assert.Equal(t, http.StatusServiceUnavailable, newBench(t, "v26.05").do("GET", "/readyz/strict", "", "", nil).StatusCode, "nothing is known without target.save")
 }

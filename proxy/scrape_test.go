@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,6 +21,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/web"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -122,7 +123,7 @@ func TestMetricsAreRefused(t *testing.T) {
 		}
 	}
 	refused := b.as(t, teamA, metricsMethod, "", http.StatusForbidden)
-	assert.Contains(t, refused.body, "tenants may not read them")
+	assert.Contains(t, refused.body, "tenants may not call ")
 	assert.NotContains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, metricsMethod)
 }
 
@@ -244,7 +245,11 @@ func TestTheDocumentedAuditLog(t *testing.T) {
 	b.do("POST", "/", "admin", adminPassword, strings.NewReader(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"no"}]`),
 		"X-Request-Id", "r1", "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))
-	b.proxy.balancers = balancers{[]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, true}
+	balanced := *b.config
+	balanced.LoadBalancers = config.LoadBalancers{Addresses: []string{"127.0.0.1"}, ClientAddress: config.XForwardedFor}
+	balancers, err := web.NewBalancers(&balanced)
+	require.NoError(t, err)
+	b.proxy.web.Balancers = balancers
 	b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc), "X-Forwarded-For", "192.0.2.1")
 	met := map[string]bool{}
 	for _, line := range b.log.Lines(t, "call") {
@@ -296,9 +301,10 @@ func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 		get := func() got { return b.do("GET", path, "admin", adminPassword, nil) }
 		require.Equal(t, http.StatusOK, get().StatusCode, path)
 
-		n := b.proxy.memory.Add("admin", memoryPerUser)
+		n, err := b.proxy.gate.ReserveFor("admin", gate.MemoryPerUser)
+		require.NoError(t, err)
 		assert.Equal(t, http.StatusTooManyRequests, get().StatusCode, "%s: memory", path)
-		b.proxy.memory.Release("admin", n)
+		b.proxy.gate.ReleaseFor("admin", n)
 		require.Equal(t, http.StatusOK, get().StatusCode, path)
 
 		give, err := b.proxy.target.AcquireSlot(t.Context(), "admin")
@@ -309,17 +315,14 @@ func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 		give()
 		require.Equal(t, http.StatusOK, <-answered, path)
 
-		b.proxy.inFlight.drain()
-		b.proxy.inFlight.mu.Lock()
-		b.proxy.inFlight.until = time.Time{}
-		b.proxy.inFlight.mu.Unlock()
+		b.proxy.gate.Drain()
+		b.proxy.gate.RefuseArrivals()
 		g := get()
 		assert.Equal(t, http.StatusServiceUnavailable, g.StatusCode, "%s: draining", path)
 		assert.True(t, g.Close)
 		require.Eventually(t, func() bool {
-			b.proxy.memory.mu.Lock()
-			defer b.proxy.memory.mu.Unlock()
-			return b.proxy.memory.total == 0
+			_, total := b.proxy.gate.MemoryInUse("")
+			return total == 0
 		}, long, time.Millisecond, "everything is given back")
 	}
 }

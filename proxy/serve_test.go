@@ -20,6 +20,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/web"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -97,7 +98,7 @@ func TestDrain(t *testing.T) {
 	slow.call(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
 	s.stop()
-	require.Eventually(t, b.proxy.inFlight.isDraining, long, time.Millisecond)
+	require.Eventually(t, b.proxy.gate.Draining, long, time.Millisecond)
 
 	for _, c := range []*rawClient{kept, fresh} {
 		c.call(version)
@@ -107,9 +108,7 @@ func TestDrain(t *testing.T) {
 	}
 	assert.Equal(t, 503, b.do("GET", "/readyz", "", "", nil).StatusCode)
 
-	b.proxy.inFlight.mu.Lock()
-	b.proxy.inFlight.until = time.Now().Add(-time.Second)
-	b.proxy.inFlight.mu.Unlock()
+	b.proxy.gate.RefuseArrivals()
 	late.call(version)
 	g := late.answer()
 	assert.Equal(t, 503, g.StatusCode)
@@ -187,7 +186,7 @@ func TestMalformedChunks(t *testing.T) {
 
 func TestLongHeadersAreRefused(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
-	c.send("POST / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*maxHeaderBytes) + "\r\n\r\n")
+	c.send("POST / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*web.MaxHeaderBytes) + "\r\n\r\n")
 	assert.Equal(t, 431, c.answer().StatusCode)
 }
 

@@ -81,7 +81,6 @@ func TestBadInput(t *testing.T) {
 		"300 KiB":              {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("x", 300<<10) + `"}}`, 413, jsonrpc.CodeTooLarge, "256 KiB"},
 		"too many values":      {`{"id":1,"method":"bdev_get_bdevs","params":{"name":[` + strings.Repeat("0,", 9000) + `0]}}`, 413, jsonrpc.CodeTooLarge, "8192 values"},
 		"too deep":             {`{"id":1,"method":"bdev_get_bdevs","params":{"name":` + strings.Repeat("[", 50) + strings.Repeat("]", 50) + `}}`, 413, jsonrpc.CodeTooLarge, "nesting"},
-		"grows when escaped":   {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("<", 100<<10) + `"}}`, 413, jsonrpc.CodeTooLarge, "split it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.t = t
@@ -142,7 +141,7 @@ func TestTooManyFailedLogins(t *testing.T) {
 		g = b.do("POST", "/", "admin", "wrong", strings.NewReader(createMalloc))
 	}
 	assert.Equal(t, 429, g.StatusCode)
-	assert.Equal(t, jsonrpc.CodeTooMany, g.code(t))
+	assert.Equal(t, jsonrpc.CodeTooManyLogins, g.code(t))
 	assert.NotEmpty(t, g.Header.Get("Retry-After"))
 	assert.Equal(t, 200, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"spdk_get_version"}`)).StatusCode)
 }
@@ -352,18 +351,18 @@ func TestBodiesOfUnknownLength(t *testing.T) {
 
 func TestPanicsAreContained(t *testing.T) {
 	b := newBench(t, "v26.05")
-	working := b.proxy.settings.Load()
+	working := b.proxy.gate.Settings()
 	broken := *working
-	broken.policy = nil
-	b.proxy.settings.Store(&broken)
+	broken.Tenancy = nil
+	b.proxy.gate.Apply(&broken, b.config.Limits)
 	g := b.post(createMalloc)
 	assert.Equal(t, 500, g.StatusCode)
 	assert.Equal(t, -32603, g.code(t))
 	assert.Len(t, b.log.Lines(t, "panic"), 1)
 	assert.EqualValues(t, 500, b.lastCall()["status"])
-	b.proxy.settings.Store(working)
+	b.proxy.gate.Apply(working, b.config.Limits)
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
-	<-b.proxy.inFlight.drain() // no call counts as in flight
+	<-b.proxy.gate.Drain() // no call counts as in flight
 }
 
 func TestTheClientDisconnects(t *testing.T) {

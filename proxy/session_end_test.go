@@ -13,6 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/console"
 )
 
 func TestSessionsEndByThemselves(t *testing.T) {
@@ -67,7 +68,7 @@ func TestReloadAndSessions(t *testing.T) {
 	require.Equal(t, http.StatusOK, admin.call())
 	require.Equal(t, http.StatusOK, viewer.call())
 	assert.Equal(t, "team", viewer.lastTenant(b))
-	var now sessionAnswer
+	var now console.SessionAnswer
 	require.NoError(t, json.Unmarshal([]byte(viewer.do("GET", "/console/session", "").body), &now))
 	assert.Equal(t, []string{"admin"}, now.Roles)
 	assert.False(t, now.Administrator, "a user of a tenant administers nothing")
@@ -178,7 +179,7 @@ func TestSignOutOfAGroup(t *testing.T) {
 		w.issuer.Register("console", clientSecret, subject, map[string]any{"groups": []string{"storage"}})
 		u := w.browser()
 		require.Equal(t, http.StatusOK, w.end(u, w.begin(u)).StatusCode)
-		u.csrf = decoded[sessionAnswer](t, u.do("GET", "/console/session", "")).CSRF
+		u.csrf = decoded[console.SessionAnswer](t, u.do("GET", "/console/session", "")).CSRF
 		return u
 	}
 	ann, elsewhere, bob := signIn("ann@example"), signIn("ann@example"), signIn("bob@example")

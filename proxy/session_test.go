@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/console"
 	"github.com/spdkgate/spdkgate/proxy/session"
+	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
 // A browser keeps a session of the console.
@@ -62,7 +64,7 @@ func (b *browser) do(method, path, body string, header ...string) got {
 }
 
 // signIn begins a session, and keeps its token.
-func (b *browser) signIn(body string) (answer sessionAnswer) {
+func (b *browser) signIn(body string) (answer console.SessionAnswer) {
 	b.t.Helper()
 	resp := b.do("POST", "/console/session", body)
 	require.Equal(b.t, http.StatusOK, resp.StatusCode, resp.body)
@@ -106,7 +108,8 @@ func (c *testClock) pass(d time.Duration) {
 // withClock gives the sessions of a proxy a clock.
 func withClock(s *Server) *testClock {
 	c := &testClock{at: time.Now()}
-	s.sessions = session.New[signedIn](s.settings.Load().sessionLimits(), c.now)
+	s.sessions = session.New[web.SignedIn](s.gate.Settings().SessionLimits(), c.now)
+	s.web.Sessions, s.console.Sessions = s.sessions, s.sessions
 	return c
 }
 
@@ -126,14 +129,14 @@ func TestSignInWithAPassword(t *testing.T) {
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Equal(t, sessionCookie+"="+u.cookie+"; Path=/; HttpOnly; Secure; SameSite=Strict", resp.Header.Get("Set-Cookie"))
 	assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
-	var began sessionAnswer
+	var began console.SessionAnswer
 	require.NoError(t, json.Unmarshal([]byte(resp.body), &began))
 	u.csrf = began.CSRF
 	expires, err := time.Parse(time.RFC3339, began.Expires)
 	require.NoError(t, err)
 	assert.WithinRange(t, expires, before.Add(12*time.Hour-time.Second), time.Now().Add(12*time.Hour))
 	assert.NotEmpty(t, began.CSRF)
-	assert.Equal(t, sessionAnswer{
+	assert.Equal(t, console.SessionAnswer{
 		User: "admin", Roles: []string{"admin"}, Method: "password", CSRF: began.CSRF, Administrator: true, Release: began.Release, IdleSeconds: 1800, Expires: began.Expires,
 	}, began)
 	line := b.lastCall()
@@ -198,7 +201,7 @@ func TestSignInFails(t *testing.T) {
 		assert.Contains(t, resp.message(t), "to sign in, send")
 	}
 	assert.Equal(t, http.StatusBadRequest, u.do("POST", "/console/session", passwordOf("admin", adminPassword), "Content-Type", "text/plain").StatusCode, "a form of another site could send that")
-	assert.Equal(t, http.StatusRequestEntityTooLarge, u.do("POST", "/console/session", passwordOf("admin", strings.Repeat("x", maxSignIn))).StatusCode)
+	assert.Equal(t, http.StatusRequestEntityTooLarge, u.do("POST", "/console/session", passwordOf("admin", strings.Repeat("x", 16<<10))).StatusCode)
 	for _, header := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://attacker.example"}} {
 		resp := u.do("POST", "/console/session", passwordOf("admin", adminPassword), header...)
 		assert.Equal(t, http.StatusForbidden, resp.StatusCode, header)

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/execute"
+	"github.com/spdkgate/spdkgate/proxy/gate"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -142,9 +144,9 @@ func TestSnapshotRefusalsAreSPDKs(t *testing.T) {
 		assert.Equal(t, own, take("s"), method)
 		b.target.ClearFaults()
 	}
-	unread := answerTo(&quiesce.AnswerError{Method: "bdev_get_bdevs", Err: &spdkrpc.Error{Kind: spdkrpc.Failed}})
-	assert.Equal(t, http.StatusBadGateway, unread.status)
-	assert.Contains(t, unread.err.Message, "Nothing was executed")
+	unread := gate.AnswerTo(&quiesce.AnswerError{Method: "bdev_get_bdevs", Err: &spdkrpc.Error{Kind: spdkrpc.Failed}})
+	assert.Equal(t, http.StatusBadGateway, unread.Status)
+	assert.Contains(t, unread.Err.Message, "Nothing was executed")
 }
 
 func TestSnapshotsWithoutAJournal(t *testing.T) {
@@ -229,14 +231,14 @@ func TestThawAtTheStart(t *testing.T) {
 		return strings.Contains(b.call(t, "nvmf_subsystem_get_listeners", fmt.Sprintf(`{"nqn":%q}`, nqn)), `"inaccessible"`)
 	}
 	require.True(t, frozen())
-	left, err := Thaw(context.Background(), b.config.Target.Freeze.Dir, b.proxy.log)
+	left, err := execute.Thaw(context.Background(), b.config.Target.Freeze.Dir, b.proxy.log)
 	require.NoError(t, err)
 	assert.Zero(t, left)
 	assert.False(t, frozen())
 	list, err := os.ReadDir(b.config.Target.Freeze.Dir)
 	require.NoError(t, err)
 	assert.Len(t, list, 1, "the operation that the running proxy recovers")
-	b.proxy.quiescer.Recover(context.Background())
+	b.proxy.execute.Recover(context.Background())
 	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
 }
 

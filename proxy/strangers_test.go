@@ -33,7 +33,7 @@ func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 		c.Limits.Connections, c.Limits.ConnectionsPerSource = 8, 4
 		c.Limits.Read = config.Duration(long)
 	})
-	b.proxy.unreadBodyWait = long // so that no body times out
+	b.proxy.web.UnreadBodyWait = long // so that no body times out
 	s := serve(t, b)
 	open := func(n int) {
 		require.Eventually(t, func() bool { return b.proxy.clients.Open() == n }, long, time.Millisecond)
@@ -68,7 +68,7 @@ func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 // limit for users and the path.
 func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
-	assert.LessOrEqual(t, b.proxy.unreadBodyWait, time.Second)
+	assert.LessOrEqual(t, b.proxy.web.UnreadBodyWait, time.Second)
 	s := serve(t, b)
 	var clients []*rawClient
 	for _, request := range []string{

@@ -20,14 +20,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
-	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 // readAnew makes the proxy read figures at each request.
 func (b *bench) readAnew() {
-	b.proxy.figures = figures.NewShared(b.proxy.readFigures, 0, figuresWait)
+	b.proxy.observe.ReadEvery(0, figures.NewReader(b.proxy.gate.Schema, b.config.Metrics.LatencyHistograms...))
 }
 
 func (b *bench) fill(t *testing.T) {
@@ -153,7 +152,7 @@ func TestTheTargetsMetricsAreRefused(t *testing.T) {
 			assert.NotContains(t, g.body, "spdk_")
 		}
 	}
-	assert.Contains(t, b.as(t, teamA, targetMetricsMethod, "", http.StatusForbidden).body, "tenants may not read them")
+	assert.Contains(t, b.as(t, teamA, targetMetricsMethod, "", http.StatusForbidden).body, "tenants may not call ")
 }
 
 const targetMetricsPage = "docs/target-metrics.md"
@@ -192,8 +191,8 @@ func TestTheDocumentedMetricsOfTheTarget(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "iscsi_get_target_nodes", Do: spdktest.Fail})
 	b.readAnew()
 	b.scrapeTarget()
-	b.proxy.figuresReader = figures.NewReader(rpcschema.Default(), b.proxy.config.Metrics.LatencyHistograms...) // without remembering when the methods were called
-	b.scrapeTarget()                                                                                            // of the first histogram
+	b.readAnew()     // without remembering when the methods were called
+	b.scrapeTarget() // of the first histogram
 	g := b.do("GET", prometheus.Scrapes[0].Path, "viewer", viewerPassword, nil)
 	require.Equal(t, http.StatusOK, g.StatusCode, g.body)
 

@@ -156,15 +156,13 @@ func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 		answered <- b.do("POST", "/", teamA, adminPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`)).StatusCode
 	}()
 	require.Eventually(t, func() bool {
-		b.proxy.memory.mu.Lock()
-		defer b.proxy.memory.mu.Unlock()
-		return b.proxy.memory.ofUser[teamA] >= 2*result
+		own, _ := b.proxy.gate.MemoryInUse(teamA)
+		return own >= 2*result
 	}, long, time.Millisecond)
 	require.NoError(t, b.target.Close())
 	assert.NotEqual(t, http.StatusOK, <-answered)
 	require.Eventually(t, func() bool {
-		b.proxy.memory.mu.Lock()
-		defer b.proxy.memory.mu.Unlock()
-		return b.proxy.memory.total == 0
+		_, total := b.proxy.gate.MemoryInUse("")
+		return total == 0
 	}, long, time.Millisecond)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
 // A watched is an event stream that a client reads.
@@ -159,7 +160,7 @@ func TestStreamsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "v26.05")
-			b.proxy.streamCheck = time.Millisecond
+			b.proxy.web.StreamCheck = time.Millisecond
 			clock := withClock(b.proxy)
 			u := b.browser()
 			u.signIn(passwordOf("admin", adminPassword))
@@ -174,9 +175,7 @@ func TestStreamsEnd(t *testing.T) {
 				}
 				assert.NotContains(t, e.data, createMalloc)
 			}
-			b.proxy.streams.mu.Lock()
-			defer b.proxy.streams.mu.Unlock()
-			assert.Zero(t, b.proxy.streams.total)
+			assert.Zero(t, b.proxy.web.Streams())
 		})
 	}
 }
@@ -200,7 +199,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	u, second := b.browser(), b.browser()
 	u.signIn(passwordOf("admin", adminPassword))
 	second.signIn(passwordOf("viewer", viewerPassword))
-	for range maxStreamsPerUser {
+	for range web.MaxStreamsPerUser {
 		resp, _ := u.watch("/console/audit")
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 	}
@@ -209,14 +208,4 @@ func TestStreamsAreBounded(t *testing.T) {
 	assert.Equal(t, "5", resp.Header.Get("Retry-After"))
 	resp, _ = second.watch("/console/audit")
 	assert.Equal(t, http.StatusOK, resp.StatusCode, "others have streams of their own")
-
-	var o streams
-	for range maxStreams / maxStreamsPerUser {
-		for range maxStreamsPerUser {
-			_, err := o.open(newID())
-			require.NoError(t, err)
-		}
-	}
-	_, err := o.open("another")
-	assert.ErrorIs(t, err, errStreams)
 }

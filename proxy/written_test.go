@@ -14,7 +14,7 @@ import (
 
 // A tenant writes an lvstore into its volume, with a clone of another tenant's volume under a UUID
 // that was the UUID of a volume of its own. Even if the administrator has accepted that the target
-// loads it, the clone belongs to no tenant, and nobody's calls about it are executed.
+// loads it, the clone belongs to no tenant, and a call of a tenant that names it is refused.
 func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
 	c := newTenantBench(t).config
 	b := newBench(t, "v26.05", func(used *config.Config) {

@@ -87,7 +87,7 @@ type Method struct {
 
 // Values of Method.Saved.
 const (
-	SavedFirst = "first" // before the response, because the change decides who reaches data
+	SavedFirst = "first" // before the response, because the change decides who reaches data, or limits a volume
 	SavedNever = "never" // it changes nothing that SPDK saves
 )
 

@@ -79,7 +79,7 @@ func TestService(t *testing.T) {
 		"Service/PrivateTmp":         "no",         // /var/tmp/spdk.sock must be visible
 		"Service/ExecStart":          "/usr/bin/spdk-proxy serve --config /etc/spdk-proxy/spdk-proxy.yaml",
 		"Service/ExecReload":         "/usr/bin/spdk-proxy reload",
-		"Service/MemoryMax":          "1G", // see DESIGN.md
+		"Service/MemoryMax":          "1G", // see docs/measurements.md, "Memory of the proxy"
 		"Unit/StartLimitIntervalSec": "0", "Service/Restart": "on-failure", "Install/Also": socket,
 	} {
 		assert.Equal(t, []string{want}, o[key], key)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/spdkgate/spdkgate/driver/kubectl"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // version is set by the linker. If it is empty, the version of the Go toolchain's build information is used.
@@ -27,10 +29,22 @@ func main() {
 	if err := command().ExecuteContext(ctx); err != nil {
 		code := kubectl.Status(1)
 		if !errors.As(err, &code) {
-			fmt.Fprintln(os.Stderr, "kubectl spdkgate:", err)
+			printError(os.Stderr, err)
 		}
 		os.Exit(int(code))
 	}
+}
+
+// printError prints an error, which may contain names and messages of storage servers.
+func printError(w io.Writer, err error) {
+	fmt.Fprintln(printable.NewWriter(w), "kubectl spdkgate:", err)
+}
+
+// escapeOutput makes all commands escape what they print, including what the controller's pod prints.
+func escapeOutput(cmd *cobra.Command) {
+	root := cmd.Root()
+	root.SetOut(printable.NewWriter(root.OutOrStdout()))
+	root.SetErr(printable.NewWriter(root.ErrOrStderr()))
 }
 
 // A plugin has the flags of all commands.
@@ -61,10 +75,13 @@ It calls kubectl, with your kubeconfig file and your permissions. What Kubernete
 to list persistentvolumes, volumeattachments, volumesnapshotcontents, csistoragecapacities and csinodes.
 What storage servers know (--live, doctor, fence, unfence) is asked for in the controller's pod, and
 needs permission to create pods/exec there. Who has it can read the passwords of the storage servers.`,
-		Version:          versionText(),
-		SilenceUsage:     true,
-		SilenceErrors:    true,
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) { p.readFlags(cmd) },
+		Version:       versionText(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			escapeOutput(cmd)
+			p.readFlags(cmd)
+		},
 	}
 	fs := cmd.PersistentFlags()
 	for name, usage := range ofKubectl {

@@ -33,7 +33,7 @@ func run(t *testing.T, args ...string) (out, notes string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := command()
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
 	err = cmd.ExecuteContext(t.Context())
@@ -81,6 +81,40 @@ func TestShow(t *testing.T) {
 		_, _, err = run(t, args...)
 		require.Error(t, err, args)
 	}
+}
+
+// For snapshots that Kubernetes deletes, wide tables say what keeps them. Without the permission to ask, the rest is shown.
+func TestSnapshotsThatAreKept(t *testing.T) {
+	const contents = `case "$*" in
+*"--raw /apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"*) echo '{"items": [{"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"driver": "csi.spdk.io",
+  "volumeSnapshotRef": {"namespace": "shop", "name": "snap"}}, "status": {"snapshotHandle": "t0:11111111-1111-4111-8111-111111111111"}}]}'; exit ;;
+*"--raw /apis"*"?"*) ;;
+*"--raw /apis"*) echo '{"groups": [{"name": "snapshot.storage.k8s.io"}]}'; exit ;;
+esac
+`
+	calls := kubectlOf(t, contents+`case "$*" in *"spdk-csi inventory"*) echo '{"targets": [{"name": "t0", "snapshots": [{"id": "t0:11111111-1111-4111-8111-111111111111", "undeletable": "PersistentVolume pvc-1"}]}]}'; exit;; esac
+`+cluster)
+	out, _, err := run(t, "snapshots")
+	require.NoError(t, err)
+	assert.Contains(t, out, "Terminating")
+	for _, call := range calls() {
+		assert.NotContains(t, call, "exec", "no pod is needed")
+	}
+	out, _, err = run(t, "snapshots", "-o", "wide")
+	require.NoError(t, err)
+	assert.Regexp(t, `Terminating .* PersistentVolume pvc-1
+$`, out)
+	assert.Contains(t, calls(), "exec --namespace=spdkcsi deployment/spdkcsi-controller --container=spdkcsi-controller -- spdk-csi inventory --snapshot=t0:11111111-1111-4111-8111-111111111111")
+	out, _, err = run(t, "snapshots", "-o", "json")
+	require.NoError(t, err)
+	assert.Contains(t, out, `"undeletable": "PersistentVolume pvc-1"`)
+
+	kubectlOf(t, contents+`case "$*" in exec*) echo "Error from server (Forbidden): no" >&2; exit 1;; esac
+`+cluster)
+	out, _, err = run(t, "snapshots", "-o", "wide")
+	require.ErrorContains(t, err, "Error from server (Forbidden): no")
+	assert.Regexp(t, `snap .*Terminating .* -
+$`, out)
 }
 
 func TestRunInThePod(t *testing.T) {

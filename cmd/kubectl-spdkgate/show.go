@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -87,7 +88,10 @@ func (p *plugin) snapshotsCommand() *cobra.Command {
 		Aliases: []string{"snapshot", "snap"},
 		Short:   "Show snapshots with their sources and storage servers",
 		Long: `snapshots shows the VolumeSnapshotContents of the driver: VolumeSnapshot, source, storage server, size and
-status. -o wide also shows why a snapshot failed.`,
+status. -o wide also shows why a snapshot failed. For snapshots that Kubernetes deletes, -o wide, json and yaml
+also ask the storage servers, through the controller's pod, what keeps them.
+
+Exit codes: 0 done; 1 error, or a storage server could not be asked.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -98,7 +102,13 @@ status. -o wide also shows why a snapshot failed.`,
 			if len(snapshots) == 0 {
 				fmt.Fprintln(cmd.ErrOrStderr(), "No snapshots were found.")
 			}
-			return kubectl.PrintSnapshots(cmd.OutOrStdout(), format, time.Now(), snapshots)
+			var unread error
+			if ids := kubectl.Terminating(snapshots); len(ids) > 0 && format != kubectl.Table {
+				from, err := p.client.InventoryOfSnapshots(cmd.Context(), ids)
+				kubectl.AddUndeletable(snapshots, from)
+				unread = errors.Join(err, kubectl.Unread(from))
+			}
+			return errors.Join(kubectl.PrintSnapshots(cmd.OutOrStdout(), format, time.Now(), snapshots), unread)
 		},
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only VolumeSnapshots in this namespace")

@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/doctor"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // Exit codes of doctor.
@@ -132,7 +134,7 @@ func (f doctorFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer
 		return err
 	}
 	defer closeAll()
-	found, err := f.examine(ctx, targets, in)
+	found, err := f.examine(ctx, targets, in, notes)
 	if err != nil {
 		return err
 	}
@@ -190,22 +192,27 @@ func openTargets(names []string, notes io.Writer) (targets []doctor.Target, clos
 
 // openController returns the controller of config.json, for a command. The caller closes it.
 func openController(notes io.Writer) (*controller.Controller, error) {
-	config, err := driver.LoadConfig()
+	cfg, err := config.Load()
 	if err != nil {
 		return nil, err
 	}
-	credentials, err := driver.CredentialsFile()
+	credentials, err := config.CredentialsFile()
 	if err != nil {
 		return nil, err
 	}
-	return controller.New(config, credentials, slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelError})))
+	return controller.New(cfg, credentials, slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelError})))
 }
 
-func (f doctorFlags) examine(ctx context.Context, targets []doctor.Target, in io.Reader) ([]doctor.Finding, error) {
+func (f doctorFlags) examine(ctx context.Context, targets []doctor.Target, in io.Reader, notes io.Writer) ([]doctor.Finding, error) {
 	began := time.Now()
 	e := doctor.Examination{Targets: targets, Hosts: controller.HostOf, Timeout: f.timeout, Partial: len(f.targets) > 0}
 	if f.wait > 0 {
 		e.Wait = func(ctx context.Context) error { return controller.Pause(ctx, time.Until(began.Add(f.wait))) }
+	}
+	e.Early = func(found []doctor.Finding) {
+		for _, finding := range found {
+			_, _ = fmt.Fprintf(notes, "%s: %s: %s. Reading the other storage servers a second time …\n", finding.Target, finding.Kind, finding.Problem)
+		}
 	}
 	if f.volumes != "" {
 		e.Known = func() (*doctor.Known, error) {
@@ -256,7 +263,7 @@ type printer struct {
 
 func (p printer) line(format string, args ...any) {
 	if !p.flags.json {
-		_, _ = fmt.Fprintf(p.out, format+"\n", args...)
+		_, _ = fmt.Fprintln(p.out, printable.String(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -302,7 +309,7 @@ func (p printer) end(results []result) error {
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		// Confirmed tells whether two readings agree on the findings.
+		// Confirmed reports whether two readings agree on the findings, except for those that one reading proves.
 		Confirmed bool     `json:"confirmed"`
 		Findings  []result `json:"findings"`
 	}{p.flags.wait > 0, results})

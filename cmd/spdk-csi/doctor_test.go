@@ -2,9 +2,15 @@ package main
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"io"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -89,7 +95,7 @@ func diagnose(t *testing.T, in string, args ...string) (out string, code int, er
 	t.Helper()
 	cmd := doctorCommand(time.Millisecond)
 	var text bytes.Buffer
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
 	cmd.SetIn(strings.NewReader(in))
 	cmd.SetOut(&text)
 	cmd.SetErr(io.Discard)
@@ -174,6 +180,47 @@ func TestDoctor(t *testing.T) {
 	out, code, _ = diagnose(t, "", "--fix")
 	assert.Equal(t, "Nothing was found.\n", out)
 	assert.Zero(t, code)
+}
+
+// A wrong password and a certificate of another authority are findings of their own, which doctor prints without a second reading.
+func TestDoctorReportsRefusalsAtOnce(t *testing.T) {
+	refusing := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"authentication failed: wrong password"}}`)
+	}))
+	defer refusing.Close()
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	write := func(der []byte) {
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	}
+	configure(t, `{"nodes": [{"name": "t0", "rpcURL": "`+refusing.URL+`", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"], "caFile": "`+file+`"}]}`,
+		`{"rpcTokens": [{"name": "t0", "username": "csi", "password": "pa$$word"}]}`)
+
+	write(refusing.Certificate().Raw)
+	out, code, _ := diagnose(t, "", "--wait=24h", "--volumes=-")
+	assert.Equal(t, exitFindings, code)
+	assert.Contains(t, out, "t0: credentials-refused: target t0\n  problem:  the target's proxy refused the user name \"csi\" and its password, which the controller's secret.json has for this target")
+	assert.Contains(t, out, "authentication failed: wrong password")
+	assert.Contains(t, out, "by hand:  correct the target's entry in rpcTokens of secret.json")
+	assert.NotContains(t, out, "pa$$word")
+
+	write(otherAuthority(t))
+	out, code, _ = diagnose(t, "", "--wait=24h", "--volumes=-")
+	assert.Equal(t, exitFindings, code)
+	assert.Contains(t, out, "t0: certificate-untrusted: target t0")
+	assert.Contains(t, out, "caFile is "+file)
+	assert.Contains(t, out, "ca.certificates")
+}
+
+// otherAuthority returns the certificate of an authority that issued nothing.
+func otherAuthority(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	return der
 }
 
 func TestDoctorRefuses(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/doctor"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 type fenceFlags struct {
@@ -106,7 +107,7 @@ func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(conte
 	all.Wait()
 	for i, t := range targets {
 		for _, line := range lines[i] {
-			fmt.Fprintf(out, "%s: %s\n", t.Name, line)
+			fmt.Fprintf(out, "%s: %s\n", t.Name, printable.String(line))
 		}
 		if failures[i] != nil {
 			failures[i] = fmt.Errorf("%s: %w", t.Name, failures[i])

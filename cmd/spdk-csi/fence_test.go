@@ -19,7 +19,7 @@ func runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out, logs bytes.Buffer
 	cmd := command(&logs)
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
 	cmd.SetOut(&out)
 	cmd.SetErr(&logs)
 	err := cmd.ExecuteContext(t.Context())

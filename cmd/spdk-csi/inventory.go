@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
 func inventoryCommand() *cobra.Command {
-	var targets []string
+	var targets, snapshots []string
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "inventory",
@@ -21,6 +23,8 @@ knows. It changes nothing.
 It asks for each volume, and for each export, with one RPC. A target that cannot be read has an
 error in its place.
 
+With --snapshot, it prints only whether these snapshots can be deleted, and otherwise what keeps them.
+
 Exit codes: 0 all targets were read; 1 error, or some were not.`,
 		Example: `  kubectl -n spdkcsi exec deployment/spdkcsi-controller -c spdkcsi-controller -- spdk-csi inventory`,
 		Args:    cobra.NoArgs,
@@ -30,7 +34,12 @@ Exit codes: 0 all targets were read; 1 error, or some were not.`,
 				return err
 			}
 			defer c.Close()
-			all, err := c.Inventory(cmd.Context(), targets, timeout)
+			var all inventory.Inventory
+			if len(snapshots) > 0 {
+				all, err = c.InventoryOfSnapshots(cmd.Context(), snapshots, timeout)
+			} else {
+				all, err = c.Inventory(cmd.Context(), targets, timeout)
+			}
 			if err != nil {
 				return err
 			}
@@ -51,6 +60,8 @@ Exit codes: 0 all targets were read; 1 error, or some were not.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringSliceVar(&targets, "target", nil, "read only this target of config.json; may be repeated")
+	fs.StringSliceVar(&snapshots, "snapshot", nil, "print only why this snapshot, TARGET:UUID, cannot be deleted; may be repeated")
 	fs.DurationVar(&timeout, "timeout", 30*time.Second, "time that one target may take")
+	cmd.MarkFlagsMutuallyExclusive("target", "snapshot")
 	return cmd
 }

@@ -81,6 +81,37 @@ func TestInventory(t *testing.T) {
 	require.ErrorContains(t, err, `"t9"`)
 }
 
+// What keeps a snapshot is named by PersistentVolumes, in the words of the error of DeleteSnapshot.
+func TestInventoryOfSnapshots(t *testing.T) {
+	rpc := newTarget(t)
+	id, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})
+	require.NoError(t, err)
+	kept, err := rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: id, SnapshotName: "snap-1"})
+	require.NoError(t, err)
+	_, err = rpc.BdevLvolClone(t.Context(), spdkrpc.BdevLvolCloneParams{SnapshotName: kept, CloneName: "pvc-restored"})
+	require.NoError(t, err)
+	free, err := rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: id, SnapshotName: "snap-2"})
+	require.NoError(t, err)
+
+	const gone = "t0:11111111-1111-4111-8111-111111111111"
+	out, err := runCommand(t, "inventory", "--snapshot=t0:"+kept, "--snapshot=t0:"+free+","+gone)
+	require.NoError(t, err)
+	var i inventory.Inventory
+	require.NoError(t, json.Unmarshal([]byte(out), &i))
+	require.Len(t, i.Targets, 1)
+	assert.Empty(t, i.Targets[0].Volumes)
+	require.Len(t, i.Targets[0].Snapshots, 3)
+	assert.Contains(t, i.Targets[0].Snapshots[0].Undeletable, "PersistentVolume pvc-restored, snapshot t0:"+free+". To delete the snapshot, delete the claims")
+	assert.Equal(t, []inventory.Snapshot{{ID: "t0:" + free}, {ID: gone}}, i.Targets[0].Snapshots[1:])
+
+	_, err = runCommand(t, "inventory", "--snapshot=t9:"+free)
+	require.ErrorContains(t, err, `"t9"`)
+	_, err = runCommand(t, "inventory", "--snapshot=x")
+	require.Error(t, err)
+	_, err = runCommand(t, "inventory", "--snapshot=t0:"+free, "--target=t0")
+	require.Error(t, err)
+}
+
 // Over iSCSI, a path is a portal group that the export has.
 func TestInventoryISCSI(t *testing.T) {
 	rpc := newTarget(t)

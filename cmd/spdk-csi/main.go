@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/doctor"
@@ -30,6 +31,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/node"
 	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // version is set by the linker. If it is empty, the version of the Go toolchain's build information is used.
@@ -41,7 +43,7 @@ func main() {
 	if err := command(os.Stderr).ExecuteContext(ctx); err != nil {
 		code := exitCode{1, err}
 		if errors.As(err, &code); code.err != nil {
-			fmt.Fprintln(os.Stderr, "spdk-csi:", err)
+			printError(os.Stderr, err)
 		}
 		os.Exit(code.code)
 	}
@@ -63,6 +65,18 @@ type flags struct {
 	slowAfter, drainTime time.Duration
 	metricsAddress       string
 	metricsTokenFile     string
+}
+
+// printError prints an error, which may contain names and messages of targets.
+func printError(w io.Writer, err error) {
+	fmt.Fprintln(printable.NewWriter(w), "spdk-csi:", err)
+}
+
+// escapeOutput makes all commands escape what they print.
+func escapeOutput(cmd *cobra.Command, _ []string) {
+	root := cmd.Root()
+	root.SetOut(printable.NewWriter(root.OutOrStdout()))
+	root.SetErr(printable.NewWriter(root.ErrOrStderr()))
 }
 
 func command(logs io.Writer) *cobra.Command {
@@ -95,6 +109,8 @@ records which volumes were used on it and must not be formatted again.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f, logs) },
+
+		PersistentPreRun: escapeOutput,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
@@ -172,7 +188,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		defer c.Close()
 		go c.Follow(ctx, hangups(ctx))
 		server.Controller, server.Groups, server.Identity.Topology = c, c, c.HasTopology()
-		server.Linger = lingerForSidecars
+		server.Linger, server.Outages = lingerForSidecars, c.Outages()
 	}
 	if f.node {
 		n, health, err := newNode(ctx, f, server.Metrics, log)
@@ -237,6 +253,7 @@ func logger(w io.Writer, level, format string) (*slog.Logger, error) {
 		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", level)
 	}
 	o := &slog.HandlerOptions{Level: l}
+	w = printable.NewWriter(w) // JSON does not escape all characters that control a terminal
 	switch format {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, o)), nil
@@ -247,11 +264,11 @@ func logger(w io.Writer, level, format string) (*slog.Logger, error) {
 }
 
 func newController(m *metrics.Metrics, log *slog.Logger) (*controller.Reloading, error) {
-	credentials, err := driver.CredentialsFile()
+	credentials, err := config.CredentialsFile()
 	if err != nil {
 		return nil, err
 	}
-	return controller.NewReloading(driver.LoadConfig, credentials, m, log)
+	return controller.NewReloading(config.Load, credentials, m, log)
 }
 
 // hangups receives when the process is asked to reload its configuration now.

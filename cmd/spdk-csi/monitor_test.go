@@ -34,7 +34,7 @@ func TestNodeHealthInterval(t *testing.T) {
 			logs, ended := new(drivertest.Log), make(chan error, 1)
 			go func() {
 				cmd := command(logs)
-				cmd.SetArgs(args)
+				cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
 				ended <- cmd.ExecuteContext(ctx)
 			}()
 			announced := regexp.MustCompile(`serving metrics" address=(\S+)`)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
@@ -173,15 +174,15 @@ func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, cl
 	if err != nil {
 		return move.Mover{}, nil, err
 	}
-	config, err := driver.LoadConfig()
+	cfg, err := config.Load()
 	if err != nil {
 		return move.Mover{}, nil, err
 	}
-	credentials, err := driver.CredentialsFile()
+	credentials, err := config.CredentialsFile()
 	if err != nil {
 		return move.Mover{}, nil, err
 	}
-	c, err := controller.New(config, credentials, slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelError})))
+	c, err := controller.New(cfg, credentials, slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelError})))
 	if err != nil {
 		return move.Mover{}, nil, err
 	}

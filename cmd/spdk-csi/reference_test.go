@@ -41,9 +41,9 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 	b.WriteString("\nA VolumeSnapshotClass has only the parameters of Kubernetes' sidecars.\n")
 	b.WriteString("\n## config.json\nThe file is in the ConfigMap `spdkcsi-cm`. Unknown keys are errors. The controller applies changes within seconds after the mounted file has changed.\n")
-	types := typesOf(t, "../../driver")
+	types := typesOf(t, "../../driver/config")
 	for _, s := range []struct{ heading, name string }{
-		{"", "Config"}, {"An entry of nodes", "TargetConfig"}, {"An entry of addresses", "AddressConfig"}, {"placement", "PlacementConfig"}, {"snapshots", "SnapshotConfig"}, {"check", "CheckConfig"},
+		{"", "Config"}, {"An entry of nodes", "Target"}, {"An entry of addresses", "Address"}, {"placement", "Placement"}, {"snapshots", "Snapshots"}, {"check", "Check"},
 	} {
 		if s.heading != "" {
 			b.WriteString("\n### " + s.heading + "\n")

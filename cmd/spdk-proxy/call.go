@@ -28,6 +28,7 @@ type callOptions struct {
 	socket, url, user, passwordFile, ca string
 	tokenFile, cert, key                string
 	timeout                             time.Duration
+	streams                             bool // the command makes so many calls that a stream pays
 }
 
 func newCall() *cobra.Command {
@@ -191,7 +192,7 @@ func (o callOptions) caller() (closer, error) {
 	case o.tokenFile != "" && (user != "" || o.passwordFile != ""):
 		return nil, usage("give either --token-file or --user with a password")
 	}
-	config := spdkrpc.HTTPSConfig{URL: o.url, Username: user, TokenFile: o.tokenFile, CertFile: o.cert, KeyFile: cmp.Or(o.key, o.cert), Timeout: o.timeout}
+	config := spdkrpc.HTTPSConfig{URL: o.url, Username: user, TokenFile: o.tokenFile, CertFile: o.cert, KeyFile: cmp.Or(o.key, o.cert), Timeout: o.timeout, NoStream: !o.streams}
 	var err error
 	if config.CA, err = o.trusted(); err != nil {
 		return nil, err

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -48,4 +51,28 @@ func TestCallAfterTooManyFailedLogins(t *testing.T) {
 	assert.Equal(t, exitLimited, o.code)
 	assert.Regexp(t, `^spdk-proxy: spdk_get_version: limit reached: too many failed logins: wait \S+, then send the right credentials`, o.stderr)
 	assert.NotContains(t, o.stderr, "unreachable")
+}
+
+// Commands that make few calls open no stream, whose beginning costs more than they do.
+func TestFewCallsOpenNoStream(t *testing.T) {
+	var mu sync.Mutex
+	var paths []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		paths = append(paths, r.URL.Path)
+		mu.Unlock()
+		w.Header().Set("Spdkgate-Stream", "/stream")
+		var c struct{ ID json.Number }
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&c))
+		_, _ = io.WriteString(w, `{"id":`+c.ID.String()+`,"result":{"version":"SPDK v26.05"}}`)
+	}))
+	defer server.Close()
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("word\n"), 0o600))
+	where := []string{"--url", server.URL, "--user", "admin", "--password-file", password}
+	o := run(t, "", append([]string{"call", "spdk_get_version"}, where...)...)
+	require.Zero(t, o.code, o.stderr)
+	run(t, "", append([]string{"status"}, where...)...)
+	assert.Greater(t, len(paths), 2)
+	assert.NotContains(t, paths, "/stream")
 }

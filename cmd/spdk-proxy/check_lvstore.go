@@ -11,8 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spdkgate/spdkgate/proxy/blobstore"
-	"github.com/spdkgate/spdkgate/proxy/storecheck"
+	"github.com/spdkgate/spdkgate/lvstore/blobstore"
+	"github.com/spdkgate/spdkgate/lvstore/check"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -73,7 +74,7 @@ command line; 3 the target is unreachable; 6 damage found.`,
 	return cmd
 }
 
-func (o checkLvstore) check(ctx context.Context, devices []string) ([]storecheck.Result, error) {
+func (o checkLvstore) check(ctx context.Context, devices []string) ([]check.Result, error) {
 	if (o.socket == "") == (len(devices) == 0) {
 		return nil, usage("give either --socket of a target on this host, or devices")
 	}
@@ -83,11 +84,11 @@ func (o checkLvstore) check(ctx context.Context, devices []string) ([]storecheck
 	if o.socket != "" {
 		socket := spdkrpc.NewSocket(o.socket)
 		defer func() { _ = socket.Close() }()
-		return storecheck.Target(ctx, spdkrpc.NewClient(socket), o.quick)
+		return check.Target(ctx, spdkrpc.NewClient(socket), o.quick)
 	}
-	var list []storecheck.Result
+	var list []check.Result
 	for _, d := range devices {
-		r := storecheck.File(ctx, d, o.quick)
+		r := check.File(ctx, d, o.quick)
 		r.Store, r.UUID = o.name, o.uuid
 		list = append(list, r)
 	}
@@ -95,7 +96,7 @@ func (o checkLvstore) check(ctx context.Context, devices []string) ([]storecheck
 }
 
 // report prints the results. Its error is for the exit code.
-func (o checkLvstore) report(w io.Writer, list []storecheck.Result) error {
+func (o checkLvstore) report(w io.Writer, list []check.Result) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "the target has no lvstore")
 		return err
@@ -107,9 +108,10 @@ func (o checkLvstore) report(w io.Writer, list []storecheck.Result) error {
 		if r.Store != "" {
 			where = fmt.Sprintf("lvstore %s (%s) on %s", r.Store, r.UUID, where)
 		}
+		where = printable.String(where)
 		switch {
 		case r.Unchecked != nil:
-			fmt.Fprintf(w, "%s: not checked: %v\n", where, r.Unchecked)
+			fmt.Fprintf(w, "%s: not checked: %s\n", where, printable.String(r.Unchecked.Error()))
 			if failed == nil {
 				failed = errUnchecked
 			}
@@ -122,10 +124,10 @@ func (o checkLvstore) report(w io.Writer, list []storecheck.Result) error {
 		fmt.Fprintf(w, "%s: DAMAGED. Do not stop or restart the target, and take no snapshots. Copy the data of the volumes to another store, or repair this one.\n", where)
 		for _, f := range r.Report.Findings {
 			if f.Page < 0 {
-				fmt.Fprintf(w, "  %s\n", f.What)
+				fmt.Fprintf(w, "  %s\n", printable.String(f.What))
 				continue
 			}
-			fmt.Fprintf(w, "  metadata page %d, at byte %d: %s\n", f.Page, f.Offset, f.What)
+			fmt.Fprintf(w, "  metadata page %d, at byte %d: %s\n", f.Page, f.Offset, printable.String(f.What))
 		}
 		if r.Report.Findings[0].Super && o.repairPage != "" && !repaired {
 			if err := o.writePage(w, r); err != nil {
@@ -140,7 +142,7 @@ func (o checkLvstore) report(w io.Writer, list []storecheck.Result) error {
 }
 
 // writePage writes the page that repairs an lvstore to a file.
-func (o checkLvstore) writePage(w io.Writer, r storecheck.Result) error {
+func (o checkLvstore) writePage(w io.Writer, r check.Result) error {
 	if r.Store == "" {
 		return usage("--repair-page needs the lvstore's --name and --uuid, because the device no longer has them")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -10,8 +11,8 @@ import (
 
 const iostatMethod = "bdev_get_iostat"
 
-// manyNames is the first release whose bdev_get_iostat accepts several names.
-var manyNames = rpcschema.MustRelease("v26.05")
+// maxIONames is how many names one call of SPDK takes.
+const maxIONames = 1024
 
 // An ioStat is the part of an answer of bdev_get_iostat that answers about single bdevs have in common.
 type ioStat struct {
@@ -41,20 +42,25 @@ func (r *remote) askIO(ctx context.Context, release rpcschema.Release) (json.Raw
 	for i, v := range volumes {
 		names[i] = v.UUID
 	}
-	if !release.Before(manyNames) {
-		return r.ask(ctx, iostatMethod, map[string]any{"names": names})
+	atOnce := 1
+	if release.Has(rpcschema.CountsIOByNames) {
+		atOnce = maxIONames
 	}
 	var all ioStat
-	for _, name := range names {
-		raw, err := r.ask(ctx, iostatMethod, map[string]any{"name": name})
+	for some := range slices.Chunk(names, atOnce) {
+		params := map[string]any{"names": some}
+		if atOnce == 1 {
+			params = map[string]any{"name": some[0]}
+		}
+		raw, err := r.ask(ctx, iostatMethod, params)
 		if err != nil {
 			return nil, err
 		}
-		var one ioStat
-		if err := json.Unmarshal(raw, &one); err != nil {
+		var part ioStat
+		if err := json.Unmarshal(raw, &part); err != nil {
 			return nil, err
 		}
-		all.TickRate, all.Ticks, all.Bdevs = one.TickRate, one.Ticks, append(all.Bdevs, one.Bdevs...)
+		all.TickRate, all.Ticks, all.Bdevs = part.TickRate, part.Ticks, append(all.Bdevs, part.Bdevs...)
 	}
 	return json.Marshal(all)
 }

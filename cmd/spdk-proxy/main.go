@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -25,9 +27,21 @@ func main() {
 		root.SetArgs(append([]string{scriptCommand}, args...))
 	}
 	if err := root.Execute(); err != nil {
-		fmt.Fprintf(os.Stderr, "spdk-proxy: %v\n", err)
+		printError(os.Stderr, err)
 		os.Exit(exitCode(err))
 	}
+}
+
+// printError prints an error, which may contain names and messages of the target.
+func printError(w io.Writer, err error) {
+	fmt.Fprintf(printable.NewWriter(w), "spdk-proxy: %v\n", err)
+}
+
+// escapeOutput makes all commands escape what they print.
+func escapeOutput(cmd *cobra.Command, _ []string) {
+	root := cmd.Root()
+	root.SetOut(printable.NewWriter(root.OutOrStdout()))
+	root.SetErr(printable.NewWriter(root.ErrOrStderr()))
 }
 
 func newRoot() *cobra.Command {
@@ -53,6 +67,8 @@ it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
 		SilenceErrors: true,
 		Args:          knownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		PersistentPreRun: escapeOutput,
 	}
 	root.SetVersionTemplate(versionLine())
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -129,7 +145,7 @@ func exitCode(err error) int {
 		return exitDamaged
 	}
 	var refused *spdkrpc.Error
-	if errors.As(err, &refused) && refused.Code == jsonrpc.CodeTooMany {
+	if errors.As(err, &refused) && (refused.Code == jsonrpc.CodeTooMany || refused.Code == jsonrpc.CodeTooManyLogins) {
 		return exitLimited
 	}
 	switch spdkrpc.KindOf(err) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/terminal"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 const savedName = "target" // of the directory of the packaged configuration
@@ -105,7 +106,7 @@ func savedDiff(open func() (*persist.Folder, error)) *cobra.Command {
 func writeDiff(w io.Writer, removed, added []persist.Call) error {
 	for i, calls := range [][]persist.Call{removed, added} {
 		for _, c := range calls {
-			if _, err := fmt.Fprintf(w, "%c %s: %s\n", "-+"[i], c.Subsystem, c); err != nil {
+			if _, err := fmt.Fprintf(w, "%c %s: %s\n", "-+"[i], printable.String(c.Subsystem), printable.String(c.String())); err != nil {
 				return err
 			}
 		}

@@ -58,12 +58,12 @@ func (n *notifications) next(want string) string {
 	}
 }
 
-func change(t *testing.T, path, old, new string) {
+func change(t *testing.T, path, old, replacement string) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Contains(t, string(text), old)
 	next := path + ".new"
-	require.NoError(t, os.WriteFile(next, []byte(strings.Replace(string(text), old, new, 1)), 0o600))
+	require.NoError(t, os.WriteFile(next, []byte(strings.Replace(string(text), old, replacement, 1)), 0o600))
 	require.NoError(t, os.Rename(next, path))
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/terminal"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -61,7 +62,11 @@ read all of them; what a user may not read is missing, and named.`,
 				if err != nil {
 					return err
 				}
-				if err := refresh(cmd.OutOrStdout(), text, watch && output == "text"); err != nil || !watch {
+				out := cmd.OutOrStdout()
+				if output == "text" {
+					out = printable.Raw(out) // the page has colours, and escapes names itself
+				}
+				if err := refresh(out, text, watch && output == "text"); err != nil || !watch {
 					return err
 				}
 				if !pause(ctx, interval) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spdkgate/spdkgate/proxy"
+	"github.com/spdkgate/spdkgate/proxy/execute"
 )
 
 const (
@@ -45,7 +45,7 @@ inaccessible afterwards.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), within)
 			defer cancel()
 			for {
-				left, err := proxy.Thaw(ctx, dir, log)
+				left, err := execute.Thaw(ctx, dir, log)
 				if errors.Is(err, fs.ErrNotExist) {
 					return nil // there is no journal: nothing was ever frozen
 				}

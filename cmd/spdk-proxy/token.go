@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 func newToken() *cobra.Command {
@@ -44,8 +43,8 @@ the old token's line when the log no longer shows its id (credential).`,
 			if comment != "" {
 				line += " # " + comment
 			}
-			if strings.ContainsFunc(comment, unicode.IsControl) {
-				return usage("--comment must be one line")
+			if !printable.Valid(comment) {
+				return usage("--comment must be one line without control characters")
 			}
 			if hashFile == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "token_hashes: [%q]\n", line)

@@ -17,6 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/terminal"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -49,6 +50,7 @@ refreshed less often, so that the target does not become busy.`,
 			case rows < 0 || count < 0:
 				return usage("--rows and --count must not be negative")
 			}
+			o.streams = true
 			ctx, caller, end, err := o.begin(cmd)
 			if err != nil {
 				return err
@@ -72,7 +74,7 @@ refreshed less often, so that the target does not become busy.`,
 				}
 				rates := terminal.Rates(before, now, order, all)
 				title := fmt.Sprintf("%s  %s, over %.1f s", now.Taken.Local().Format(time.TimeOnly), terminal.Plural(len(now.Volumes), "volume"), now.Clock-before.Clock)
-				if err := refresh(cmd.OutOrStdout(), []byte(thisPage().Top(title, rates, rowsOf(rows))), true); err != nil {
+				if err := refresh(printable.Raw(cmd.OutOrStdout()), []byte(thisPage().Top(title, rates, rowsOf(rows))), true); err != nil {
 					return err
 				}
 				before = now

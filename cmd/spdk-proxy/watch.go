@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -124,7 +125,7 @@ func (p *eventPrinter) printOne(data string) error {
 		if err := json.Unmarshal([]byte(data), &e); err != nil {
 			return fmt.Errorf("read an event: %w", err)
 		}
-		line = fmt.Sprintf("%s  %-16s  %s", e.Time.Local().Format(time.DateTime), e.Type, printable(e.Text))
+		line = fmt.Sprintf("%s  %-16s  %s", e.Time.Local().Format(time.DateTime), printable.String(e.Type), printable.String(e.Text))
 	}
 	if _, err := fmt.Fprintln(p.out, line); err != nil {
 		return err
@@ -133,14 +134,4 @@ func (p *eventPrinter) printOne(data string) error {
 		return errEnough
 	}
 	return nil
-}
-
-// printable replaces what could control a terminal: names of objects may have any characters.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
 }

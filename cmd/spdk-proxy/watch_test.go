@@ -59,6 +59,6 @@ func TestWatchContinues(t *testing.T) {
 	p := &eventPrinter{out: &out, left: 2}
 	require.NoError(t, p.follow(context.Background(), caller, &log))
 	assert.Equal(t, []string{"", "10"}, seen)
-	assert.Equal(t, 2, strings.Count(out.String(), "a?[31mb\n"))
+	assert.Equal(t, 2, strings.Count(out.String(), `a\u001b[31mb`+"\n"))
 	assert.Contains(t, log.String(), "connecting again")
 }

@@ -9,13 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 func main() {
 	if err := command().Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "spdk-schema:", err)
+		fmt.Fprintln(printable.NewWriter(os.Stderr), "spdk-schema:", err)
 		os.Exit(exitCode(err))
 	}
 }
@@ -47,6 +48,11 @@ command line.`,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentPreRun = func(cmd *cobra.Command, _ []string) { // recordings and targets may contain any characters
+		root := cmd.Root()
+		root.SetOut(printable.NewWriter(root.OutOrStdout()))
+		root.SetErr(printable.NewWriter(root.ErrOrStderr()))
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +16,7 @@ func schema(args ...string) (string, error) {
 	cmd := command()
 	var out strings.Builder
 	cmd.SetOut(&out)
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
 	err := cmd.Execute()
 	return out.String(), err
 }
@@ -46,4 +47,18 @@ func TestDriftOfALiveTarget(t *testing.T) {
 	_, err = schema("drift", "--socket", "/nonexistent/spdk.sock")
 	require.ErrorContains(t, err, "/nonexistent/spdk.sock")
 	assert.Equal(t, exitFailed, exitCode(err))
+}
+
+// Recordings and targets may contain any characters.
+func TestOutputIsEscaped(t *testing.T) {
+	cmd := command()
+	var out strings.Builder
+	cmd.SetOut(&out)
+	cmd.AddCommand(&cobra.Command{Use: "probe", RunE: func(cmd *cobra.Command, _ []string) error {
+		_, err := cmd.OutOrStdout().Write([]byte("a\u202e\u009b\x1b\n"))
+		return err
+	}})
+	cmd.SetArgs([]string{"probe"})
+	require.NoError(t, cmd.Execute())
+	assert.Equal(t, `a\u202e\u009b\u001b`+"\n", out.String())
 }

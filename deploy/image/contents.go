@@ -54,8 +54,8 @@ func merged(name string) string {
 var linked = []string{"bin", "lib", "lib64", "sbin"}
 
 // unpackAll returns the layer of the packages: their files, and what their scripts would have made of them.
-func unpackAll(ctx context.Context, l lock, arch string, roots []string) (tree, error) {
-	packages, err := l.closure(arch, roots)
+func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error) {
+	packages, err := l.of(r, arch)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // architectures are those of Debian and Go, which have the same names.
@@ -122,14 +124,13 @@ func (o options) check() error {
 
 // build writes the image of the chosen architectures, and a list of what each contains (SPDX) beside it. It returns the image's digest.
 func build(ctx context.Context, r recipe, lock lock, o options, archive string) (string, error) {
-	var layout layout
-	var manifests []descriptor
+	var images []v1.Image
 	for _, arch := range o.architectures {
 		program := filepath.Join(o.out, r.program+"-"+arch)
 		if err := compile(ctx, r.program, arch, lock.goVersion, o.version, program); err != nil {
 			return "", err
 		}
-		base, err := unpackAll(ctx, lock, arch, r.packages)
+		base, err := unpackAll(ctx, lock, r, arch)
 		if err != nil {
 			return "", err
 		}
@@ -137,16 +138,20 @@ func build(ctx context.Context, r recipe, lock lock, o options, archive string) 
 		if err != nil {
 			return "", err
 		}
-		m, err := layout.addImage(r, arch, o, base, top)
+		image, err := newImage(r, arch, o, base, top)
 		if err != nil {
 			return "", err
 		}
-		manifests = append(manifests, m)
-		if err := writeSBOM(r, arch, o, lock, program, m.Digest); err != nil {
+		images = append(images, image)
+		digest, err := image.Digest()
+		if err != nil {
+			return "", err
+		}
+		if err := writeSBOM(r, arch, o, lock, program, digest.String()); err != nil {
 			return "", err
 		}
 	}
-	return layout.write(archive, manifests, reference(r.program, o.version), o.created)
+	return writeImages(archive, images, reference(r.program, o.version), o.created)
 }
 
 // reference is the image's name in the manifests, with the version as its tag, which may not have + and ~.

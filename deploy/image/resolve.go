@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
-	"io"
-	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,6 +22,9 @@ const release = "bookworm"
 
 const mirror = "http://deb.debian.org/"
 
+// debianKeys verify the indexes of Debian. It is an option of apt's sources.
+const debianKeys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
+
 var suites = [][2]string{{"debian", release}, {"debian", release + "-updates"}, {"debian-security", release + "-security"}}
 
 // unneeded are dependencies of maintainer scripts, which do not run, and of programs that are left out (see leftOut).
@@ -33,207 +34,108 @@ var unneeded = []string{"debconf", "debconf-2.0", "dpkg", "init-system-helpers",
 func updateLock(ctx context.Context, o options) error {
 	l := lock{goVersion: runtime.Version(), snapshot: time.Now().UTC().Format("20060102T150405Z")}
 	for _, arch := range o.architectures {
-		available := map[string]debian{}
-		provided := map[string]string{}
-		for _, s := range suites {
-			if err := readIndex(ctx, s[0], s[1], arch, available, provided); err != nil {
-				return err
-			}
-		}
-		var roots []string
-		for _, r := range recipes {
-			roots = append(roots, r.packages...)
-		}
-		found, err := resolve(roots, available, provided)
+		found, err := resolve(ctx, arch, mirror, debianKeys)
 		if err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
-		}
-		for i := range found {
-			found[i].arch = arch // that of the index: some packages are for all
 		}
 		l.packages = append(l.packages, found...)
 	}
 	return l.write(o.lock)
 }
 
-// resolve returns the packages with what they depend on, as names of packages that exist.
-func resolve(roots []string, available map[string]debian, provided map[string]string) ([]debian, error) {
-	found := map[string]debian{}
-	todo := slices.Clone(roots)
-	for len(todo) > 0 {
-		name := todo[0]
-		todo = todo[1:]
-		if _, done := found[name]; done {
-			continue
-		}
-		p, ok := available[name]
-		if !ok {
-			return nil, fmt.Errorf("there is no package %s", name)
-		}
-		var depends []string
-		for _, alternatives := range p.depends {
-			chosen, err := choose(alternatives, available, provided)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			if chosen != "" && !slices.Contains(depends, chosen) {
-				depends = append(depends, chosen)
-			}
-		}
-		slices.Sort(depends)
-		p.depends = depends
-		found[name] = p
-		todo = append(todo, depends...)
+// resolve returns the packages of each recipe with those that they depend on, as apt chooses them from a mirror.
+func resolve(ctx context.Context, arch, mirror, keys string) (all []debian, err error) {
+	root, err := os.MkdirTemp("", "apt-")
+	if err != nil {
+		return nil, err
 	}
-	var all []debian
-	for _, p := range found {
-		all = append(all, p)
+	defer func() { _ = os.RemoveAll(root) }()
+	if err := configureApt(root, arch, mirror, keys); err != nil {
+		return nil, err
 	}
-	slices.SortFunc(all, func(a, b debian) int { return strings.Compare(a.name, b.name) })
+	if _, err := apt(ctx, root, "update"); err != nil {
+		return nil, err
+	}
+	for _, r := range recipes {
+		out, err := apt(ctx, root, append([]string{"install", "--print-uris"}, r.packages...)...)
+		if err != nil {
+			return nil, err
+		}
+		found, err := parseURIs(out, mirror)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range found {
+			p.program, p.arch = r.program, arch // arch is that of the index: some packages are for all
+			all = append(all, p)
+		}
+	}
 	return all, nil
 }
 
-// choose returns the first alternative that exists; empty if it is not needed.
-func choose(alternatives string, available map[string]debian, provided map[string]string) (string, error) {
-	for alternative := range strings.SplitSeq(alternatives, "|") {
-		name, _, _ := strings.Cut(strings.TrimSpace(alternative), " ")
-		name, _, _ = strings.Cut(name, ":")
-		if slices.Contains(unneeded, name) {
-			return "", nil
-		}
-		if _, ok := available[name]; ok {
-			return name, nil
-		}
-		if by, ok := provided[name]; ok {
-			return by, nil
-		}
+// configureApt prepares a directory in which apt-get works without root and without the host's configuration and packages. The unneeded
+// packages count as installed there, so that apt does not choose them.
+func configureApt(root, arch, mirror, keys string) error {
+	var sources, status strings.Builder
+	for _, s := range suites {
+		fmt.Fprintf(&sources, "deb [%s] %s%s %s main\n", keys, mirror, s[0], s[1])
 	}
-	return "", fmt.Errorf("nothing satisfies %s", alternatives)
+	for _, name := range unneeded {
+		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nVersion: 999:0\nArchitecture: %s\nMulti-Arch: allowed\n\n", name, arch)
+	}
+	// Error-Mode: apt otherwise ignores that an index, such as that of security updates, cannot be downloaded.
+	config := fmt.Sprintf(`Dir "%s";
+Dir::State::status "%[1]s/status";
+APT::Architecture "%s";
+APT::Architectures { "%[2]s"; };
+APT::Install-Recommends "false";
+APT::Update::Error-Mode "any";
+Acquire::ForceHash "SHA256";
+Acquire::Languages "none";
+`, root, arch)
+	err := os.Chmod(root, 0o755) // as root, apt downloads as another user
+	for _, dir := range []string{"etc/apt/apt.conf.d", "etc/apt/preferences.d", "etc/apt/sources.list.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"} {
+		err = errors.Join(err, os.MkdirAll(filepath.Join(root, dir), 0o755))
+	}
+	for name, text := range map[string]string{"apt.conf": config, "status": status.String(), "etc/apt/sources.list": sources.String()} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
+	}
+	return err
 }
 
-// readIndex adds the packages of a suite, whose index the archive's keys have signed.
-func readIndex(ctx context.Context, archive, suite, arch string, available map[string]debian, provided map[string]string) error {
-	base := mirror + archive + "/dists/" + suite + "/"
-	signed, err := get(ctx, base+"InRelease")
+// apt runs apt-get with the configuration in root and returns its output.
+func apt(ctx context.Context, root string, args ...string) (string, error) {
+	var log bytes.Buffer
+	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-qq"}, args...)...)
+	cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(root, "apt.conf"), "LC_ALL=C")
+	cmd.Stderr = &log
+	out, err := cmd.Output()
 	if err != nil {
-		return err
+		return "", fmt.Errorf("apt-get %s: %w: %s", args[0], err, log.Bytes())
 	}
-	verify := exec.CommandContext(ctx, "gpgv", "--keyring", "/usr/share/keyrings/debian-archive-keyring.gpg", "--output", "-")
-	verify.Stdin = bytes.NewReader(signed)
-	verified, err := verify.Output()
-	if err != nil {
-		return fmt.Errorf("%sInRelease: the signature is not Debian's: %w", base, err)
-	}
-	name := "main/binary-" + arch + "/Packages.xz"
-	index, err := get(ctx, base+name)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(strings.Split(string(verified), "\n"), func(line string) bool {
-		f := strings.Fields(line)
-		return len(f) == 3 && f[0] == digest(index) && f[2] == name
-	}) {
-		return fmt.Errorf("%s%s is not what InRelease lists: the mirror may just be changing; try again", base, name)
-	}
-	unpack := exec.CommandContext(ctx, "xz", "-dc")
-	unpack.Stdin = bytes.NewReader(index)
-	text, err := unpack.Output()
-	if err != nil {
-		return fmt.Errorf("unpack %s: %w", name, err)
-	}
-	return parseIndex(ctx, archive, text, available, provided)
+	return string(out), nil
 }
 
-func parseIndex(ctx context.Context, archive string, text []byte, available map[string]debian, provided map[string]string) error {
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, 1<<20)
-	stanza := map[string]string{}
-	add := func() error {
-		p := debian{name: stanza["Package"], version: stanza["Version"], sha256: stanza["SHA256"], path: archive + "/" + stanza["Filename"]}
-		for _, key := range []string{"Pre-Depends", "Depends"} {
-			for group := range strings.SplitSeq(stanza[key], ",") {
-				if group = strings.TrimSpace(group); group != "" {
-					p.depends = append(p.depends, group)
-				}
-			}
-		}
-		for name := range strings.SplitSeq(stanza["Provides"], ",") {
-			name, _, _ = strings.Cut(strings.TrimSpace(name), " ")
-			if provided[name] == "" {
-				provided[name] = p.name
-			}
-		}
-		if other, ok := available[p.name]; ok {
-			if err := exec.CommandContext(ctx, "dpkg", "--compare-versions", other.version, "gt", p.version).Run(); err == nil {
-				return nil
-			}
-		}
-		available[p.name] = p
-		return nil
-	}
-	for lines.Scan() {
-		line := lines.Text()
-		if line == "" {
-			if err := add(); err != nil {
-				return err
-			}
-			clear(stanza)
-		} else if key, value, ok := strings.Cut(line, ": "); ok && line[0] != ' ' {
-			stanza[key] = value
-		}
-	}
-	return lines.Err()
-}
+// printed is a line of apt-get's --print-uris: URL, NAME_VERSION_ARCHITECTURE.deb, size and digest.
+var printed = regexp.MustCompile(`^'(\S+)' ([^_ ]+)_([^_ ]+)_[^_ ]+\.deb \d+ SHA256:([0-9a-f]{64})$`)
 
-func get(ctx context.Context, url string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
+// parseURIs reads the output of apt-get's --print-uris. The packages are sorted by name.
+func parseURIs(out, mirror string) (all []debian, err error) {
+	for line := range strings.Lines(out) {
+		m := printed.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if m == nil || !strings.HasPrefix(m[1], mirror) {
+			return nil, fmt.Errorf("apt-get printed %q, which is not a package of %s with its SHA-256", line, mirror)
+		}
+		path, err := url.PathUnescape(strings.TrimPrefix(m[1], mirror))
+		if err != nil {
+			return nil, err
+		}
+		version, err := url.PathUnescape(m[3])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, debian{name: m[2], version: version, sha256: m[4], path: path})
 	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("get %s: %s", url, answer.Status)
-	}
-	return io.ReadAll(answer.Body)
-}
-
-func digest(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
-
-// fetch returns the path of a package in the cache, after it has downloaded it unless it is there. When a mirror has replaced the
-// version, snapshot.debian.org still has it.
-func fetch(ctx context.Context, p debian, snapshot string) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(cache, "spdkgate-images", p.sha256+".deb")
-	if text, err := os.ReadFile(path); err == nil && digest(text) == p.sha256 {
-		return path, nil
-	}
-	text, err := get(ctx, mirror+p.path)
-	if err != nil {
-		archive, rest, _ := strings.Cut(p.path, "/")
-		text, err = get(ctx, "https://snapshot.debian.org/archive/"+archive+"/"+snapshot+"/"+rest)
-	}
-	if err != nil {
-		return "", err
-	}
-	if digest(text) != p.sha256 {
-		return "", fmt.Errorf("%s does not have the digest that %s has: do not use it", p.path, lockFile)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
-	partial := path + fmt.Sprintf(".%d", os.Getpid())
-	if err := os.WriteFile(partial, text, 0o644); err != nil {
-		return "", err
-	}
-	return path, os.Rename(partial, path)
+	slices.SortFunc(all, func(a, b debian) int { return strings.Compare(a.name, b.name) })
+	return all, nil
 }

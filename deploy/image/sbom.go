@@ -8,50 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-)
 
-// The members of SPDX 2.3 that a list of packages has.
-type (
-	spdxDocument struct {
-		SPDXVersion       string             `json:"spdxVersion"`
-		DataLicense       string             `json:"dataLicense"`
-		SPDXID            string             `json:"SPDXID"`
-		Name              string             `json:"name"`
-		DocumentNamespace string             `json:"documentNamespace"`
-		CreationInfo      spdxCreation       `json:"creationInfo"`
-		Packages          []spdxPackage      `json:"packages"`
-		Relationships     []spdxRelationship `json:"relationships"`
-	}
-	spdxCreation struct {
-		Created  string   `json:"created"`
-		Creators []string `json:"creators"`
-	}
-	spdxPackage struct {
-		SPDXID           string          `json:"SPDXID"`
-		Name             string          `json:"name"`
-		VersionInfo      string          `json:"versionInfo"`
-		DownloadLocation string          `json:"downloadLocation"`
-		FilesAnalyzed    bool            `json:"filesAnalyzed"`
-		LicenseConcluded string          `json:"licenseConcluded"`
-		LicenseDeclared  string          `json:"licenseDeclared"`
-		CopyrightText    string          `json:"copyrightText"`
-		Checksums        []spdxChecksum  `json:"checksums,omitempty"`
-		ExternalRefs     []spdxReference `json:"externalRefs,omitempty"`
-	}
-	spdxChecksum struct {
-		Algorithm     string `json:"algorithm"`
-		ChecksumValue string `json:"checksumValue"`
-	}
-	spdxReference struct {
-		ReferenceCategory string `json:"referenceCategory"`
-		ReferenceType     string `json:"referenceType"`
-		ReferenceLocator  string `json:"referenceLocator"`
-	}
-	spdxRelationship struct {
-		SPDXElementID      string `json:"spdxElementId"`
-		RelationshipType   string `json:"relationshipType"`
-		RelatedSPDXElement string `json:"relatedSpdxElement"`
-	}
+	"github.com/spdx/tools-golang/spdx"
 )
 
 // escape escapes versions in package URLs.
@@ -63,7 +21,7 @@ func writeSBOM(r recipe, arch string, o options, l lock, program, imageDigest st
 	if err != nil {
 		return err
 	}
-	packages, err := l.closure(arch, r.packages)
+	packages, err := l.of(r, arch)
 	if err != nil {
 		return err
 	}
@@ -75,44 +33,47 @@ func writeSBOM(r recipe, arch string, o options, l lock, program, imageDigest st
 }
 
 // listContents lists the Go modules of the program and the Debian packages.
-func listContents(r recipe, arch string, o options, info *buildinfo.BuildInfo, packages []debian, imageDigest string) spdxDocument {
+func listContents(r recipe, arch string, o options, info *buildinfo.BuildInfo, packages []debian, imageDigest string) *spdx.Document {
 	const none = "NOASSERTION"
-	d := spdxDocument{
-		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT", Name: r.program + "-" + arch,
+	d := &spdx.Document{
+		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: r.program + "-" + arch,
 		DocumentNamespace: fmt.Sprintf("https://github.com/spdkgate/spdkgate/sbom/%s/%s/%s", r.program, arch, imageDigest),
-		CreationInfo:      spdxCreation{Created: o.created.Format(time.RFC3339), Creators: []string{"Tool: spdkgate-deploy-image"}},
-		Relationships:     []spdxRelationship{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-Image"}},
+		CreationInfo:      &spdx.CreationInfo{Created: o.created.Format(time.RFC3339), Creators: []spdx.Creator{{CreatorType: "Tool", Creator: "spdkgate-deploy-image"}}},
 	}
-	add := func(p spdxPackage) {
-		p.LicenseConcluded, p.CopyrightText = none, none
-		if p.LicenseDeclared == "" {
-			p.LicenseDeclared = none
-		}
-		if p.DownloadLocation == "" {
-			p.DownloadLocation = none
-		}
-		if len(d.Packages) > 0 {
-			p.SPDXID = fmt.Sprintf("SPDXRef-Package-%d", len(d.Packages))
-			d.Relationships = append(d.Relationships, spdxRelationship{"SPDXRef-Image", "CONTAINS", p.SPDXID})
-		}
-		d.Packages = append(d.Packages, p)
+	relate := func(a spdx.ElementID, relationship string, b spdx.ElementID) {
+		d.Relationships = append(d.Relationships, &spdx.Relationship{RefA: spdx.DocElementID{ElementRefID: a}, Relationship: relationship, RefB: spdx.DocElementID{ElementRefID: b}})
 	}
-	purl := func(locator string) []spdxReference {
-		return []spdxReference{{"PACKAGE-MANAGER", "purl", locator}}
+	add := func(p spdx.Package, purl string) {
+		p.PackageLicenseConcluded, p.PackageCopyrightText = none, none
+		if p.PackageLicenseDeclared == "" {
+			p.PackageLicenseDeclared = none
+		}
+		if p.PackageDownloadLocation == "" {
+			p.PackageDownloadLocation = none
+		}
+		p.PackageExternalReferences = []*spdx.PackageExternalReference{{Category: "PACKAGE-MANAGER", RefType: "purl", Locator: purl}}
+		if len(d.Packages) == 0 {
+			p.PackageSPDXIdentifier = "Image"
+			relate("DOCUMENT", "DESCRIBES", "Image")
+		} else {
+			p.PackageSPDXIdentifier = spdx.ElementID(fmt.Sprintf("Package-%d", len(d.Packages)))
+			relate("Image", "CONTAINS", p.PackageSPDXIdentifier)
+		}
+		d.Packages = append(d.Packages, &p)
 	}
-	add(spdxPackage{SPDXID: "SPDXRef-Image", Name: r.program, VersionInfo: o.version, LicenseDeclared: "Apache-2.0", ExternalRefs: purl("pkg:oci/" + r.program + "@" + imageDigest + "?arch=" + arch)})
-	add(spdxPackage{Name: "stdlib", VersionInfo: info.GoVersion, ExternalRefs: purl("pkg:golang/stdlib@" + info.GoVersion)})
+	add(spdx.Package{PackageName: r.program, PackageVersion: o.version, PackageLicenseDeclared: "Apache-2.0"}, "pkg:oci/"+r.program+"@"+imageDigest+"?arch="+arch)
+	add(spdx.Package{PackageName: "stdlib", PackageVersion: info.GoVersion}, "pkg:golang/stdlib@"+info.GoVersion)
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		add(spdxPackage{Name: m.Path, VersionInfo: m.Version, ExternalRefs: purl("pkg:golang/" + m.Path + "@" + escape.Replace(m.Version))})
+		add(spdx.Package{PackageName: m.Path, PackageVersion: m.Version}, "pkg:golang/"+m.Path+"@"+escape.Replace(m.Version))
 	}
 	for _, p := range packages {
-		add(spdxPackage{
-			Name: p.name, VersionInfo: p.version, DownloadLocation: mirror + p.path, Checksums: []spdxChecksum{{"SHA256", p.sha256}},
-			ExternalRefs: purl("pkg:deb/debian/" + p.name + "@" + escape.Replace(p.version) + "?arch=" + p.arch + "&distro=debian-12"),
-		})
+		add(spdx.Package{
+			PackageName: p.name, PackageVersion: p.version, PackageDownloadLocation: mirror + p.path,
+			PackageChecksums: []spdx.Checksum{{Algorithm: spdx.SHA256, Value: p.sha256}},
+		}, "pkg:deb/debian/"+p.name+"@"+escape.Replace(p.version)+"?arch="+p.arch+"&distro=debian-12")
 	}
 	return d
 }

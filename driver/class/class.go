@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -35,6 +34,8 @@ type Class struct {
 	NVMe map[string]string
 	// Authentication says how nodes authenticate to the target; NoAuthentication when empty.
 	Authentication Authentication
+	// ForNodes are the parameters that nodes read in the volume context, as given, by name.
+	ForNodes map[string]string
 	// Encryption says how nodes encrypt the volume; NoEncryption when empty.
 	Encryption Encryption
 	// EncryptionDiscards passes discards of encrypted volumes on to the target.
@@ -101,85 +102,6 @@ const (
 	ClearNone Clear = "none-exposes-deleted-data"
 )
 
-// A parameter of a StorageClass.
-type parameter struct {
-	values string                    // the allowed values, for error messages
-	set    func(*Class, string) bool // returns false if the value is not allowed
-}
-
-var parameters = map[string]parameter{
-	"fsType": {"ext4, xfs or btrfs", setFSType},
-	"fstype": {"ext4, xfs or btrfs", setFSType}, // spdk-csi's spelling
-	"mkfsOptions": {"options of mkfs, like -m reflink=0", func(c *Class, v string) bool {
-		c.MkfsOptions = v
-		return strings.TrimSpace(v) != ""
-	}},
-	"filesystemUUID": {"volume; leave it out to keep the UUID that a copy has from its source", func(c *Class, v string) bool {
-		c.VolumeUUID = v == "volume"
-		return c.VolumeUUID
-	}},
-	"target":       {"the name of a target in config.json, or several with commas between them", func(c *Class, v string) bool { return setList(&c.Targets, v) }},
-	"lvstore":      {"the name of an lvstore, or several with commas between them", func(c *Class, v string) bool { return setList(&c.Stores, v) }},
-	"targetLabels": {"labels of targets in config.json, like disk=nvme,rack=7", setTargetLabels},
-	"placement": {"spread (the default), most-free or binpack", func(c *Class, v string) bool {
-		c.Strategy = Strategy(v)
-		return slices.Contains([]Strategy{Spread, MostFree, BinPack}, c.Strategy)
-	}},
-	"thin": {"true (the default) or false", func(c *Class, v string) bool {
-		thin, err := strconv.ParseBool(v)
-		c.Thick = !thin
-		return err == nil
-	}},
-	"authentication": {"dhchap for NVMe-oF or chap for iSCSI; leave it out for none", func(c *Class, v string) bool {
-		c.Authentication = Authentication(v)
-		return slices.Contains([]Authentication{DHCHAP, CHAP}, c.Authentication)
-	}},
-	"encryption": {"luks2; leave it out for none", func(c *Class, v string) bool {
-		c.Encryption = Encryption(v)
-		return c.Encryption == LUKS2
-	}},
-	"encryptionDiscards": {"true or false (the default)", func(c *Class, v string) bool {
-		c.EncryptionDiscards = v == "true"
-		return v == "true" || v == "false"
-	}},
-	"clearMethod": {"zeroes (the default), write_zeroes, or one that lets others read what deleted volumes held: unmap-may-expose-deleted-data, none-exposes-deleted-data", setClear},
-}
-
-// setList reads names with commas between them.
-func setList(list *[]string, v string) bool {
-	for name := range strings.SplitSeq(v, ",") {
-		*list = append(*list, strings.TrimSpace(name))
-	}
-	return !slices.Contains(*list, "")
-}
-
-// setTargetLabels reads pairs key=value with commas between them.
-func setTargetLabels(c *Class, v string) bool {
-	c.TargetLabels = map[string]string{}
-	for pair := range strings.SplitSeq(v, ",") {
-		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
-		if _, twice := c.TargetLabels[key]; !ok || key == "" || twice {
-			return false
-		}
-		c.TargetLabels[key] = value
-	}
-	return true
-}
-
-func setFSType(c *Class, v string) bool {
-	c.FSType = v
-	return v == "ext4" || v == "xfs" || v == "btrfs"
-}
-
-// setClear reads unmap, the default of earlier versions, as the present default.
-func setClear(c *Class, v string) bool {
-	if v == "unmap" {
-		v = string(ClearZeroes)
-	}
-	c.Clear = Clear(v)
-	return slices.Contains([]Clear{ClearZeroes, ClearWriteZeroes, ClearUnmap, ClearNone}, c.Clear)
-}
-
 // sidecarPrefix begins the keys that Kubernetes' sidecars add for their own use.
 const sidecarPrefix = "csi.storage.k8s.io/"
 
@@ -191,18 +113,18 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 		if strings.HasPrefix(key, sidecarPrefix) {
 			continue
 		}
-		p, ok := parameters[key]
+		p, ok := find(key)
 		if !ok {
-			p, ok = limits[key]
-		}
-		if !ok {
-			p, ok = nvmeOptions[key]
-		}
-		if !ok {
-			return c, fmt.Errorf("%w: %q is unknown: use %s", ErrParameter, key, strings.Join(names(), ", "))
+			return c, fmt.Errorf("%w: %q is unknown: use %s", ErrParameter, key, names(false))
 		}
 		if !p.set(&c, storage[key]) {
-			return c, fmt.Errorf("%w: %s is %q: use %s", ErrParameter, key, storage[key], p.values)
+			return c, fmt.Errorf("%w: %s is %q: use %s", ErrParameter, key, storage[key], p.Values)
+		}
+		if p.forNodes {
+			if c.ForNodes == nil {
+				c.ForNodes = map[string]string{}
+			}
+			c.ForNodes[p.Name] = storage[key]
 		}
 	}
 	if err := c.checkNVMe(); err != nil {

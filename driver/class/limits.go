@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Limits bound the I/O of a volume, all four together. A nil limit stays as it is; 0 lifts it.
@@ -20,14 +19,6 @@ const maxLimit = 1 << 40
 // stepIOPS is the step in which SPDK limits I/O; it would round up others without telling.
 const stepIOPS = 1000
 
-// limits are the parameters that may also be in a VolumeAttributesClass, because they can change while a volume exists.
-var limits = map[string]parameter{
-	"qosIOPS":              {"a multiple of 1000, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.IOPS, v, stepIOPS) }},
-	"qosMiBPerSecond":      {"a whole number, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.MiBPerSecond, v, 1) }},
-	"qosReadMiBPerSecond":  {"a whole number, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.ReadMiBPerSecond, v, 1) }},
-	"qosWriteMiBPerSecond": {"a whole number, or 0 for no limit", func(c *Class, v string) bool { return setLimit(&c.Limits.WriteMiBPerSecond, v, 1) }},
-}
-
 func setLimit(limit **uint64, v string, step uint64) bool {
 	n, err := strconv.ParseUint(v, 10, 64)
 	*limit = &n
@@ -38,12 +29,12 @@ func setLimit(limit **uint64, v string, step uint64) bool {
 func ParseMutable(mutable map[string]string) (Limits, error) {
 	var c Class
 	for _, key := range slices.Sorted(maps.Keys(mutable)) {
-		p, ok := limits[key]
-		if !ok {
-			return c.Limits, fmt.Errorf("%w: mutable parameter %q is unknown: use %s", ErrParameter, key, strings.Join(slices.Sorted(maps.Keys(limits)), ", "))
+		p, ok := find(key)
+		if !ok || !p.Mutable {
+			return c.Limits, fmt.Errorf("%w: mutable parameter %q is unknown: use %s", ErrParameter, key, names(true))
 		}
 		if !p.set(&c, mutable[key]) {
-			return c.Limits, fmt.Errorf("%w: mutable parameter %s is %q: use %s", ErrParameter, key, mutable[key], p.values)
+			return c.Limits, fmt.Errorf("%w: mutable parameter %s is %q: use %s", ErrParameter, key, mutable[key], p.Values)
 		}
 	}
 	return c.Limits, nil

@@ -5,41 +5,36 @@ import (
 	"strconv"
 )
 
-// nvmeOptions are the parameters that say how nodes connect over NVMe/TCP and NVMe/RDMA. They have the names and the units
-// of the kernel's options. A parameter that is missing leaves the decision to the node's flags.
-var nvmeOptions = map[string]parameter{
-	"ctrl_loss_tmo":    seconds("ctrl_loss_tmo", 86400, "-1"),
-	"reconnect_delay":  seconds("reconnect_delay", 3600, ""),
-	"keep_alive_tmo":   seconds("keep_alive_tmo", 3600, ""),
-	"fast_io_fail_tmo": seconds("fast_io_fail_tmo", 86400, "-1"),
-	"nr_io_queues":     number("nr_io_queues", "", 1, 1024, ""),
-	"queue_size":       number("queue_size", "", 16, 1024, ""),
-	"hdr_digest":       digest("hdr_digest"),
-	"data_digest":      digest("data_digest"),
+// The parameters of NVMe say how nodes connect over NVMe/TCP and NVMe/RDMA. They have the names and the units of the kernel's
+// options. A parameter that is missing leaves the decision to the node's flags.
+
+// seconds completes a parameter with a time, or the value that means unlimited.
+func seconds(p Parameter, most int, unlimited string) Parameter {
+	return number(p, "seconds, ", 1, most, unlimited)
 }
 
-func seconds(key string, most int, unlimited string) parameter {
-	return number(key, "seconds, ", 1, most, unlimited)
-}
-
-// number returns a parameter with a whole number, or the value that means unlimited.
-func number(key, unit string, least, most int, unlimited string) parameter {
-	values := fmt.Sprintf("%s%d to %d", unit, least, most)
+// number completes a parameter with a whole number, or the value that means unlimited.
+func number(p Parameter, unit string, least, most int, unlimited string) Parameter {
+	p.Values = fmt.Sprintf("%s%d to %d", unit, least, most)
 	if unlimited != "" {
-		values += ", or " + unlimited + " for unlimited"
+		p.Values += ", or " + unlimited + " for unlimited"
 	}
-	return parameter{values, func(c *Class, v string) bool {
+	p.set = func(c *Class, v string) bool {
 		n, err := strconv.Atoi(v)
-		c.setNVMe(key, v)
+		c.setNVMe(p.Name, v)
 		return v == unlimited && v != "" || err == nil && n >= least && n <= most && strconv.Itoa(n) == v
-	}}
+	}
+	return p
 }
 
-func digest(key string) parameter {
-	return parameter{"true or false", func(c *Class, v string) bool {
-		c.setNVMe(key, v)
+// digest completes a parameter that switches checksums on.
+func digest(p Parameter) Parameter {
+	p.Values = "true or false"
+	p.set = func(c *Class, v string) bool {
+		c.setNVMe(p.Name, v)
 		return v == "true" || v == "false"
-	}}
+	}
+	return p
 }
 
 func (c *Class) setNVMe(key, value string) {

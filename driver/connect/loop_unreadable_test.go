@@ -92,3 +92,27 @@ func TestTwoLoopDevicesOnOneVolume(t *testing.T) {
 	require.ErrorContains(t, l.setCapacity("loop99999"), "read the size of loop99999 again")
 	require.ErrorContains(t, l.detach("loop99999"), "detach loop99999")
 }
+
+// A loop device that disappears while devices are listed does not hide the others.
+func TestLoopDeviceThatDisappears(t *testing.T) {
+	s := newSimulation(t)
+	s.export(nqn1, uuid1, 8, "*")
+	e := s.of(nqn1, uuid1)
+	d, err := loopConnector(t, e).Connect(t.Context(), e)
+	require.NoError(t, err)
+	name := filepath.Base(d.Path)
+	k := newKernel(t)
+	k.dir("sys/block/loop/loop") // it comes first, and has no device
+	k.dir("sys/block/" + name + "/loop")
+	for _, attribute := range []string{"dev", "size"} {
+		text, err := os.ReadFile(filepath.Join("/sys/block", name, attribute))
+		require.NoError(t, err)
+		k.file(filepath.Join("sys/block", name, attribute), string(text))
+	}
+	k.link("dev/"+name, d.Path)
+	connector, err := New(HostOf("worker-1"), Options{Root: k.root, AllowLoop: true, Log: testLog(t)})
+	require.NoError(t, err)
+	found, err := connector.Find(t.Context(), e)
+	require.NoError(t, err)
+	assert.Equal(t, name, filepath.Base(found.Path))
+}

@@ -11,9 +11,10 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/outage"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -32,18 +33,19 @@ type Controller struct {
 	log             *slog.Logger
 }
 
-// New returns the controller for a configuration. credentialsFile is what driver.CredentialsFile returned, or empty.
-func New(c *driver.Config, credentialsFile string, log *slog.Logger) (*Controller, error) {
+// New returns the controller for a configuration. credentialsFile is what config.CredentialsFile returned, or empty.
+func New(c *config.Config, credentialsFile string, log *slog.Logger) (*Controller, error) {
 	t, err := newTargets(c)
 	if err != nil {
 		return nil, err
 	}
+	t.outages = outage.New(log, nil)
 	warnOf(c, log)
 	return &Controller{targets: t, locks: request.NewLocks(), nodes: &nodeNames{}, measured: &measured{}, credentialsFile: credentialsFile, log: log}, nil
 }
 
 // warnOf logs settings of a configuration that are allowed but unsafe.
-func warnOf(c *driver.Config, log *slog.Logger) {
+func warnOf(c *config.Config, log *slog.Logger) {
 	for _, n := range c.Nodes {
 		if strings.HasPrefix(n.RPCURL, "http:") {
 			log.Warn("credentials are sent unencrypted: use https:// with ca or caFile", "target", n.Name, "rpcURL", n.RPCURL)
@@ -73,11 +75,11 @@ const (
 )
 
 // openTarget opens the target of an id with the credentials of a call.
-func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
+func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if _, err := c.targets.config(id.Target); err != nil {
 		return nil, err
 	}
-	tokens, err := driver.Credentials(secrets, c.credentialsFile, class)
+	tokens, err := config.Credentials(secrets, c.credentialsFile, secretParam)
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +88,11 @@ func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, 
 
 // findTarget opens the target of an id. The id of a volume that was provisioned by hand does not name its target; then
 // findTarget asks each target for the volume.
-func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secrets map[string]string, class string) (*volume.Service, error) {
+func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if id.Target != "" {
-		return c.openTarget(id, secrets, class)
+		return c.openTarget(id, secrets, secretParam)
 	}
-	services, err := c.openTargets(c.targets.placement, secrets, class)
+	services, err := c.openTargets(c.targets.placement, secrets, secretParam)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +118,8 @@ func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secret
 }
 
 // openTargets opens targets with the credentials of a call.
-func (c *Controller) openTargets(of []placement.Target, secrets map[string]string, class string) ([]*volume.Service, error) {
-	tokens, err := driver.Credentials(secrets, c.credentialsFile, class)
+func (c *Controller) openTargets(of []placement.Target, secrets map[string]string, secretParam string) ([]*volume.Service, error) {
+	tokens, err := config.Credentials(secrets, c.credentialsFile, secretParam)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -122,15 +123,16 @@ func TestCreateValidates(t *testing.T) {
 		"many nodes": {func(r *csi.CreateVolumeRequest) {
 			r.VolumeCapabilities[0] = drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, false)
 		}, codes.InvalidArgument, "ReadWriteOnce"},
+		"mount option":     {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0] = ofType("xfs", "errors=panic") }, codes.InvalidArgument, "mount option"},
 		"file system":      {func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0] = ofType("ntfs") }, codes.InvalidArgument, "ext4, xfs, btrfs"},
 		"no secret":        {func(r *csi.CreateVolumeRequest) { r.Secrets = nil }, codes.FailedPrecondition, "csi.storage.k8s.io/provisioner-secret-name"},
 		"wrong secret key": {func(r *csi.CreateVolumeRequest) { r.Secrets = map[string]string{"x": "y"} }, codes.InvalidArgument, "secret.json"},
 		"secret no JSON": {func(r *csi.CreateVolumeRequest) {
-			r.Secrets = map[string]string{driver.SecretKey: `{"rpcTokens":"hunter2"}`}
+			r.Secrets = map[string]string{config.SecretKey: `{"rpcTokens":"hunter2"}`}
 		}, codes.InvalidArgument, "rpcTokens"},
 		"secret without the target": {func(r *csi.CreateVolumeRequest) { r.Secrets = elsewhere }, codes.InvalidArgument, `"t0"`},
 		"wrong password": {func(r *csi.CreateVolumeRequest) {
-			r.Secrets = map[string]string{driver.SecretKey: strings.Replace(b.secrets[driver.SecretKey], password, "hunter2", 1)}
+			r.Secrets = map[string]string{config.SecretKey: strings.Replace(b.secrets[config.SecretKey], password, "hunter2", 1)}
 		}, codes.Unauthenticated, "rpcTokens"},
 		"parameter":            {param("Thin", "true"), codes.InvalidArgument, "clearMethod, ctrl_loss_tmo, data_digest, encryption, encryptionDiscards, fast_io_fail_tmo, filesystemUUID, fsType, hdr_digest, keep_alive_tmo, lvstore, mkfsOptions, nr_io_queues, placement, qosIOPS, qosMiBPerSecond, qosReadMiBPerSecond, qosWriteMiBPerSecond, queue_size, reconnect_delay, target, targetLabels, thin"},
 		"parameter's value":    {param("thin", "maybe"), codes.InvalidArgument, "true (the default) or false"},
@@ -158,9 +160,9 @@ func TestCreateValidates(t *testing.T) {
 	assert.NotContains(t, b.logs.String(), "hunter2")
 }
 
-func ofType(fs string) *csi.VolumeCapability {
+func ofType(fs string, flags ...string) *csi.VolumeCapability {
 	c := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, false)
-	c.GetMount().FsType = fs
+	c.GetMount().FsType, c.GetMount().MountFlags = fs, flags
 	return c
 }
 
@@ -290,7 +292,7 @@ func TestConnectionsArePerCredential(t *testing.T) {
 	assert.Len(t, b.Controller.targets.clients, 1)
 	for i := range 2 * maxClients {
 		wrong := maps.Clone(b.secrets)
-		wrong[driver.SecretKey] = strings.Replace(wrong[driver.SecretKey], password, fmt.Sprint(i), 1)
+		wrong[config.SecretKey] = strings.Replace(wrong[config.SecretKey], password, fmt.Sprint(i), 1)
 		_, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "x", VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: wrong})
 		drivertest.RequireCode(t, codes.Unauthenticated, driver.Status(err))
 	}

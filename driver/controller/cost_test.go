@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -83,9 +83,9 @@ func TestCostDoesNotGrow(t *testing.T) {
 			target.gateway.Config.Handler = meter.measure(target.gateway.Config.Handler.ServeHTTP)
 			beside := func(n int) map[string]cost {
 				costs := map[string]cost{}
-				for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
-					config := driver.Config{Nodes: []driver.TargetConfig{{TargetType: transport}}, Placement: driver.PlacementConfig{ThinOvercommit: 1000, TargetTimeout: "1m"}}
-					b := newTestControllerOf(t, config, target)
+				for _, transport := range []string{config.TargetNVMeTCP, config.TargetISCSI} {
+					cfg := config.Config{Nodes: []config.Target{{TargetType: transport}}, Placement: config.Placement{ThinOvercommit: 1000, TargetTimeout: "1m"}}
+					b := newTestControllerOf(t, cfg, target)
 					b.readSizes(t)
 					for i := range 1 + n/100 {
 						_, err := b.publish(t.Context(), b.create(t, fmt.Sprintf("%s-%d", transport, i), 1*mib), nodeB)
@@ -167,7 +167,7 @@ func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[
 // readSizes makes the controller read the sizes of all volumes now, and not beside the calls that are measured.
 func (b *testController) readSizes(t *testing.T) {
 	t.Helper()
-	service, err := b.Controller.targets.open("t0", map[string]driver.Credential{"t0": {Name: "t0", Username: user, Password: password}})
+	service, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})
 	require.NoError(t, err)
 	stores, err := service.Stores(t.Context())
 	require.NoError(t, err)

@@ -8,14 +8,17 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/outage"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// counted is a Caller that counts its calls to one target.
+// counted is a Caller that counts its calls to one target, and names the target in errors.
 type counted struct {
 	spdkrpc.Caller
 	target  string
+	host    string // of the proxy
 	metrics *metrics.Metrics
+	outages *outage.Log
 }
 
 func (c counted) Call(ctx context.Context, method string, params, result any) error {
@@ -27,5 +30,8 @@ func (c counted) Call(ctx context.Context, method string, params, result any) er
 	if !lost || ctx.Err() == nil { // a call that the driver cancelled tells nothing about the target
 		c.metrics.TargetUp(c.target, !lost)
 	}
-	return err
+	if !lost && !errors.Is(err, spdkrpc.ErrCredentials) {
+		c.outages.Answered(c.target)
+	}
+	return targetError(c.target, c.host, err)
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -166,15 +167,15 @@ func newCrashBench(t *testing.T, transport string) *crashBench {
 // startController replaces the controller by one that knows nothing.
 func (b *crashBench) startController(t *testing.T) {
 	t.Helper()
-	c, err := New(&driver.Config{Nodes: []driver.TargetConfig{{
+	c, err := New(&config.Config{Nodes: []config.Target{{
 		Name: "t0", RPCURL: b.target.gateway.URL, TargetType: b.transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1",
 		TargetPort: port(b.transport), ListenPort: port(b.transport), Lvstores: []string{crashStore},
 	}}}, "", slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
-	config := c.targets.byName["t0"].Config
-	config.ClaimPatience = b.patience
-	c.targets.byName["t0"] = volume.NewTarget(config)
+	cfg := c.targets.byName["t0"].Config
+	cfg.ClaimPatience = b.patience
+	c.targets.byName["t0"] = volume.NewTarget(cfg)
 	b.Controller = c
 	b.withCredentials(t)
 	b.target.mu.Lock()
@@ -183,7 +184,7 @@ func (b *crashBench) startController(t *testing.T) {
 }
 
 func port(transport string) string {
-	if transport == driver.TargetISCSI {
+	if transport == config.TargetISCSI {
 		return "3260"
 	}
 	return "4420"
@@ -289,9 +290,9 @@ func TestCSICrashPoints(t *testing.T) {
 	}
 	drivertest.Serial(t)
 	points := 0
-	for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
+	for _, transport := range []string{config.TargetNVMeTCP, config.TargetISCSI} {
 		for _, call := range slices.Concat(csiCalls, authenticatedCalls(t, transport)) {
-			if transport == driver.TargetISCSI && !call.attached {
+			if transport == config.TargetISCSI && !call.attached {
 				continue
 			}
 			t.Run(transport+"/"+call.name, func(t *testing.T) {

@@ -5,19 +5,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/doctor"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
 // DoctorTargets opens all targets for package doctor, with the controller's own credentials.
 func (c *Controller) DoctorTargets() ([]doctor.Target, error) {
-	services, err := c.openTargets(c.targets.placement, nil, "")
+	credentials, err := config.Credentials(nil, c.credentialsFile, "")
+	if err != nil {
+		return nil, err
+	}
+	services, err := c.targets.openEach(c.targets.placement, credentials)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]doctor.Target, len(services))
 	for i, s := range services {
-		all[i] = doctor.Target{Service: s, URL: c.targets.configs[i].RPCURL}
+		all[i] = doctor.Target{Service: s, URL: c.targets.configs[i].RPCURL, Account: credentials[s.Name].Account(), CAFile: c.targets.configs[i].CAFile}
 	}
 	return all, nil
 }
@@ -34,7 +39,7 @@ type checker struct {
 func (k *checker) check(ctx context.Context, c *Controller) {
 	targets, err := c.DoctorTargets()
 	if err != nil {
-		c.log.WarnContext(ctx, "targets are not checked", "err", err)
+		c.log.WarnContext(ctx, "targets are not checked", "error", err)
 		return
 	}
 	found, err := doctor.Examination{Targets: targets, Hosts: HostOf, Timeout: c.targets.timeout, Wait: k.wait, Held: c.locks.Held}.Run(ctx)

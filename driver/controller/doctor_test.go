@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/doctor"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/metrics"
@@ -35,9 +35,9 @@ func (b *crashBench) examination() doctor.Examination {
 
 // eachCall runs f for each call, with exports over both transports.
 func eachCall(t *testing.T, f func(t *testing.T, b *crashBench, call csiCall)) {
-	for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
+	for _, transport := range []string{config.TargetNVMeTCP, config.TargetISCSI} {
 		for _, call := range csiCalls {
-			if transport == driver.TargetNVMeTCP || call.attached {
+			if transport == config.TargetNVMeTCP || call.attached {
 				t.Run(transport+"/"+call.name, func(t *testing.T) { f(t, newCrashBench(t, transport), call) })
 			}
 		}
@@ -97,9 +97,9 @@ func TestMendingAfterCrashes(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	mended := 0
-	for _, transport := range []string{driver.TargetNVMeTCP, driver.TargetISCSI} {
+	for _, transport := range []string{config.TargetNVMeTCP, config.TargetISCSI} {
 		for _, call := range csiCalls {
-			if transport == driver.TargetISCSI && !call.attached || slices.Contains(atomicCalls, call.name) {
+			if transport == config.TargetISCSI && !call.attached || slices.Contains(atomicCalls, call.name) {
 				continue
 			}
 			t.Run(transport+"/"+call.name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestMendingAfterCrashes(t *testing.T) {
 
 // The controller's check counts what it finds, logs each finding once, and changes nothing.
 func TestCheckOnlyReports(t *testing.T) {
-	b := newCrashBench(t, driver.TargetNVMeTCP)
+	b := newCrashBench(t, config.TargetNVMeTCP)
 	var logs logBuffer
 	b.log = slog.New(slog.NewTextHandler(&logs, nil))
 	m := metrics.New("test")

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -180,12 +180,12 @@ func (s *simTarget) free(t *testing.T) (clusters uint64) {
 }
 
 func secretsFor(names ...string) map[string]string {
-	var tokens []driver.Credential
+	var tokens []config.Credential
 	for _, n := range names {
-		tokens = append(tokens, driver.Credential{Name: n, Username: user, Password: password})
+		tokens = append(tokens, config.Credential{Name: n, Username: user, Password: password})
 	}
 	text, _ := json.Marshal(map[string]any{"rpcTokens": tokens})
-	return map[string]string{driver.SecretKey: string(text)}
+	return map[string]string{config.SecretKey: string(text)}
 }
 
 // A testController is a controller with simulated targets.
@@ -199,26 +199,26 @@ type testController struct {
 // newTestController returns a controller that may fill all targets.
 func newTestController(t *testing.T, targets ...*simTarget) *testController {
 	t.Helper()
-	return newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}}, targets...)
+	return newTestControllerOf(t, config.Config{Placement: config.Placement{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}}, targets...)
 }
 
 // newTestControllerWith returns a controller whose one target exports over a transport.
 func newTestControllerWith(t *testing.T, transport string, target *simTarget) *testController {
 	t.Helper()
-	return newTestControllerOf(t, driver.Config{Nodes: []driver.TargetConfig{{TargetType: transport}}}, target)
+	return newTestControllerOf(t, config.Config{Nodes: []config.Target{{TargetType: transport}}}, target)
 }
 
 // newTestControllerOf returns a controller with a configuration, in which each target may have its entry already.
-func newTestControllerOf(t *testing.T, c driver.Config, targets ...*simTarget) *testController {
+func newTestControllerOf(t *testing.T, c config.Config, targets ...*simTarget) *testController {
 	t.Helper()
 	b := &testController{targets: targets, logs: &bytes.Buffer{}}
 	var names []string
 	for i, s := range targets {
 		if i == len(c.Nodes) {
-			c.Nodes = append(c.Nodes, driver.TargetConfig{})
+			c.Nodes = append(c.Nodes, config.Target{})
 		}
 		n := &c.Nodes[i]
-		n.Name, n.RPCURL, n.TargetType = s.name, s.gateway.URL, cmp.Or(n.TargetType, driver.TargetNVMeTCP)
+		n.Name, n.RPCURL, n.TargetType = s.name, s.gateway.URL, cmp.Or(n.TargetType, config.TargetNVMeTCP)
 		if len(n.Addresses) == 0 {
 			n.TargetAddr = "127.0.0.1"
 		}
@@ -226,10 +226,10 @@ func newTestControllerOf(t *testing.T, c driver.Config, targets ...*simTarget) *
 	}
 	text, err := json.Marshal(c)
 	require.NoError(t, err)
-	config, err := driver.ParseConfig(text)
+	cfg, err := config.Parse(text)
 	require.NoError(t, err)
 	b.secrets = secretsFor(names...)
-	b.Controller, err = New(config, "", slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	b.Controller, err = New(cfg, "", slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)
 	t.Cleanup(b.Close)
 	return b

@@ -85,8 +85,8 @@ func addMember(of []volume.Members, s *volume.Service, uuid string) []volume.Mem
 }
 
 // otherTargets opens all targets but those of a group.
-func (c *Controller) otherTargets(of []volume.Members, secrets map[string]string, class string) (others []volume.Members, err error) {
-	services, err := c.openTargets(c.targets.placement, secrets, class)
+func (c *Controller) otherTargets(of []volume.Members, secrets map[string]string, secretParam string) (others []volume.Members, err error) {
+	services, err := c.openTargets(c.targets.placement, secrets, secretParam)
 	for _, s := range services {
 		if !slices.ContainsFunc(of, func(m volume.Members) bool { return m.Service.Name == s.Name }) {
 			others = append(others, volume.Members{Service: s})
@@ -182,7 +182,7 @@ func parseGroupID(text string) (id volume.GroupID, target string, ok bool) {
 }
 
 // openMembers opens the targets of snapshots. With a target, all must be there.
-func (c *Controller) openMembers(target string, texts []string, secrets map[string]string, class string) (of []volume.Members, err error) {
+func (c *Controller) openMembers(target string, texts []string, secrets map[string]string, secretParam string) (of []volume.Members, err error) {
 	if len(texts) == 0 {
 		return nil, fmt.Errorf("%w: snapshot_ids is missing", request.ErrInvalid)
 	}
@@ -200,7 +200,7 @@ func (c *Controller) openMembers(target string, texts []string, secrets map[stri
 		seen[id.UUID] = true
 		s := services[id.Target]
 		if s == nil {
-			if s, err = c.openTarget(id, secrets, class); err != nil {
+			if s, err = c.openTarget(id, secrets, secretParam); err != nil {
 				return nil, err
 			}
 			services[id.Target] = s

@@ -5,8 +5,8 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -37,7 +37,7 @@ func (t *targets) checkAuthenticates(name string, wanted class.Authentication) e
 	if err != nil || wanted == class.NoAuthentication {
 		return err
 	}
-	if c.TargetType == driver.TargetLoop {
+	if c.TargetType == config.TargetLoop {
 		return fmt.Errorf("%w: target %s is simulated", export.ErrNoAuthentication, name)
 	}
 	return t.byName[name].CheckAuthenticates(hostauth.Method(wanted))

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
@@ -111,7 +112,7 @@ func TestSecretWithKeysOnly(t *testing.T) {
 // A class with authentication uses only targets that have its method.
 func TestAuthenticationAndTargets(t *testing.T) {
 	nvme, iscsi := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
-	b := newTestControllerOf(t, driver.Config{Nodes: []driver.TargetConfig{{}, {TargetType: driver.TargetISCSI}}}, nvme, iscsi)
+	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{}, {TargetType: config.TargetISCSI}}}, nvme, iscsi)
 	for method, target := range map[string]string{"dhchap": "t0", "chap": "t1"} {
 		for i := range 5 {
 			req := b.request(fmt.Sprint("pvc-", method, i), 4*mib)
@@ -152,7 +153,7 @@ func TestReleaseWithoutAuthentication(t *testing.T) {
 func authenticatedCalls(t *testing.T, transport string) []csiCall {
 	t.Helper()
 	method, one, other := hostauth.DHCHAP, dhchapSecrets, changedSecrets
-	if transport == driver.TargetISCSI {
+	if transport == config.TargetISCSI {
 		method, one, other = hostauth.CHAP, chapSecrets, changedCHAPSecrets
 	} else if realtarget.Given() {
 		v, err := spdkrpc.NewClient(spdkrpc.NewSocket(realtarget.Socket(t))).Release(t.Context())

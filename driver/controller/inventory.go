@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -34,18 +34,69 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
-			config, _ := c.targets.config(s.Name) // openTargets has found it
-			all.Targets[i] = inventoryOf(ctx, s, config)
+			cfg, _ := c.targets.config(s.Name) // openTargets has found it
+			all.Targets[i] = inventoryOf(ctx, s, cfg, readInventory)
 		})
 	}
 	wg.Wait()
 	return all, nil
 }
 
-func inventoryOf(ctx context.Context, s *volume.Service, config driver.TargetConfig) inventory.Target {
-	t := inventory.Target{Name: s.Name, Transport: string(config.Transport()), Topology: config.Topology}
+// InventoryOfSnapshots asks targets why snapshots cannot be deleted, with the controller's own credentials. ids are in the form of
+// Kubernetes. It changes nothing. A target that cannot be asked within timeout has an error in its entry. InventoryOfSnapshots fails
+// if an id is not of a target of config.json.
+func (c *Controller) InventoryOfSnapshots(ctx context.Context, ids []string, timeout time.Duration) (inventory.Inventory, error) {
+	services, err := c.openTargets(c.targets.placement, nil, "")
+	if err != nil {
+		return inventory.Inventory{}, err
+	}
+	snapshots := map[string][]request.VolumeID{}
+	for _, text := range ids {
+		id, err := request.ParseVolumeID(text)
+		if err != nil {
+			return inventory.Inventory{}, err
+		}
+		if _, err := c.targets.config(id.Target); err != nil {
+			return inventory.Inventory{}, err
+		}
+		snapshots[id.Target] = append(snapshots[id.Target], id)
+	}
+	services = slices.DeleteFunc(services, func(s *volume.Service) bool { return len(snapshots[s.Name]) == 0 })
+	all := inventory.Inventory{Targets: make([]inventory.Target, len(services))}
+	var wg sync.WaitGroup
+	for i, s := range services {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			cfg, _ := c.targets.config(s.Name) // openTargets has found it
+			all.Targets[i] = inventoryOf(ctx, s, cfg, func(ctx context.Context, s *volume.Service, t *inventory.Target) error {
+				return readSnapshots(ctx, s, t, snapshots[s.Name])
+			})
+		})
+	}
+	wg.Wait()
+	return all, nil
+}
+
+func readSnapshots(ctx context.Context, s *volume.Service, t *inventory.Target, ids []request.VolumeID) error {
+	for _, id := range ids {
+		listed := inventory.Snapshot{ID: id.String()}
+		switch err := s.Undeletable(ctx, id.UUID); {
+		case err == nil:
+		case errors.Is(err, volume.ErrInUse), errors.Is(err, volume.ErrNoSpace), errors.Is(err, volume.ErrBusy):
+			listed.Undeletable = err.Error()
+		default:
+			return err
+		}
+		t.Snapshots = append(t.Snapshots, listed)
+	}
+	return nil
+}
+
+func inventoryOf(ctx context.Context, s *volume.Service, cfg config.Target, readTarget func(context.Context, *volume.Service, *inventory.Target) error) inventory.Target {
+	t := inventory.Target{Name: s.Name, Transport: string(cfg.Transport()), Topology: cfg.Topology}
 	read := t
-	if err := readInventory(ctx, s, &read); err != nil {
+	if err := readTarget(ctx, s, &read); err != nil {
 		t.Error = err.Error()
 		return t
 	}

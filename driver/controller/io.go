@@ -151,8 +151,8 @@ func (c *Controller) ioOf(ctx context.Context, s *volume.Service, volumes []metr
 		})
 	}
 	err := g.Wait()
-	if errors.Is(err, spdkrpc.Denied) && c.measured.deny(s.Name) {
-		c.log.WarnContext(ctx, "the I/O of volumes is not measured: allow bdev_get_iostat", "target", s.Name, "err", err)
+	if errors.Is(err, spdkrpc.Denied) && !errors.Is(err, spdkrpc.ErrCredentials) && c.measured.deny(s.Name) {
+		c.log.WarnContext(ctx, "the I/O of volumes is not measured: allow bdev_get_iostat", "target", s.Name, "error", err)
 	}
 	var all []metrics.VolumeIO
 	for i, v := range volumes {

@@ -96,7 +96,7 @@ func TestIOStatistics(t *testing.T) {
 	}, all[0])
 	assert.Equal(t, []string{`bdev_get_iostat{"names":["8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"]}`}, s.asked)
 
-	s.err = &spdkrpc.Error{Kind: spdkrpc.Denied, Code: -32001, Message: "no"}
+	s.err = &spdkrpc.Error{Kind: spdkrpc.Denied, Code: -32003, Message: "no"}
 	for range 2 {
 		assert.Empty(t, b.ioOf(t.Context(), service, []metrics.VolumeIO{{Volume: "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}}))
 	}

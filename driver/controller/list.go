@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/placement"
@@ -149,7 +150,7 @@ func (l listed[T]) id(uuid string) string {
 // list reads one page of the entries of all targets, ordered by the targets' names. A token is the id after which the next
 // page begins, so it stays valid when entries are created and deleted. list fails if a target does not answer, because a
 // list without its volumes would mean that they were deleted.
-func list[T any](ctx context.Context, c *Controller, secrets map[string]string, class, token string, most int32,
+func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,
 	of func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {
 		return nil, "", fmt.Errorf("%w: max_entries is negative", request.ErrInvalid)
@@ -160,7 +161,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 			return nil, "", fmt.Errorf("%w: %q: repeat the call without it, to list from the beginning", request.ErrBadToken, token)
 		}
 	}
-	services, err := c.openTargets(c.targets.placement, secrets, class)
+	services, err := c.openTargets(c.targets.placement, secrets, secretParam)
 	if err != nil {
 		return nil, "", err
 	}
@@ -236,7 +237,9 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 		return nil, errors.Join(failures...)
 	}
 	for _, err := range failures {
-		c.log.WarnContext(ctx, "a target did not answer: its capacity is not counted", "err", err)
+		if target, kind := driver.Outage(err, ""); kind == "" || c.targets.outages.Failed(target, kind, "GetCapacity", err.Error()) {
+			c.log.WarnContext(ctx, "a target did not answer: its capacity is not counted", "error", err)
+		}
 	}
 	stores, err := placement.Stores(found.stores, wanted)
 	if err != nil {

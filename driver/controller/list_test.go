@@ -13,20 +13,21 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
 // withCredentials gives the controller its own credentials.
 func (b *testController) withCredentials(t *testing.T) {
 	b.credentialsFile = filepath.Join(t.TempDir(), "secret.json")
-	require.NoError(t, os.WriteFile(b.credentialsFile, []byte(b.secrets[driver.SecretKey]), 0o600))
+	require.NoError(t, os.WriteFile(b.credentialsFile, []byte(b.secrets[config.SecretKey]), 0o600))
 }
 
 func TestOwnCredentials(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
-	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), driver.CredentialsEnv)
+	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), config.CredentialsEnv)
 	capabilities := func() int {
 		resp, err := b.ControllerGetCapabilities(t.Context(), nil)
 		require.NoError(t, err)

@@ -68,7 +68,7 @@ func TestVolumeIsNotAnsweredWithoutItsLimits(t *testing.T) {
 	req := b.request("pvc-1", 4*mib)
 	req.Parameters = map[string]string{"qosIOPS": "5000"}
 	_, err := b.CreateVolume(t.Context(), req)
-	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
+	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 	target.mu.Lock()
 	delete(target.instead, "bdev_set_qos_limit")
 	target.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
@@ -77,6 +78,15 @@ var pairCalls = []pairCall{
 		}
 		return g.GetSnapshots()[0].GetSnapshotId(), nil
 	}},
+	{"doctor --fix", true, func(ctx context.Context, w world) (string, error) {
+		found, err := w.examination().Run(ctx)
+		for _, f := range found {
+			if f.Mend != "" {
+				_ = f.Apply(ctx) // it fails if the object is in use by now
+			}
+		}
+		return "", err
+	}},
 }
 
 // TestPairsOfCalls lets each call be overtaken at each of its RPCs by each other call, which another controller makes. What
@@ -106,7 +116,7 @@ func TestPairsOfCalls(t *testing.T) {
 // tryPair makes the slow call, and the fast one before the slow one's at-th RPC. It returns false if the slow call has
 // fewer.
 func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
-	b := newCrashBench(t, driver.TargetNVMeTCP)
+	b := newCrashBench(t, config.TargetNVMeTCP)
 	start := b.state(t)
 	w := world{crashBench: b, volume: b.create(t, "pvc-1", 4*mib), class: b.zeroed(t)}
 	w.clone = b.clone(t, "pvc-2", w.volume)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -61,7 +62,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 	}
 	targets := someSimTargets(t, 5)
 	// Long enough for targets that work, also on a busy machine; the calls that need the hanging one take as long.
-	b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{TargetTimeout: "25s"}}, targets...)
+	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target's connection is not new
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))
 
@@ -133,7 +134,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 func TestCallsDoNotGrowWithTargets(t *testing.T) {
 	calls := func(n int) (sum int) {
 		targets := someSimTargets(t, n)
-		b := newTestControllerOf(t, driver.Config{}, targets...)
+		b := newTestControllerOf(t, config.Config{}, targets...)
 		for i := range 20 {
 			v := b.create(t, fmt.Sprintf("pvc-%d", i), 4*mib)
 			_, err := b.publish(t.Context(), v, nodeA)
@@ -158,13 +159,13 @@ func TestCallsDoNotGrowWithTargets(t *testing.T) {
 // A volume that an unfinished call has created is found after a target was added.
 func TestAddedTargetHidesNoVolume(t *testing.T) {
 	targets := someSimTargets(t, 4)
-	before := newTestControllerOf(t, driver.Config{}, targets[:3]...)
+	before := newTestControllerOf(t, config.Config{}, targets[:3]...)
 	ids := map[string]string{}
 	for i := range 30 {
 		name := fmt.Sprintf("pvc-%d", i)
 		ids[name] = before.create(t, name, 4*mib).GetVolumeId()
 	}
-	after := newTestControllerOf(t, driver.Config{}, targets...)
+	after := newTestControllerOf(t, config.Config{}, targets...)
 	for name, id := range ids {
 		assert.Equal(t, id, after.create(t, name, 4*mib).GetVolumeId())
 	}
@@ -187,7 +188,7 @@ func zones(names ...string) (topologies []*csi.Topology) {
 
 func TestTopology(t *testing.T) {
 	targets := someSimTargets(t, 3)
-	b := newTestControllerOf(t, driver.Config{Nodes: []driver.TargetConfig{{Topology: inZone("a")}, {Topology: inZone("b")}, {Topology: inZone("c"), Labels: map[string]string{"disk": "nvme"}}}}, targets...)
+	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{Topology: inZone("a")}, {Topology: inZone("b")}, {Topology: inZone("c"), Labels: map[string]string{"disk": "nvme"}}}}, targets...)
 	b.withCredentials(t)
 	assert.True(t, b.HasTopology())
 	create := func(name string, parameters map[string]string, r *csi.TopologyRequirement) (*csi.Volume, error) {
@@ -253,7 +254,7 @@ func TestTopology(t *testing.T) {
 
 func TestStrategies(t *testing.T) {
 	small, large := newSimTargetOf(t, "small", 100, "lvs0"), newSimTargetOf(t, "large", 400, "lvs0")
-	b := newTestControllerOf(t, driver.Config{}, small, large)
+	b := newTestControllerOf(t, config.Config{}, small, large)
 	for strategy, where := range map[string]*simTarget{"most-free": large, "binpack": small} {
 		before := len(where.lvols(t))
 		for i := range 4 {
@@ -270,7 +271,7 @@ func TestStrategies(t *testing.T) {
 func TestThinOvercommit(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
-			b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{ThinOvercommit: ratio}}, newSimTarget(t, "t0", "lvs0"))
+			b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: ratio}}, newSimTarget(t, "t0", "lvs0"))
 			var mu sync.Mutex
 			var made []*csi.Volume
 			var wg sync.WaitGroup
@@ -312,10 +313,10 @@ func TestThinOvercommit(t *testing.T) {
 func TestOvercommitAfterARestart(t *testing.T) {
 	for range 5 { // without the wait, the first answer depends on how fast the sizes are read
 		target := newSimTarget(t, "t0", "lvs0")
-		config := driver.Config{Placement: driver.PlacementConfig{ThinOvercommit: 1}}
-		before := newTestControllerOf(t, config, target)
+		cfg := config.Config{Placement: config.Placement{ThinOvercommit: 1}}
+		before := newTestControllerOf(t, cfg, target)
 		before.create(t, "pvc-1", 300*mib)
-		after := newTestControllerOf(t, config, target)
+		after := newTestControllerOf(t, cfg, target)
 		_, err := after.CreateVolume(t.Context(), after.request("pvc-2", 300*mib))
 		drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")
 	}
@@ -324,17 +325,17 @@ func TestOvercommitAfterARestart(t *testing.T) {
 // A volume that was deleted without the driver does not count: before a volume is refused, the sizes are read again.
 func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
-	b := newTestControllerOf(t, driver.Config{}, target)
+	b := newTestControllerOf(t, config.Config{}, target)
 	v := b.create(t, "pvc-1", 300*mib)
 	_, err := b.CreateVolume(t.Context(), b.request("pvc-2", 300*mib))
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err))
 	require.NoError(t, target.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.GetVolumeId()[len("t0:"):]}))
-	other := newTestControllerOf(t, driver.Config{}, target) // has not read the sums yet
+	other := newTestControllerOf(t, config.Config{}, target) // has not read the sums yet
 	other.create(t, "pvc-2", 300*mib)
 }
 
 func TestReserve(t *testing.T) {
-	b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{ReservePercent: new(50.0)}}, newSimTarget(t, "t0", "lvs0"))
+	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ReservePercent: new(50.0)}}, newSimTarget(t, "t0", "lvs0"))
 	thick := func(name string, size int64) error {
 		req := b.request(name, size)
 		req.Parameters = map[string]string{"thin": "false"}

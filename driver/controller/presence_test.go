@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -64,23 +65,23 @@ func TestDetachedStoreIsUnavailable(t *testing.T) {
 
 // CreateVolume calls every target. With a hundred targets and two credentials for each, all connections are kept.
 func TestHundredTargetsKeepTheirClients(t *testing.T) {
-	var c driver.Config
+	var c config.Config
 	var names []string
 	for i := range 100 {
 		name := fmt.Sprintf("t%d", i)
 		names = append(names, name)
-		c.Nodes = append(c.Nodes, driver.TargetConfig{Name: name, RPCURL: "https://192.0.2.1"})
+		c.Nodes = append(c.Nodes, config.Target{Name: name, RPCURL: "https://192.0.2.1"})
 	}
 	targets, err := newTargets(&c)
 	require.NoError(t, err)
 	t.Cleanup(targets.close)
-	other := make(map[string]driver.Credential, len(names))
+	other := make(map[string]config.Credential, len(names))
 	for _, n := range names {
-		other[n] = driver.Credential{Name: n, Token: "other"}
+		other[n] = config.Credential{Name: n, Token: "other"}
 	}
-	own, err := driver.Credentials(secretsFor(names...), "", "")
+	own, err := config.Credentials(secretsFor(names...), "", "")
 	require.NoError(t, err)
-	for _, tokens := range []map[string]driver.Credential{own, other} {
+	for _, tokens := range []map[string]config.Credential{own, other} {
 		first, err := targets.openEach(targets.placement, tokens)
 		require.NoError(t, err)
 		for range 3 {

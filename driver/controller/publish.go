@@ -8,7 +8,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
@@ -58,18 +58,18 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 			return nil, fmt.Errorf("publish volume %s: %w", id, err)
 		}
 	}
-	export := service.Export
+	exports := service.Export
 	if request.Shared(req.GetVolumeCapability()) {
-		export = service.Share
+		exports = service.Share
 	}
-	v, err := export(ctx, id.UUID, host)
+	v, err := exports(ctx, id.UUID, host)
 	if err != nil {
 		return nil, err
 	}
 	if v.NotListening != nil {
-		c.log.WarnContext(ctx, "the target does not listen on some of its addresses", "target", service.Name, "volume", id.UUID, "err", v.NotListening)
+		c.log.WarnContext(ctx, "the target does not listen on some of its addresses", "target", service.Name, "volume", id.UUID, "error", v.NotListening)
 	}
-	config, err := c.targets.config(service.Name)
+	cfg, err := c.targets.config(service.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	}
 	c.measured.note(service.Name, v.Volume, req.GetNodeId(), req.GetVolumeContext())
 	return &csi.ControllerPublishVolumeResponse{
-		PublishContext: withAuthentication(publishContext(config, v, mayFormat(pristine, known, req.GetVolumeContext())),
+		PublishContext: withAuthentication(publishContext(cfg, v, mayFormat(pristine, known, req.GetVolumeContext())),
 			hostauth.Method(req.GetVolumeContext()[hostauth.KeyMethod]), host.Keys.Both()),
 	}, nil
 }
@@ -91,12 +91,12 @@ func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
 	if err != nil || e.Transport == connect.Loop {
 		return false
 	}
-	return !slices.ContainsFunc(c.targets.configs, func(t driver.TargetConfig) bool { return hasAddress(t, e.Address) }) &&
+	return !slices.ContainsFunc(c.targets.configs, func(t config.Target) bool { return hasAddress(t, e.Address) }) &&
 		volumeContext[request.KeyMayFormat] == "" && volumeContext[request.KeyStore] == "" // this driver and spdk-csi write the lvstore
 }
 
-func hasAddress(t driver.TargetConfig, address string) bool {
-	return slices.ContainsFunc(t.AllAddresses(), func(a driver.AddressConfig) bool { return a.TargetAddr == address || a.ListenAddr == address })
+func hasAddress(t config.Target, address string) bool {
+	return slices.ContainsFunc(t.AllAddresses(), func(a config.Address) bool { return a.TargetAddr == address || a.ListenAddr == address })
 }
 
 // HostOf returns the names under which targets know a node.

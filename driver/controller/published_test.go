@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -123,7 +124,7 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 // What a target knows of a volume's health reaches Kubernetes; a target that does not answer is an error, not a condition.
 func TestVolumeHealth(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
-	b := newTestControllerOf(t, driver.Config{Placement: driver.PlacementConfig{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)
+	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)
 	b.withCredentials(t)
 	on := func(name, target, thin string, size int64) *csi.Volume {
 		req := b.request(name, size)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -130,9 +131,9 @@ func TestRefusedCalls(t *testing.T) {
 		assert.NotEmpty(t, name)
 	}
 	for _, c := range own {
-		drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(c.do(b)), driver.CredentialsEnv)
+		drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(c.do(b)), config.CredentialsEnv)
 	}
-	wrong := map[string]string{driver.SecretKey: strings.ReplaceAll(right[driver.SecretKey], password, "wrong")}
+	wrong := map[string]string{config.SecretKey: strings.ReplaceAll(right[config.SecretKey], password, "wrong")}
 	b.secrets = wrong
 	for name, c := range calls {
 		require.Equal(t, codes.Unauthenticated, driver.Code(c.do(b)), name)

@@ -10,8 +10,9 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/outage"
 )
 
 // A Reloading controller follows its configuration: each call is served by the configuration that was in force when it
@@ -20,7 +21,7 @@ type Reloading struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
 	current atomic.Pointer[Controller]
-	load    func() (*driver.Config, error)
+	load    func() (*config.Config, error)
 	metrics *metrics.Metrics
 	log     *slog.Logger
 
@@ -30,12 +31,12 @@ type Reloading struct {
 
 // NewReloading returns the controller of the configuration that load reads. credentialsFile is as for [New]. metrics may be
 // nil.
-func NewReloading(load func() (*driver.Config, error), credentialsFile string, m *metrics.Metrics, log *slog.Logger) (*Reloading, error) {
-	config, err := load()
+func NewReloading(load func() (*config.Config, error), credentialsFile string, m *metrics.Metrics, log *slog.Logger) (*Reloading, error) {
+	cfg, err := load()
 	if err != nil {
 		return nil, err
 	}
-	c, err := New(config, credentialsFile, log)
+	c, err := New(cfg, credentialsFile, log)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func (r *Reloading) Reload() error {
 	r.metrics.Reloaded(err == nil)
 	if err != nil {
 		if r.failed != err.Error() {
-			r.log.Error("configuration not reloaded: the former one stays in force", "err", err)
+			r.log.Error("configuration not reloaded: the former one stays in force", "error", err)
 			r.failed = err.Error()
 		}
 		return err
@@ -104,24 +105,24 @@ func (r *Reloading) Reload() error {
 }
 
 func (r *Reloading) reload() (changed []string, err error) {
-	config, err := r.load()
+	cfg, err := r.load()
 	if err != nil {
 		return nil, err
 	}
 	old := r.current.Load()
-	next, err := newTargets(config)
+	next, err := newTargets(cfg)
 	if err != nil {
 		return nil, err
 	}
 	if next.equal(old.targets) {
 		return nil, nil
 	}
-	if config.HasTopology() != old.HasTopology() {
+	if cfg.HasTopology() != old.HasTopology() {
 		return nil, fmt.Errorf("topology appeared or disappeared in config.json: restart the controller, because csi-provisioner learns of it only when it starts")
 	}
-	next.metrics = r.metrics
+	next.metrics, next.outages = r.metrics, old.targets.outages
 	changed, unused := next.takeOver(old.targets)
-	warnOf(config, r.log)
+	warnOf(cfg, r.log)
 	c := *old
 	c.targets = next
 	r.current.Store(&c)
@@ -133,6 +134,9 @@ func (r *Reloading) reload() (changed []string, err error) {
 
 // Close drops the connections to the proxies.
 func (r *Reloading) Close() { r.current.Load().Close() }
+
+// Outages counts the calls that fail because a target is down.
+func (r *Reloading) Outages() *outage.Log { return r.current.Load().targets.outages }
 
 // HasTopology reports whether not every node reaches every target.
 func (r *Reloading) HasTopology() bool { return r.current.Load().HasTopology() }

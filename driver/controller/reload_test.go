@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -20,26 +21,26 @@ import (
 // A reloadingController is a controller whose configuration a test changes.
 type reloadingController struct {
 	*Reloading
-	config *driver.Config
+	config *config.Config
 	broken error
 	logs   *drivertest.Log
 }
 
-func newReloadingController(t *testing.T, config *driver.Config) *reloadingController {
+func newReloadingController(t *testing.T, cfg *config.Config) *reloadingController {
 	t.Helper()
-	r := &reloadingController{config: config, logs: &drivertest.Log{}}
+	r := &reloadingController{config: cfg, logs: &drivertest.Log{}}
 	var err error
-	r.Reloading, err = NewReloading(func() (*driver.Config, error) { c := *r.config; return &c, r.broken }, "", nil, r.logs.Logger())
+	r.Reloading, err = NewReloading(func() (*config.Config, error) { c := *r.config; return &c, r.broken }, "", nil, r.logs.Logger())
 	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	return r
 }
 
-func configOf(placement driver.PlacementConfig, targets ...*simTarget) *driver.Config {
-	c := &driver.Config{Placement: placement}
+func configOf(placement config.Placement, targets ...*simTarget) *config.Config {
+	c := &config.Config{Placement: placement}
 	for _, s := range targets {
-		c.Nodes = append(c.Nodes, driver.TargetConfig{
-			Name: s.name, RPCURL: s.gateway.URL, TargetType: driver.TargetNVMeTCP, TargetAddr: "127.0.0.1", TargetPort: "4420", ListenAddr: "127.0.0.1", ListenPort: "4420",
+		c.Nodes = append(c.Nodes, config.Target{
+			Name: s.name, RPCURL: s.gateway.URL, TargetType: config.TargetNVMeTCP, TargetAddr: "127.0.0.1", TargetPort: "4420", ListenAddr: "127.0.0.1", ListenPort: "4420",
 		})
 	}
 	return c
@@ -56,14 +57,14 @@ func (r *reloadingController) create(t *testing.T, name string, targets ...strin
 // A target that is added takes volumes without a restart, and calls to the others keep their connections.
 func TestReloadAddsTargets(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
-	r := newReloadingController(t, configOf(driver.PlacementConfig{}, first))
+	r := newReloadingController(t, configOf(config.Placement{}, first))
 	_, err := r.create(t, "pvc-1", "t0")
 	require.NoError(t, err)
 	before := r.current.Load().targets
 	require.NoError(t, r.Reload())
 	require.Same(t, before, r.current.Load().targets, "nothing changed")
 
-	r.config = configOf(driver.PlacementConfig{}, first, second)
+	r.config = configOf(config.Placement{}, first, second)
 	require.NoError(t, r.Reload())
 	assert.Contains(t, r.logs.String(), "configuration reloaded")
 	after := r.current.Load().targets
@@ -77,7 +78,7 @@ func TestReloadAddsTargets(t *testing.T) {
 	}
 	assert.NotEmpty(t, second.lvols(t))
 
-	r.config = configOf(driver.PlacementConfig{}, second)
+	r.config = configOf(config.Placement{}, second)
 	require.NoError(t, r.Reload())
 	v, err := r.create(t, "pvc-2", "t1")
 	require.NoError(t, err)
@@ -89,15 +90,15 @@ func TestReloadAddsTargets(t *testing.T) {
 // A configuration with mistakes changes nothing, and is reported once.
 func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
-	r := newReloadingController(t, configOf(driver.PlacementConfig{}, target))
+	r := newReloadingController(t, configOf(config.Placement{}, target))
 	before := r.current.Load()
 	for range 3 {
-		_, r.broken = driver.ParseConfig([]byte(`{"nodes": []}`))
+		_, r.broken = config.Parse([]byte(`{"nodes": []}`))
 		require.ErrorIs(t, r.Reload(), r.broken)
 	}
 	require.Same(t, before, r.current.Load())
 	assert.Equal(t, 1, strings.Count(r.logs.String(), "configuration not reloaded"))
-	r.broken, r.config = nil, configOf(driver.PlacementConfig{}, target)
+	r.broken, r.config = nil, configOf(config.Placement{}, target)
 	r.config.Nodes[0].CAFile = "/does/not/exist"
 	require.ErrorContains(t, r.Reload(), "caFile")
 	r.config.Nodes[0].CAFile, r.config.Nodes[0].Topology = "", inZone("a")
@@ -110,10 +111,10 @@ func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
 // What a reload changes about a target takes effect, and an lvstore that was there before it is still missed.
 func TestReloadRemembersLvstores(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0", "lvs1")
-	r := newReloadingController(t, configOf(driver.PlacementConfig{}, target))
+	r := newReloadingController(t, configOf(config.Placement{}, target))
 	_, err := r.create(t, "pvc-1", "t0")
 	require.NoError(t, err)
-	r.config = configOf(driver.PlacementConfig{ThinOvercommit: 0.005}, target) // no room for a volume of 4 MiB
+	r.config = configOf(config.Placement{ThinOvercommit: 0.005}, target) // no room for a volume of 4 MiB
 	require.NoError(t, r.Reload())
 	_, err = r.create(t, "pvc-2", "t0")
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")
@@ -122,7 +123,7 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1")
 
 	// Naming those that remain is how an operator says that it is gone for good.
-	r.config = configOf(driver.PlacementConfig{}, target)
+	r.config = configOf(config.Placement{}, target)
 	r.config.Nodes[0].Lvstores = []string{"lvs0"}
 	require.NoError(t, r.Reload())
 	_, err = r.create(t, "pvc-3", "t0")
@@ -132,7 +133,7 @@ func TestReloadRemembersLvstores(t *testing.T) {
 // Calls and reloads do not disturb each other.
 func TestReloadDuringCalls(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
-	r := newReloadingController(t, configOf(driver.PlacementConfig{}, first, second))
+	r := newReloadingController(t, configOf(config.Placement{}, first, second))
 	stop := make(chan struct{})
 	var reloads, calls sync.WaitGroup
 	reloads.Go(func() {
@@ -142,7 +143,7 @@ func TestReloadDuringCalls(t *testing.T) {
 				return
 			default:
 			}
-			r.config = configOf(driver.PlacementConfig{ReservePercent: new(float64(i % 5))}, first, second)
+			r.config = configOf(config.Placement{ReservePercent: new(float64(i % 5))}, first, second)
 			assert.NoError(t, r.Reload())
 		}
 	})

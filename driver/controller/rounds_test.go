@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -86,11 +86,11 @@ func TestRounds(t *testing.T) {
 		parameters         map[string]string
 		rounds             map[string]int
 	}{
-		{"v26.05", driver.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 3, "delete": 2}},
-		{"v26.05", driver.TargetNVMeTCP, map[string]string{"thin": "false"}, map[string]int{"create": 7, "publish": 4, "unpublish": 4, "delete": 2}},
-		{"v26.09", driver.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 5, "unpublish": 3, "delete": 2}},
-		{"v24.01", driver.TargetNVMeTCP, nil, map[string]int{"create": 6, "publish": 7, "unpublish": 4, "delete": 2}},
-		{"v26.05", driver.TargetISCSI, nil, map[string]int{"create": 3, "publish": 6, "unpublish": 5, "delete": 2}},
+		{"v26.05", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 3, "delete": 2}},
+		{"v26.05", config.TargetNVMeTCP, map[string]string{"thin": "false"}, map[string]int{"create": 7, "publish": 4, "unpublish": 4, "delete": 2}},
+		{"v26.09", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 5, "unpublish": 3, "delete": 2}},
+		{"v24.01", config.TargetNVMeTCP, nil, map[string]int{"create": 6, "publish": 7, "unpublish": 4, "delete": 2}},
+		{"v26.05", config.TargetISCSI, nil, map[string]int{"create": 3, "publish": 6, "unpublish": 5, "delete": 2}},
 	} {
 		t.Run(fmt.Sprint(c.release, " ", c.transport, " ", c.parameters), func(t *testing.T) {
 			slow, transport := slowTarget(t, c.release), c.transport
@@ -150,23 +150,23 @@ func slowTarget(t *testing.T, release string) slowCaller {
 // roundsController returns a controller that reaches its target through slow, and the secrets of its calls.
 func roundsController(t *testing.T, slow slowCaller, transport string) (*Controller, map[string]string) {
 	t.Helper()
-	config := driver.Config{Placement: driver.PlacementConfig{ThinOvercommit: 1000}, Nodes: []driver.TargetConfig{{Name: "t0", RPCURL: "https://t0/", TargetType: transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1", TargetPort: "4420", ListenPort: "4420"}}}
-	b, err := New(&config, "", slog.New(slog.DiscardHandler))
+	cfg := config.Config{Placement: config.Placement{ThinOvercommit: 1000}, Nodes: []config.Target{{Name: "t0", RPCURL: "https://t0/", TargetType: transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1", TargetPort: "4420", ListenPort: "4420"}}}
+	b, err := New(&cfg, "", slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	credential := driver.Credential{Name: "t0", Username: user, Password: password}
+	credential := config.Credential{Name: "t0", Username: user, Password: password}
 	called := spdkrpc.NewClient(slow)
 	key := clientKey{"t0", sha256.Sum256(fmt.Appendf(nil, "%q", credential))}
 	b.targets.clients[key] = &client{rpc: called, service: b.targets.byName["t0"].Service(called)}
-	secret, err := json.Marshal(map[string]any{"rpcTokens": []driver.Credential{credential}})
+	secret, err := json.Marshal(map[string]any{"rpcTokens": []config.Credential{credential}})
 	require.NoError(t, err)
-	return b, map[string]string{driver.SecretKey: string(secret)}
+	return b, map[string]string{config.SecretKey: string(secret)}
 }
 
 // TestRoundsOfCopies counts the rounds of snapshots and copies, without those of the proxy's own method for snapshots.
 func TestRoundsOfCopies(t *testing.T) {
 	slow := slowTarget(t, "v26.05")
 	synctest.Test(t, func(t *testing.T) {
-		b, secrets := roundsController(t, slow, driver.TargetNVMeTCP)
+		b, secrets := roundsController(t, slow, config.TargetNVMeTCP)
 		rounds := map[string]int{}
 		create := func(name string, size int64, from *csi.VolumeContentSource) *csi.Volume {
 			r, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{writer}, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: from, Secrets: secrets})

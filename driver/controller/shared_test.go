@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -100,14 +101,14 @@ func TestAccessModesAcrossNodes(t *testing.T) {
 // Over iSCSI a volume is on one node at a time: volumes for several nodes are made on other targets, or refused.
 func TestSharedVolumesAreNotOnISCSI(t *testing.T) {
 	iscsi, tcp := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
-	placement := driver.PlacementConfig{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}
-	b := newTestControllerOf(t, driver.Config{Placement: placement, Nodes: []driver.TargetConfig{{TargetType: driver.TargetISCSI}, {}}}, iscsi, tcp)
+	placement := config.Placement{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}
+	b := newTestControllerOf(t, config.Config{Placement: placement, Nodes: []config.Target{{TargetType: config.TargetISCSI}, {}}}, iscsi, tcp)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		v, err := b.createFor(t, name, sharedBlock)
 		require.NoError(t, err)
 		assert.Contains(t, v.GetVolumeId(), "t1:")
 	}
-	only := newTestControllerWith(t, driver.TargetISCSI, iscsi)
+	only := newTestControllerWith(t, config.TargetISCSI, iscsi)
 	only.withCredentials(t)
 	_, err := only.createFor(t, "x", readers)
 	drivertest.RequireCode(t, codes.InvalidArgument, err, "nvme-tcp")

@@ -20,7 +20,7 @@ func (c *Controller) measureSpace(ctx context.Context) {
 	}
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
-		c.log.WarnContext(ctx, "the space of lvstores is not measured", "err", err)
+		c.log.WarnContext(ctx, "the space of lvstores is not measured", "error", err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.targets.timeout)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
@@ -73,14 +74,14 @@ func TestLongestChainIsMeasured(t *testing.T) {
 func TestUnreadSizesAreNoFinalError(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
-	s, err := b.Controller.targets.open("t0", map[string]driver.Credential{"t0": {Name: "t0", Username: user, Password: password}})
+	s, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})
 	require.NoError(t, err)
 	stores, err := s.Stores(t.Context())
 	require.NoError(t, err)
 	target.loseReplyOf("bdev_lvol_get_lvols")
 	_, err = s.Usage(t.Context(), stores[0])
 	require.ErrorContains(t, err, "the sizes of the volumes in lvstore lvs0 could not be read")
-	assert.Equal(t, codes.Aborted, driver.Code(err))
+	assert.Equal(t, codes.Unavailable, driver.Code(err))
 	_, err = s.Usage(t.Context(), stores[0])
 	require.NoError(t, err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -65,7 +66,8 @@ func (c *Controller) surveyStores(ctx context.Context, services []*volume.Servic
 
 // ask asks one target for its lvstores, and for the volume of spec if that has a name.
 func (c *Controller) ask(ctx context.Context, s *volume.Service, spec volume.Spec) (surveyed, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.targets.timeout, fmt.Errorf("target %s: %w within %s: nothing was made; try again", s.Name, errNoAnswer, c.targets.timeout))
+	late := fmt.Errorf("target %s: %w within %s: nothing was made; try again", s.Name, errNoAnswer, c.targets.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.targets.timeout, &request.TargetError{Target: s.Name, Err: late})
 	defer cancel()
 	found, err := asked(ctx, s, spec)
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errNoAnswer) {

@@ -4,14 +4,16 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
+	"net/url"
 	"reflect"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/metrics"
+	"github.com/spdkgate/spdkgate/driver/outage"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -20,7 +22,7 @@ import (
 
 // targets are the configured targets, with the connections to their proxies.
 type targets struct {
-	configs   []driver.TargetConfig
+	configs   []config.Target
 	placement []placement.Target // the same, for package placement
 	choice    placement.Choice
 	timeout   time.Duration // for a target to list its lvstores and volumes
@@ -28,6 +30,7 @@ type targets struct {
 	byName    map[string]*volume.Target
 	pools     map[string]*x509.CertPool
 	metrics   *metrics.Metrics // nil: none
+	outages   *outage.Log
 
 	// former are services of targets that a reload has changed: their memory of lvstores goes on.
 	former map[clientKey]*volume.Service
@@ -58,7 +61,7 @@ var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spd
 // is per target because calls ask several targets: with one limit for all, many targets would evict each other's clients.
 const maxClients = 16
 
-func newTargets(c *driver.Config) (*targets, error) {
+func newTargets(c *config.Config) (*targets, error) {
 	t := &targets{configs: c.Nodes, placement: c.PlacementTargets(), choice: c.Placement.Choice(), timeout: c.Placement.Timeout(), check: c.Check.Every(), byName: map[string]*volume.Target{}, pools: map[string]*x509.CertPool{}, clients: map[clientKey]*client{}}
 	for _, n := range c.Nodes {
 		pool, err := n.CertPool()
@@ -67,29 +70,29 @@ func newTargets(c *driver.Config) (*targets, error) {
 		}
 		t.pools[n.Name] = pool
 		t.byName[n.Name] = volume.NewTarget(volume.Config{
-			Config: export.Config{Name: n.Name, Transport: n.Transport(), Listen: n.Listen(), KeyPrefix: n.KeyPrefix}, Stores: n.Lvstores, Space: c.Placement.Space(), DetachClones: c.Snapshots.DetachClones(), UncountedWrites: n.TargetType == driver.TargetLoop,
+			Config: export.Config{Name: n.Name, Transport: n.Transport(), Listen: n.Listen(), KeyPrefix: n.KeyPrefix}, Stores: n.Lvstores, Space: c.Placement.Space(), DetachClones: c.Snapshots.DetachClones(), UncountedWrites: n.TargetType == config.TargetLoop,
 		})
 	}
 	return t, nil
 }
 
-func (t *targets) config(name string) (driver.TargetConfig, error) {
-	i := slices.IndexFunc(t.configs, func(c driver.TargetConfig) bool { return c.Name == name })
+func (t *targets) config(name string) (config.Target, error) {
+	i := slices.IndexFunc(t.configs, func(c config.Target) bool { return c.Name == name })
 	if i < 0 {
-		return driver.TargetConfig{}, fmt.Errorf("%w: %q: add it to nodes in config.json again, or make sure that its volumes no longer exist", request.ErrUnknownTarget, name)
+		return config.Target{}, fmt.Errorf("%w: %q: add it to nodes in config.json again, or make sure that its volumes no longer exist", request.ErrUnknownTarget, name)
 	}
 	return t.configs[i], nil
 }
 
 // open returns the service of one target, for the target's entry in tokens.
-func (t *targets) open(name string, tokens map[string]driver.Credential) (*volume.Service, error) {
+func (t *targets) open(name string, tokens map[string]config.Credential) (*volume.Service, error) {
 	c, err := t.config(name)
 	if err != nil {
 		return nil, err
 	}
 	token, ok := tokens[name]
 	if !ok {
-		return nil, fmt.Errorf("%w: %s has no entry in rpcTokens for the target %q of config.json", request.ErrCredentials, driver.SecretKey, name)
+		return nil, fmt.Errorf("%w: %s has no entry in rpcTokens for the target %q of config.json", request.ErrCredentials, config.SecretKey, name)
 	}
 	known, err := t.client(c, token)
 	if err != nil {
@@ -99,7 +102,7 @@ func (t *targets) open(name string, tokens map[string]driver.Credential) (*volum
 }
 
 // openEach returns the services of several targets.
-func (t *targets) openEach(of []placement.Target, tokens map[string]driver.Credential) ([]*volume.Service, error) {
+func (t *targets) openEach(of []placement.Target, tokens map[string]config.Credential) ([]*volume.Service, error) {
 	services := make([]*volume.Service, len(of))
 	for i, p := range of {
 		var err error
@@ -116,7 +119,7 @@ func (t *targets) placed(name string) (placement.Target, error) {
 	return placement.Target{Name: c.Name, Topology: c.Topology, Labels: c.Labels}, err
 }
 
-func (t *targets) client(c driver.TargetConfig, token driver.Credential) (*client, error) {
+func (t *targets) client(c config.Target, token config.Credential) (*client, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.clock++
@@ -134,7 +137,11 @@ func (t *targets) client(c driver.TargetConfig, token driver.Credential) (*clien
 		return nil, fmt.Errorf("target %s: %w", c.Name, err)
 	}
 	t.evict(c.Name)
-	rpc := spdkrpc.NewClient(counted{https, c.Name, t.metrics})
+	host := c.RPCURL
+	if u, err := url.Parse(c.RPCURL); err == nil {
+		host = u.Host
+	}
+	rpc := spdkrpc.NewClient(counted{https, c.Name, host, t.metrics, t.outages})
 	made := &client{rpc: rpc, service: t.byName[c.Name].Service(rpc), https: https, used: t.clock}
 	if former := t.former[key]; former != nil {
 		made.service.Remember(former)

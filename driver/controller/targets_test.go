@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 )
 
 // A token that is renewed in its file is used from the next call on, by the same client.
@@ -26,13 +26,13 @@ func TestTokenFileOfTheController(t *testing.T) {
 	}))
 	defer proxy.Close()
 	dir := t.TempDir()
-	file := filepath.Join(dir, driver.SecretKey)
+	file := filepath.Join(dir, config.SecretKey)
 	require.NoError(t, os.WriteFile(file, []byte(`{"rpcTokens": [{"name": "a", "tokenFile": "token"}]}`), 0o600))
-	targets, err := newTargets(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", RPCURL: proxy.URL}}})
+	targets, err := newTargets(&config.Config{Nodes: []config.Target{{Name: "a", RPCURL: proxy.URL}}})
 	require.NoError(t, err)
 	for _, token := range []string{"first", "second"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte(token), 0o600))
-		tokens, err := driver.Credentials(nil, file, "")
+		tokens, err := config.Credentials(nil, file, "")
 		require.NoError(t, err)
 		client, err := targets.client(targets.configs[0], tokens["a"])
 		require.NoError(t, err)
@@ -45,9 +45,9 @@ func TestTokenFileOfTheController(t *testing.T) {
 
 // Different credentials never share a client.
 func TestOneClientForEachCredential(t *testing.T) {
-	targets, err := newTargets(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", RPCURL: "https://192.0.2.1"}}})
+	targets, err := newTargets(&config.Config{Nodes: []config.Target{{Name: "a", RPCURL: "https://192.0.2.1"}}})
 	require.NoError(t, err)
-	for n, c := range []driver.Credential{
+	for n, c := range []config.Credential{
 		{Username: "x", Password: "y"}, {Username: "x"}, {Token: "x"}, {TokenFile: "x"}, {CertFile: "x", KeyFile: "y"}, {Token: "x", CertFile: "x", KeyFile: "y"},
 		{Username: `x" "y`}, {Username: "x\x00y"},
 	} {
@@ -61,9 +61,9 @@ func TestOneClientForEachCredential(t *testing.T) {
 
 // Credentials that cannot be used cause an error.
 func TestUnusableCredentials(t *testing.T) {
-	targets, err := newTargets(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", RPCURL: "http://192.0.2.1"}}})
+	targets, err := newTargets(&config.Config{Nodes: []config.Target{{Name: "a", RPCURL: "http://192.0.2.1"}}})
 	require.NoError(t, err)
-	certificate := map[string]driver.Credential{"a": {CertFile: "x", KeyFile: "y"}}
+	certificate := map[string]config.Credential{"a": {CertFile: "x", KeyFile: "y"}}
 	_, err = targets.open("a", certificate)
 	require.ErrorContains(t, err, "target a: credentials: a client certificate")
 	_, err = targets.openEach(targets.placement, certificate)

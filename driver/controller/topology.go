@@ -3,7 +3,7 @@ package controller
 import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -27,7 +27,7 @@ func segmentsOf(topologies []*csi.Topology) (segments []map[string]string) {
 }
 
 // accessibleTopology returns the topologies from which a target's volumes are accessible, or nil for all.
-func accessibleTopology(t driver.TargetConfig) []*csi.Topology {
+func accessibleTopology(t config.Target) []*csi.Topology {
 	if len(t.Topology) == 0 {
 		return nil
 	}

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"strconv"
 
-	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
@@ -14,7 +14,7 @@ import (
 )
 
 // exportContext describes how nodes reach a volume, with the keys of spdk-csi.
-func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
+func exportContext(c config.Target, v volume.Volume) map[string]string {
 	first := c.AllAddresses()[0]
 	m := map[string]string{
 		connect.KeyTargetAddr: first.TargetAddr,
@@ -23,12 +23,12 @@ func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
 		connect.KeyLvolSize:   strconv.FormatInt(v.SizeBytes, 10),
 	}
 	switch c.TargetType {
-	case driver.TargetISCSI:
-		m[connect.KeyTargetType] = driver.TargetISCSI
+	case config.TargetISCSI:
+		m[connect.KeyTargetType] = config.TargetISCSI
 		m[connect.KeyIQN] = export.IQN(v.UUID)
 		return m
-	case driver.TargetLoop:
-		m[connect.KeyTargetType] = driver.TargetLoop
+	case config.TargetLoop:
+		m[connect.KeyTargetType] = config.TargetLoop
 		m[connect.KeyLoopDir] = c.LoopDir
 	default:
 		m[connect.KeyTargetType] = string(c.Transport())
@@ -39,26 +39,12 @@ func exportContext(c driver.TargetConfig, v volume.Volume) map[string]string {
 }
 
 // volumeContext returns the context that Kubernetes stores in the PV of a new volume.
-func volumeContext(c driver.TargetConfig, v volume.Volume, wanted class.Class, from volume.Origin) map[string]string {
+func volumeContext(c config.Target, v volume.Volume, wanted class.Class, from volume.Origin) map[string]string {
 	m := exportContext(c, v)
 	m[request.KeyStore] = v.Store
 	m[request.KeyMayFormat] = strconv.FormatBool(from.UUID == "")
-	if wanted.FSType != "" {
-		m[request.KeyFSType] = wanted.FSType
-	}
-	if wanted.MkfsOptions != "" {
-		m[request.KeyMkfsOptions] = wanted.MkfsOptions
-	}
-	if wanted.VolumeUUID {
-		m[request.KeyFilesystemUUID] = "volume"
-	}
-	if wanted.Encryption != class.NoEncryption {
-		m[request.KeyEncryption] = string(wanted.Encryption)
-	}
-	if wanted.EncryptionDiscards {
-		m[request.KeyEncryptionDiscards] = "true"
-	}
-	if c.TargetType != driver.TargetISCSI {
+	maps.Copy(m, wanted.ForNodes)
+	if c.TargetType != config.TargetISCSI {
 		maps.Copy(m, wanted.NVMe)
 	}
 	return m
@@ -86,7 +72,7 @@ func withClaim(m, parameters map[string]string) map[string]string {
 }
 
 // publishContext returns the context that the node gets: how to reach the volume, and whether it may be formatted.
-func publishContext(c driver.TargetConfig, v volume.Exported, mayFormat bool) map[string]string {
+func publishContext(c config.Target, v volume.Exported, mayFormat bool) map[string]string {
 	m := exportContext(c, v.Volume)
 	m[request.KeyMayFormat] = strconv.FormatBool(mayFormat)
 	if v.Multipath {
@@ -100,7 +86,7 @@ func publishContext(c driver.TargetConfig, v volume.Exported, mayFormat bool) ma
 
 // addresses returns the addresses of a target in the form that nodes get. Each node uses those for its topology, which the
 // controller does not know.
-func addresses(c driver.TargetConfig) (all []connect.Address) {
+func addresses(c config.Target) (all []connect.Address) {
 	for _, a := range c.AllAddresses() {
 		all = append(all, connect.Address{Addr: a.TargetAddr, Port: a.TargetPort, Topology: a.Topology})
 	}

@@ -12,9 +12,11 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
@@ -34,9 +36,9 @@ func TestTargetTypes(t *testing.T) {
 		{`"targetType": "iscsi", "targetAddr": "192.0.2.1"`, export.ISCSI, connect.Export{Transport: connect.ISCSI, Address: "192.0.2.1", Port: "3260", IQN: export.IQN(lvolUUID)}},
 		{`"targetType": "loop", "loopDir": "/data"`, export.TCP, connect.Export{Transport: connect.Loop, LoopDir: "/data", NQN: nqn}},
 	} {
-		config, err := driver.ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", ` + c.node + `}]}`))
+		cfg, err := config.Parse([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", ` + c.node + `}]}`))
 		require.NoError(t, err, c.node)
-		n := config.Nodes[0]
+		n := cfg.Nodes[0]
 		assert.Equal(t, c.transport, n.Transport(), c.node)
 		c.want.NSUUID, c.want.SizeBytes = lvolUUID, 4*mib
 		for _, m := range []map[string]string{volumeContext(n, v, class.Class{}, volume.Origin{}), publishContext(n, volume.Exported{Volume: v}, true)} {
@@ -53,7 +55,7 @@ func TestTargetTypes(t *testing.T) {
 // The publish context has all addresses; the volume context, which never changes, has the first.
 func TestSeveralAddresses(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
-	b := newTestControllerOf(t, driver.Config{Nodes: []driver.TargetConfig{{Addresses: []driver.AddressConfig{
+	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{Addresses: []config.Address{
 		{TargetAddr: "storage.example", ListenAddr: "127.0.0.1", Topology: map[string]string{"zone": "a"}}, {TargetAddr: "::1", TargetPort: "4421"}, {TargetAddr: "192.0.2.1"},
 	}}}}, target)
 	v := b.create(t, "pvc-1", 4*mib)
@@ -82,7 +84,7 @@ func TestSeveralAddresses(t *testing.T) {
 
 // Options of mkfs are checked before a volume is created, for the file system that Kubernetes or the class names.
 func TestFilesystemOptions(t *testing.T) {
-	b := newTestControllerOf(t, driver.Config{}, newSimTarget(t, "t0", "lvs0"))
+	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {
 		c := drivertest.Writer()
 		c.GetMount().FsType = fsType
@@ -118,14 +120,14 @@ func TestFilesystemOptions(t *testing.T) {
 // Only the volume context, which never changes, says whether a volume is encrypted. Each class says it for its volumes, also
 // for copies.
 func TestEncryptedVolumes(t *testing.T) {
-	b := newTestControllerOf(t, driver.Config{}, newSimTarget(t, "t0", "lvs0"))
-	request := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {
+	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
+	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {
 		return &csi.CreateVolumeRequest{
 			Name: name, VolumeCapabilities: c, CapacityRange: &csi.CapacityRange{RequiredBytes: 64 * mib}, Secrets: b.secrets,
 			Parameters: map[string]string{"encryption": "luks2", "encryptionDiscards": "true"},
 		}
 	}
-	resp, err := b.CreateVolume(t.Context(), request("pvc-1", writer))
+	resp, err := b.CreateVolume(t.Context(), req("pvc-1", writer))
 	require.NoError(t, err)
 	assert.Equal(t, "luks2", resp.GetVolume().GetVolumeContext()["encryption"])
 	assert.Equal(t, "true", resp.GetVolume().GetVolumeContext()["encryptionDiscards"])
@@ -134,14 +136,14 @@ func TestEncryptedVolumes(t *testing.T) {
 	assert.NotContains(t, published.GetPublishContext(), "encryption")
 	assert.NotContains(t, b.create(t, "pvc-2", 64*mib).GetVolumeContext(), "encryption")
 
-	_, err = b.CreateVolume(t.Context(), request("pvc-3", sharedBlock))
+	_, err = b.CreateVolume(t.Context(), req("pvc-3", sharedBlock))
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
 	require.ErrorContains(t, err, "each would encrypt it with a key of its own")
 }
 
 // If the certificates of a target cannot be read, the controller does not start.
 func TestCAFileThatIsMissing(t *testing.T) {
-	_, err := New(&driver.Config{Nodes: []driver.TargetConfig{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
+	_, err := New(&config.Config{Nodes: []config.Target{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
 	assert.ErrorContains(t, err, "caFile")
 }
 
@@ -149,9 +151,9 @@ func TestCAFileThatIsMissing(t *testing.T) {
 func TestNVMeOptionsOfTheClass(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	contextOf := func(targetType string, c class.Class) map[string]string {
-		config, err := driver.ParseConfig([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetAddr": "192.0.2.1", "targetType": "` + targetType + `"}]}`))
+		cfg, err := config.Parse([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetAddr": "192.0.2.1", "targetType": "` + targetType + `"}]}`))
 		require.NoError(t, err)
-		return volumeContext(config.Nodes[0], v, c, volume.Origin{})
+		return volumeContext(cfg.Nodes[0], v, c, volume.Origin{})
 	}
 	values := []string{"", "-2", "-1", "0", "1", "15", "16", "1024", "1025", "3600", "3601", "86400", "86401", "true", "false", "x", "1,2", "01"}
 	for _, key := range connect.OptionKeys {
@@ -170,4 +172,21 @@ func TestNVMeOptionsOfTheClass(t *testing.T) {
 		}
 		assert.NotZero(t, allowed, key)
 	}
+}
+
+// Parameters that nodes need are in the volume context, at the keys at which nodes read them.
+func TestParametersForNodes(t *testing.T) {
+	given := map[string]string{
+		request.KeyFSType: "btrfs", request.KeyMkfsOptions: "-d single", request.KeyFilesystemUUID: "volume",
+		request.KeyEncryption: request.EncryptionLUKS2, request.KeyEncryptionDiscards: "true",
+	}
+	wanted, err := class.Parse(given, nil)
+	require.NoError(t, err)
+	got := volumeContext(config.Target{Name: "a", TargetType: config.TargetNVMeTCP}, volume.Volume{UUID: lvolUUID}, wanted, volume.Origin{})
+	for key, value := range given {
+		assert.Equal(t, value, got[key], key)
+	}
+	wanted, err = class.Parse(map[string]string{"thin": "false", "placement": "binpack"}, nil)
+	require.NoError(t, err)
+	assert.Empty(t, wanted.ForNodes, "what only the controller needs")
 }

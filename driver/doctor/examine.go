@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,11 @@ type Examination struct {
 	Hosts func(node string) export.Host
 	// Timeout bounds one reading of one target; needed.
 	Timeout time.Duration
-	// Wait waits between the two readings. If it is nil, there is one reading only, and no finding is mended.
+	// Wait waits between the two readings. If it is nil, there is one reading only, and no finding is mended. It is not called if
+	// all findings are of conclusive kinds.
 	Wait func(context.Context) error
+	// Early gets the findings of conclusive kinds before Wait is called. They are part of the result, too.
+	Early func([]Finding)
 	// Known reads what Kubernetes knows. It is called after the first reading, so that a volume which is created meanwhile
 	// is not mistaken for an orphan. If it is nil, or returns nil, nothing is known.
 	Known func() (*Known, error)
@@ -29,11 +33,13 @@ type Examination struct {
 	Held func() []string
 }
 
-// Run returns the findings on which two readings agree. If the first one finds nothing, there is no second.
+// Run returns the findings on which two readings agree. If the first one finds nothing else than conclusive kinds, there is no
+// second.
 func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	readings, held := e.read(ctx)
 	var known *Known
-	if e.Known != nil {
+	answered := func(r *Reading) bool { kind, _, _ := r.refused(); return kind == "" }
+	if e.Known != nil && slices.ContainsFunc(readings, answered) {
 		var err error
 		if known, err = e.Known(); err != nil {
 			return nil, err
@@ -44,11 +50,18 @@ func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	if len(first) == 0 {
 		return nil, ctx.Err()
 	}
+	conclusive := slices.DeleteFunc(slices.Clone(first), func(f Finding) bool { return !f.Kind.Conclusive() })
+	if len(conclusive) == len(first) {
+		return first, ctx.Err()
+	}
 	if e.Wait == nil {
 		for i := range first {
 			first[i].Mend, first[i].mend = "", nil
 		}
 		return first, ctx.Err()
+	}
+	if e.Early != nil {
+		e.Early(conclusive)
 	}
 	if err := e.Wait(ctx); err != nil {
 		return nil, err

@@ -14,6 +14,12 @@ type Kind string
 const (
 	// Unreachable: the target cannot be read, so nothing is known of it.
 	Unreachable Kind = "unreachable"
+	// CredentialsRefused: the target's proxy does not accept the credentials.
+	CredentialsRefused Kind = "credentials-refused"
+	// CertificateUntrusted: no authority that is trusted issued the certificate of the target's proxy for the host in its URL.
+	CertificateUntrusted Kind = "certificate-untrusted"
+	// Denied: the user's roles at the proxy do not allow a call that is needed to read the target.
+	Denied Kind = "denied"
 	// StoreMissing: an lvstore is not loaded, so it is unknown which volumes exist.
 	StoreMissing Kind = "lvstore-missing"
 	// Nested: an lvstore or a RAID on a logical volume, which a host may have written.
@@ -53,7 +59,12 @@ const (
 )
 
 // Kinds lists all kinds.
-var Kinds = []Kind{Unreachable, StoreMissing, Nested, Dropped, Loads, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
+var Kinds = []Kind{Unreachable, CredentialsRefused, CertificateUntrusted, Denied, StoreMissing, Nested, Dropped, Loads, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
+
+// Conclusive reports whether one reading proves findings of the kind. No call in flight causes them.
+func (k Kind) Conclusive() bool {
+	return k == CredentialsRefused || k == CertificateUntrusted || k == Denied
+}
 
 // A Finding is one leftover or difference.
 type Finding struct {

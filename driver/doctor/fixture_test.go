@@ -33,12 +33,13 @@ type fixture struct {
 	socket string
 	sim    *spdktest.Target // nil for a real target
 	files  map[string]string
+	keys   string                   // the folder of keys
 	info   *spdkrpc.ProxyTargetInfo // what the proxy says of the target
 }
 
 func newFixture(t *testing.T, tr export.Transport) *fixture {
 	t.Helper()
-	f := &fixture{info: &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(false)}}
+	f := &fixture{keys: t.TempDir(), info: &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(false)}}
 	if realtarget.Given() {
 		f.socket = realtarget.Socket(t)
 	} else {
@@ -49,7 +50,7 @@ func newFixture(t *testing.T, tr export.Transport) *fixture {
 	}
 	socket := spdkrpc.NewSocket(f.socket)
 	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
-	f.rpc = spdkrpc.NewClient(&drivertest.KeyPlacer{Caller: socket, Dir: t.TempDir(), Info: func() *spdkrpc.ProxyTargetInfo { return f.info }})
+	f.rpc = spdkrpc.NewClient(&drivertest.KeyPlacer{Caller: socket, Dir: f.keys, Info: func() *spdkrpc.ProxyTargetInfo { return f.info }})
 	for _, store := range []string{"lvs0", "lvs1"} {
 		f.attach(t, "disk-"+store)
 		_, err := f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "disk-" + store, LvsName: store})

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,9 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	if errors.Is(r.err, volume.ErrStoreMissing) || errors.Is(r.err, volume.ErrNested) {
 		return append(found, r.finding(StoreMissing, "target "+r.target.Name, "", r.err.Error()).
 			byHand(r.call("bdev_lvol_get_lvstores")))
+	}
+	if kind, problem, command := r.refused(); kind != "" {
+		return append(found, r.finding(kind, "target "+r.target.Name, "", problem+": "+r.err.Error()).byHand(command))
 	}
 	if r.err != nil {
 		return append(found, r.finding(Unreachable, "target "+r.target.Name, "", r.err.Error()).
@@ -48,9 +52,31 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	return found
 }
 
+// refused returns why a target that can be reached was not read, and what a person can do. The kind is empty for other reasons.
+func (r *Reading) refused() (kind Kind, problem, command string) {
+	check := "; " + r.call("spdk_get_version") + " shows whether the proxy accepts them"
+	switch {
+	case errors.Is(r.err, volume.ErrCertificate):
+		authorities := "config.json has neither caFile nor ca for it, so the authorities of the container image count"
+		if r.target.CAFile != "" {
+			authorities = "caFile is " + r.target.CAFile
+		}
+		return CertificateUntrusted, "the driver does not trust the certificate of the target's proxy, and sent nothing. " + authorities,
+			"give the target in config.json the authority that issued the proxy's certificate, as caFile or ca (in the chart: ca.certificates), or give the proxy a certificate for the host in rpcURL, " + r.target.URL
+	case errors.Is(r.err, volume.ErrCredentials):
+		return CredentialsRefused, fmt.Sprintf("the target's proxy refused %s, which the controller's secret.json has for this target", cmp.Or(r.target.Account, "the credentials")),
+			"correct the target's entry in rpcTokens of secret.json, in the Secret of the controller (in the chart: credentials), or the user in the proxy's configuration" + check
+	case errors.Is(r.err, volume.ErrDenied):
+		return Denied, fmt.Sprintf("the target's proxy knows %s, but does not allow the user a call that is needed", cmp.Or(r.target.Account, "the credentials")),
+			"give the user the role csi-controller in the proxy's configuration"
+	}
+	return "", "", ""
+}
+
 // ofNested returns what hosts wrote into volumes, and the target loaded, and whether it would load it.
 func (r *Reading) ofNested() (found []Finding) {
-	if p := r.loads.Problem(); p != "" {
+	refused, _, _ := r.refused()
+	if p := r.loads.Problem(); p != "" && (refused == "" || r.loads != volume.LoadsUnknown) {
 		found = append(found, r.finding(Loads, "target "+r.target.Name, "", p+". Raw block volumes are refused. A pod with a mounted file system can write such data only if it is privileged").
 			byHand(r.call("spdkgate_target_get_info")))
 	}

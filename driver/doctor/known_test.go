@@ -62,7 +62,7 @@ func with(e doctor.Examination, known *doctor.Known) doctor.Examination {
 func TestCompares(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	var c cluster
-	id := func(uuid string) string { return "t0:" + uuid }
+	id := func(volumeUUID string) string { return "t0:" + volumeUUID }
 	healthy := f.create(t, "pvc-healthy")
 	f.publish(t, healthy, "n1")
 	c.pv("pv-healthy", id(healthy.UUID), "8Mi", "Bound")

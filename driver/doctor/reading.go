@@ -18,6 +18,9 @@ type Target struct {
 	*volume.Service
 	// URL of its proxy, for the commands in findings.
 	URL string
+	// Account describes the credentials for the proxy, without secrets. CAFile is the file with the authorities that the proxy's
+	// certificate may be of; empty if it is not configured.
+	Account, CAFile string
 }
 
 // A Reading is what one target had at one time.

@@ -104,14 +104,11 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
 }
 
-// queuesChangesSince is the first release that queues changes of one subsystem. Earlier ones refuse all but one at a time.
-var queuesChangesSince = rpcschema.Release{Year: 24, Month: 5}
-
 // run makes the missing steps of an export, and adds the listeners. A new subsystem admits no host by itself, so everything
 // after its creation is done at the same time. To an existing one, the listeners are added last, so that no host can connect
 // before all others are excluded.
 func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release) (notListening, err error) {
-	if sub != nil || release.Before(queuesChangesSince) {
+	if sub != nil || !release.Has(rpcschema.QueuesSubsystemChanges) {
 		if err := readback.RunAll(steps); err != nil {
 			return nil, err
 		}

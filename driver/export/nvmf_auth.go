@@ -27,9 +27,6 @@ var keyPrefix = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,59})?$`)
 // IsKeyPrefix tells whether names of keys can begin with a text.
 func IsKeyPrefix(text string) bool { return keyPrefix.MatchString(text) }
 
-// authenticatesSince is the first release that authenticates hosts and can change their keys. v24.05 can do only the first.
-var authenticatesSince = rpcschema.Release{Year: 24, Month: 9}
-
 // Authenticates returns the method by which hosts can authenticate over the target's transport.
 func (c Config) Authenticates() hostauth.Method {
 	if c.Transport == ISCSI {
@@ -53,8 +50,8 @@ func (n nvmf) checkAuthenticates(h Host, release rpcschema.Release) error {
 	if err := n.CheckAuthenticates(h.Keys.Method); err != nil {
 		return err
 	}
-	if release.Before(authenticatesSince) {
-		return fmt.Errorf("%w: target %s runs SPDK %s, and DH-HMAC-CHAP needs %s or later: the volume was not exported", ErrNoAuthentication, n.Name, release, authenticatesSince)
+	if !release.Has(rpcschema.ChangesHostKeys) {
+		return fmt.Errorf("%w: target %s runs SPDK %s, and DH-HMAC-CHAP needs %s or later: the volume was not exported", ErrNoAuthentication, n.Name, release, rpcschema.ChangesHostKeys.Since())
 	}
 	return nil
 }

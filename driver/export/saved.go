@@ -62,7 +62,7 @@ func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 			return err
 		}
 		if len(hosts) == 0 {
-			return nil // the export exists, and lacks something that admits nobody
+			return nil // the export exists; what it lacks admits no host
 		}
 	}
 	return fmt.Errorf("%w: the saved configuration of target %s still exports %s: try again", ErrBusy, n.Name, nqn)

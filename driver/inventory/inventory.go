@@ -13,6 +13,15 @@ type Target struct {
 	Error     string            `json:"error,omitempty"`
 	Stores    []Store           `json:"stores,omitempty"`
 	Volumes   []Volume          `json:"volumes,omitempty"`
+	// Snapshots are those that were asked for; without any, none is listed.
+	Snapshots []Snapshot `json:"snapshots,omitempty"`
+}
+
+// A Snapshot is a snapshot of an lvstore that the driver may use.
+type Snapshot struct {
+	ID string `json:"id"` // in the form of Kubernetes, TARGET:UUID
+	// Undeletable is the error with which the driver would refuse to delete the snapshot. Empty if it would not.
+	Undeletable string `json:"undeletable,omitempty"`
 }
 
 // A Store is an lvstore. Sizes are in bytes.

@@ -76,9 +76,19 @@ func Stores(of inventory.Inventory) (all []Store) {
 // Inventory reads what targets have, all targets of config.json if none is named, through the controller's pod. Targets that
 // cannot be read have an error in their place.
 func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inventory, error) {
+	return c.inventory(ctx, "--target=", targets)
+}
+
+// InventoryOfSnapshots asks targets why snapshots cannot be deleted, through the controller's pod. ids are in the form of
+// Kubernetes. Targets that cannot be asked have an error in their place.
+func (c Client) InventoryOfSnapshots(ctx context.Context, ids []string) (inventory.Inventory, error) {
+	return c.inventory(ctx, "--snapshot=", ids)
+}
+
+func (c Client) inventory(ctx context.Context, flag string, values []string) (inventory.Inventory, error) {
 	args := []string{"inventory"}
-	for _, name := range targets {
-		args = append(args, "--target="+name)
+	for _, value := range values {
+		args = append(args, flag+value)
 	}
 	var out, notes bytes.Buffer
 	failed := c.Run(ctx, &out, &notes, args...)

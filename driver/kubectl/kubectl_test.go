@@ -178,6 +178,21 @@ shop        of-d       -                                                storage-
 	out.Reset()
 	require.NoError(t, PrintSnapshots(&out, Wide, created, all))
 	assert.Contains(t, out.String(), "no space\n", "a cell is one line")
+	// The storage server says what keeps a snapshot that Kubernetes deletes.
+	assert.Equal(t, []string{snapB}, Terminating(all))
+	a.change(func() {
+		a.run = func(string) (out, notes string, code int) {
+			return `{"targets": [{"name": "storage-1", "snapshots": [{"id": "` + snapB + `", "undeletable": "PersistentVolume pvc-1"}]}]}`, "", 0
+		}
+	})
+	from, err := a.InventoryOfSnapshots(t.Context(), Terminating(all))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"spdk-csi", "inventory", "--snapshot=" + snapB}, a.command(0)[5:])
+	AddUndeletable(all, from)
+	out.Reset()
+	require.NoError(t, PrintSnapshots(&out, Wide, created, all))
+	assert.Regexp(t, `of-d .* PersistentVolume pvc-1
+$`, out.String())
 	some, err := a.Snapshots(t.Context(), driver, "lab")
 	require.NoError(t, err)
 	assert.Empty(t, some)
@@ -270,8 +285,8 @@ func TestDoctorWithoutAList(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for bytes, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1Ki", 1536: "1.5Ki", 5 << 20: "5Mi", 3<<40 + 1<<39: "3.5Ti", 2000 << 50: "2000Pi"} {
-		assert.Equal(t, want, size(bytes))
+	for n, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1Ki", 1536: "1.5Ki", 5 << 20: "5Mi", 3<<40 + 1<<39: "3.5Ti", 2000 << 50: "2000Pi"} {
+		assert.Equal(t, want, size(n))
 	}
 }
 

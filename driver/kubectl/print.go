@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // A Format is how rows are printed.
@@ -55,27 +57,31 @@ func printRows[T any](w io.Writer, format Format, columns []column[T], rows []T)
 	}
 	switch format {
 	case JSON, YAML:
-		text, err := json.MarshalIndent(map[string]any{"items": rows}, "", "  ")
-		if err != nil {
-			return err
-		}
+		items := map[string]any{"items": rows}
 		if format == YAML {
+			text, err := json.Marshal(items)
+			if err != nil {
+				return err
+			}
 			var value any
-			if err := yaml.Unmarshal(text, &value); err != nil { // JSON is YAML
+			if err := yaml.Unmarshal([]byte(printable.String(string(text))), &value); err != nil { // JSON is YAML, except for control characters
 				return err
 			}
 			e := yaml.NewEncoder(w)
 			e.SetIndent(2)
 			return e.Encode(value)
 		}
-		_, err = fmt.Fprintln(w, string(text))
+		text, err := json.MarshalIndent(items, "", "  ")
+		if err == nil {
+			_, err = fmt.Fprintln(w, string(text))
+		}
 		return err
 	}
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool { return c.wide && format != Wide })
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	line := func(cell func(column[T]) string) {
 		for i, c := range columns {
-			text := strings.NewReplacer("\n", " ", "\t", " ").Replace(cell(c))
+			text := printable.String(strings.NewReplacer("\n", " ", "\t", " ").Replace(cell(c)))
 			if text == "" {
 				text = "-"
 			}

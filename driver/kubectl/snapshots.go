@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
@@ -25,7 +26,34 @@ type Snapshot struct {
 	Policy    string     `json:"deletionPolicy,omitempty"`
 	Group     string     `json:"group,omitempty"`
 	Message   string     `json:"message,omitempty"` // why it failed
+	// Undeletable is what keeps a snapshot that Kubernetes deletes, and what to do.
+	Undeletable string `json:"undeletable,omitempty"`
 }
+
+// Terminating returns the ids of the snapshots that Kubernetes deletes.
+func Terminating(snapshots []Snapshot) (ids []string) {
+	for _, s := range snapshots {
+		if s.Status == terminating && s.Target != "" {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+// AddUndeletable adds to snapshots why the targets do not delete them.
+func AddUndeletable(snapshots []Snapshot, from inventory.Inventory) {
+	why := map[string]string{}
+	for _, t := range from.Targets {
+		for _, s := range t.Snapshots {
+			why[s.ID] = s.Undeletable
+		}
+	}
+	for i := range snapshots {
+		snapshots[i].Undeletable = why[snapshots[i].ID]
+	}
+}
+
+const terminating = "Terminating"
 
 // Snapshots returns the snapshots of a driver, ordered by namespace and name: all of them, or those of one namespace.
 func (c Client) Snapshots(ctx context.Context, driver, namespace string) ([]Snapshot, error) {
@@ -68,7 +96,7 @@ func snapshotOf(o snapshotContent, claims map[string]string) Snapshot {
 	}
 	switch {
 	case o.Metadata.DeletionTimestamp != "":
-		s.Status = "Terminating"
+		s.Status = terminating
 	case o.Status.ReadyToUse:
 		s.Status = "Ready"
 	case s.Message != "":

@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -113,7 +114,7 @@ func PrintSnapshots(w io.Writer, format Format, now time.Time, snapshots []Snaps
 		{heading: "CONTENT", wide: true, cell: func(s Snapshot) string { return s.Content }},
 		{heading: "ID", wide: true, cell: func(s Snapshot) string { return s.ID }},
 		{heading: "GROUP", wide: true, cell: func(s Snapshot) string { return s.Group }},
-		{heading: "MESSAGE", wide: true, cell: func(s Snapshot) string { return s.Message }},
+		{heading: "MESSAGE", wide: true, cell: func(s Snapshot) string { return cmp.Or(s.Undeletable, s.Message) }},
 	}, snapshots)
 }
 

@@ -95,6 +95,18 @@ func TestDrainTakesTooLong(t *testing.T) {
 	require.ErrorContains(t, err, "1 volumes are still in use there after the time limit: [storage-1:1]")
 }
 
+// The time limit also ends an attempt to find out whether the node is drained.
+func TestEndWhileItIsUnknownWhetherDrained(t *testing.T) {
+	a := newAPI(t)
+	a.status = http.StatusServiceUnavailable
+	ctx, end := context.WithCancel(t.Context())
+	var log strings.Builder
+	err := drain(a, &log, &turns{end: end}).Wait(ctx)
+	require.ErrorContains(t, err, "nothing waits for its volumes")
+	require.NotErrorIs(t, err, ErrForbidden)
+	assert.Equal(t, 1, a.made("GET /api/v1/nodes"))
+}
+
 // If nobody knows whether the node is drained, a change of the DaemonSet must not wait.
 func TestUnknownWhetherDrained(t *testing.T) {
 	a := newAPI(t)

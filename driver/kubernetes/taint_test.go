@@ -82,6 +82,32 @@ func TestLateTaintIsRemoved(t *testing.T) {
 	assert.Less(t, n, 40)
 }
 
+// Run ends with the process, whether it waits or asks.
+func TestTaintsWhenTheProcessEnds(t *testing.T) {
+	a := newAPI(t)
+	a.csiNode = object(registeredDriver)
+	a.set("spec", "taints", "["+ours+"]")
+	var log strings.Builder
+	s := startupTaint(a, &log, nil)
+	s.wait = func(context.Context, time.Duration) error { t.Error("it waits"); return nil }
+	ctx, end := context.WithCancel(t.Context())
+	s.Ready = func(context.Context) error { end(); return ctx.Err() }
+	s.Run(ctx)
+	assert.Empty(t, log.String(), "the end is not a reason for a log line")
+
+	for _, w := range []func(*StartupTaint){func(*StartupTaint) {}, func(s *StartupTaint) { s.wait = sleep }} {
+		ctx, end = context.WithCancel(t.Context())
+		s = startupTaint(a, &log, &turns{end: end})
+		w(&s)
+		s.Ready = func(context.Context) error {
+			time.AfterFunc(time.Millisecond, end)
+			return errors.New("not ready")
+		}
+		s.Run(ctx)
+		assert.Equal(t, []string{StartupTaintKey}, a.taints())
+	}
+}
+
 // A taint that another client adds at the same time is kept, and ours is removed by the next attempt.
 func TestConcurrentChangeOfTaints(t *testing.T) {
 	a := newAPI(t)
@@ -93,10 +119,17 @@ func TestConcurrentChangeOfTaints(t *testing.T) {
 	}
 	var log strings.Builder
 	s := startupTaint(a, &log, nil)
+	removed := func(want int) {
+		t.Helper()
+		assert.Equal(t, want, strings.Count(log.String(), "startup taint removed"), log.String())
+	}
 	require.ErrorIs(t, s.try(t.Context()), ErrChanged)
+	removed(0)
 	require.NoError(t, s.try(t.Context()))
+	removed(1)
 	assert.Equal(t, []string{"example.com/other"}, a.taints())
 	require.NoError(t, s.try(t.Context()), "nothing is left to do")
+	removed(1)
 	assert.Equal(t, 2, a.made("PATCH"))
 }
 

@@ -43,7 +43,19 @@ type deviceMapper interface {
 
 // dmKernel is the device mapper of this node's kernel, by its ioctls (linux/dm-ioctl.h): what they answer does not change
 // between versions of a program, and they do not read the encrypted device, which may hang.
-type dmKernel struct{ dir string } // /dev/mapper
+type dmKernel struct {
+	dir   string                                                             // /dev/mapper
+	ioctl func(control *os.File, request uintptr, c *dmIoctl) (failed error) // tests replace it
+}
+
+func newDMKernel(dir string) dmKernel {
+	return dmKernel{dir, func(control *os.File, request uintptr, c *dmIoctl) error {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, control.Fd(), request, uintptr(unsafe.Pointer(c))); errno != 0 {
+			return errno
+		}
+		return nil
+	}}
+}
 
 const (
 	dmRemove = 4
@@ -86,10 +98,7 @@ func (k dmKernel) call(command uintptr, name string) (*dmIoctl, error) {
 	copy(c.name[:], name)
 	// _IOWR(DM_IOCTL, command, struct dm_ioctl)
 	request := uintptr(3<<30|0xfd<<8) | dmHeader<<16 | command
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, control.Fd(), request, uintptr(unsafe.Pointer(c))); errno != 0 {
-		return nil, errno
-	}
-	return c, nil
+	return c, k.ioctl(control, request, c)
 }
 
 func (k dmKernel) check() error {

@@ -52,7 +52,7 @@ const mostDerivations = 4
 // New returns a LUKS for this node.
 func New(o Options) *LUKS {
 	l := &LUKS{
-		prober: o.Prober, runTool: o.Run, mapper: dmKernel{"/dev/mapper"}, number: blockNumber, log: o.Log,
+		prober: o.Prober, runTool: o.Run, mapper: newDMKernel("/dev/mapper"), number: blockNumber, log: o.Log,
 		operations: operation.Group{Busy: ErrBusy}, derivations: make(chan struct{}, mostDerivations),
 	}
 	if l.runTool == nil {

@@ -117,6 +117,6 @@ func (m *Mounter) replace(p Point, why error) error {
 	if err := m.checkReplaceable(p); err != nil {
 		return fmt.Errorf("%w: %w", why, err)
 	}
-	m.log.Warn("replacing a broken mount", "path", p.Path, "device", p.Device, "why", why)
+	m.log.Warn("replacing a broken mount", "path", p.Path, "device", p.Device, "error", why)
 	return m.unmountAll(p.Path)
 }

@@ -75,3 +75,19 @@ func TestPublishWithKeys(t *testing.T) {
 	_, err = n.NodePublishVolume(t.Context(), publish)
 	require.NoError(t, err)
 }
+
+// Malformed keys are an error of NodePublishVolume, even if it needs none.
+func TestPublishWithMalformedKeys(t *testing.T) {
+	n, f := newFakeNode(t)
+	req := f.stageRequest(writer)
+	req.VolumeContext[hostauth.KeyMethod] = "dhchap"
+	req.Secrets = map[string]string{"dhchap-key": secretKey}
+	_, err := n.NodeStageVolume(t.Context(), req)
+	require.NoError(t, err)
+	publish := f.publishRequest(writer, filepath.Join(t.TempDir(), "mount"))
+	publish.Secrets = map[string]string{"dhchap-key": secretKey[:20]}
+	_, err = n.NodePublishVolume(t.Context(), publish)
+	require.ErrorIs(t, err, hostauth.ErrMalformed)
+	assert.NotContains(t, err.Error(), secretKey[:20])
+	assert.NoDirExists(t, publish.GetTargetPath())
+}

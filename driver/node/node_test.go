@@ -231,9 +231,14 @@ func TestNodeRefuses(t *testing.T) {
 			drivertest.RequireCode(t, c.code, driver.Status(err), c.text)
 		})
 	}
+	harmful := &csi.VolumeCapability{AccessMode: writer.GetAccessMode(), AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4", MountFlags: []string{"noatime", "errors=panic"}}}}
+	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(harmful))
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "mount option")
 	assert.Empty(t, f.log)
-	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
+	_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.NoError(t, err)
+	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(harmful, filepath.Join(t.TempDir(), "pod")))
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "mount option")
 	other := f.stageRequest(writer)
 	other.VolumeId = "t0:ffffffff-3a79-4362-965e-fdb0cd3f4b8d"
 	_, err = n.NodeStageVolume(t.Context(), other)

@@ -113,7 +113,7 @@ func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePub
 	source := stagePath(staging, r.VolumeID)
 	err := n.mounter.Check(ctx, source)
 	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
-		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "why", err)
+		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "error", err)
 		// The volume was staged before, so it has a file system or has lost it. It must not be formatted in either case.
 		*again = !n.isConnected(ctx, r)
 		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: req.GetVolumeContext()[request.KeyFSType]}))

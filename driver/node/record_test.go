@@ -32,6 +32,12 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	}
 }
 
+// A record counts as written only when its directory is durable.
+func TestDirectoryCannotBeSynced(t *testing.T) {
+	require.NoError(t, syncDir(t.TempDir()))
+	require.Error(t, syncDir(filepath.Join(t.TempDir(), "missing")))
+}
+
 // The record does not grow with every pod that ever used the volume.
 func TestRecordDropsUnmountedTargets(t *testing.T) {
 	staging := t.TempDir()
@@ -67,14 +73,14 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 
 // If spdk-csi's record cannot be read, the volume counts as still connected.
 func TestDamagedLegacyRecord(t *testing.T) {
-	for name, make := range map[string]func(path string) error{
+	for name, prepare := range map[string]func(path string) error{
 		"no JSON":   func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
 		"no export": func(path string) error { return os.WriteFile(path, []byte(`{"targetType":"TCP"}`), 0o600) },
 		"a folder":  func(path string) error { return os.Mkdir(path, 0o700) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, f := newFakeNode(t)
-			require.NoError(t, make(filepath.Join(f.staging, legacyRecordName)))
+			require.NoError(t, prepare(filepath.Join(f.staging, legacyRecordName)))
 			_, err := n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 			require.Error(t, err)
 			_, err = n.NodePublishVolume(t.Context(), f.publishRequest(writer, "/target"))

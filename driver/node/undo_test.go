@@ -32,16 +32,16 @@ func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func()
 	file := func(name, text string) func() {
 		return func() { require.NoError(t, os.WriteFile(filepath.Join(f.staging, name), []byte(text), 0o600)) }
 	}
-	export := connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID), NSUUID: lvolUUID}
-	other := connect.Export{Transport: connect.TCP, NQN: export.NQN + "-other", NSUUID: lvolUUID}
+	exported := connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID), NSUUID: lvolUUID}
+	other := connect.Export{Transport: connect.TCP, NQN: exported.NQN + "-other", NSUUID: lvolUUID}
 	return map[string]func(){
-		"record":            write(stageRecord{Export: export}),
-		"target in record":  write(stageRecord{Export: export, Targets: []string{target}}),
+		"record":            write(stageRecord{Export: exported}),
+		"target in record":  write(stageRecord{Export: exported, Targets: []string{target}}),
 		"other export":      write(stageRecord{Export: other}),
-		"other mode":        write(stageRecord{Export: export, Block: true}),
-		"legacy record":     file(legacyRecordName, `{"targetType":"TCP","targetAddr":"192.0.2.1","targetPort":"4420","nqn":"`+export.NQN+`","model":"`+lvolUUID+`"}`),
+		"other mode":        write(stageRecord{Export: exported, Block: true}),
+		"legacy record":     file(legacyRecordName, `{"targetType":"TCP","targetAddr":"192.0.2.1","targetPort":"4420","nqn":"`+exported.NQN+`","model":"`+lvolUUID+`"}`),
 		"unreadable record": file(recordName, "{"),
-		"connected":         func() { f.connected[export.NQN] = true },
+		"connected":         func() { f.connected[exported.NQN] = true },
 		"connected other":   func() { f.connected[other.NQN] = true },
 		"mounted":           func() { f.mounts[staged] = mount.Point{Path: staged} },
 		"published":         func() { f.mounts[target] = mount.Point{Path: target} },

@@ -36,6 +36,9 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 			if err := mkfs.CheckType(t.Mount.GetFsType()); err != nil {
 				return fmt.Errorf("%w: %w", ErrUnsupported, err)
 			}
+			if _, _, err := mkfs.MountOptions(t.Mount.GetFsType(), t.Mount.GetMountFlags()); err != nil {
+				return fmt.Errorf("%w: %w", ErrUnsupported, err)
+			}
 		default:
 			return fmt.Errorf("%w: volume_capability says neither block nor mount", ErrInvalid)
 		}

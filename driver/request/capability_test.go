@@ -39,3 +39,26 @@ func TestCapabilities(t *testing.T) {
 	assert.True(t, ReadOnly(mount(reader, "")))
 	assert.False(t, ReadOnly(block))
 }
+
+// Controller and node refuse a mount option that could harm a node, or that is of another file system.
+func TestMountOptionsOfCapabilities(t *testing.T) {
+	capability := func(fsType string, flags ...string) *csi.VolumeCapability {
+		return &csi.VolumeCapability{
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType, MountFlags: flags}},
+		}
+	}
+	require.NoError(t, CheckCapabilities(capability("ext4", "noatime", "errors=remount-ro"), capability("xfs", "noatime,logbsize=256k"), capability("", "compress=zstd")))
+	for fsType, options := range map[string][]string{
+		"":      {"errors=panic", "device=/dev/sda", "x-mount.mkdir", "bind", "a\u202eb"},
+		"ext4":  {"errors=panic", "logbsize=256k", "journal_path=/dev/sde", "sb=131072"},
+		"xfs":   {"logdev=/dev/sdc", "compress=zstd", "errors=remount-ro"},
+		"btrfs": {"device=/dev/sda", "noload", "fatal_errors=panic"},
+	} {
+		for _, option := range options {
+			err := CheckCapabilities(capability(fsType, "noatime", option))
+			require.ErrorIs(t, err, ErrUnsupported, "%s %s", fsType, option)
+			require.ErrorContains(t, err, "mount option")
+		}
+	}
+}

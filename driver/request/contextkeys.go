@@ -1,7 +1,7 @@
 package request
 
 // Keys of CSI's volume and publish contexts, in addition to those of package connect. The controller writes them, and the
-// node reads them.
+// node reads them. Keys that are also parameters of a StorageClass have their names and values.
 const (
 	// KeyStore is the lvstore that a volume was created in. spdk-csi has the same key.
 	KeyStore = "lvstore"

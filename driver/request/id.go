@@ -58,4 +58,4 @@ func CheckNodeID(s string) error {
 }
 
 // MoveNode returns the id of the node to which a volume is published while spdk-csi move copies it.
-func MoveNode(uuid string) string { return "move-" + uuid }
+func MoveNode(volumeUUID string) string { return "move-" + volumeUUID }

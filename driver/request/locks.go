@@ -8,7 +8,7 @@ import (
 )
 
 // Locks allow one call at a time on each object. A call never waits for a lock: CSI expects the second call to be answered
-// with ABORTED, and repeats it. DESIGN.md, "The driver's locks", lists these and all other locks. A call claims:
+// with ABORTED, and repeats it. DESIGN.md, "Order in the driver", lists these and all other locks. A call claims:
 //
 //	CreateVolume      the name, and the id before it is answered (another call may be deleting the volume)
 //	  from a snapshot   the snapshot's id, shared: several volumes can be restored at once, but not during its deletion

@@ -58,8 +58,8 @@ var makers = []maker{
 }
 
 // attached creates a volume, attaches it to a node and detaches it, which may rename it.
-func attached(ctx context.Context, b *testService, make func(context.Context, *Service) (Volume, error)) (string, error) {
-	v, err := make(ctx, b.Service)
+func attached(ctx context.Context, b *testService, create func(context.Context, *Service) (Volume, error)) (string, error) {
+	v, err := create(ctx, b.Service)
 	if err != nil {
 		return "", err
 	}

@@ -44,7 +44,7 @@ const mallocProduct = "Malloc disk"
 func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
 	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &st.Base})
 	switch {
-	case errors.Is(err, spdkrpc.NoSuchDevice), errors.Is(err, spdkrpc.Denied):
+	case errors.Is(err, spdkrpc.NoSuchDevice), notAllowed(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("target %s: look up bdev %s below lvstore %s: %w", s.Name, st.Base, st.Name, err)
@@ -55,9 +55,6 @@ func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
 	aio := b.DriverSpecific.AIO
 	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate)), nil
 }
-
-// setParentSince is the first release with bdev_lvol_set_parent.
-var setParentSince = rpcschema.Release{Year: 24, Month: 5}
 
 // createClone creates a clone of parent. bdev_lvol_clone records no clear method: after a restart of the target, the
 // clusters that such a clone frees are unmapped, whatever the method of its origin. If unmapping does not zero them, the
@@ -74,9 +71,9 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 	if err != nil {
 		return "", fmt.Errorf("target %s: read the target's release: %w", s.Name, err)
 	}
-	if release.Before(setParentSince) {
+	if !release.Has(rpcschema.SetsParent) {
 		return "", fmt.Errorf("%w: SPDK %s records no clear method for clones, and bdev %s below lvstore %s is not known to zero what it unmaps, so others could read the clone's data after its deletion: "+
-			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, setParentSince, class.ClearUnmap)
+			"run SPDK %s or later, or set clearMethod to %s in the StorageClass", ErrExposes, release, st.Base, st.Name, rpcschema.SetsParent.Since(), class.ClearUnmap)
 	}
 	id, failed := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{
 		LvolName: name, UUID: &st.UUID, SizeInMiB: max(1, uint64(parent.SizeBytes/MiB)), ThinProvision: new(true), ClearMethod: &method,

@@ -102,13 +102,13 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 				assert.NoError(t, b.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: &name}))
 			})
 			fresh := NewTarget(b.Config).Service(b.rpc) // a new service, because this test adds and removes lvstores
-			for clear, want := range map[class.Clear]spdkrpc.LvolClearMethod{
+			for mode, want := range map[class.Clear]spdkrpc.LvolClearMethod{
 				"": c.want, class.ClearZeroes: c.want, class.ClearWriteZeroes: spdkrpc.LvolClearMethodWriteZeroes,
 				class.ClearUnmap: spdkrpc.LvolClearMethodUnmap, class.ClearNone: spdkrpc.LvolClearMethodNone,
 			} {
-				got, err := fresh.clearMethod(t.Context(), fresh.mustStore(t, name), clear)
+				got, err := fresh.clearMethod(t.Context(), fresh.mustStore(t, name), mode)
 				require.NoError(t, err)
-				assert.Equal(t, want, got, clear)
+				assert.Equal(t, want, got, mode)
 			}
 			r := &recorder{Caller: b.fault, method: "bdev_lvol_create"}
 			_, err = NewTarget(b.Config).Service(spdkrpc.NewClient(r)).Create(t.Context(), fresh.mustStore(t, name), Spec{Name: "pvc-" + name, MinBytes: MiB})
@@ -218,7 +218,7 @@ func TestRefusedParent(t *testing.T) {
 func skipBeforeSetParent(t *testing.T, b *testService) {
 	release, err := b.rpc.Release(t.Context())
 	require.NoError(t, err)
-	if release.Before(setParentSince) {
+	if !release.Has(rpcschema.SetsParent) {
 		t.Skip("this release cannot create clones that zero: see TestCloneBeforeSetParent")
 	}
 }

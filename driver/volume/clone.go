@@ -58,7 +58,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 		}
 	}
 	if spec.MinBytes > source.SizeBytes {
-		if err := s.checkReadsBeyondParent(ctx, fmt.Sprintf("copy %s, which has %d bytes, to a volume of %d", source, source.SizeBytes, spec.MinBytes)); err != nil {
+		if err := s.checkGrowsBeyondParent(ctx, fmt.Sprintf("copy %s, which has %d bytes, to a volume of %d", source, source.SizeBytes, spec.MinBytes)); err != nil {
 			return Volume{}, err
 		}
 	}

@@ -38,6 +38,17 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
+// TestFailurePoints is the quick part of TestCrashPoints: each call fails with the death of the caller, or is refused.
+func TestFailurePoints(t *testing.T) {
+	drivertest.Serial(t)
+	for _, op := range slices.Concat(operations, reads) {
+		t.Run(op.name, func(t *testing.T) {
+			crashBy(t, op, func(t *testing.T) *testService { return newTestService(t, export.TCP) },
+				map[string]failure{"not executed, caller dies": {deadly: true}, "refused": {refused: true}})
+		})
+	}
+}
+
 // From v26.09 on, SPDK answers differently if a subsystem does not exist.
 func TestCrashPointsOnV2609(t *testing.T) {
 	if testing.Short() {
@@ -184,14 +195,19 @@ type failure struct {
 }
 
 func crashAll(t *testing.T, op operation, newTestService func(*testing.T) *testService) {
+	crashBy(t, op, newTestService, map[string]failure{
+		"not executed": {}, "not executed, caller dies": {deadly: true},
+		"reply lost": {executed: true}, "reply lost, caller dies": {executed: true, deadly: true},
+		"refused": {refused: true},
+	})
+}
+
+// crashBy fails an operation at each of its calls in each of the given ways.
+func crashBy(t *testing.T, op operation, newTestService func(*testing.T) *testService, failures map[string]failure) {
 	want, calls := undisturbed(t, op, newTestService)
 	points := 0
 	for at := 1; at <= calls; at++ {
-		for name, f := range map[string]failure{
-			"not executed": {}, "not executed, caller dies": {deadly: true},
-			"reply lost": {executed: true}, "reply lost, caller dies": {executed: true, deadly: true},
-			"refused": {refused: true},
-		} {
+		for name, f := range failures {
 			points++
 			if !t.Run(fmt.Sprintf("call %d %s", at, name), func(t *testing.T) { crash(t, newTestService(t), op, want, at, f) }) {
 				return
@@ -277,7 +293,7 @@ func (b *testService) largerBytes(t *testing.T) int64 {
 	t.Helper()
 	release, err := b.rpc.Release(t.Context())
 	require.NoError(t, err)
-	if release.Before(readsBeyondParent) {
+	if !release.Has(rpcschema.GrowsBeyondParent) {
 		return 4 * MiB
 	}
 	return 10 * MiB

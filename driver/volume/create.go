@@ -22,8 +22,8 @@ type Spec struct {
 	Class              class.Class
 }
 
-// Size returns the size that a volume of at least min bytes gets in the store.
-func (st Store) Size(min int64) int64 { return roundUp(roundUp(min, MiB), st.ClusterBytes) }
+// Size returns the size that a volume of at least minBytes gets in the store.
+func (st Store) Size(minBytes int64) int64 { return roundUp(roundUp(minBytes, MiB), st.ClusterBytes) }
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
@@ -151,42 +151,38 @@ func (spec Spec) sizes() string {
 	return fmt.Sprintf("%d or more", spec.MinBytes)
 }
 
-// Expand grows a volume to at least min and at most max bytes, and returns its size. If max is 0, there is no limit.
-func (s *Service) Expand(ctx context.Context, id string, min, max int64) (int64, error) {
+// Expand grows a volume to at least minBytes and at most maxBytes, and returns its size. If maxBytes is 0, there is no limit.
+func (s *Service) Expand(ctx context.Context, id string, minBytes, maxBytes int64) (int64, error) {
 	v, err := s.GetVolume(ctx, id)
 	if err != nil {
 		return 0, err
 	}
-	v, err = s.grow(ctx, v, min, max, nil)
+	v, err = s.grow(ctx, v, minBytes, maxBytes, nil)
 	return v.SizeBytes, err
 }
 
-// readsBeyondParent is the first release that reads the part of a volume that its parent does not have. Earlier ones, seen on
-// v24.01, fail such reads, and writes of less than a cluster, with an I/O error.
-var readsBeyondParent = rpcschema.MustRelease("v24.05")
-
-// checkReadsBeyondParent fails with [ErrTooOld] if the target cannot have a volume that is larger than its parent.
-func (s *Service) checkReadsBeyondParent(ctx context.Context, what string) error {
+// checkGrowsBeyondParent fails with [ErrTooOld] if the target cannot have a volume that is larger than its parent.
+func (s *Service) checkGrowsBeyondParent(ctx context.Context, what string) error {
 	release, err := s.rpc.Release(ctx)
 	if err != nil {
 		return err
 	}
-	if release.Before(readsBeyondParent) {
-		return fmt.Errorf("target %s: %s: %w: the new part of the volume would answer with I/O errors on SPDK %s. Upgrade SPDK to %s or later, or use the size of the snapshot", s.Name, what, ErrTooOld, release, readsBeyondParent)
+	if !release.Has(rpcschema.GrowsBeyondParent) {
+		return fmt.Errorf("target %s: %s: %w: the new part of the volume would answer with I/O errors on SPDK %s. Upgrade SPDK to %s or later, or use the size of the snapshot", s.Name, what, ErrTooOld, release, rpcschema.GrowsBeyondParent.Since())
 	}
 	return nil
 }
 
 // grow is Expand for a caller that may have read the volume's lvstore.
-func (s *Service) grow(ctx context.Context, v Volume, min, max int64, known *Store) (Volume, error) {
-	if max > 0 && v.SizeBytes > max {
-		return v, fmt.Errorf("target %s: %w: %s already has %d bytes, more than the limit %d; volumes cannot shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, max)
+func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, known *Store) (Volume, error) {
+	if maxBytes > 0 && v.SizeBytes > maxBytes {
+		return v, fmt.Errorf("target %s: %w: %s already has %d bytes, more than the limit %d; volumes cannot shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, maxBytes)
 	}
-	if v.SizeBytes >= min {
+	if v.SizeBytes >= minBytes {
 		return v, nil
 	}
 	if v.Base != "" {
-		if err := s.checkReadsBeyondParent(ctx, fmt.Sprintf("grow %s, which has the snapshot %s below it", v, v.Base)); err != nil {
+		if err := s.checkGrowsBeyondParent(ctx, fmt.Sprintf("grow %s, which has the snapshot %s below it", v, v.Base)); err != nil {
 			return v, err
 		}
 	}
@@ -196,9 +192,9 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64, known *Sto
 		} else if st, err = s.store(ctx, v.Store); err != nil {
 			return st, err
 		}
-		switch size := st.Size(min); {
-		case max > 0 && size > max:
-			return st, fmt.Errorf("target %s: %w: lvstore %s would allocate %d bytes for the requested %d, more than the limit %d", s.Name, ErrOutOfRange, st.Name, size, min, max)
+		switch size := st.Size(minBytes); {
+		case maxBytes > 0 && size > maxBytes:
+			return st, fmt.Errorf("target %s: %w: lvstore %s would allocate %d bytes for the requested %d, more than the limit %d", s.Name, ErrOutOfRange, st.Name, size, minBytes, maxBytes)
 		case size > st.TotalBytes:
 			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes in total, %s would need %d", s.Name, ErrOutOfRange, st.Name, st.TotalBytes, v, size)
 		case !v.Thin && size-v.SizeBytes > st.FreeBytes-s.Space.reserve(st):
@@ -210,11 +206,11 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64, known *Sto
 	if err != nil {
 		return v, err
 	}
-	counted, err := s.promise(ctx, st, v.UUID, st.Size(min))
+	counted, err := s.promise(ctx, st, v.UUID, st.Size(minBytes))
 	if err != nil {
 		return v, err
 	}
-	failed := s.rpc.BdevLvolResize(ctx, spdkrpc.BdevLvolResizeParams{Name: v.UUID, SizeInMiB: uint64(st.Size(min) / MiB)})
+	failed := s.rpc.BdevLvolResize(ctx, spdkrpc.BdevLvolResizeParams{Name: v.UUID, SizeInMiB: uint64(st.Size(minBytes) / MiB)})
 	if failed != nil && !readback.Clarifies(failed) {
 		return v, fmt.Errorf("target %s: grow %s: %w", s.Name, v, failed)
 	}
@@ -222,11 +218,11 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64, known *Sto
 	switch {
 	case err != nil:
 		return v, err
-	case grown.SizeBytes >= min:
+	case grown.SizeBytes >= minBytes:
 		counted.keep(grown)
 		return grown, nil
 	case failed == nil:
-		return v, fmt.Errorf("target %s: %w: %s was grown to %d bytes, but has %d: try again", s.Name, ErrBusy, v, st.Size(min), grown.SizeBytes)
+		return v, fmt.Errorf("target %s: %w: %s was grown to %d bytes, but has %d: try again", s.Name, ErrBusy, v, st.Size(minBytes), grown.SizeBytes)
 	}
 	if readback.Refused(failed) {
 		counted.takeBack()
@@ -234,5 +230,5 @@ func (s *Service) grow(ctx context.Context, v Volume, min, max int64, known *Sto
 	if _, err := room(nil); err != nil {
 		return v, err
 	}
-	return v, fmt.Errorf("target %s: grow %s to %d bytes: %w", s.Name, v, st.Size(min), failed)
+	return v, fmt.Errorf("target %s: grow %s to %d bytes: %w", s.Name, v, st.Size(minBytes), failed)
 }

@@ -14,16 +14,9 @@ func (s *Service) hasClones(ctx context.Context, v Volume) error {
 	if len(v.Clones) < 2 {
 		return nil
 	}
-	var clones []string
-	for _, name := range slices.Sorted(slices.Values(v.Clones)) {
-		users, err := s.dependants(ctx, v.Store, name)
-		if err != nil {
-			return err
-		}
-		if isBase(name) {
-			users = []string{"all of [" + strings.Join(users, ", ") + "], which were cloned from each other"}
-		}
-		clones = append(clones, users...)
+	clones, err := s.usersOf(ctx, v)
+	if err != nil {
+		return err
 	}
 	remedy := "delete the claims of PersistentVolumes and the VolumeSnapshots among these, until one is left"
 	if !s.DetachClones {
@@ -31,6 +24,21 @@ func (s *Service) hasClones(ctx context.Context, v Volume) error {
 	}
 	return fmt.Errorf("target %s: %w: snapshot %s has %d clones, and SPDK deletes only snapshots with at most one: %s. To delete the snapshot, %s",
 		s.Name, ErrInUse, v, len(v.Clones), strings.Join(clones, ", "), remedy)
+}
+
+// usersOf describes the clones of a snapshot, each by what Kubernetes knows of it.
+func (s *Service) usersOf(ctx context.Context, snap Volume) (clones []string, err error) {
+	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
+		users, err := s.dependants(ctx, snap.Store, name)
+		if err != nil {
+			return nil, err
+		}
+		if isBase(name) {
+			users = []string{"all of [" + strings.Join(users, ", ") + "], which were cloned from each other"}
+		}
+		clones = append(clones, users...)
+	}
+	return clones, nil
 }
 
 // dependants describes a clone of a snapshot, by its lvol's name: itself, or, if that is an internal snapshot, what depends on it.

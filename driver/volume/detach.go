@@ -43,6 +43,10 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 	if err := s.checkRoomToDetach(ctx, snap, len(detached)); err != nil {
 		return err
 	}
+	if !s.detaching.TryLock() {
+		return fmt.Errorf("target %s: %w: clones of another snapshot are being detached: try again", s.Name, ErrBusy)
+	}
+	defer s.detaching.Unlock()
 	for _, c := range detached {
 		if err := s.decouple(ctx, c, snap); err != nil {
 			return err
@@ -57,7 +61,7 @@ func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Vol
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
 		c, err := s.lookUp(ctx, snap.Store+"/"+name)
 		if errors.Is(err, ErrNotFound) {
-			return nil, fmt.Errorf("target %s: %w: %s, a clone of snapshot %s, changed during the call: try again", s.Name, ErrBusy, name, snap)
+			return nil, fmt.Errorf("target %s: %w: the clones of snapshot %s changed during the call: try again", s.Name, ErrBusy, snap)
 		}
 		if err != nil {
 			return nil, err
@@ -116,8 +120,12 @@ func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int
 		one = int64(*snap.Allocated) * st.ClusterBytes
 	}
 	if need, free := one*int64(copies), max(0, st.FreeBytes-s.Space.reserve(st)); need > free {
-		return fmt.Errorf("target %s: %w: the data of snapshot %s would be copied into %d clones, which takes up to %d bytes, and lvstore %s has %d beside its reserve: delete some of the clones %s instead",
-			s.Name, ErrNoSpace, snap, copies, need, st.Name, free, strings.Join(slices.Sorted(slices.Values(snap.Clones)), ", "))
+		users, err := s.usersOf(ctx, snap)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("target %s: %w: the data of snapshot %s would be copied into %d clones, which takes up to %d bytes, and lvstore %s has %d beside its reserve: delete the claims of some of these instead: %s",
+			s.Name, ErrNoSpace, snap, copies, need, st.Name, free, strings.Join(users, ", "))
 	}
 	return nil
 }

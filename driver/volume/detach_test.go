@@ -91,9 +91,14 @@ func TestClonesThatCannotBeDetached(t *testing.T) {
 	busy := errors.New("claimed by another call")
 	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), s.UUID, func(string) error { return busy }), busy)
 
+	// SPDK loses data of volumes that it decouples at the same time.
+	b.detaching.Lock()
+	refused(ErrBusy, "clones of another snapshot are being detached")
+	b.detaching.Unlock()
+
 	filler, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "filler", MinBytes: b.store(t, "lvs0").FreeBytes - 8*MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	refused(ErrNoSpace, "beside its reserve")
+	refused(ErrNoSpace, "beside its reserve: delete the claims of some of these instead: PersistentVolume pvc-1, PersistentVolume pvc-2")
 	require.NoError(t, b.Delete(t.Context(), filler.UUID))
 
 	// A snapshot below the snapshot cannot be written to, so it takes over the clusters. There can be only one.

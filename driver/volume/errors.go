@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // Kinds of failure. Errors of this package wrap one of them or an error of spdkrpc; the text says what to do.
@@ -45,6 +46,16 @@ var (
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
 	// ErrMember: the snapshot belongs to a group snapshot, and is deleted with it.
 	ErrMember = errors.New("part of a group snapshot")
+	// ErrCredentials, ErrCertificate and ErrDenied: the proxy refused the credentials, its certificate is not trusted, or the user's
+	// roles do not allow a call. They have other names for packages that do not know SPDK's RPC.
+	ErrCredentials = spdkrpc.ErrCredentials
+	ErrCertificate = spdkrpc.ErrCertificate
+	ErrDenied      = error(spdkrpc.Denied)
 	// ErrMismatch: these are not the snapshots of the group snapshot.
 	ErrMismatch = errors.New("not the snapshots of the group")
 )
+
+// notAllowed reports whether the proxy knows the user, and the user's roles do not allow the call.
+func notAllowed(err error) bool {
+	return errors.Is(err, spdkrpc.Denied) && !errors.Is(err, spdkrpc.ErrCredentials)
+}

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,7 +49,13 @@ func TestGroupSnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	clock := time.Date(2026, 11, 21, 10, 0, 0, 123, time.UTC)
-	b.Now = func() time.Time { clock = clock.Add(time.Hour); return clock }
+	var ticking sync.Mutex // targets are read in parallel
+	b.Now = func() time.Time {
+		ticking.Lock()
+		defer ticking.Unlock()
+		clock = clock.Add(time.Hour)
+		return clock
+	}
 	sources := b.volumes(t, "pvc-1", "pvc-2", "pvc-3")
 	for _, id := range sources[:2] {
 		_, err := b.Export(t.Context(), id, drivertest.MultipathHost("n1"))

@@ -27,7 +27,7 @@ const (
 func (s *Service) Loads(ctx context.Context) (Loading, error) {
 	info, err := s.rpc.SpdkgateTargetGetInfo(ctx)
 	switch {
-	case errors.Is(err, spdkrpc.MethodNotFound), errors.Is(err, spdkrpc.Denied):
+	case errors.Is(err, spdkrpc.MethodNotFound), notAllowed(err):
 		return LoadsUnknown, nil
 	case err != nil:
 		return "", fmt.Errorf("target %s: ask whether the target loads what hosts write into volumes: %w", s.Name, err)
@@ -70,7 +70,7 @@ func (s *Service) CheckRawBlock(ctx context.Context) error {
 // tenant. A proxy with this method shows them no nested lvstores.
 func (s *Service) checkHidden(ctx context.Context) error {
 	_, err := s.rpc.SpdkgateTargetGetInfo(ctx)
-	if errors.Is(err, spdkrpc.MethodNotFound) || errors.Is(err, spdkrpc.Denied) {
+	if errors.Is(err, spdkrpc.MethodNotFound) || notAllowed(err) {
 		return fmt.Errorf("target %s: %w: the target's proxy does not say on which bdevs lvstores are, and is too old to hide those on logical volumes: upgrade spdk-proxy, and allow spdkgate_target_get_info to the driver's role", s.Name, ErrNested)
 	}
 	return err

@@ -53,6 +53,8 @@ type Service struct {
 	rpc     *spdkrpc.Client
 	exports *export.Service
 	seen    *memory
+
+	detaching sync.Mutex // one volume at a time: SPDK loses data of volumes that it decouples at the same time
 }
 
 // Service returns a service that calls the target through client.

@@ -45,10 +45,8 @@ func (v Volume) Named(name string) bool {
 
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
-// countsClustersSince is the first release that counts the clusters of each thin volume (see Pristine).
-var countsClustersSince = rpcschema.Release{Year: 24, Month: 5}
-
-// mayBeRenamed tells whether the driver renames volumes of a kind when they are detached.
+// mayBeRenamed reports whether the driver renames volumes of a kind when they are detached. It does not rename thin volumes
+// whose clusters SPDK counts (see Pristine).
 func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
 	if thick {
 		return true, nil
@@ -57,7 +55,7 @@ func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("target %s: read the target's release: %w", s.Name, err)
 	}
-	return release.Before(countsClustersSince), nil
+	return !release.Has(rpcschema.CountsClusters), nil
 }
 
 // findIn returns the volumes in an lvstore that have the name of an lvol, or the name that it has after use.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // A Feed keeps the last entries of a Log for those who watch them, whatever the level of the log.
@@ -106,7 +108,7 @@ func (l Line) JSON() []byte {
 	var b bytes.Buffer
 	r := slog.NewRecord(l.at, l.level, message, 0)
 	r.AddAttrs(l.attrs...)
-	if err := slog.NewJSONHandler(&b, nil).Handle(context.Background(), r); err != nil {
+	if err := slog.NewJSONHandler(printable.NewWriter(&b), nil).Handle(context.Background(), r); err != nil {
 		panic(err) // the values can be encoded, and a buffer can be written
 	}
 	return bytes.TrimSpace(b.Bytes())

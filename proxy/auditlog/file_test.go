@@ -176,6 +176,25 @@ func TestAFullDisk(t *testing.T) {
 	assert.Equal(t, []string{line, line, "again"}, lines, "no part of the refused line is there")
 }
 
+// A file that cannot be looked up may have been replaced. Its lines fail, so that the caller writes them elsewhere.
+func TestFileThatCannotBeLookedUp(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	l := newLogFile(t, dir, 1<<20, 1)
+	l.write(t, "one")
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	require.NoError(t, os.WriteFile(dir, nil, 0o600))
+	l.pass(checkAfter)
+	_, err := l.Write([]byte("two\n"))
+	require.ErrorIs(t, err, syscall.ENOTDIR)
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Rename(dir+".away", dir))
+	l.pass(checkAfter)
+	l.write(t, "three")
+	lines, _ := l.all(t)
+	assert.Equal(t, []string{"one", "three"}, lines)
+}
+
 func TestOpenFileRefuses(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // JournalSocket is where journald receives entries with fields.
@@ -30,7 +32,7 @@ var journalFields = map[string]bool{
 
 // A Journal is a handler that sends lines to journald in its own protocol: the line as JSON is the
 // message, and what people look for has fields of its own, such as SPDKGATE_USER. A line is one
-// datagram, and at most about 64 KiB long, less than the kernel allows.
+// datagram, and at most about 100 KiB long, less than the kernel allows.
 type Journal struct {
 	socket string
 	level  slog.Leveler
@@ -94,7 +96,7 @@ func (j *Journal) send(datagram []byte) error {
 
 func journalEntry(ctx context.Context, r slog.Record) ([]byte, error) {
 	var line, b bytes.Buffer
-	if err := slog.NewJSONHandler(&line, &slog.HandlerOptions{Level: r.Level}).Handle(ctx, r); err != nil {
+	if err := slog.NewJSONHandler(printable.NewWriter(&line), &slog.HandlerOptions{Level: r.Level}).Handle(ctx, r); err != nil {
 		return nil, err
 	}
 	journalField(&b, "MESSAGE", strings.TrimSuffix(line.String(), "\n"))
@@ -107,11 +109,11 @@ func journalEntry(ctx context.Context, r slog.Record) ([]byte, error) {
 		name := journalPrefix + strings.ToUpper(a.Key)
 		if list, ok := a.Value.Any().([]string); ok { // a field may occur several times
 			for _, item := range list {
-				journalField(&b, name, item)
+				journalField(&b, name, printable.String(item))
 			}
 			return true
 		}
-		journalField(&b, name, a.Value.String())
+		journalField(&b, name, printable.String(a.Value.String()))
 		return true
 	})
 	return b.Bytes(), nil

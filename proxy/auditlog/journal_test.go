@@ -73,7 +73,7 @@ func TestJournalFields(t *testing.T) {
 	delete(fields, "SPDKGATE_RESOURCES")
 	assert.Contains(t, resources, "lvstore:lvs0", "one field for each")
 	assert.Equal(t, map[string][]string{
-		"PRIORITY": {"6"}, "SYSLOG_IDENTIFIER": {"spdk-proxy"}, "SPDKGATE_REQUEST_ID": {"1"}, "SPDKGATE_USER": {"ann\nPRIORITY=0"}, "SPDKGATE_AUTH": {"basic"},
+		"PRIORITY": {"6"}, "SYSLOG_IDENTIFIER": {"spdk-proxy"}, "SPDKGATE_REQUEST_ID": {"1"}, "SPDKGATE_USER": {`ann\u000aPRIORITY=0`}, "SPDKGATE_AUTH": {"basic"},
 		"SPDKGATE_CREDENTIAL": {"c"}, "SPDKGATE_SOURCE": {"192.0.2.1:5"}, "SPDKGATE_METHOD": {"bdev_lvol_create"}, "SPDKGATE_TENANT": {"t"},
 		"SPDKGATE_DECISION": {"allow"}, "SPDKGATE_RULE": {"role r: allow *"}, "SPDKGATE_STATUS": {"200"},
 	}, fields, "a value cannot add a field")

@@ -221,6 +221,30 @@ func TestMemoryIsBounded(t *testing.T) {
 	assert.False(t, ok)
 }
 
+// Credentials that expired make room first. Otherwise a quarter of the others is verified again, so that this happens rarely.
+func TestRoomInMemory(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	m := newMemory(func() time.Time { return now })
+	sum := func(i int) mac { return mac{byte(i), byte(i >> 8), byte(i >> 16)} }
+	for i := range maxRemembered {
+		m.keep(sum(i), Identity{User: "a"}, now.Add(time.Hour+time.Duration(i%2)*time.Hour))
+	}
+	require.Len(t, m.known, maxRemembered)
+	now = now.Add(time.Hour)
+	m.keep(sum(maxRemembered), Identity{User: "a"}, now.Add(2*time.Hour))
+	require.Len(t, m.known, maxRemembered/2+1)
+	for i := 1; i < maxRemembered; i += 2 {
+		_, ok := m.recall(sum(i))
+		require.True(t, ok, i)
+	}
+	for i := range maxRemembered/2 - 1 {
+		m.keep(sum(maxRemembered+1+i), Identity{User: "a"}, now.Add(2*time.Hour))
+	}
+	require.Len(t, m.known, maxRemembered)
+	m.keep(sum(2*maxRemembered), Identity{User: "a"}, now.Add(2*time.Hour))
+	assert.Len(t, m.known, maxRemembered*3/4+1)
+}
+
 func BenchmarkAuthenticateCertificate(b *testing.B) {
 	authority := authntest.NewAuthority(b, "ours")
 	a, err := New(certificateUsers(), Options{ClientCAs: authority.Pool()})

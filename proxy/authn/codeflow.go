@@ -142,7 +142,9 @@ func (a *Authenticator) IssuerPage(ctx context.Context, state, nonce, verifier s
 }
 
 // IsIssuer reports whether a URL is that of the issuer whose page IssuerPage returns.
-func (a *Authenticator) IsIssuer(url string) bool { return a.issuers.flow.issuer.url == url }
+func (a *Authenticator) IsIssuer(issuerURL string) bool {
+	return a.issuers.flow.issuer.url == issuerURL
+}
 
 // signInByCode exchanges the code that a browser brought from the issuer's page for a token. An
 // attempt counts as a failure before it is made, because it costs a request to the issuer.

@@ -12,6 +12,13 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
+// HeaderWait bounds how long a client may take for a request's header, for the TLS handshake, and a
+// load balancer for the header of a connection.
+const HeaderWait = 10 * time.Second
+
+// WriteWait bounds how long one write to a client may take.
+const WriteWait = 30 * time.Second
+
 // Limits bound the connections of a server's clients.
 type Limits struct {
 	Connections int           // in all

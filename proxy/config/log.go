@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // Log says how the log is written.
@@ -54,6 +56,7 @@ func (c *Config) validateLog() error {
 // NewLogger makes the logger of a configuration.
 func NewLogger(w io.Writer, c Log) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
+	w = printable.NewWriter(w) // JSON does not escape all characters that control a terminal
 	if c.Format == "text" {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // Metrics says where metrics are served in addition to the main address, and how many.
@@ -61,7 +60,7 @@ func (m Metrics) validateHistograms() error {
 	}
 	for i, name := range m.LatencyHistograms {
 		switch {
-		case name == "", len(name) > maxBdevName, !utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
+		case name == "", len(name) > maxBdevName, !printable.Valid(name):
 			return fmt.Errorf("metrics.latency_histograms: %q is not the name of a bdev: write a name as bdev_get_bdevs lists it, or LVSTORE/LVOL for a volume, with up to %d bytes and without control characters", name, maxBdevName)
 		case slices.Contains(m.LatencyHistograms[:i], name):
 			return fmt.Errorf("metrics.latency_histograms has %q twice: remove one of them", name)

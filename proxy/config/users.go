@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // User is one user, with at least one kind of credential.
@@ -55,9 +56,12 @@ func (c *Config) AuthUsers() (users []authn.User, err error) {
 	var wrong []error
 	for i, u := range c.Users {
 		label := fmt.Sprintf("users[%d]", i)
-		if u.Name == "" {
+		switch {
+		case u.Name == "":
 			wrong = append(wrong, fmt.Errorf("%s has no name", label))
-		} else {
+		case !printable.Valid(u.Name):
+			wrong = append(wrong, fmt.Errorf("%s: the name %+q has control characters or characters that change the direction of text: remove them", label, u.Name))
+		default:
 			label += " (" + u.Name + ")"
 		}
 		user, err := c.authUser(u)

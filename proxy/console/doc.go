@@ -1,5 +1,6 @@
-// Package console serves the files of the console, the web page for administrators, which are
-// compiled into the program, and sets the headers that protect it in a browser.
+// Package console serves the console, the web page for administrators and tenants: its files, which
+// are compiled into the program, the headers that protect it in a browser, and the pages that only
+// it asks for (sessions, access, the audit log). Its calls are those of every client.
 //
-// The package may not know who asks, or what the page does: its calls are those of every client.
+// It must not decide who may do what: its pages pass the gate like calls.
 package console

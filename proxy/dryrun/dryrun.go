@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/decide"
 	"github.com/spdkgate/spdkgate/proxy/policy"
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -82,29 +83,29 @@ func (c *Result) Rule() string {
 	return c.Decision.Rule
 }
 
-// Call decides a call by the stages that need no target, in the proxy's order (perform in
-// proxy/rpc.go). If given is false, it decides on the method with any parameters. The
+// Call decides a call by the stages that need no target, with the functions with which the proxy
+// decides. If given is false, it decides on the method with any parameters. The
 // error is an *rpcschema.UnknownMethodError.
 func (d *DryRun) Call(user config.User, name string, params map[string]any, given bool, release rpcschema.Release) (*Result, error) {
-	method, err := d.schema.Find(name, rpcschema.Release{})
-	if err != nil {
+	stages := decide.Stages{Schema: d.schema, Policy: d.policy, Translate: d.config.Compatibility.Translate}
+	call, err := stages.Method(user.Name, name)
+	if call == nil {
 		return nil, err
 	}
-	c := &Result{User: user, Method: method, Decision: d.policy.Decide(user.Name, method.Name)}
+	c := &Result{User: user, Method: call.Method}
 	judged := false
 	if given {
-		var sent map[string]any
-		sent, c.Translations, c.Invalid = method.Fit(name, params, release, d.config.Compatibility.Translate)
-		if c.Invalid == nil {
-			c.Invalid = d.schema.ValidateParams(method.Name, sent, release)
+		if err := call.Accept(params, release); !errors.Is(err, decide.ErrDeniedParams) {
+			c.Invalid = err
 		}
 		if judged = c.Invalid == nil; judged {
-			params, c.Decision = sent, c.Decision.WithParams(sent)
+			params = call.Params
 		}
 	}
-	c.Rules = d.policy.Explain(user.Name, method.Name, params, judged)
+	c.Decision, c.Translations = call.Decision, call.Translations
+	c.Rules = d.policy.Explain(user.Name, c.Method.Name, params, judged)
 	if scope := d.tenancy.Of(user.Name); scope != nil {
-		c.Standing, c.Foreign = scope.Standing(method.Name), !scope.MayCall(method.Name)
+		c.Standing, c.Foreign = scope.Standing(c.Method.Name), !scope.MayCall(c.Method.Name)
 	}
 	return c, nil
 }

@@ -88,13 +88,6 @@ const (
 	share = 100
 )
 
-// inLvols is the first release whose list of volumes has the clusters that each has allocated.
-// Between inBdevs and inLvols, the list of bdevs has them.
-var (
-	inLvols = rpcschema.MustRelease("v25.01")
-	inBdevs = rpcschema.MustRelease("v24.05")
-)
-
 // Read reads the figures. Calls end early when ctx ends.
 func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 	began := r.now()
@@ -151,8 +144,8 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 		return
 	}
 	if len(r.volumes) > 0 {
-		every := sizesEvery
-		if r.unsized() || r.of.Release.Before(inLvols) && !r.of.Release.Before(inBdevs) {
+		every := sizesEvery // of some releases, only the list of bdevs has the clusters that volumes have allocated
+		if r.unsized() || r.of.Release.Has(rpcschema.CountsClusters) && !r.of.Release.Has(rpcschema.ListsClusters) {
 			every = listEvery
 		}
 		r.call(ctx, "bdev_get_bdevs", every, r.readSizes)

@@ -3,6 +3,8 @@ package figures
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // readStores reads the result of bdev_lvol_get_lvstores.
@@ -179,7 +181,7 @@ func (r *Reader) applySizes() {
 			continue
 		}
 		v.Size = s.bytes
-		if s.counted && r.of.Release.Before(inLvols) {
+		if s.counted && !r.of.Release.Has(rpcschema.ListsClusters) {
 			v.Allocated, v.AllocatedKnown = s.clusters*clusterSize[v.Store], true
 		}
 	}

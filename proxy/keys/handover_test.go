@@ -36,6 +36,25 @@ func assertOwner(t *testing.T, path string, uid, gid int) {
 	assert.Equal(t, [2]int{uid, gid}, [2]int{u, g}, path)
 }
 
+// Files that are not keys keep their owner, wherever the folder lists them.
+func TestHandOverSkipsOtherFiles(t *testing.T) {
+	needRoot(t)
+	f := newFolder(t)
+	foreign := []string{"README", "x.key.tmp", ".hidden.key", "with space.key", "z.pem"}
+	for i, name := range foreign {
+		require.NoError(t, os.WriteFile(filepath.Join(f.dir, name), []byte(oneSecret), 0o600))
+		_, err := f.Place("key"+string(rune('a'+i)), oneSecret)
+		require.NoError(t, err)
+	}
+	given, err := HandOver(f.dir, spdkUser, spdkGroup)
+	require.NoError(t, err)
+	assert.Equal(t, len(foreign), given)
+	for i, name := range foreign {
+		assertOwner(t, filepath.Join(f.dir, name), 0, 0)
+		assertOwner(t, filepath.Join(f.dir, "key"+string(rune('a'+i))+".key"), spdkUser, spdkGroup)
+	}
+}
+
 // HandOver changes the owner of the keys when spdk_tgt's user changes, and back.
 func TestHandOver(t *testing.T) {
 	needRoot(t)

@@ -128,6 +128,20 @@ func TestConcurrentPlace(t *testing.T) {
 	assert.Equal(t, []string{"k.key"}, f.names(t))
 }
 
+// SPDK's longest secrets are far shorter. The bound keeps other data out of the folder.
+func TestLengthOfSecrets(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o700))
+	f, err := OpenFolder(dir)
+	require.NoError(t, err)
+	outcome, err := f.Place("a", strings.Repeat("x", 512))
+	require.NoError(t, err)
+	assert.Equal(t, Placed, outcome)
+	_, err = f.Place("b", strings.Repeat("x", 513))
+	require.ErrorContains(t, err, "too long")
+	assert.NoFileExists(t, filepath.Join(dir, "b.key"))
+}
+
 func TestFolderMustBePrivate(t *testing.T) {
 	_, err := OpenFolder("keys")
 	require.ErrorContains(t, err, "not an absolute path")

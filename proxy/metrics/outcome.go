@@ -55,14 +55,15 @@ type LoginFailure int
 
 // The reasons.
 const (
-	NoCredentials    LoginFailure = iota
-	WrongCredentials              // unknown user, wrong password, bad token or certificate
-	TooManyFailures               // the credentials were not checked, because too many were wrong before
-	LoginBusy                     // the credentials could not be checked in time
-	IssuerAway                    // the token could not be verified: its issuer is unavailable
+	NotChecked       LoginFailure = iota // the request was refused before its credentials were checked
+	WrongCredentials                     // unknown user, wrong password, bad token or certificate, ended session
+	NoCredentials
+	TooManyFailures // the credentials were not checked, because too many were wrong before
+	LoginBusy       // the credentials could not be checked in time
+	IssuerAway      // the token could not be verified: its issuer is unavailable
 	loginFailures
 )
 
-var loginFailureNames = [loginFailures]string{"no_credentials", "wrong_credentials", "too_many_failures", "busy", "issuer_away"}
+var loginFailureNames = [loginFailures]string{"not_checked", "wrong_credentials", "no_credentials", "too_many_failures", "busy", "issuer_away"}
 
 func (f LoginFailure) String() string { return loginFailureNames[f] }

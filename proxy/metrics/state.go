@@ -36,6 +36,7 @@ type TargetState struct {
 	UntrustedPeer bool            // an untrusted user listens at the socket
 	LoadsWritten  *bool           // it loads what hosts write into volumes; nil: not known
 	LoadsAccepted bool            // the configuration accepts it
+	Shared        bool            // another proxy serves it
 	Release       string          // "" when not known
 	Phase         string          // startup, runtime; "" when not known
 	Connections   int             // to it
@@ -60,6 +61,7 @@ var (
 	learning          = desc("learning_users", "Users in learning mode: their calls are executed although no role allows them.")
 	targetStranger    = desc("target_stranger", "Whether an untrusted user listens at the target's socket; nothing is sent there.")
 	targetLoads       = desc("target_loads_what_hosts_write", "Whether the target loads lvstores, RAIDs and partitions that hosts write into volumes (bdev_auto_examine); left out while this is not known. accepted is whether target.accept_loading_what_hosts_write is set.", "accepted")
+	targetShared      = desc("target_shared", "Whether another spdk-proxy of the same host serves the target.")
 	targetUp          = desc("target_up", "Whether the target answers.")
 	targetInfo        = desc("target_info", "1; the labels are the release and the state of the target, empty if unknown.", "release", "state")
 	targetConnections = desc("target_connections", "Connections to the target that carry calls.")
@@ -84,7 +86,7 @@ type stateCollector struct {
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connections, closed, inFlight, sessions, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetLoads, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveChosen, queueLength} {
+	for _, d := range []*prometheus.Desc{connections, closed, inFlight, sessions, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetLoads, targetShared, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveChosen, queueLength} {
 		ch <- d
 	}
 }
@@ -107,6 +109,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(learning, float64(s.Learning))
 	gauge(targetStranger, boolValue(s.Target.UntrustedPeer))
+	gauge(targetShared, boolValue(s.Target.Shared))
 	if loads := s.Target.LoadsWritten; loads != nil {
 		gauge(targetLoads, boolValue(*loads), strconv.FormatBool(s.Target.LoadsAccepted))
 	}

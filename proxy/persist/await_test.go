@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
 func TestAwaitSavedSharesOneSave(t *testing.T) {
@@ -46,9 +48,9 @@ func TestAwaitSavedFails(t *testing.T) {
 		w := newWorld(t)
 		w.save()
 		w.target.set("nvmf")
-		w.folder.disk = &failing{realDisk: realDisk(w.dir), at: 1, crash: true}
+		w.folder.disk = &failing{Path: directory.Path(w.dir), at: 1, crash: true}
 		fail(t, w, "p1")
-		w.folder.disk = realDisk(w.dir)
+		w.folder.disk = directory.Path(w.dir)
 		require.NoError(t, w.saver.AwaitSaved(t.Context(), "p1"), "a repetition")
 	})
 	t.Run("the target ended", func(t *testing.T) {

@@ -3,7 +3,6 @@ package persist
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -36,8 +35,8 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	removesHost := m != nil && m.Removes && slices.ContainsFunc(names, func(n rpcschema.Name) bool { return n.Kind == "host-nqn" })
 	for _, n := range names {
 		c.name(n.Value)
-		if !removesHost && len(c.exports) < maxTouched {
-			c.exports[n.Value] = true
+		if !removesHost {
+			c.export(n.Value)
 		}
 	}
 	for _, n := range others {
@@ -55,53 +54,69 @@ func (c *changes) name(n string) {
 	}
 }
 
+func (c *changes) export(n string) {
+	if len(c.exports) < maxTouched {
+		c.exports[n] = true
+	}
+}
+
 // add adds earlier changes, which could not be saved.
 func (c *changes) add(earlier changes) {
 	for n := range earlier.names {
 		c.name(n)
 	}
-	maps.Copy(c.exports, earlier.exports)
+	for n := range earlier.exports {
+		c.export(n)
+	}
 	if len(c.removals)+len(earlier.removals) <= maxTouched {
 		c.removals = append(earlier.removals, c.removals...)
 	}
 }
 
-// removed reports whether one of the changes removed what a call makes: the call names everything
-// that the removal names, and has its numbers, such as an NSID.
-func (c *changes) removed(call Call, e entry) bool {
-	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call, e) })
+// removed reports whether one of the changes removed what a call makes.
+func (c *changes) removed(call Call) bool {
+	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call) })
 }
 
-func (r removal) removes(call Call, e entry) bool {
+// removes reports whether r removes what a call makes: the call names everything that r names, or
+// is the method that r undoes, and has r's numbers, such as an NSID.
+func (r removal) removes(call Call) bool {
 	if call.namesAny(r.otherNames()) {
 		return true
 	}
 	if r.undoes != "" {
-		return e.Method == r.undoes && hasNumbers(r.params, e.Params)
+		return call.Method == r.undoes && hasNumbers(r.params, call.numbers)
 	}
-	return len(r.names) > 0 && !slices.ContainsFunc(r.names, func(n rpcschema.Name) bool { return !call.has(n) && !r.sameParam(n.Value, e) }) && hasNumbers(r.params, e.Params)
-}
-
-// sameParam reports whether the removal has its name in a parameter that is equal in the call, such
-// as the tag of a group.
-func (r removal) sameParam(name string, e entry) bool {
-	for param, v := range r.params {
-		if scalar(v) == name && scalar(e.Params[param]) == name {
-			return true
-		}
-	}
-	return false
+	return len(r.names) > 0 && !slices.ContainsFunc(r.names, func(n rpcschema.Name) bool { return !call.has(n) }) && hasNumbers(r.params, call.numbers)
 }
 
 // scalar returns the text of a string or a number, and "" for anything else.
 func scalar(v any) string {
+	if s, isText := v.(string); isText {
+		return s
+	}
+	return number(v)
+}
+
+func number(v any) string {
 	switch v := v.(type) {
-	case string:
-		return v
 	case json.Number, int, int64, uint32, uint64, float64:
 		return fmt.Sprint(v)
 	}
 	return ""
+}
+
+// numbersOf returns the numbers among parameters, at any depth.
+func numbersOf(params map[string]any) map[string]any {
+	numbers := map[string]any{}
+	for name, v := range params {
+		if members, is := v.(map[string]any); is {
+			numbers[name] = numbersOf(members)
+		} else if number(v) != "" {
+			numbers[name] = v
+		}
+	}
+	return numbers
 }
 
 func (r removal) otherNames() map[string]bool {
@@ -121,7 +136,7 @@ func (c Call) has(n rpcschema.Name) bool {
 // hasNumbers reports whether each number among the parameters a is in b too, at any depth.
 func hasNumbers(a, b map[string]any) bool {
 	for name, v := range a {
-		if _, isText := v.(string); !isText && scalar(v) != "" && !hasNumber(b, name, scalar(v)) {
+		if number(v) != "" && !hasNumber(b, name, number(v)) {
 			return false
 		}
 	}
@@ -130,7 +145,7 @@ func hasNumbers(a, b map[string]any) bool {
 
 func hasNumber(params map[string]any, name, value string) bool {
 	for n, v := range params {
-		if members, is := v.(map[string]any); is && hasNumber(members, name, value) || n == name && scalar(v) == value {
+		if members, is := v.(map[string]any); is && hasNumber(members, name, value) || n == name && number(v) == value {
 			return true
 		}
 	}

@@ -27,7 +27,7 @@ type Choice struct {
 // Use makes one of the files the current one, for the next start of the target.
 // The previous configuration is set aside.
 func (f *Folder) Use(name string) error {
-	unlock, err := f.disk.lock()
+	unlock, err := f.disk.Lock()
 	if err != nil {
 		return err
 	}

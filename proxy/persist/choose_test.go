@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
 // processAt names a process that was started at a time, as ProcessAt does.
@@ -146,7 +148,7 @@ func TestEveryStepOfAChoiceMayFail(t *testing.T) {
 		for at := 1; ; at++ {
 			w := newChoiceWorld(t)
 			former := w.aside(asideReplaced)
-			disk := &failing{realDisk: realDisk(w.dir), at: at, crash: crash}
+			disk := &failing{Path: directory.Path(w.dir), at: at, crash: crash}
 			w.folder.disk = disk
 			err := w.folder.Use(former)
 			if disk.steps < at {

@@ -28,6 +28,8 @@ type Call struct {
 	Subsystem string
 	Method    string
 	Names     []rpcschema.Name
+
+	numbers map[string]any // its parameters that are numbers
 }
 
 func (c Call) String() string {
@@ -180,7 +182,7 @@ func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	if err != nil {
 		return Call{Subsystem: subsystem}
 	}
-	d := Call{Subsystem: subsystem, Method: e.Method}
+	d := Call{Subsystem: subsystem, Method: e.Method, numbers: numbersOf(e.Params)}
 	d.Names, _ = c.schema.Names(e.Method, e.Params, maxNames)
 	return d
 }

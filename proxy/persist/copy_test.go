@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
 const (
@@ -101,9 +103,9 @@ func TestCopyReadsNothingElse(t *testing.T) {
 			current := filepath.Join(c.dir, Current)
 			require.NoError(t, os.Remove(current))
 			require.NoError(t, plant(current))
-			require.ErrorIs(t, c.copy(), errSuspect)
+			require.ErrorIs(t, c.copy(), directory.ErrSuspect)
 			_, err := c.folder.Prepare()
-			require.ErrorIs(t, err, errSuspect)
+			require.ErrorIs(t, err, directory.ErrSuspect)
 			assert.Empty(t, c.names())
 			before, err := os.Lstat(current)
 			require.NoError(t, err)
@@ -118,10 +120,10 @@ func TestCopyReadsNothingElse(t *testing.T) {
 		c, theirs := newCopied(t), newCopied(t)
 		require.NoError(t, os.RemoveAll(c.dir))
 		require.NoError(t, os.Symlink(theirs.dir, c.dir))
-		require.ErrorIs(t, c.copy(), errSuspect)
-		require.ErrorIs(t, c.folder.Use(Current), errSuspect)
+		require.ErrorIs(t, c.copy(), directory.ErrSuspect)
+		require.ErrorIs(t, c.folder.Use(Current), directory.ErrSuspect)
 		_, err := c.folder.Prepare()
-		require.ErrorIs(t, err, errSuspect)
+		require.ErrorIs(t, err, directory.ErrSuspect)
 		assert.Empty(t, c.names())
 	})
 	t.Run("an administrator has edited it", func(t *testing.T) {
@@ -140,7 +142,7 @@ func TestCopyReadsNothingElse(t *testing.T) {
 
 // The owner of the copy's folder cannot make root write another file.
 func TestCopyWritesNowhereElse(t *testing.T) {
-	for name, planted := range map[string]string{"the copy": "saved.json", "its temporary name": tempTag + "saved.json"} {
+	for name, planted := range map[string]string{"the copy": "saved.json", "its temporary name": directory.Temp + "saved.json"} {
 		t.Run(name+" is a link", func(t *testing.T) {
 			c := newCopied(t)
 			outside := filepath.Join(t.TempDir(), "outside")
@@ -167,7 +169,7 @@ func TestCopyWritesNowhereElse(t *testing.T) {
 		run := filepath.Dir(c.to)
 		require.NoError(t, os.Rename(run, run+".moved"))
 		require.NoError(t, os.Symlink(run+".moved", run))
-		require.ErrorIs(t, c.copy(), errSuspect)
+		require.ErrorIs(t, c.copy(), directory.ErrSuspect)
 		assert.Empty(t, c.names())
 	})
 	for name, change := range map[string]func(run string) error{
@@ -196,8 +198,8 @@ func TestSuspectFilesAreListed(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	require.NoError(t, list[0].Damaged)
-	require.ErrorIs(t, list[1].Damaged, errSuspect)
-	require.ErrorIs(t, c.folder.Use("held-x.json"), errSuspect)
+	require.ErrorIs(t, list[1].Damaged, directory.ErrSuspect)
+	require.ErrorIs(t, c.folder.Use("held-x.json"), directory.ErrSuspect)
 }
 
 func writeAs(path string, uid int, mode os.FileMode) error {

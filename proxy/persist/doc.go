@@ -5,6 +5,6 @@
 // Its first rule is that a saved file is never replaced by one with less in it, unless the same
 // process of the target had both configurations, or an administrator accepts the loss.
 //
-// The package may not know who calls, what is allowed, or how a call is transported. It imports
+// The package must not depend on who calls, what is allowed, or how a call is transported. It imports
 // no other stage of the proxy, and calls the target through an Ask.
 package persist

@@ -22,14 +22,15 @@ const (
 	examineBdev    = "bdev_examine"
 )
 
-// basesIn are the parameters of calls that create bdevs on other ones.
-var basesIn = []string{"base_bdev_name", "base_bdev", "base_bdevs", "cache", "cache_bdev_name", "core_bdev_name"}
+// basesIn are the parameters of calls that create bdevs on other ones, except for RAIDs.
+var basesIn = []string{"base_bdev_name", "base_bdev", "cache", "cache_bdev_name", "core_bdev_name"}
 
 // examineBases completes the calls of a target that examines only what is named, or, with
 // disable, of one that will: bdev_examine of each bdev that an lvstore or another bdev lies on
 // follows bdev_set_options. Logical volumes are never named, nor are the disks of a RAID, which
-// contain the RAID's lvstore: the RAID comes after its disks and claims them unexamined.
-func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
+// contain the RAID's lvstore: the RAID comes after its disks and claims them unexamined. external
+// returns the bdevs outside of lvstores that volumes are clones of.
+func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool, external func(context.Context) ([]string, error)) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil
 	}
@@ -44,6 +45,11 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	if err != nil {
 		return err
 	}
+	parents, err := external(ctx)
+	if err != nil {
+		return err
+	}
+	wanted = append(wanted, parents...)
 	named := map[string]bool{}
 	rest := make([]json.RawMessage, 0, len(s.Calls))
 	var examined, raids []json.RawMessage
@@ -117,15 +123,8 @@ func basesOf(e entry) (names []string) {
 		return nil
 	}
 	for _, param := range basesIn {
-		switch base := e.Params[param].(type) {
-		case string:
+		if base, ok := e.Params[param].(string); ok {
 			names = append(names, base)
-		case []any:
-			for _, b := range base {
-				if name, ok := b.(string); ok {
-					names = append(names, name)
-				}
-			}
 		}
 	}
 	return names

@@ -3,6 +3,8 @@ package persist
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,6 +19,10 @@ func TestBasesAreExamined(t *testing.T) {
 		raid   = `{"method":"bdev_raid_create","params":{"base_bdevs":["d0","d1"],"name":"raid"}}`
 		pt     = `{"method":"bdev_passthru_create","params":{"base_bdev_name":"d2","name":"pt"}}`
 		onLvol = `{"method":"bdev_passthru_create","params":{"base_bdev_name":"` + volume + `","name":"q"}}`
+		ftl    = `{"method":"bdev_ftl_create","params":{"name":"f","base_bdev":"d3","cache":"c0"}}`
+		ocf    = `{"method":"bdev_ocf_create","params":{"name":"o","mode":"wt","cache_bdev_name":"c1","core_bdev_name":"d4"}}`
+		split  = `{"method":"bdev_split_create","params":{"base_bdev":"d5","split_count":2}}`
+		list   = `{"method":"bdev_raid_add_base_bdev","params":{"base_bdev":"d9","raid_bdev":"raid"}}`
 		wait   = `{"method":"bdev_wait_for_examine","params":null}`
 	)
 	stores := `[{"base_bdev":"raid"},{"base_bdev":"` + volume + `"},{"base_bdev":"lvs0/alias"},{"base_bdev":"pt"}]`
@@ -24,12 +30,18 @@ func TestBasesAreExamined(t *testing.T) {
 	for name, c := range map[string]struct {
 		disable      bool
 		before, want []string
+		external     []string
 	}{
-		"on stays on":            {false, []string{on, raid, pt, wait}, []string{on, raid, pt, wait}},
-		"on is disabled":         {true, []string{on, raid, pt, onLvol, wait}, []string{off, examine("d2"), examine("pt"), examine("raid"), pt, onLvol, raid, wait}},
-		"off is completed":       {false, []string{off, examine("pt"), raid, pt, wait}, []string{off, examine("pt"), examine("d2"), examine("raid"), pt, raid, wait}},
-		"nothing more is needed": {true, []string{off, examine("raid"), examine("pt"), wait}, []string{off, examine("raid"), examine("pt"), wait}},
-		"no options":             {true, []string{pt, wait}, []string{pt, wait}},
+		"on stays on":            {disable: false, before: []string{on, raid, pt, wait}, want: []string{on, raid, pt, wait}},
+		"on is disabled":         {disable: true, before: []string{on, raid, pt, onLvol, wait}, want: []string{off, examine("d2"), examine("pt"), examine("raid"), pt, onLvol, raid, wait}},
+		"off is completed":       {disable: false, before: []string{off, examine("pt"), raid, pt, wait}, want: []string{off, examine("pt"), examine("d2"), examine("raid"), pt, raid, wait}},
+		"nothing more is needed": {disable: true, before: []string{off, examine("raid"), examine("pt"), wait}, want: []string{off, examine("raid"), examine("pt"), wait}},
+		"external parents":       {disable: true, before: []string{on, pt, wait}, want: []string{off, examine("d2"), examine("d3"), examine("pt"), examine("raid"), pt, wait}, external: []string{"d3", "raid"}},
+		"on needs no parents":    {before: []string{on, pt, wait}, want: []string{on, pt, wait}, external: []string{"d3"}},
+		"no options":             {disable: true, before: []string{pt, wait}, want: []string{pt, wait}},
+		"nothing waits":          {before: []string{off, raid, pt}, want: []string{off, examine("d2"), examine("pt"), examine("raid"), pt, raid}},
+		"several bases":          {before: []string{off, ftl, ocf, split, list}, want: []string{off, examine("c0"), examine("c1"), examine("d3"), examine("d4"), examine("d5"), examine("pt"), examine("raid"), ftl, ocf, split, list}},
+		"no calls":               {disable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Subsystem{Name: "bdev"}
@@ -38,12 +50,37 @@ func TestBasesAreExamined(t *testing.T) {
 			}
 			require.NoError(t, s.examineBases(t.Context(), func(context.Context, string, map[string]any) (json.RawMessage, error) {
 				return json.RawMessage(stores), nil
-			}, c.disable))
+			}, c.disable, func(context.Context) ([]string, error) { return c.external, nil }))
 			var got []string
 			for _, call := range s.Calls {
 				got = append(got, string(call))
 			}
 			assert.Equal(t, c.want, got)
 		})
+	}
+}
+
+// What cannot be read is not saved as if nothing had to be examined.
+func TestUnreadableBases(t *testing.T) {
+	const off = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`
+	for name, c := range map[string]struct {
+		calls  []string
+		stores string
+		err    error
+	}{
+		"options":      {[]string{`{"method":1}`}, "[]", nil},
+		"another call": {[]string{off, `{"method":1}`}, "[]", nil},
+		"no list":      {[]string{off}, `{"base_bdev":"x"}`, nil},
+		"no answer":    {[]string{off}, "[]", errors.New("struck")},
+	} {
+		s := Subsystem{Name: "bdev"}
+		for _, call := range c.calls {
+			s.Calls = append(s.Calls, json.RawMessage(call))
+		}
+		before := slices.Clone(s.Calls)
+		require.Error(t, s.examineBases(t.Context(), func(context.Context, string, map[string]any) (json.RawMessage, error) {
+			return json.RawMessage(c.stores), c.err
+		}, true, func(context.Context) ([]string, error) { return nil, nil }), name)
+		assert.Equal(t, before, s.Calls, name)
 	}
 }

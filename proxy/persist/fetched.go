@@ -40,7 +40,7 @@ func (f *Folder) Text(name string) (Text, error) {
 	if !fetchable.MatchString(name) {
 		return Text{}, fmt.Errorf("%q is not the name of a saved configuration: %w", name, fs.ErrNotExist)
 	}
-	text, info, err := f.disk.read(name)
+	text, info, err := f.disk.Read(name)
 	if err != nil {
 		return Text{}, fmt.Errorf("read the saved configuration: %w", err)
 	}
@@ -57,12 +57,12 @@ func (f *Folder) Store(t Text) (stored bool, err error) {
 	if !fetchable.MatchString(t.Name) {
 		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)
 	}
-	unlock, err := f.disk.lock()
+	unlock, err := f.disk.Lock()
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	there, _, err := f.disk.read(t.Name)
+	there, _, err := f.disk.Read(t.Name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
 func TestStore(t *testing.T) {
@@ -64,12 +66,12 @@ func TestStoreFails(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.Store(Text{Current, time.Now(), []byte("one")})
 	require.NoError(t, err)
-	real := f.disk
+	working := f.disk
 	for at := 1; ; at++ {
-		d := &failing{realDisk: realDisk(dir), at: at}
+		d := &failing{Path: directory.Path(dir), at: at}
 		f.disk = d
 		_, err := f.Store(Text{Current, time.Now(), []byte("two")})
-		f.disk = real
+		f.disk = working
 		got, readErr := f.Text(Current)
 		require.NoError(t, readErr)
 		if err == nil {

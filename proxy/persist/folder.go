@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
 // Names in the directory. A file whose name begins with a reason was set aside, and is never
@@ -20,9 +22,8 @@ const (
 	Current = "current.json" // spdk_tgt -c loads it
 	Held    = "held.json"    // configuration of a target that lacks some of Current; see Saver
 
-	aside   = "%s-%s.json"           // reason, time
-	stamp   = "20060102T150405.000Z" // previous versions are named by the time of their file
-	tempTag = ".new-"                // prefix of a file that is being written, or that a crash left behind
+	aside = "%s-%s.json"           // reason, time
+	stamp = "20060102T150405.000Z" // previous versions are named by the time of their file
 )
 
 // Reasons why a file is set aside.
@@ -32,6 +33,20 @@ const (
 	asideHeld     = "held"     // it has calls that neither Current nor the target has
 	asideBefore   = "before"   // it is the last one of another release
 )
+
+// disk is the operations of a directory.Path that a Folder needs, so that tests can make each of them
+// fail or be the last before a crash.
+type disk interface {
+	Write(name string, text []byte) error
+	Read(name string) ([]byte, fs.FileInfo, error)
+	SetTime(name string, at time.Time) error
+	List() ([]fs.FileInfo, error)
+	Link(old, name string) error
+	Rename(old, name string) error
+	Remove(name string) error
+	Sync() error
+	Lock() (unlock func(), err error)
+}
 
 // A Folder is the directory with the saved configurations of one target.
 type Folder struct {
@@ -60,19 +75,19 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
 	}
-	f := &Folder{path: path, keep: keep, disk: realDisk(path)}
+	f := &Folder{path: path, keep: keep, disk: directory.Path(path)}
 	return f, f.clear()
 }
 
 // clear removes incomplete files that a crash has left behind.
 func (f *Folder) clear() error {
-	unlock, err := f.disk.lock()
+	unlock, err := f.disk.Lock()
 	if err != nil {
 		return fmt.Errorf("lock the directory of saved configurations: %w", err)
 	}
 	defer unlock()
 	for _, name := range []string{Current, Held, journalName} {
-		if err := f.disk.remove(tempTag + name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.disk.Remove(directory.Temp + name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("clean up the directory of saved configurations: %w", err)
 		}
 	}
@@ -82,7 +97,7 @@ func (f *Folder) clear() error {
 // load reads a saved configuration. c is nil if there is none. damaged is not nil if there is
 // one that spdk_tgt could not load.
 func (f *Folder) load(name string) (c *Configuration, damaged error, err error) {
-	text, _, err := f.disk.read(name)
+	text, _, err := f.disk.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -129,28 +144,28 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 
 // putText is put with the time of the file; zero: now.
 func (f *Folder) putText(name string, text []byte, at time.Time, before func() error) error {
-	temp := tempTag + name
-	if err := f.disk.remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	temp := directory.Temp + name
+	if err := f.disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	if err := f.disk.write(temp, text); err != nil {
-		_ = f.disk.remove(temp)
+	if err := f.disk.Write(temp, text); err != nil {
+		_ = f.disk.Remove(temp)
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	if !at.IsZero() {
-		if err := f.disk.setTime(temp, at); err != nil {
-			return errors.Join(fmt.Errorf("write %s: %w", name, err), f.disk.remove(temp))
+		if err := f.disk.SetTime(temp, at); err != nil {
+			return errors.Join(fmt.Errorf("write %s: %w", name, err), f.disk.Remove(temp))
 		}
 	}
 	if err := before(); err != nil {
-		_ = f.disk.remove(temp)
+		_ = f.disk.Remove(temp)
 		return err
 	}
-	if err := f.disk.rename(temp, name); err != nil {
-		_ = f.disk.remove(temp)
+	if err := f.disk.Rename(temp, name); err != nil {
+		_ = f.disk.Remove(temp)
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	if err := f.disk.sync(); err != nil {
+	if err := f.disk.Sync(); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
@@ -159,7 +174,7 @@ func (f *Folder) putText(name string, text []byte, at time.Time, before func() e
 // keepCopy gives a file a second name: its time, after the reason if that is not "". The second
 // name is "" if there is no such file.
 func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
-	text, info, err := f.disk.read(name)
+	text, info, err := f.disk.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -171,14 +186,14 @@ func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 		if reason != "" {
 			kept = fmt.Sprintf(aside, reason, at.Format(stamp))
 		}
-		err := f.disk.link(name, kept)
+		err := f.disk.Link(name, kept)
 		if err == nil {
 			return kept, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("keep %s as %s: %w", name, kept, err)
 		}
-		if existing, _, err := f.disk.read(kept); err == nil && bytes.Equal(existing, text) {
+		if existing, _, err := f.disk.Read(kept); err == nil && bytes.Equal(existing, text) {
 			return kept, nil // it was made before a crash
 		}
 	}
@@ -193,15 +208,15 @@ func (f *Folder) setAside(name, reason string) error {
 }
 
 func (f *Folder) drop(name string) error {
-	if err := f.disk.remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := f.disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
-	return f.disk.sync()
+	return f.disk.Sync()
 }
 
 // previous lists the names of the previous versions, newest first.
 func (f *Folder) previous() (names []string, err error) {
-	list, err := f.disk.list()
+	list, err := f.disk.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the saved configurations: %w", err)
 	}
@@ -226,12 +241,12 @@ func (f *Folder) prune() error {
 	}
 	for len(names) > f.keep {
 		i := superfluous(names, time.Now())
-		if err := f.disk.remove(names[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.disk.Remove(names[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", names[i], err)
 		}
 		names = slices.Delete(names, i, i+1)
 	}
-	return f.disk.sync()
+	return f.disk.Sync()
 }
 
 // superfluous returns the index of the version to remove, of two or more: neither the newest nor
@@ -272,12 +287,12 @@ func (f *Folder) Mentions(text string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	list, err := f.disk.list()
+	list, err := f.disk.List()
 	if err != nil {
 		return false, fmt.Errorf("list the saved configurations: %w", err)
 	}
 	for _, info := range list {
-		content, _, err := f.disk.read(info.Name())
+		content, _, err := f.disk.Read(info.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

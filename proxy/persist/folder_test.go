@@ -14,12 +14,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
 // A failing disk fails at one step; crashed, it does nothing afterwards either,
 // and what it was writing is cut off.
 type failing struct {
-	realDisk
+	directory.Path
 	at    int // the step that fails, from 1
 	crash bool
 	steps int
@@ -35,42 +37,42 @@ func (d *failing) step() error {
 	return nil
 }
 
-func (d *failing) write(name string, text []byte) error {
+func (d *failing) Write(name string, text []byte) error {
 	if err := d.step(); err != nil {
 		if d.steps == d.at {
-			_ = os.WriteFile(d.realDisk.at(name), text[:len(text)/2], 0o600)
+			_ = os.WriteFile(filepath.Join(string(d.Path), name), text[:len(text)/2], 0o600)
 		}
 		return err
 	}
-	return d.realDisk.write(name, text)
+	return d.Path.Write(name, text)
 }
 
-func (d *failing) link(old, name string) error {
+func (d *failing) Link(old, name string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	return d.realDisk.link(old, name)
+	return d.Path.Link(old, name)
 }
 
-func (d *failing) rename(old, name string) error {
+func (d *failing) Rename(old, name string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	return d.realDisk.rename(old, name)
+	return d.Path.Rename(old, name)
 }
 
-func (d *failing) remove(name string) error {
+func (d *failing) Remove(name string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	return d.realDisk.remove(name)
+	return d.Path.Remove(name)
 }
 
-func (d *failing) sync() error {
+func (d *failing) Sync() error {
 	if err := d.step(); err != nil {
 		return err
 	}
-	return d.realDisk.sync()
+	return d.Path.Sync()
 }
 
 // Whatever step of whatever decision fails, or is the last one before a crash:
@@ -115,7 +117,7 @@ func TestEveryStepMayFail(t *testing.T) {
 					w.save()
 					s.prepare(w)
 					s.do(w)
-					disk := &failing{realDisk: realDisk(w.dir), at: at, crash: crash}
+					disk := &failing{Path: directory.Path(w.dir), at: at, crash: crash}
 					w.folder.disk = disk
 					err := w.saver.Save(t.Context(), false)
 					steps = disk.steps
@@ -128,7 +130,7 @@ func TestEveryStepMayFail(t *testing.T) {
 					}
 					w.sound(s.may, s.also, at)
 
-					w.folder.disk = realDisk(w.dir)
+					w.folder.disk = directory.Path(w.dir)
 					if crash {
 						w.open()
 					}
@@ -136,7 +138,7 @@ func TestEveryStepMayFail(t *testing.T) {
 						w.save()
 					}
 					w.sound(s.may, s.also, at)
-					assert.NotContains(t, w.files(), tempTag+Current, "step %d", at)
+					assert.NotContains(t, w.files(), directory.Temp+Current, "step %d", at)
 				}
 				assert.GreaterOrEqual(t, steps, 4)
 			})
@@ -237,13 +239,13 @@ func TestFolderMustBelongToTheUser(t *testing.T) {
 
 // A folder that is away is an error in each step, not a folder without files.
 func TestFolderThatIsAway(t *testing.T) {
-	away := realDisk(filepath.Join(t.TempDir(), "away"))
-	_, _, read := away.read(Current)
-	_, list := away.list()
-	_, lock := away.lock()
+	away := directory.Path(filepath.Join(t.TempDir(), "away"))
+	_, _, read := away.Read(Current)
+	_, list := away.List()
+	_, lock := away.Lock()
 	for step, err := range map[string]error{
-		"read": read, "list": list, "lock": lock, "write": away.write(Current, nil), "link": away.link(Current, Held),
-		"rename": away.rename(Held, Current), "remove": away.remove(Current), "sync": away.sync(),
+		"read": read, "list": list, "lock": lock, "write": away.Write(Current, nil), "link": away.Link(Current, Held),
+		"rename": away.Rename(Held, Current), "remove": away.Remove(Current), "sync": away.Sync(),
 	} {
 		require.ErrorIs(t, err, fs.ErrNotExist, step)
 	}

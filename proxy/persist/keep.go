@@ -27,10 +27,9 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 	var made map[string]bool
 	for _, p := range missing {
 		call := c.describe(p.subsystem, p.call)
-		e, _ := entryOf(p.call)
 		release, kept := current.Saved.Kept[digest(p.call)]
 		switch {
-		case seen.removed(call, e):
+		case seen.removed(call):
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
 			// The object is back, as this release writes it.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):

@@ -113,6 +113,59 @@ func TestRemovalOfWhatIsMissing(t *testing.T) {
 	}
 }
 
+// What a call removes from the saved file alone is found by names, or by the number that a method undoes.
+func TestLacks(t *testing.T) {
+	w := newWorld(t)
+	c := exported()
+	c["scsi"] = nil
+	c["nvmf"] = append(c["nvmf"], `{"method":"iscsi_create_portal_group","params":{"tag":7,"portals":[{"host":"192.0.2.1","port":"3260"}]}}`)
+	w.target.restart("p1", c)
+	w.save()
+	w.target.restart("p2", empty())
+	w.save()
+	for _, call := range []struct {
+		method string
+		params params
+		want   bool
+	}{
+		{"nvmf_subsystem_remove_host", params{"nqn": "nqn.a", "host": "host.1"}, true},
+		{"nvmf_subsystem_remove_host", params{"nqn": "nqn.b", "host": "host.1"}, false},
+		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 1}, true},
+		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 2}, false},
+		{"iscsi_delete_portal_group", params{"tag": 7}, true},
+		{"iscsi_delete_portal_group", params{"tag": 1}, false},
+		{"iscsi_delete_initiator_group", params{"tag": 7}, false},
+		{"nvmf_create_subsystem", params{"nqn": "nqn.a"}, false},
+	} {
+		assert.Equal(t, call.want, w.saver.Lacks(call.method, call.params), "%v", call)
+	}
+}
+
+// Changes that could not be saved are remembered beside later ones, but not more of them than one save remembers.
+func TestChangesAreBounded(t *testing.T) {
+	earlier, now := newChanges(), newChanges()
+	for i := range maxTouched {
+		earlier.export(fmt.Sprint("e", i))
+		now.export(fmt.Sprint("n", i))
+	}
+	now.add(earlier)
+	assert.Len(t, now.exports, maxTouched)
+	few := newChanges()
+	few.add(earlier)
+	assert.Equal(t, earlier.exports, few.exports)
+
+	for i := range maxTouched + 1 {
+		now.name(fmt.Sprint("n", i))
+	}
+	assert.Len(t, now.names, maxTouched)
+	for earlierRemovals, want := range map[int]int{maxTouched - 2: maxTouched, maxTouched - 1: 2} {
+		few, earlier := newChanges(), newChanges()
+		few.removals, earlier.removals = make([]removal, 2), make([]removal, earlierRemovals)
+		few.add(earlier)
+		assert.Len(t, few.removals, want)
+	}
+}
+
 // Calls set up a missing export anew, for another host. The earlier host is not admitted beside it
 // by the saved file.
 func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {

@@ -32,6 +32,13 @@ func (s *Subsystem) mend(release rpcschema.Release) {
 		return
 	}
 	var options, raids, others, limits []json.RawMessage
+	waits := map[any]bool{}
+	thenWait := func(e entry) {
+		if name := e.Params["name"]; !waits[name] {
+			limits = append(limits, waitFor(name, len(waits)))
+			waits[name] = true
+		}
+	}
 	for i, c := range s.Calls {
 		e, _ := entryOf(c) // subsystem has checked it
 		switch {
@@ -40,9 +47,11 @@ func (s *Subsystem) mend(release rpcschema.Release) {
 		case e.Method == "bdev_raid_create":
 			raids = append(raids, c)
 		case e.Method == "bdev_set_qos_limit":
-			limits = append(limits, waitFor(e), c)
+			thenWait(e)
+			limits = append(limits, c)
 		case e.Method == enableHistogram:
-			limits = append(limits, waitFor(e), countingAll(e, c, release))
+			thenWait(e)
+			limits = append(limits, countingAll(e, c, release))
 		default:
 			others = append(others, c)
 		}
@@ -54,13 +63,10 @@ func (s *Subsystem) mend(release rpcschema.Release) {
 
 const enableHistogram = "bdev_enable_histogram"
 
-// optionsOfHistograms is the first release that has options of histograms.
-var optionsOfHistograms = rpcschema.MustRelease("v25.05")
-
 // countingAll returns the call with the options with which SPDK counts all I/O, unless SPDK saved
 // options.
 func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.RawMessage {
-	if !release.Known() || release.Before(optionsOfHistograms) {
+	if !release.Has(rpcschema.BoundsHistograms) {
 		return call
 	}
 	for _, option := range []string{"granularity", "min_nsec", "max_nsec"} {
@@ -77,11 +83,16 @@ func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.
 	return text
 }
 
-// limitWait is how long a bdev may take to appear before its limit is set or its histogram enabled.
-const limitWait = 30 * time.Second
+// A bdev may take firstWait to appear before its limit is set or its histogram enabled. Each further
+// one may take half as long, and at least leastWait: bdevs appear while others are waited for. So
+// volumes that were deleted right before a crash do not delay the start by firstWait each.
+const (
+	firstWait = 30 * time.Second
+	leastWait = time.Second
+)
 
-// waitFor returns a call that waits for the bdev of another call.
-func waitFor(e entry) json.RawMessage {
-	name, _ := json.Marshal(e.Params["name"]) // it was decoded
-	return fmt.Appendf(nil, `{"method": "bdev_get_bdevs", "params": {"name": %s, "timeout": %d}}`, name, limitWait.Milliseconds())
+// waitFor returns a call that waits for a bdev after the waits for earlier ones.
+func waitFor(bdev any, earlier int) json.RawMessage {
+	name, _ := json.Marshal(bdev) // it was decoded
+	return fmt.Appendf(nil, `{"method": "bdev_get_bdevs", "params": {"name": %s, "timeout": %d}}`, name, max(firstWait>>min(earlier, 30), leastWait).Milliseconds())
 }

@@ -33,40 +33,72 @@ type removing struct {
 	written uint64 // version on disk
 }
 
-// A deletion is the deletion of one logical volume.
+// A deletion is the deletion of one logical volume, alone or with its lvstore.
 type deletion struct {
 	Names   []string `json:"names"` // all that the volume has
 	Store   string   `json:"lvstore"`
+	Disk    string   `json:"disk,omitempty"` // the bdev below the lvstore, if that is deleted as well
 	Process string   `json:"process"`
 
 	ended bool // the call has ended
 }
 
-// Removing must be called before a call that may delete a logical volume, and end after it. It
-// notes the deletion durably. ask asks the target that the call is sent to.
+// Removing must be called before a call that may delete logical volumes, and end after it. It
+// notes the deletions durably. ask asks the target that the call is sent to.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
-	name, is := params["name"].(string)
-	if method != "bdev_lvol_delete" || !is {
-		return func() {}, nil
+	var deleted map[string]*deletion
+	switch method {
+	case "bdev_lvol_delete":
+		if name, is := params["name"].(string); is {
+			deleted, err = lvolsToDelete(ctx, ask, map[string]any{"name": name}, spdkrpc.LvolStore{})
+		}
+	case "bdev_lvol_delete_lvstore":
+		var stores []spdkrpc.LvolStore
+		if err = askInto(ctx, ask, "bdev_lvol_get_lvstores", params, &stores); err == nil && len(stores) == 1 {
+			deleted, err = lvolsToDelete(ctx, ask, nil, stores[0])
+		}
 	}
-	text, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
-	var found []spdkrpc.BdevInfo
-	if err == nil {
-		err = json.Unmarshal(text, &found)
+	if err != nil || len(deleted) == 0 {
+		return func() {}, nil // SPDK will refuse the call, or no export can depend on it
 	}
-	if err != nil || len(found) != 1 || found[0].DriverSpecific.Lvol == nil || found[0].DriverSpecific.Lvol.LvolStoreUUID == nil {
-		return func() {}, nil // SPDK will refuse the call
+	for _, d := range deleted {
+		d.Process = process
 	}
-	b := found[0]
-	d := &deletion{Names: append([]string{b.Name}, b.Aliases...), Store: *b.DriverSpecific.Lvol.LvolStoreUUID, Process: process}
-	return func() { s.removing.ended(b.Name) }, s.removing.add(b.Name, d)
+	return func() { s.removing.ended(deleted) }, s.removing.add(deleted)
 }
 
-// add notes a deletion, and returns when it is durable. Concurrent calls share one write.
-func (r *removing) add(uuid string, d *deletion) error {
+// lvolsToDelete returns the logical volumes among the bdevs that params select, by their UUIDs. If
+// with names an lvstore, it returns only those in it.
+func lvolsToDelete(ctx context.Context, ask Ask, params map[string]any, with spdkrpc.LvolStore) (map[string]*deletion, error) {
+	var bdevs []spdkrpc.BdevInfo
+	if err := askInto(ctx, ask, "bdev_get_bdevs", params, &bdevs); err != nil {
+		return nil, err
+	}
+	found := map[string]*deletion{}
+	for _, b := range bdevs {
+		if b.DriverSpecific.Lvol == nil || b.DriverSpecific.Lvol.LvolStoreUUID == nil {
+			continue
+		}
+		if store := *b.DriverSpecific.Lvol.LvolStoreUUID; with.UUID == "" || store == with.UUID {
+			found[b.Name] = &deletion{Names: append([]string{b.Name}, b.Aliases...), Store: store, Disk: with.BaseBdev}
+		}
+	}
+	return found, nil
+}
+
+func askInto(ctx context.Context, ask Ask, method string, params map[string]any, result any) error {
+	text, err := ask(ctx, method, params)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, result)
+}
+
+// add notes deletions, and returns when they are durable. Concurrent calls share one write.
+func (r *removing) add(deleted map[string]*deletion) error {
 	r.mu.Lock()
 	err := r.load()
-	r.entries[uuid] = d
+	maps.Copy(r.entries, deleted)
 	r.version++
 	version := r.version
 	r.mu.Unlock()
@@ -100,7 +132,7 @@ func (r *removing) load() error {
 	if r.entries == nil {
 		r.entries = map[string]*deletion{}
 	}
-	text, _, err := r.folder.disk.read(journalName)
+	text, _, err := r.folder.disk.Read(journalName)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.loaded = true
 		return nil
@@ -121,10 +153,10 @@ func (r *removing) load() error {
 	return nil
 }
 
-func (r *removing) ended(uuid string) {
+func (r *removing) ended(deleted map[string]*deletion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if d := r.entries[uuid]; d != nil {
+	for _, d := range deleted {
 		d.ended = true
 	}
 }
@@ -169,7 +201,7 @@ func settle(ctx context.Context, t Target, known map[string]deletion) (removals 
 			if !errors.Is(err, spdkrpc.NoSuchDevice) {
 				continue
 			}
-			if _, err := t.Ask(ctx, "bdev_lvol_get_lvstores", map[string]any{"uuid": d.Store}); err != nil {
+			if !storeIsKnown(ctx, t.Ask, d) {
 				continue
 			}
 		}
@@ -179,6 +211,28 @@ func settle(ctx context.Context, t Target, known map[string]deletion) (removals 
 		}
 	}
 	return removals, settled
+}
+
+// storeIsKnown reports whether the lvstore of a volume that the target lacks is loaded, or was
+// deleted: its disk is there, and SPDK finds no lvstore on it.
+func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
+	loaded := func() error {
+		_, err := ask(ctx, "bdev_lvol_get_lvstores", map[string]any{"uuid": d.Store})
+		return err
+	}
+	err := loaded()
+	if d.Disk == "" || isVolume(d.Disk) || !errors.Is(err, spdkrpc.NoSuchDevice) {
+		return err == nil
+	}
+	if _, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": d.Disk}); err != nil {
+		return false
+	}
+	_, _ = ask(ctx, examineBdev, map[string]any{"name": d.Disk}) // SPDK refuses it if it examines by itself
+	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
+		return false
+	}
+	err = loaded()
+	return err == nil || errors.Is(err, spdkrpc.NoSuchDevice)
 }
 
 func (r *removing) forget(uuids []string) {

@@ -23,9 +23,9 @@ func quickly(o *Options) {
 	o.After, o.AtLatest, o.Retry, o.Watch, o.Settle = time.Millisecond, 10*time.Millisecond, time.Millisecond, time.Millisecond, 50*time.Millisecond
 }
 
-func (w *world) eventually(true func() bool, what string) {
+func (w *world) eventually(condition func() bool, what string) {
 	w.t.Helper()
-	require.Eventually(w.t, true, long, time.Millisecond, what)
+	require.Eventually(w.t, condition, long, time.Millisecond, what)
 }
 
 func (w *world) exists() bool {

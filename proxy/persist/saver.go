@@ -56,6 +56,7 @@ type Saver struct {
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
+	external  externalParents
 
 	changesWait atomic.Pointer[chan struct{}] // nil: changes need not wait; see hold
 	firstWait   atomic.Pointer[chan struct{}] // the same, for calls that wait until they are saved
@@ -171,6 +172,7 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)
 	others := s.removing.namesOf(names)
+	s.external.note(method)
 	s.mu.Lock()
 	now := time.Now()
 	if s.changes == s.saved {
@@ -270,7 +272,7 @@ func (s *Saver) readAndDecide(ctx context.Context, seen changes, acceptLoss bool
 		return outcome{}, err
 	}
 	cost := time.Since(began)
-	unlock, err := s.opts.Folder.disk.lock()
+	unlock, err := s.opts.Folder.disk.Lock()
 	if err != nil {
 		return outcome{}, err
 	}

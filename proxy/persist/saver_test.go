@@ -69,6 +69,32 @@ func TestMended(t *testing.T) {
 	assert.Equal(t, "bdev_get_bdevs", waits.Method)
 }
 
+// Volumes that were deleted after the last save before a crash delay the start of the target by less than a minute and
+// a second each. A volume with a limit and a histogram is waited for once.
+func TestWaitsForVolumesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	var calls []string
+	for i := range 100 {
+		for _, method := range []string{"bdev_set_qos_limit", "bdev_enable_histogram"} {
+			calls = append(calls, fmt.Sprintf(`{"method":%q,"params":{"name":"v%d"}}`, method, i))
+		}
+	}
+	w.target.set("bdev", calls...)
+	w.save()
+	waits, total := 0, 0.0
+	for _, call := range w.load(Current).Subsystems[1].Calls {
+		if e, err := entryOf(call); assert.NoError(t, err) && e.Method == "bdev_get_bdevs" {
+			waits++
+			timeout, err := e.Params["timeout"].(json.Number).Float64()
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, timeout, 1000.0)
+			total += timeout
+		}
+	}
+	assert.Equal(t, 100, waits)
+	assert.Less(t, total, 160_000.0)
+}
+
 func TestPreviousVersionsAreKeptOnce(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -259,7 +285,11 @@ func TestOldFileStaysWhenReadingFails(t *testing.T) {
 			w.target.mu.Unlock()
 			w.saver.Changed("bdev_malloc_delete", map[string]any{"name": "m"})
 			for range 3 {
-				require.Error(t, w.saver.Save(t.Context(), true), "even when told to accept")
+				err := w.saver.Save(t.Context(), true)
+				require.Error(t, err, "even when told to accept")
+				if name == "no target" || name == "startup state" || name == "one subsystem" {
+					require.ErrorIs(t, err, gone, "the cause is named")
+				}
 			}
 			after, err := os.ReadFile(filepath.Join(w.dir, Current))
 			require.NoError(t, err)

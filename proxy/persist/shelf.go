@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -31,17 +32,17 @@ type Saved struct {
 // List lists the files: the current one, Held, the previous versions, newest first, and files
 // that were set aside.
 func (f *Folder) List() ([]Saved, error) {
-	list, err := f.disk.list()
+	list, err := f.disk.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the saved configurations: %w", err)
 	}
 	var all []Saved
 	for _, info := range list {
-		if !strings.HasSuffix(info.Name(), ".json") || strings.HasPrefix(info.Name(), tempTag) {
+		if !strings.HasSuffix(info.Name(), ".json") || strings.HasPrefix(info.Name(), directory.Temp) {
 			continue
 		}
 		c, damaged, err := f.load(info.Name())
-		if errors.Is(err, errSuspect) {
+		if errors.Is(err, directory.ErrSuspect) {
 			damaged, err = err, nil
 		}
 		if err != nil {
@@ -114,7 +115,7 @@ func (f *Folder) get(name string) (*Configuration, error) {
 // spdk_tgt exits since v24.05, and starts without a message before that. If the current file is
 // damaged, or missing although there are others, the error says what to do.
 func (f *Folder) Prepare() (calls int, err error) {
-	unlock, err := f.disk.lock()
+	unlock, err := f.disk.Lock()
 	if err != nil {
 		return 0, err
 	}

@@ -3,8 +3,6 @@ package persist
 import (
 	"slices"
 	"time"
-
-	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // A Status is the state of the saved configuration.
@@ -78,8 +76,7 @@ func (s *Saver) Lacks(method string, params map[string]any) bool {
 	if !known || !m.Removes || len(now.Missing) == 0 {
 		return false
 	}
-	names, _ := s.opts.Schema.Names(method, params, maxNames)
-	return len(names) > 0 && slices.ContainsFunc(now.Missing, func(c Call) bool {
-		return !slices.ContainsFunc(names, func(n rpcschema.Name) bool { return !c.has(n) })
-	})
+	r := removal{undoes: m.Undoes, params: params}
+	r.names, _ = s.opts.Schema.Names(method, params, maxNames)
+	return slices.ContainsFunc(now.Missing, r.removes)
 }

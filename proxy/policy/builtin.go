@@ -91,7 +91,7 @@ var cinder = []string{
 	"nvmf_subsystem_add_ns",
 }
 
-// csiController lists the methods that SPDKGate's CSI driver calls. test/roles compares the list
+// csiController lists the methods that SPDKGate's CSI driver calls. test/checks/roles compares the list
 // with the driver's code.
 var csiController = []string{
 	"bdev_get_bdevs",

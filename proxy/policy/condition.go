@@ -18,14 +18,11 @@ type condition struct {
 	deny   bool // it belongs to a deny
 }
 
-// newest is later than every release, so parameters that have been replaced do not exist in it.
-var newest = rpcschema.Release{Year: 99, Month: 12}
-
 // normalize translates the parameters of a call to their newest names, whatever the release of
 // the target, so that a condition on size_in_mib also applies to a size in bytes. If that is
 // impossible, ok is false, and no condition can be tested.
 func normalize(m *rpcschema.Method, params map[string]any) (normal map[string]any, ok bool) {
-	normal, _, err := m.Translate(params, newest)
+	normal, _, err := m.Translate(params, rpcschema.Future)
 	return normal, err == nil
 }
 

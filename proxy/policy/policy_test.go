@@ -76,6 +76,8 @@ func TestNewRefuses(t *testing.T) {
 		"wrong case":           {`ops: {allow: ["BDEV_*"]}`, nil, "no method matches: `spdk-proxy call rpc_get_methods`"},
 		"misspelt glob":        {`ops: {allow: ["bdev_lvl_*"]}`, nil, "role ops: allow bdev_lvl_*: no method matches: did you mean bdev_lvol_*?"},
 		"glob of one":          {`ops: {allow: ["spdk_get_versoin*"]}`, nil, "did you mean spdk_get_version?"},
+		"glob near one":        {`ops: {allow: ["bdev_lvol_inflat_*"]}`, nil, "did you mean bdev_lvol_inflate?"},
+		"glob near two":        {`ops: {allow: ["notify_gt_*"]}`, nil, "did you mean notify_get_*?"},
 		"glob of nothing":      {`ops: {allow: ["x*"]}`, nil, "lists the names"},
 		"unsound glob":         {`ops: {allow: ["bdev_["]}`, nil, "globs support"},
 		"deprecated name":      {"ops: {allow: [get_lvol_stores]}", nil, "write bdev_lvol_get_lvstores"},

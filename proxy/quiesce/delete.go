@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -70,9 +69,10 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 // WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in
 // use. It refuses if the volume is exported or otherwise used, and keeps other calls from
 // changing that, and from deleting a snapshot below the volume, until SPDK has answered. others
-// are the other bdevs that the call names. The error is that of do, or as those of Take.
-func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, mode Mode, do Call) error {
-	o, err := q.lockUnused(ctx, name, others, mode)
+// are the other bdevs that the call names. fills means that do inflates the volume, which only one
+// call at a time may do in an lvstore. The error is that of do, or as those of Take.
+func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, fills bool, mode Mode, do Call) error {
+	o, err := q.lockUnused(ctx, name, others, fills, mode)
 	if err != nil {
 		return q.countRefusal(notExecuted(err), "SPDK can crash, or lose its data, when it changes what lies below a volume that is being written")
 	}
@@ -82,11 +82,7 @@ func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string
 	return err
 }
 
-// inflatesSiblingsSince is the first release on which clones of one snapshot were inflated at the
-// same time without losing clusters. v24.01 leaks some in 1 of 300 tries.
-var inflatesSiblingsSince = rpcschema.MustRelease("v26.05")
-
-func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string, mode Mode) (*operation, error) {
+func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string, fills bool, mode Mode) (*operation, error) {
 	o, err := q.enter(ctx, mode)
 	if err != nil {
 		return nil, err
@@ -103,8 +99,11 @@ func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string,
 			if err != nil {
 				return nil, err
 			}
-			if o.t.Release.Before(inflatesSiblingsSince) {
-				related.add(exclusive, v.parent)
+			if fills {
+				related.add(exclusive, Filling(v.storeID))
+				if err := checkNothingElseFills(ctx, rpc, v, mode); err != nil {
+					return nil, err
+				}
 			}
 			return []*volume{v}, v.shareAncestors(ctx, rpc, related)
 		},

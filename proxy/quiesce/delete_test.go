@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,38 +130,79 @@ func TestClonesAreKeptMeanwhile(t *testing.T) {
 	give()
 }
 
+// SPDK skips clusters of a volume that it inflates beside another one of the same lvstore, whether
+// or not the volumes are related.
+func TestVolumesOfAnLvstoreAreInflatedInTurn(t *testing.T) {
+	b := newBench(t, "v26.05")
+	_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("base1"), NumBlocks: 262144, BlockSize: 4096})
+	require.NoError(t, err)
+	_, err = b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "base1", LvsName: "lvs1"})
+	require.NoError(t, err)
+	for _, name := range []string{"lvs0/a", "lvs0/b", "lvs1/c"} {
+		store, lvol, _ := strings.Cut(name, "/")
+		_, err := b.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: lvol, LvsName: &store, SizeInMiB: 4})
+		require.NoError(t, err)
+	}
+	nothing := func() (<-chan struct{}, error) { return nil, nil }
+	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/a", nil, true, Mode{}, func() (<-chan struct{}, error) {
+		var busy *BusyError
+		assert.ErrorAs(t, b.q.WhileUnused(t.Context(), "lvs0/b", nil, true, Mode{}, nothing), &busy)
+		assert.NoError(t, b.q.WhileUnused(t.Context(), "lvs1/c", nil, true, Mode{}, nothing), "another lvstore")
+		assert.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/b", nil, false, Mode{}, nothing), "nothing is inflated")
+		return nil, nil
+	}))
+	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/b", nil, true, Mode{}, nothing))
+}
+
+// nbdDisks has an NBD device of a bdev.
+type nbdDisks struct {
+	spdkrpc.Caller
+	bdev *string
+}
+
+func (n nbdDisks) Call(ctx context.Context, method string, params, result any) error {
+	if disks, is := result.(*[]spdkrpc.NBDDisk); is {
+		*disks = []spdkrpc.NBDDisk{{NBDDevice: "/dev/nbd0", BdevName: *n.bdev}}
+		return nil
+	}
+	return n.Caller.Call(ctx, method, params, result)
+}
+
+// An NBD device writes on the thread that inflates.
+func TestNothingIsInflatedBesideNBD(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.volume("v0")
+	b.volume("v1")
+	disk := "lvs0/v1"
+	b.q.opts.Connect = func(ctx context.Context, at Place) (*Target, error) {
+		target, err := connect(ctx, at)
+		if err == nil {
+			target.Caller = nbdDisks{target.Caller, &disk}
+		}
+		return target, err
+	}
+	inflate := func(mode Mode) error {
+		return b.q.WhileUnused(t.Context(), "lvs0/v0", nil, true, mode, func() (<-chan struct{}, error) { return nil, nil })
+	}
+	var inUse *InUseError
+	require.ErrorAs(t, inflate(Mode{}), &inUse)
+	assert.Contains(t, inUse.Error(), "/dev/nbd0")
+	disk = "base"
+	require.ErrorAs(t, inflate(Mode{}), &inUse, "what is no volume may lie on one")
+	require.NoError(t, inflate(Mode{Unchecked: true}))
+}
+
 func TestWhileUnused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	done := 0
 	do := func() (<-chan struct{}, error) { done++; return nil, nil }
-	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, Mode{}, do))
-	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/nobody", nil, Mode{}, do), "SPDK refuses it itself")
+	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, false, Mode{}, do))
+	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/nobody", nil, false, Mode{}, do), "SPDK refuses it itself")
 	b.export("v0", true)
 	var inUse *InUseError
-	require.ErrorAs(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, Mode{}, do), &inUse)
+	require.ErrorAs(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, false, Mode{}, do), &inUse)
 	assert.Equal(t, 2, done)
-}
-
-// Old releases lose clusters when two clones of one snapshot are inflated at the same time.
-func TestSiblingsAreInflatedInTurn(t *testing.T) {
-	for release, together := range map[string]bool{"v24.01": false, "v26.05": true} {
-		b := newBench(t, release)
-		b.volume("v0")
-		b.snapshot("v0", "s0")
-		_, err := b.rpc.BdevLvolClone(t.Context(), spdkrpc.BdevLvolCloneParams{SnapshotName: "lvs0/s0", CloneName: "c0"})
-		require.NoError(t, err)
-		require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, Mode{}, func() (<-chan struct{}, error) {
-			err := b.q.WhileUnused(t.Context(), "lvs0/c0", nil, Mode{}, func() (<-chan struct{}, error) { return nil, nil })
-			if together {
-				assert.NoError(t, err, release)
-				return nil, nil
-			}
-			var busy *BusyError
-			assert.ErrorAs(t, err, &busy, release)
-			return nil, nil
-		}))
-	}
 }
 
 // Whichever call of a deletion fails, the paths' states are restored, and the answer is correct.

@@ -17,6 +17,7 @@ type volume struct {
 	uuid    string   // name of its bdev
 	names   []string // the UUID and the aliases
 	store   string   // lvstore
+	storeID string   // UUID of the lvstore
 	claimed bool     // something writes to it, or may
 	lvol    string   // name within the lvstore
 	parent  string   // alias of the snapshot below; "" if there is none in the lvstore
@@ -59,6 +60,9 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 		}
 	}
 	l := b.DriverSpecific.Lvol
+	if l.LvolStoreUUID != nil {
+		v.storeID = *l.LvolStoreUUID
+	}
 	v.clones, v.snapshot = l.Clones, l.Snapshot != nil && *l.Snapshot
 	if l.BaseSnapshot != nil {
 		v.parent = v.store + "/" + *l.BaseSnapshot

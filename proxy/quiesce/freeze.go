@@ -29,7 +29,7 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 	check := func() error {
 		return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return checkFrozen(ctx, t, p) })
 	}
-	if t.Release.Before(setsGroupSince) { // it refuses concurrent calls for a subsystem
+	if !t.Release.Has(rpcschema.SetsANAGroup) { // it refuses concurrent calls for a subsystem
 		if err := drain(ctx, t, all); err != nil {
 			return err
 		}
@@ -50,9 +50,6 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 	})
 }
 
-// setsGroupSince is the first release with nvmf_subsystem_set_ns_ana_group.
-var setsGroupSince = rpcschema.MustRelease("v24.09")
-
 // drain waits until no I/O to the namespaces is in flight. SPDK does so when it pauses a
 // namespace, and it pauses one when its ANA group is set, even to the group that it has.
 //
@@ -63,7 +60,7 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, nsid := range p.Namespaces {
 			var err error
-			if t.Release.Before(setsGroupSince) {
+			if !t.Release.Has(rpcschema.SetsANAGroup) {
 				_, err = t.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{
 					NQN: p.NQN, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: noBdev, NSID: &nsid},
 				})

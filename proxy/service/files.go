@@ -62,8 +62,8 @@ func (f *files) watch(paths []string) {
 	folders := map[string]bool{}
 	for _, path := range paths {
 		folders[filepath.Dir(path)] = true
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			folders[filepath.Dir(real)] = true
+		if resolved, err := filepath.EvalSymlinks(path); err == nil {
+			folders[filepath.Dir(resolved)] = true
 		}
 	}
 	for _, old := range f.watcher.WatchList() {

@@ -57,13 +57,13 @@ func (r *reloader) reload(cause string) error {
 	}
 	r.notify.reloading()
 	r.files.changed() // this reload reads the present content; it needs no second one
-	config, err := r.load()
+	cfg, err := r.load()
 	if err == nil {
-		err = checkOwnInstance(config)
+		err = checkOwnInstance(cfg)
 	}
 	if err == nil {
-		r.files.watch(config.Files()) // even if it is refused: a later change of these files may correct it
-		err = r.server.Reload(config)
+		r.files.watch(cfg.Files()) // even if it is refused: a later change of these files may correct it
+		err = r.server.Reload(cfg)
 	}
 	r.server.Reloaded(err)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *reloader) reload(cause string) error {
 		r.notify.reloaded("reload refused, the old configuration stays: " + err.Error())
 		return err
 	}
-	warn(r.log, config)
+	warn(r.log, cfg, uidMap)
 	r.log.Info("reloaded", "cause", cause)
 	r.notify.reloaded("")
 	return nil

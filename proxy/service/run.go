@@ -16,7 +16,7 @@ import (
 func Run(version string, c *config.Config, load func() (*config.Config, error)) error {
 	tuneMemory()
 	log := config.NewLogger(os.Stderr, c.Log)
-	warn(log, c)
+	warn(log, c, uidMap)
 	if err := checkOwnInstance(c); err != nil {
 		return err
 	}
@@ -61,11 +61,12 @@ func filesOf(c *config.Config, load func() (*config.Config, error)) []string {
 	return c.Files()
 }
 
-func warn(log *slog.Logger, c *config.Config) {
+// warn logs what is doubtful about a configuration. users is the file that lists the users that this process can see.
+func warn(log *slog.Logger, c *config.Config, users string) {
 	for _, warning := range c.Warnings() {
 		log.Warn("configuration", "warning", warning)
 	}
-	if c.ListenUnix.Path != "" && usersAreHidden(uidMap) {
+	if c.ListenUnix.Path != "" && usersAreHidden(users) {
 		log.Warn("the user namespace of this process hides other users, so calls at listen_unix are refused except from root and the proxy's own user. Run the proxy without it: PrivateUsers=no in a drop-in for its unit")
 	}
 }

@@ -63,10 +63,11 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	if !connected {
 		return fail(errors.New("it closed the connection"))
 	}
-	socket.SetLimits(jsonrpc.LimitsV2605)
-	if release.Before(rpcschema.MustRelease("v26.05")) {
-		socket.SetLimits(jsonrpc.LimitsBeforeV2605)
+	limits := jsonrpc.LimitsBeforeV2605
+	if release.Has(rpcschema.AcceptsLargeRequests) {
+		limits = jsonrpc.LimitsV2605
 	}
+	socket.SetLimits(limits)
 	return socket, gone, release, nil
 }
 

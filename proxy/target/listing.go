@@ -16,12 +16,10 @@ var (
 	ErrListing  = errors.New("volumes are being listed, and this release of SPDK crashes when a volume is deleted meanwhile")
 )
 
-// Before v24.09, SPDK crashes when bdev_lvol_get_lvols finds a volume whose clusters are being
-// cleared (https://github.com/spdk/spdk/issues/3505).
+// Releases without [rpcschema.ListsDuringDeletion] crash when these run at the same time.
 var (
-	listsSafely = rpcschema.MustRelease("v24.09")
-	listing     = []string{"bdev_lvol_get_lvols"}
-	deleting    = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
+	listing  = []string{"bdev_lvol_get_lvols"}
+	deleting = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
 )
 
 // listingGate prevents listings and deletions of volumes from running at the same time. Calls
@@ -58,7 +56,7 @@ func (a *listingGate) pause() time.Duration {
 // SPDK has answered. The error is ErrDeleting or ErrListing after wait, or ErrAbandoned.
 func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
 	lists, deletes := slices.Contains(listing, method), slices.Contains(deleting, method)
-	if !lists && !deletes || !r.Before(listsSafely) {
+	if !lists && !deletes || r.Has(rpcschema.ListsDuringDeletion) {
 		return func() {}, nil
 	}
 	timeout := time.NewTimer(wait)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -21,7 +22,7 @@ type Grant struct {
 
 	scope        *Scope // nil: the user belongs to no tenant
 	method       *rpcschema.Method
-	plan         *plan
+	plan         *plan.Plan
 	owned        bool              // all objects that the call names are the tenant's
 	namedObjects int               // number of objects that the call names
 	hidden       map[string]string // name that no object has → the foreign name in the client's call
@@ -41,8 +42,8 @@ func (s *Scope) MayCall(method string) bool {
 	if s == nil {
 		return true
 	}
-	p := s.tenancy.plans[method]
-	return p != nil && p.refusal == ""
+	p := s.tenancy.plans.Of(method)
+	return p != nil && p.Refusal == ""
 }
 
 // Admit decides on a call whose parameters are valid. The error is a *Refusal, a *QuotaError,
@@ -52,14 +53,14 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	if s == nil {
 		return g, nil
 	}
-	g.plan = s.tenancy.plans[m.Name]
+	g.plan = s.tenancy.plans.Of(m.Name)
 	if g.plan == nil {
 		return nil, fmt.Errorf("%s: the method has no plan", m.Name)
 	}
-	if g.plan.refusal != "" {
-		return nil, s.refuse("tenants may not call %s: %s", m.Name, g.plan.refusal)
+	if g.plan.Refusal != "" {
+		return nil, s.refuse("tenants may not call %s: %s", m.Name, g.plan.Refusal)
 	}
-	if g.plan.open {
+	if g.plan.Open {
 		return g, nil
 	}
 	g.ownership = &ownershipCheck{scope: s, ask: ask, began: now()}
@@ -68,19 +69,19 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 		g.Params = make(map[string]any, len(params))
 	}
 	for name, v := range params {
-		p, ok := g.plan.params[name]
+		p, ok := g.plan.Params[name]
 		if !ok {
 			return nil, fmt.Errorf("%s: parameter %s was not validated", m.Name, name)
 		}
-		fitted, err := g.admit(ctx, p.form, p.path, v)
+		fitted, err := g.admit(ctx, p.Form, p.Path, v)
 		if err != nil {
 			return nil, err
 		}
 		g.Params[name] = fitted
 	}
-	for name, p := range g.plan.params {
+	for name, p := range g.plan.Params {
 		if _, given := params[name]; !given {
-			instead, err := g.leftOut(p.form, p.path)
+			instead, err := g.leftOut(p.Form, p.Path)
 			if err != nil {
 				return nil, err
 			}
@@ -110,12 +111,12 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 
 // checkNamedObjects decides on the call as a whole, after each of its values.
 func (g *Grant) checkNamedObjects() error {
-	for _, name := range g.plan.chosen {
+	for _, name := range g.plan.Chosen {
 		if _, given := g.Params[name]; !given {
 			return g.scope.refuse("%s: without %s, SPDK would choose a name that does not belong to this tenant: set it to a name of this tenant", g.method.Name, name)
 		}
 	}
-	if g.namedObjects == 0 && (g.method.Mutates || !g.plan.lists) {
+	if g.namedObjects == 0 && (g.method.Mutates || !g.plan.Lists) {
 		return g.scope.refuse("%s is about the whole target unless it names an object: name an object of this tenant", g.method.Name)
 	}
 	g.owned = g.namedObjects > 0 && len(g.hidden) == 0
@@ -124,8 +125,8 @@ func (g *Grant) checkNamedObjects() error {
 
 // admit returns the value to use for a value of the parameters: the same, or one with foreign
 // names replaced. The error is a *Refusal if the value is not permitted.
-func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, error) {
-	for _, o := range f.opens {
+func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (any, error) {
+	for _, o := range f.Opens {
 		if o.By(v) {
 			instead, err := g.open(o, path)
 			if err != nil {
@@ -136,14 +137,14 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 			}
 		}
 	}
-	for _, a := range f.allocates {
+	for _, a := range f.Allocates {
 		if kind, bound := a.Exceeded(v); kind != "" && !slices.Contains(g.scope.Allow, AnySize) {
 			return nil, g.scope.refuse("%s: %s must be %s %s for a tenant, because SPDK allocates memory in proportion to it while the whole target waits: choose another value, or ask the administrator of this proxy for `allow: [%s]` under tenants",
 				g.method.Name, g.shortPath(path), kind, bound, AnySize)
 		}
 	}
-	t := typeOf(v)
-	if kinds := f.kinds[t]; len(kinds) > 0 {
+	t := plan.TypeOf(v)
+	if kinds := f.Kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
 			fitted, err := g.name(ctx, kind, path, v)
 			if err != nil {
@@ -153,14 +154,14 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 		}
 		return v, nil
 	}
-	if !f.fits[t] {
+	if !f.Fits[t] {
 		return nil, g.unknown(path)
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		copied := make(map[string]any, len(v))
 		for name, member := range v {
-			below, named := f.member(name)
+			below, named := f.Member(name)
 			if !named {
 				return nil, g.unknown(path + "." + name)
 			}
@@ -170,14 +171,14 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 			}
 			copied[name] = fitted
 		}
-		for _, m := range f.members {
-			if _, given := v[m.name]; !given {
-				instead, err := g.leftOut(m.form, path+"."+m.name)
+		for _, m := range f.Members {
+			if _, given := v[m.Name]; !given {
+				instead, err := g.leftOut(m.Form, path+"."+m.Name)
 				if err != nil {
 					return nil, err
 				}
 				if instead != nil {
-					copied[m.name] = instead
+					copied[m.Name] = instead
 				}
 			}
 		}
@@ -185,7 +186,7 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 	case []any:
 		copied := make([]any, len(v))
 		for i, item := range v {
-			fitted, err := g.admit(ctx, f.items, path, item)
+			fitted, err := g.admit(ctx, f.Items, path, item)
 			if err != nil {
 				return nil, err
 			}
@@ -193,10 +194,10 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 		}
 		return copied, nil
 	case string:
-		if f.free && !slices.Contains(harmlessTexts, path) || !plain(v) && v != "" {
+		if f.Free && !plan.HarmlessText(path) || !plain(v) && v != "" {
 			return nil, g.scope.refuse("%s: %s may name an object of another tenant: leave it out", g.method.Name, g.shortPath(path))
 		}
-		if g.plan.creates && f.uuid {
+		if g.plan.Creates && f.UUID {
 			return nil, g.scope.refuse("%s: a UUID is a name of a bdev, and tenants may not choose it: leave %s out", g.method.Name, g.shortPath(path))
 		}
 	}
@@ -205,9 +206,9 @@ func (g *Grant) admit(ctx context.Context, f *form, path string, v any) (any, er
 
 // leftOut decides on an absent value, which has its default. It returns the value to use instead,
 // or nil.
-func (g *Grant) leftOut(f *form, path string) (instead any, err error) {
-	for _, o := range f.opens {
-		if o.byDefault {
+func (g *Grant) leftOut(f *plan.Form, path string) (instead any, err error) {
+	for _, o := range f.Opens {
+		if o.ByDefault {
 			if instead, err = g.open(o, path); err != nil {
 				return nil, err
 			}
@@ -218,7 +219,7 @@ func (g *Grant) leftOut(f *form, path string) (instead any, err error) {
 
 // open decides on a value that gives others access. It returns the value to use instead, or nil
 // if the value is permitted.
-func (g *Grant) open(o opening, path string) (instead any, err error) {
+func (g *Grant) open(o plan.Opening, path string) (instead any, err error) {
 	if slices.Contains(g.scope.Allow, o.To) {
 		return nil, nil
 	}
@@ -259,20 +260,20 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		}
 		return v, nil
 	case !isText:
-	case isInner(kind):
+	case plan.IsInner(kind):
 		// With a slash, the alias of a volume could look like that of another lvstore, and
 		// SPDK truncates long names.
 		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
 			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without a slash", g.method.Name, g.shortPath(path))
 		}
 		return v, nil
-	case isConfigured(kind):
+	case plan.IsConfigured(kind):
 		if !g.scope.ownsNamed(kind, text) {
 			return nil, g.scope.refuse("%s: %s is not a host of this tenant", g.method.Name, g.shortPath(path))
 		}
 		return v, nil
-	case isNew(kind):
-		own, err := g.ownership.owns(ctx, newKinds[kind], text)
+	case plan.IsNew(kind):
+		own, err := g.ownership.owns(ctx, plan.Created(kind), text)
 		if err != nil {
 			return nil, err
 		}
@@ -281,7 +282,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		}
 		g.namedObjects++
 		return v, nil
-	case isObject(kind):
+	case plan.IsObject(kind):
 		own, err := g.ownership.owns(ctx, kind, text)
 		if err != nil {
 			return nil, err
@@ -358,7 +359,7 @@ func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (
 	if g.method.Mutates && (err == nil || errors.Is(err, spdkrpc.OutcomeUnknown)) && (g.claim == nil || g.claim.asked == amount{}) {
 		g.scope.account.noteDecrease()
 	}
-	if g.plan.lvstores {
+	if g.plan.LVStores {
 		g.scope.tenancy.stores.forget()
 	}
 	if err != nil {

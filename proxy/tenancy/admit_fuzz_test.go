@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -93,9 +94,9 @@ func (a *admission) owns(kind, name string) bool {
 
 // compare holds what reaches the socket against what policy saw: it is the same
 // but for names that are not red's, in whose place stands one that nothing bears.
-func (a *admission) compare(list []node, path string, saw, sent any) {
+func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	a.Helper()
-	if kinds := kindsOf(list, saw); len(kinds) > 0 {
+	if kinds := plan.KindsOf(list, saw); len(kinds) > 0 {
 		before, isText := saw.(string)
 		after, _ := sent.(string)
 		for _, kind := range kinds {
@@ -105,20 +106,20 @@ func (a *admission) compare(list []node, path string, saw, sent any) {
 				require.Equal(a, "127.0.0.1", saw.(map[string]any)["traddr"], path)
 			case !isText:
 				require.Fail(a, "not a name", "%s: %v", path, saw)
-			case isInner(kind):
+			case plan.IsInner(kind):
 				require.Equal(a, saw, sent, path)
 				require.NotContains(a, after, "\x00", path)
 				require.False(a, kind == "lvol-name" && (strings.Contains(after, "/") || len(after) > 63), path)
-			case isObject(kind) && before != after:
+			case plan.IsObject(kind) && before != after:
 				require.False(a, a.owns(kind, before), "%s: %q is theirs", path, before)
 				require.Equal(a, before, a.grant.hidden[after], path)
 				_, err := uuid.Parse(freshNQN.ReplaceAllString(after, ""))
 				require.NoError(a, err, path)
-			case isObject(kind), isConfigured(kind):
+			case plan.IsObject(kind), plan.IsConfigured(kind):
 				require.True(a, a.owns(kind, before), "%s: %q (%s) is not theirs", path, before, kind)
-			case isNew(kind):
+			case plan.IsNew(kind):
 				require.Equal(a, saw, sent, path)
-				require.True(a, a.owns(newKinds[kind], before), "%s: %q (%s) is not theirs", path, before, kind)
+				require.True(a, a.owns(plan.Created(kind), before), "%s: %q (%s) is not theirs", path, before, kind)
 				_, err := uuid.Parse(before)
 				require.Error(a, err, path)
 			default:
@@ -132,7 +133,7 @@ func (a *admission) compare(list []node, path string, saw, sent any) {
 		other := sent.(map[string]any)
 		require.Equal(a, slices.Sorted(maps.Keys(saw)), slices.Sorted(maps.Keys(other)), path)
 		for name, v := range saw {
-			below, named := a.grant.scope.tenancy.member(list, name)
+			below, named := a.grant.scope.tenancy.plans.Member(list, name)
 			require.True(a, named, "%s.%s", path, name)
 			a.compare(below, path+"."+name, v, other[name])
 		}
@@ -140,7 +141,7 @@ func (a *admission) compare(list []node, path string, saw, sent any) {
 		other := sent.([]any)
 		require.Len(a, other, len(saw), path)
 		for i, v := range saw {
-			a.compare(a.grant.scope.tenancy.items(list), path, v, other[i])
+			a.compare(a.grant.scope.tenancy.plans.Items(list), path, v, other[i])
 		}
 	default:
 		require.Equal(a, saw, sent, path)
@@ -159,7 +160,7 @@ func FuzzAdmit(f *testing.F) {
 	}
 	pool := []string{"lvs-red2/x", "lvs-redx/vol", "lvs-blue/new", "red-", "red", "blue-new", "nqn.2014-08.org.nvmexpress.discovery", "", "..", "*", lostHost, redHost, "/dev/sda", "127.0.0.2"}
 	pool = append(append(pool, red.secrets()...), blue.secrets()...)
-	f.Fuzz(func(t *testing.T, which uint16, seed uint64, any string) {
+	f.Fuzz(func(t *testing.T, which uint16, seed uint64, word string) {
 		m := methods[int(which)%len(methods)]
 		w := &world{t: t, release: one.release, socket: one.socket, tenancy: one.tenancy}
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -170,11 +171,11 @@ func FuzzAdmit(f *testing.F) {
 			if !given {
 				continue
 			}
-			found := spots(w.tenancy, w.tenancy.nodes(param.Schema), param.Name, value)
+			found := spots(w.tenancy, w.tenancy.plans.Nodes(param.Schema), param.Name, value)
 			if len(found) == 0 || r.IntN(2) == 0 {
 				continue
 			}
-			name := any
+			name := word
 			switch r.IntN(3) {
 			case 0:
 				name = pool[r.IntN(len(pool))]
@@ -203,12 +204,12 @@ func FuzzAdmit(f *testing.F) {
 			saw[raised] = grant.Params[raised]
 		}
 		require.Equal(t, slices.Sorted(maps.Keys(saw)), slices.Sorted(maps.Keys(grant.Params)))
-		if w.tenancy.plans[m.Name].open {
+		if w.tenancy.plans.Of(m.Name).Open {
 			return
 		}
 		for _, p := range m.Params {
 			if v, given := saw[p.Name]; given {
-				a.compare(w.tenancy.nodes(p.Schema), m.Name+"."+p.Name, v, grant.Params[p.Name])
+				a.compare(w.tenancy.plans.Nodes(p.Schema), m.Name+"."+p.Name, v, grant.Params[p.Name])
 			}
 		}
 	})

@@ -10,30 +10,31 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // numbersOf calls f with each number in the parameters of the methods that tenants may call, at any
 // depth. wrap makes a parameter's value from that number.
-func numbersOf(t *Tenancy, scope *Scope, f func(m *rpcschema.Method, param, path string, n node, wrap func(any) any)) {
+func numbersOf(t *Tenancy, scope *Scope, f func(m *rpcschema.Method, param, path string, n plan.Node, wrap func(any) any)) {
 	for _, m := range rpcschema.Default().Methods() {
 		if m.ServedBy == rpcschema.ServedByProxy || !scope.MayCall(m.Name) {
 			continue
 		}
 		for _, param := range m.Params {
-			var walk func(list []node, path string, wrap func(any) any)
-			walk = func(list []node, path string, wrap func(any) any) {
+			var walk func(list []plan.Node, path string, wrap func(any) any)
+			walk = func(list []plan.Node, path string, wrap func(any) any) {
 				for _, n := range list {
 					if slices.Contains(n.Type, "integer") || slices.Contains(n.Type, "number") {
 						f(m, param.Name, path, n, wrap)
 					}
 					for _, p := range n.Properties {
-						walk(t.nodes(p.Schema), path+"."+p.Name, func(v any) any { return wrap(map[string]any{p.Name: v}) })
+						walk(t.plans.Nodes(p.Schema), path+"."+p.Name, func(v any) any { return wrap(map[string]any{p.Name: v}) })
 					}
-					walk(t.nodes(n.Items), path, func(v any) any { return wrap([]any{v}) })
+					walk(t.plans.Nodes(n.Items), path, func(v any) any { return wrap([]any{v}) })
 				}
 			}
-			walk(t.nodes(param.Schema), m.Name+"."+param.Name, func(v any) any { return v })
+			walk(t.plans.Nodes(param.Schema), m.Name+"."+param.Name, func(v any) any { return v })
 		}
 	}
 }
@@ -55,8 +56,8 @@ func TestTenantsDoNotAllocateWithoutBound(t *testing.T) {
 		})
 		scope := w.tenancy.Of("alice")
 		tried := 0
-		numbersOf(w.tenancy, scope, func(m *rpcschema.Method, param, path string, n node, wrap func(any) any) {
-			if !n.allocates.Bounded() {
+		numbersOf(w.tenancy, scope, func(m *rpcschema.Method, param, path string, n plan.Node, wrap func(any) any) {
+			if !n.Allocates.Bounded() {
 				return
 			}
 			check := func(v json.Number, refused bool) {
@@ -72,15 +73,15 @@ func TestTenantsDoNotAllocateWithoutBound(t *testing.T) {
 				}
 			}
 			check("0", false)
-			if n.allocates.AtMost != "" {
-				check(n.allocates.AtMost, false)
-				check(beyond(t, n.allocates.AtMost, 1), true)
+			if n.Allocates.AtMost != "" {
+				check(n.Allocates.AtMost, false)
+				check(beyond(t, n.Allocates.AtMost, 1), true)
 				check("18446744073709551615", true)
 				check("1e999", true)
 			}
-			if n.allocates.AtLeast != "" {
-				check(n.allocates.AtLeast, false)
-				check(beyond(t, n.allocates.AtLeast, -1), true)
+			if n.Allocates.AtLeast != "" {
+				check(n.Allocates.AtLeast, false)
+				check(beyond(t, n.Allocates.AtLeast, -1), true)
 				check("1", true)
 			}
 		})
@@ -160,8 +161,8 @@ func TestNumbersOfTenantsAreBounded(t *testing.T) {
 		"ublk_get_disks.ublk_id":                                "an id",
 	}
 	w := newWorld(t, "v26.05")
-	numbersOf(w.tenancy, w.tenancy.Of("alice"), func(_ *rpcschema.Method, _, path string, n node, _ func(any) any) {
-		if !n.allocates.Bounded() {
+	numbersOf(w.tenancy, w.tenancy.Of("alice"), func(_ *rpcschema.Method, _, path string, n plan.Node, _ func(any) any) {
+		if !n.Allocates.Bounded() {
 			assert.NotEmpty(t, harmless[path], "%s: bound it by x-spdk-allocates, or list it here with the reason", path)
 		}
 		delete(harmless, path)

@@ -186,6 +186,21 @@ func TestNamesOfAListShareALookup(t *testing.T) {
 	assert.NotContains(t, listed, "99999999")
 }
 
+// A cached owner of a volume does not decide a change of the subsystem that is named after it.
+func TestSubsystemsOfVolumesThatMoved(t *testing.T) {
+	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
+	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
+	red, _ := w.settle()
+	w.must("alice", "bdev_get_bdevs", p{"name": red.volume})
+	_, err := w.raw(t.Context(), "bdev_lvol_delete", p{"name": red.volume}) // not through the proxy
+	require.NoError(t, err)
+	w.must("", "nvmf_create_subsystem", p{"nqn": prefix + red.volume})
+	before := w.must("", "nvmf_get_subsystems", nil)
+	_, err = w.call("alice", "nvmf_delete_subsystem", p{"nqn": prefix + red.volume})
+	require.Error(t, err)
+	assert.Equal(t, before, w.must("", "nvmf_get_subsystems", nil))
+}
+
 // Values that the schema does not describe belong to no tenant.
 func TestParametersThatAreNotDescribed(t *testing.T) {
 	schema, err := rpcschema.Load([]byte(`{"methods":[{"name":"m","x-spdk-state":["runtime"],"x-spdk-mutates":true,"params":[

@@ -9,9 +9,9 @@
 //     answer, SPDK's own, whatever its release.
 //   - A name that a call would create must be the tenant's, or the call is refused.
 //   - A result is reduced to the tenant's objects; parts whose owner is unknown are left out.
-//   - A method that the annotations do not bind to objects is refused (plan.go).
+//   - A method that the annotations do not bind to objects is refused (package plan).
 //   - What the tenant uses is counted against its quota (quota.go).
 //
-// The package may not know how users are authenticated, what roles allow, or how an answer looks
+// The package must not depend on how users are authenticated, what roles allow, or how a response looks
 // on the wire. It imports no other stage of the proxy.
 package tenancy

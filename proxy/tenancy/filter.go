@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -13,7 +14,7 @@ import (
 // filter returns the part of a result that belongs to the tenant, as SPDK wrote it and in its
 // order.
 func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMessage, error) {
-	if g.plan.open || g.owned && g.plan.raw {
+	if g.plan.Open || g.owned && g.plan.Raw {
 		return result, nil
 	}
 	whole := string(result)
@@ -22,7 +23,7 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 	}
 	for {
 		f := &filter{ctx: ctx, grant: g, Edit: jsonwalk.NewEdit(whole)}
-		seen := f.root(g.plan.result)
+		seen := f.root(g.plan.Result)
 		switch {
 		case f.err != nil:
 			return nil, f.err
@@ -78,9 +79,9 @@ const (
 
 // root filters the whole result. It returns false if the tenant may see nothing of it. A name in
 // the result of a call that changed the tenant's objects is that of an object which it created.
-func (f *filter) root(w *form) bool {
+func (f *filter) root(w *plan.Form) bool {
 	i, owned := f.Space(0), f.grant.owned
-	if w.sensitive {
+	if w.Sensitive {
 		return false
 	}
 	switch t := f.TypeAt(i); t {
@@ -95,7 +96,7 @@ func (f *filter) root(w *form) bool {
 	case jsonwalk.Array:
 		f.items(w, i, owned)
 	default:
-		if owned && f.grant.method.Mutates && slices.ContainsFunc(w.kinds[t], isObject) {
+		if owned && f.grant.method.Mutates && slices.ContainsFunc(w.Kinds[t], plan.IsObject) {
 			_, sound, _ := f.TextAt(i)
 			return sound
 		}
@@ -106,14 +107,14 @@ func (f *filter) root(w *form) bool {
 }
 
 // value decides on a value below the root. inside is owned for the values in it.
-func (f *filter) value(w *form, i int, owned bool) (v verdict, inside bool) {
+func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	t := f.TypeAt(i)
-	if w.sensitive || !w.fits[t] {
+	if w.Sensitive || !w.Fits[t] {
 		return hide, false // it is secret, or the schema does not describe it
 	}
-	if kinds := w.kinds[t]; len(kinds) > 0 {
+	if kinds := w.Kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
-			if isInner(kind) && !owned || !isInner(kind) && !f.owns(kind, i) {
+			if plan.IsInner(kind) && !owned || !plan.IsInner(kind) && !f.owns(kind, i) {
 				return hide, false
 			}
 		}
@@ -137,14 +138,14 @@ func (f *filter) value(w *form, i int, owned bool) (v verdict, inside bool) {
 
 // item decides on an item of an array or map: an object that names itself must belong to the
 // tenant; any other must be in an object that does.
-func (f *filter) item(w *form, i int, owned bool) (v verdict, inside bool) {
-	if f.TypeAt(i) != jsonwalk.Object || !w.fits[jsonwalk.Object] || len(w.kinds[jsonwalk.Object]) > 0 {
+func (f *filter) item(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
+	if f.TypeAt(i) != jsonwalk.Object || !w.Fits[jsonwalk.Object] || len(w.Kinds[jsonwalk.Object]) > 0 {
 		return f.value(w, i, owned)
 	}
-	if w.sensitive {
+	if w.Sensitive {
 		return hide, false
 	}
-	if w.identityKind != "" {
+	if w.IdentityKind != "" {
 		owned = f.identified(w, i) == theirs
 	}
 	if !owned {
@@ -155,14 +156,14 @@ func (f *filter) item(w *form, i int, owned bool) (v verdict, inside bool) {
 
 // members filters an object's members. A hidden member is left out, or is an empty string if the
 // schema permits that. Numbers and booleans at the root belong to no tenant, and are kept.
-func (f *filter) members(w *form, i int, owned, root bool) (end int) {
+func (f *filter) members(w *plan.Form, i int, owned, root bool) (end int) {
 	m := f.Walk(i)
 	c := f.Content(m.End)
 	after := 0
 	for m.Next() {
-		below, named := unfit, false
+		below, named := plan.Unfit, false
 		if m.Sound {
-			below, named = w.memberAfter(m.Name, &after)
+			below, named = w.MemberAfter(m.Name, &after)
 		}
 		t := f.TypeAt(m.Value)
 		var v verdict
@@ -174,7 +175,7 @@ func (f *filter) members(w *form, i int, owned, root bool) (end int) {
 			v, inside = f.item(below, m.Value, owned)
 		}
 		switch {
-		case v == hide && named && t == jsonwalk.String && below.emptiable:
+		case v == hide && named && t == jsonwalk.String && below.Emptiable:
 			c.Keep(m.Start)
 			m.End = f.Skip(m.Value)
 			f.Replace(m.Value, m.End, `""`)
@@ -192,17 +193,17 @@ func (f *filter) members(w *form, i int, owned, root bool) (end int) {
 }
 
 // items filters an array's items.
-func (f *filter) items(w *form, i int, owned bool) (end int) {
+func (f *filter) items(w *plan.Form, i int, owned bool) (end int) {
 	m := f.Walk(i)
 	c := f.Content(m.End)
 	for m.Next() {
-		v, inside := f.item(w.items, m.Value, owned)
+		v, inside := f.item(w.Items, m.Value, owned)
 		if v == hide {
 			c.Gap, m.End = true, f.Skip(m.Value)
 			continue
 		}
 		c.Keep(m.Start)
-		m.End = f.pass(w.items, v, m.Value, inside)
+		m.End = f.pass(w.Items, v, m.Value, inside)
 		c.End = m.End
 	}
 	c.Close(m.Start)
@@ -210,7 +211,7 @@ func (f *filter) items(w *form, i int, owned bool) (end int) {
 }
 
 // pass skips a value that is shown, or filters its content.
-func (f *filter) pass(w *form, v verdict, i int, owned bool) (end int) {
+func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	switch {
 	case v == show:
 		return f.Skip(i)
@@ -232,17 +233,17 @@ const (
 
 // identified determines the owner of an object from the member that names it. If that member
 // occurs several times, all values must be names of the tenant.
-func (f *filter) identified(w *form, i int) self {
-	if w.identityKind == "" {
+func (f *filter) identified(w *plan.Form, i int) self {
+	if w.IdentityKind == "" {
 		return unnamed
 	}
 	says, empty := unnamed, false
 	for m := f.Walk(i); m.Next(); m.End = f.Skip(m.Value) {
 		switch {
-		case m.Name != w.identity:
+		case m.Name != w.Identity:
 		case f.TypeAt(m.Value) == jsonwalk.Null:
 			empty = true
-		case says != another && f.owns(w.identityKind, m.Value):
+		case says != another && f.owns(w.IdentityKind, m.Value):
 			says = theirs
 		default:
 			says = another
@@ -266,9 +267,9 @@ func (f *filter) owns(kind string, i int) bool {
 	switch {
 	case !sound:
 		return false
-	case isConfigured(kind):
+	case plan.IsConfigured(kind):
 		return f.grant.scope.ownsNamed(kind, name)
-	case !isObject(kind):
+	case !plan.IsObject(kind):
 		return false
 	}
 	own, err := f.grant.ownership.owns(f.ctx, kind, name)

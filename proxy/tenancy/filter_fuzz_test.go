@@ -19,15 +19,15 @@ import (
 // filtered are the methods whose results are filtered at all.
 func filtered(t *Tenancy) []*rpcschema.Method {
 	return slices.DeleteFunc(rpcschema.Default().Methods(), func(m *rpcschema.Method) bool {
-		p := t.plans[m.Name]
-		return p.refusal != "" || p.open
+		p := t.plans.Of(m.Name)
+		return p.Refusal != "" || p.Open
 	})
 }
 
 // redGrant is that of a call of red's to a method, whose result is to be filtered.
 func redGrant(t *Tenancy, m *rpcschema.Method, owned bool) *Grant {
 	scope := t.Of("alice")
-	return &Grant{scope: scope, method: m, plan: t.plans[m.Name], ownership: &ownershipCheck{scope: scope, ask: oracle}, owned: owned}
+	return &Grant{scope: scope, method: m, plan: t.plans.Of(m.Name), ownership: &ownershipCheck{scope: scope, ask: oracle}, owned: owned}
 }
 
 // once decodes JSON in which members stand twice, and takes the first or the
@@ -118,7 +118,7 @@ func FuzzFilterAnyJSON(f *testing.F) {
 			require.ErrorAs(t, err, &refused, "%s", text)
 			return
 		}
-		if tenancy.plans[m.Name].raw && owned {
+		if tenancy.plans.Of(m.Name).Raw && owned {
 			assert.Equal(t, string(text), string(kept))
 			return
 		}

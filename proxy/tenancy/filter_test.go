@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
@@ -47,17 +48,17 @@ func oracle(_ context.Context, method string, params map[string]any) (json.RawMe
 
 // spoil makes of a value that the schema describes one in which some names are
 // others', some values are of another type, and some members are not described.
-func spoil(t *Tenancy, r *rand.Rand, list []node, v any) any {
-	if _, text := v.(string); !text && !free(list, "") && r.IntN(40) == 0 {
+func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
+	if _, text := v.(string); !text && !plan.Free(list, "") && r.IntN(40) == 0 {
 		other := []any{mark, p{mark: mark}, p{"not_described": mark}, []any{mark}, nil, json.Number("7")}[r.IntN(6)]
 		if _, array := v.([]any); !array { // in a list of texts it would be one more
 			return other
 		}
 	}
-	if kinds := kindsOf(list, v); len(kinds) > 0 {
+	if kinds := plan.KindsOf(list, v); len(kinds) > 0 {
 		_, text := v.(string)
 		switch kind := kinds[r.IntN(len(kinds))]; {
-		case isInner(kind):
+		case plan.IsInner(kind):
 		case kind == "address" && !text:
 			return p{"trtype": "TCP", "adrfam": "IPv4", "traddr": []string{"127.0.0.1", mark}[r.IntN(2)], "trsvcid": "4420"}
 		case text && r.IntN(3) == 0:
@@ -74,7 +75,7 @@ func spoil(t *Tenancy, r *rand.Rand, list []node, v any) any {
 	case map[string]any:
 		spoilt := p{}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			below, _ := t.member(list, name)
+			below, _ := t.plans.Member(list, name)
 			spoilt[name] = spoil(t, r, below, v[name])
 		}
 		if store, ok := spoilt["lvol_store_uuid"].(string); ok && !strings.Contains(store, mark) {
@@ -90,7 +91,7 @@ func spoil(t *Tenancy, r *rand.Rand, list []node, v any) any {
 		spoilt := []any{}
 		for range r.IntN(4) {
 			if len(v) > 0 {
-				spoilt = append(spoilt, spoil(t, r, t.items(list), v[0]))
+				spoilt = append(spoilt, spoil(t, r, t.plans.Items(list), v[0]))
 			}
 		}
 		return spoilt
@@ -107,14 +108,14 @@ func FuzzFilter(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)
 	methods := slices.DeleteFunc(rpcschema.Default().Methods(), func(m *rpcschema.Method) bool {
-		p := tenancy.plans[m.Name]
-		return p.refusal != "" || p.open || p.raw
+		p := tenancy.plans.Of(m.Name)
+		return p.Refusal != "" || p.Open || p.Raw
 	})
 	f.Fuzz(func(t *testing.T, seed, more uint64) {
 		r := rand.New(rand.NewPCG(seed, more))
 		m := methods[r.IntN(len(methods))]
 		maker := sample.Maker{Document: rpcschema.Default(), Release: rpcschema.MustRelease("v26.05"), Full: true, Extreme: r.IntN(2) == 0, Names: redNames}
-		list := tenancy.nodes(m.Result.Schema)
+		list := tenancy.plans.Nodes(m.Result.Schema)
 		value := maker.Result(m)
 		if m.Name == "bdev_get_bdevs" || m.Name == "bdev_lvol_get_lvols" {
 			for _, item := range value.([]any) { // these lists say themselves whose a UUID is
@@ -162,7 +163,7 @@ func TestFilterKeepsTheirs(t *testing.T) {
 		"bdev_get_iostat":        `{"tick_rate":2100000000,"ticks":9007199254740993,"bdevs":[{"name":"red-disk","bytes_read":1,"io_error":{"failed":1}}]}`,
 	} {
 		m, _ := rpcschema.Default().Method(method)
-		g := &Grant{scope: scope, method: m, plan: tenancy.plans[method], ownership: &ownershipCheck{scope: scope, ask: oracle}}
+		g := &Grant{scope: scope, method: m, plan: tenancy.plans.Of(method), ownership: &ownershipCheck{scope: scope, ask: oracle}}
 		kept, err := g.Answer(t.Context(), json.RawMessage(result), nil)
 		require.NoError(t, err)
 		assert.JSONEq(t, result, string(kept), method)
@@ -190,12 +191,12 @@ func TestResultsThatAreOneValue(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	texts, switches := 0, 0
 	for _, m := range filtered(w.tenancy) {
-		form := w.tenancy.plans[m.Name].result
+		form := w.tenancy.plans.Of(m.Name).Result
 		seen := func(text string, owned bool) bool {
 			_, err := redGrant(w.tenancy, m, owned).filter(t.Context(), json.RawMessage(text))
 			return err == nil
 		}
-		plain := func(typ jsonwalk.Type) bool { return form.fits[typ] && !form.sensitive && len(form.kinds[typ]) == 0 }
+		plain := func(typ jsonwalk.Type) bool { return form.Fits[typ] && !form.Sensitive && len(form.Kinds[typ]) == 0 }
 		if plain(jsonwalk.Bool) {
 			switches++
 			assert.True(t, seen("true", false), m.Name)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -25,8 +26,8 @@ type spot struct {
 }
 
 // spots finds all values of a parameter that name something, at any depth.
-func spots(t *Tenancy, list []node, path string, v any) (found []spot) {
-	for _, kind := range kindsOf(list, v) {
+func spots(t *Tenancy, list []plan.Node, path string, v any) (found []spot) {
+	for _, kind := range plan.KindsOf(list, v) {
 		found = append(found, spot{path, kind, func(w any) any { return w }})
 	}
 	if len(found) > 0 {
@@ -35,7 +36,7 @@ func spots(t *Tenancy, list []node, path string, v any) (found []spot) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, member := range v {
-			below, _ := t.member(list, name)
+			below, _ := t.plans.Member(list, name)
 			for _, s := range spots(t, below, path+"."+name, member) {
 				found = append(found, spot{s.path, s.kind, func(w any) any {
 					copied := maps.Clone(v)
@@ -46,7 +47,7 @@ func spots(t *Tenancy, list []node, path string, v any) (found []spot) {
 		}
 	case []any:
 		if len(v) > 0 {
-			for _, s := range spots(t, t.items(list), path+"[]", v[0]) {
+			for _, s := range spots(t, t.plans.Items(list), path+"[]", v[0]) {
 				found = append(found, spot{s.path, s.kind, func(w any) any { return []any{s.put(w)} }})
 			}
 		}
@@ -99,7 +100,7 @@ func trials(w *world, m *rpcschema.Method, names map[string]string, each func(s 
 		if !param.Schema.Has(w.release) {
 			continue
 		}
-		list := w.tenancy.nodes(param.Schema)
+		list := w.tenancy.plans.Nodes(param.Schema)
 		found := spots(w.tenancy, list, param.Name, least.Value(param.Schema))
 		for _, s := range spots(w.tenancy, list, param.Name, full.Value(param.Schema)) {
 			if !slices.ContainsFunc(found, func(f spot) bool { return f.path == s.path && f.kind == s.kind }) {
@@ -176,7 +177,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 					ghost, ghostErr = w.call("alice", m.Name, with(gone(name)))
 				}
 				assert.Equal(t, outcome(ghost, ghostErr, gone(name)), outcome(result, err, name), where)
-				if !isObject(s.kind) {
+				if !plan.IsObject(s.kind) {
 					var refused *Refusal
 					assert.ErrorAs(t, err, &refused, where)
 				}
@@ -188,7 +189,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 					}
 				}
 			}
-			if w.tenancy.plans[m.Name].refusal == "" && isObject(s.kind) {
+			if w.tenancy.plans.Of(m.Name).Refusal == "" && plan.IsObject(s.kind) {
 				// The same call passes with what is theirs.
 				params, err := decoded(with(own(red)[s.kind]))
 				require.NoError(t, err)
@@ -209,7 +210,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 
 // foreign are blue's names for a kind of parameter.
 func foreign(blue things, kind string) []string {
-	if name := newKinds[kind]; name != "" {
+	if name := plan.Created(kind); name != "" {
 		return append(blue.names(name), "blue-new", "lvs-blue", "nqn.2016-06.io.spdk:blue-new", "iqn.2016-06.io.spdk:blue-new")
 	}
 	if kind == "host-nqn" {

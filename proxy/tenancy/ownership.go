@@ -21,7 +21,7 @@ type ownershipCheck struct {
 	bdevs  map[string]bool // by UUID: whether the bdev belongs to the tenant
 	listed bool            // bdevs has all bdevs of the target
 	bases  bases
-	fresh  bool      // the call changes something: its bdevs are looked up
+	fresh  bool      // the call changes something: cached volumes do not count
 	asked  int       // bdevs that were queried one by one
 	began  time.Time // when the call, or its result, arrived
 
@@ -42,18 +42,18 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 		owner, err := v.storeOwner(ctx, name)
 		return err == nil && owner == v.scope, err
 	case kind == "bdev" && looksLikeUUID(name):
-		return v.ownsUUID(ctx, name, v.fresh)
+		return v.ownsUUID(ctx, name)
 	case kind == "nqn" && v.scope.VolumeNQN != "":
 		if id, ok := strings.CutPrefix(name, v.scope.VolumeNQN); ok && id == canonical(id) {
-			return v.ownsUUID(ctx, id, false)
+			return v.ownsUUID(ctx, id)
 		}
 	}
 	return v.scope.ownsNamed(kind, name), nil
 }
 
 // ownsUUID decides on a bdev that is named by UUID: the owner of its lvstore owns it, or else the
-// owner of its other name. With fresh, cached volumes do not count.
-func (v *ownershipCheck) ownsUUID(ctx context.Context, name string, fresh bool) (bool, error) {
+// owner of its other name.
+func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if own, known := v.bdevs[name]; known || v.listed {
 		return own, nil
 	}
@@ -74,7 +74,7 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string, fresh bool) 
 	if err != nil {
 		return false, err
 	}
-	if lvs != "" && !fresh && v.ownerIn(list, lvs) == v.scope {
+	if lvs != "" && !v.fresh && v.ownerIn(list, lvs) == v.scope {
 		return true, nil
 	}
 	var params map[string]any

@@ -3,8 +3,9 @@ package tenancy
 import (
 	"context"
 	"math/bits"
-	"slices"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 )
 
 const (
@@ -20,9 +21,9 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	by, sized := sizedBy[g.method.Name]
 	bounded := q.Bytes > 0 || q.Volumes > 0
 	switch {
-	case bounded && g.plan.creates, bounded && g.plan.volume && !sized, q.Bytes > 0 && slices.Contains(resizing, g.method.Name):
+	case bounded && g.plan.Creates, bounded && g.plan.Volume && !sized, q.Bytes > 0 && plan.Resizes(g.method.Name):
 		return g.scope.refuse("%s cannot be counted against this tenant's quota", g.method.Name)
-	case bounded && sized, q.Subsystems > 0 && g.plan.subsystem:
+	case bounded && sized, q.Subsystems > 0 && g.plan.Subsystem:
 	default:
 		return nil
 	}
@@ -39,7 +40,7 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 			return err
 		}
 	}
-	if g.plan.subsystem {
+	if g.plan.Subsystem {
 		c.asked.subsystems = 1
 		c.creates, _ = g.Params["nqn"].(string)
 	}

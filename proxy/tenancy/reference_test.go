@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
@@ -30,7 +31,7 @@ func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.Ra
 	}
 	g.ownership.filtering = false
 	r := &reference{ctx: ctx, grant: g, t: g.scope.tenancy}
-	kept, ok := r.root(r.t.nodes(g.method.Result.Schema), v)
+	kept, ok := r.root(r.t.plans.Nodes(g.method.Result.Schema), v)
 	if r.err != nil || !ok {
 		return nil, false, r.err
 	}
@@ -38,14 +39,14 @@ func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.Ra
 	return text, true, err
 }
 
-func (r *reference) root(list []node, v any) (any, bool) {
+func (r *reference) root(list []plan.Node, v any) (any, bool) {
 	owned := r.grant.owned
-	if sensitive(list) {
+	if plan.Sensitive(list) {
 		return nil, false
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		if member, kind := r.t.identity(list); kind != "" && v[member] != nil {
+		if member, kind := r.t.plans.Identity(list); kind != "" && v[member] != nil {
 			if !r.owns(kind, v[member]) {
 				return nil, false
 			}
@@ -55,20 +56,20 @@ func (r *reference) root(list []node, v any) (any, bool) {
 	case []any:
 		return r.list(list, v, owned), true
 	}
-	if owned && r.grant.method.Mutates && slices.ContainsFunc(kindsOf(list, v), isObject) {
+	if owned && r.grant.method.Mutates && slices.ContainsFunc(plan.KindsOf(list, v), plan.IsObject) {
 		return v, true
 	}
 	_, text := v.(string)
 	return r.value(list, v, owned || !text)
 }
 
-func (r *reference) value(list []node, v any, owned bool) (any, bool) {
-	if sensitive(list) || !slices.ContainsFunc(list, func(n node) bool { return n.fits(v) }) {
+func (r *reference) value(list []plan.Node, v any, owned bool) (any, bool) {
+	if plan.Sensitive(list) || !slices.ContainsFunc(list, func(n plan.Node) bool { return n.Fits(v) }) {
 		return nil, false
 	}
-	if kinds := kindsOf(list, v); len(kinds) > 0 {
+	if kinds := plan.KindsOf(list, v); len(kinds) > 0 {
 		for _, kind := range kinds {
-			if isInner(kind) && !owned || !isInner(kind) && !r.owns(kind, v) {
+			if plan.IsInner(kind) && !owned || !plan.IsInner(kind) && !r.owns(kind, v) {
 				return nil, false
 			}
 		}
@@ -76,7 +77,7 @@ func (r *reference) value(list []node, v any, owned bool) (any, bool) {
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		if member, kind := r.t.identity(list); kind != "" && v[member] != nil && r.owns(kind, v[member]) {
+		if member, kind := r.t.plans.Identity(list); kind != "" && v[member] != nil && r.owns(kind, v[member]) {
 			owned = true
 		}
 		return r.members(list, v, owned, false), true
@@ -86,16 +87,16 @@ func (r *reference) value(list []node, v any, owned bool) (any, bool) {
 	return v, owned
 }
 
-func (r *reference) members(list []node, object map[string]any, owned, root bool) map[string]any {
+func (r *reference) members(list []plan.Node, object map[string]any, owned, root bool) map[string]any {
 	kept := make(map[string]any, len(object))
 	for name, v := range object {
-		below, named := r.t.member(list, name)
+		below, named := r.t.plans.Member(list, name)
 		_, text := v.(string)
 		switch {
 		case named:
-			if filtered, ok := r.value(below, v, owned || root && typeOf(v) < jsonwalk.Array && !text); ok {
+			if filtered, ok := r.value(below, v, owned || root && plan.TypeOf(v) < jsonwalk.Array && !text); ok {
 				kept[name] = filtered
-			} else if text && emptiable(below) {
+			} else if text && plan.Emptiable(below) {
 				kept[name] = ""
 			}
 		default:
@@ -107,9 +108,9 @@ func (r *reference) members(list []node, object map[string]any, owned, root bool
 	return kept
 }
 
-func (r *reference) list(list []node, array []any, owned bool) []any {
+func (r *reference) list(list []plan.Node, array []any, owned bool) []any {
 	kept := make([]any, 0, len(array))
-	items := r.t.items(list)
+	items := r.t.plans.Items(list)
 	for _, v := range array {
 		if filtered, ok := r.item(items, v, owned); ok {
 			kept = append(kept, filtered)
@@ -118,15 +119,15 @@ func (r *reference) list(list []node, array []any, owned bool) []any {
 	return kept
 }
 
-func (r *reference) item(list []node, v any, owned bool) (any, bool) {
+func (r *reference) item(list []plan.Node, v any, owned bool) (any, bool) {
 	object, ok := v.(map[string]any)
-	if !ok || len(list) == 0 || !slices.ContainsFunc(list, func(n node) bool { return n.fits(v) }) || len(kindsOf(list, v)) > 0 {
+	if !ok || len(list) == 0 || !slices.ContainsFunc(list, func(n plan.Node) bool { return n.Fits(v) }) || len(plan.KindsOf(list, v)) > 0 {
 		return r.value(list, v, owned)
 	}
-	if sensitive(list) {
+	if plan.Sensitive(list) {
 		return nil, false
 	}
-	if member, kind := r.t.identity(list); kind != "" {
+	if member, kind := r.t.plans.Identity(list); kind != "" {
 		owned = object[member] != nil && r.owns(kind, object[member])
 	}
 	if !owned {
@@ -146,10 +147,10 @@ func (r *reference) owns(kind string, v any) bool {
 	if !ok {
 		return false
 	}
-	if isConfigured(kind) {
+	if plan.IsConfigured(kind) {
 		return r.grant.scope.ownsNamed(kind, name)
 	}
-	if !isObject(kind) {
+	if !plan.IsObject(kind) {
 		return false
 	}
 	own, err := r.grant.ownership.owns(r.ctx, kind, name)

@@ -2,13 +2,13 @@ package tenancy
 
 // Standing describes what the tenant's users may do with a method, whatever its parameters are.
 func (s *Scope) Standing(method string) string {
-	plan := s.tenancy.plans[method]
+	p := s.tenancy.plans.Of(method)
 	switch {
-	case plan.refusal != "":
-		return "refused: " + plan.refusal
-	case plan.open:
+	case p.Refusal != "":
+		return "refused: " + p.Refusal
+	case p.Open:
 		return "allowed: it names nothing and changes nothing"
-	case plan.lists:
+	case p.Lists:
 		return "allowed: its result has only the tenant's objects"
 	}
 	return "allowed for the tenant's objects"

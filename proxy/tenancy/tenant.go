@@ -9,9 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // A Tenant lists the objects of a team.
@@ -43,8 +44,7 @@ type Ask = func(ctx context.Context, method string, params map[string]any) (json
 // A Tenancy knows all tenants. It may be used concurrently.
 type Tenancy struct {
 	schema    *rpcschema.Document
-	plans     map[string]*plan
-	shapes    shapes
+	plans     *plan.Plans       // nil: there are no tenants
 	scopes    map[string]*Scope // by tenant
 	ofUser    map[string]*Scope
 	byLVStore map[string]*Scope
@@ -72,7 +72,7 @@ type address struct {
 // everything that is wrong.
 func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
 	t := &Tenancy{
-		schema: schema, plans: map[string]*plan{}, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
+		schema: schema, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
 		byLVStore: map[string]*Scope{}, stores: &stores{}, volumes: &volumes{},
 	}
 	if former != nil {
@@ -105,7 +105,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		t.ofUser[user] = t.scopes[name]
 	}
 	if len(tenants) > 0 {
-		t.planAll()
+		t.plans = plan.New(schema)
 	}
 	return t, nil
 }
@@ -196,10 +196,10 @@ func (s *Scope) ownsAddress(v any) bool {
 	return s.ownsAddressParts(a)
 }
 
-// plain reports whether a name is not empty and has no control characters, which could end it
-// early in C or control a terminal, and none that change the direction of text.
+// plain reports whether a name is not empty and has no unsafe characters, which could end it early
+// in C, control a terminal or change the direction of text.
 func plain(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) })
+	return name != "" && printable.Valid(name)
 }
 
 func hasPrefix(prefixes []string, name string) bool {

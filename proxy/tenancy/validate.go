@@ -21,6 +21,8 @@ func validate(tenants []Tenant, ofUser map[string]string) error {
 	for _, t := range tenants {
 		if t.Name == "" {
 			complain("a tenant has no name")
+		} else if !plain(t.Name) {
+			complain("tenant %+q: the name has control characters or characters that change the direction of text: remove them", t.Name)
 		}
 		if names[t.Name] {
 			complain("tenant %s is listed twice", t.Name)

@@ -12,8 +12,7 @@ import (
 // volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. It
 // never changes while the volume exists. After a call that could delete a volume, or load another
 // one with its UUID, all are forgotten; so are volumes that were not used for a while. Only calls
-// that read, and names of subsystems, are decided by the cache. The cache does not know
-// who owns an lvstore.
+// that read are decided by the cache. The cache does not know who owns an lvstore.
 type volumes struct {
 	mu        sync.RWMutex
 	recent    map[string]string // volume → lvstore

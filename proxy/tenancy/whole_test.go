@@ -16,8 +16,8 @@ func TestCallsAboutTheWholeTarget(t *testing.T) {
 	tried := 0
 	w.sent = nil
 	for _, m := range rpcschema.Default().Methods() {
-		plan := w.tenancy.plans[m.Name]
-		if !m.Has(w.release) || plan.refusal != "" || plan.open || plan.lists {
+		p := w.tenancy.plans.Of(m.Name)
+		if !m.Has(w.release) || p.Refusal != "" || p.Open || p.Lists {
 			continue
 		}
 		if err := rpcschema.Default().ValidateParams(m.Name, nil, w.release); err != nil {

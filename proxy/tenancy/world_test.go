@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -74,7 +75,7 @@ func (x things) names(kind string) []string {
 
 // secrets are all texts by which a thing could be known.
 func (x things) secrets() (all []string) {
-	for _, kind := range objectKinds {
+	for _, kind := range plan.Objects() {
 		all = append(all, x.names(kind)...)
 	}
 	return all

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
 // A Page is how text is shown.
@@ -29,15 +31,10 @@ func (p Page) colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// fit cuts a text without colours to a number of columns. It replaces what could control a
-// terminal: names of objects may have any characters.
+// fit escapes a text without colours, because names of objects may have any characters, and cuts it
+// to a number of columns.
 func fit(text string, columns int) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, text)
+	text = printable.String(text)
 	if columns <= 0 || utf8.RuneCountInString(text) <= columns {
 		return text
 	}
@@ -155,7 +152,7 @@ func (p Page) stores(b *strings.Builder, stores []Store) {
 	}
 	name := 0
 	for _, s := range stores {
-		name = max(name, min(longestName, utf8.RuneCountInString(s.Name)))
+		name = max(name, min(longestName, utf8.RuneCountInString(fit(s.Name, 0))))
 	}
 	for _, s := range stores {
 		used, committed := share(s.Size-s.Free, s.Size), share(s.Committed, s.Size)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -94,7 +95,7 @@ func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 	for _, one := range f.Stores {
 		s.Stores = append(s.Stores, Store{one.Name, one.Size(), one.FreeBytes(), one.Committed, one.Volumes, one.Snapshots})
 		s.Volumes, s.Snapshots = s.Volumes+one.Volumes, s.Snapshots+one.Snapshots
-		if used := share(one.Size()-one.FreeBytes(), one.Size()); one.Size() > 0 && used >= nearlyFull {
+		if used := share(one.Size()-one.FreeBytes(), one.Size()); used >= nearlyFull {
 			s.warn("lvstore %s is %.0f %% full", one.Name, 100*used)
 		}
 	}
@@ -197,6 +198,11 @@ func (s *Status) addMetrics(text string) error {
 			s.warn("the target loads lvstores and RAIDs that hosts write into volumes: start it with bdev_auto_examine set to false; until then, tenants' users are refused")
 		}
 	})
+	each("target_shared", func(_ map[string]string, v float64) {
+		if v > 0 {
+			s.warn("another spdk-proxy serves this target: stop one of them, because the calls of two proxies do not wait for each other, and SPDK can lose data")
+		}
+	})
 	each("learning_users", func(_ map[string]string, v float64) {
 		if v > 0 {
 			s.warn("learning mode, which allows every call: %s", Plural(int(v), "user"))
@@ -222,7 +228,10 @@ func (s *Status) JSON() ([]byte, error) {
 
 // YAML writes the same as JSON.
 func (s *Status) YAML() ([]byte, error) {
-	text, err := yaml.Marshal(s)
+	text, err := json.Marshal(s)
+	if err == nil {
+		text, err = yaml.JSONToYAML([]byte(printable.String(string(text)))) // YAML permits no control characters
+	}
 	return append([]byte("---\n"), text...), err
 }
 

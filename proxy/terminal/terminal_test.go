@@ -70,7 +70,7 @@ csi                               100            3            5
 (unauthenticated)                   1            0            1
 
 Warnings
-! lvstore a-very-long-name-of-a-store?[31m is 95 % full
+! lvstore a-very-long-name-of-a-store\u001b[31m is 95 % full
 ! modules had to wait for free buffers 7 times since the target started: raise the pools with iobuf_set_options
 ! the target's configuration could not be saved: a restart would lose changes
 ! the target lacks 4 calls of its saved configuration

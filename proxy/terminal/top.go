@@ -92,7 +92,7 @@ func (p Page) Top(title string, rates []Rate, rows int) string {
 	const columns = 9 * 6 // of figures
 	name := 12
 	for _, r := range rates[:min(rows, len(rates))] {
-		name = max(name, utf8.RuneCountInString(r.Name))
+		name = max(name, utf8.RuneCountInString(fit(r.Name, 0)))
 	}
 	if p.Width > 0 {
 		name = max(12, min(name, p.Width-columns))

@@ -22,6 +22,7 @@ const (
 	CodeInUse          = -32009 // 409: the object is in use in a way that forbids the call
 	CodeTooLarge       = -32013 // 413: the request does not fit the target
 	CodeTooMany        = -32029 // 429: too many requests
+	CodeTooManyLogins  = -32030 // 429: too many failed logins, so the credentials were not checked
 	CodeNotSaved       = -32050 // 500: executed, but a restart of the target would undo it
 	CodeUnreachable    = -32052 // 502: not sent, the target is unreachable
 	CodeDraining       = -32053 // 503: not sent, the proxy is stopping

@@ -114,7 +114,7 @@ func (p *page) parameters(m *rpcschema.Method) {
 }
 
 // parameterEntries writes the parameters with their members, and reports whether there are any.
-func (p *page) parameterEntries(m *rpcschema.Method) (any bool) {
+func (p *page) parameterEntries(m *rpcschema.Method) (written bool) {
 	for _, param := range m.Params {
 		if !param.Schema.Has(p.release) {
 			continue
@@ -125,9 +125,9 @@ func (p *page) parameterEntries(m *rpcschema.Method) (any bool) {
 		}
 		p.entry(param.Name, need(required, param.Schema, "required", ""), param.Schema, param.Summary)
 		p.inside(param.Name, param.Schema, words{"required", ""}, nil)
-		any = true
+		written = true
 	}
-	return any
+	return written
 }
 
 // parameterNotes returns the rules about several parameters, and about a call without any.

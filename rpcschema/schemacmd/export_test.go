@@ -34,7 +34,7 @@ func run(args ...string) (string, error) {
 	var out strings.Builder
 	cmd.SetOut(&out)
 	cmd.SetErr(io.Discard)
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
 	err := cmd.Execute()
 	return out.String(), err
 }

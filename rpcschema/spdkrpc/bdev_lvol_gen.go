@@ -106,7 +106,8 @@ func (c *Client) BdevLvolCreateLvstore(ctx context.Context, params BdevLvolCreat
 // parent, so that the clone no longer depends on the parent.
 //
 // Clusters that only a grandparent holds stay shared, and clusters that were never written stay unallocated.
-// SPDK answers when the copying is done.
+// SPDK answers when the copying is done, and loses data if it inflates or decouples two volumes of an lvstore at
+// the same time.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -208,7 +209,8 @@ func (c *Client) BdevLvolGrowLvstore(ctx context.Context, params BdevLvolGrowLvs
 // BdevLvolInflate calls bdev_lvol_inflate: allocate every cluster of a thin volume and copy the data that it
 // shares with its parent, so that it depends on no other volume.
 //
-// SPDK answers when the copying is done. A volume that is not thin provisioned is not changed.
+// SPDK answers when the copying is done. A volume that is not thin provisioned is not changed. SPDK loses data
+// if it inflates or decouples two volumes of an lvstore at the same time.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded

@@ -33,7 +33,7 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 	case c.CertFile != "" && u.Scheme != "https":
 		return credentials{}, errors.New("credentials: a client certificate works only with an https:// URL")
 	}
-	who := credentials{fixed: http.Header{"Content-Type": {"application/json"}, batchHeader: {concurrentBatch}}, tokenFile: c.TokenFile}
+	who := credentials{fixed: http.Header{"Content-Type": {"application/json"}}, tokenFile: c.TokenFile}
 	switch {
 	case password:
 		who.fixed["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password))}

@@ -2,18 +2,14 @@ package spdkrpc
 
 import (
 	"context"
-	"io"
-	"log"
 	"net"
-
-	"github.com/sourcegraph/jsonrpc2"
 )
 
 // A dialing is one attempt to connect, which all callers that need the
 // connection share. It goes on while any of them waits for it.
 type dialing struct {
-	done    chan struct{} // closed when conn or err is set
-	conn    *jsonrpc2.Conn
+	done    chan struct{} // closed when stream or err is set
+	stream  *stream
 	err     error
 	waiters int // guarded by Socket.mu
 	cancel  context.CancelFunc
@@ -21,7 +17,7 @@ type dialing struct {
 
 // connect returns the present connection, or makes one. It waits no longer than ctx, and without
 // the lock.
-func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
+func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -29,9 +25,9 @@ func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
 	}
 	if s.living() {
 		defer s.mu.Unlock()
-		return s.conn, nil
+		return s.stream, nil
 	}
-	if s.once && s.conn != nil {
+	if s.once && s.stream != nil {
 		s.mu.Unlock()
 		return nil, net.ErrClosed
 	}
@@ -60,16 +56,16 @@ func (s *Socket) connect(ctx context.Context) (*jsonrpc2.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return d.conn, d.err
+	return d.stream, d.err
 }
 
 // living reports whether there is a connection that has not ended. The caller holds the lock.
 func (s *Socket) living() bool {
-	if s.conn == nil {
+	if s.stream == nil {
 		return false
 	}
 	select {
-	case <-s.conn.DisconnectNotify():
+	case <-s.stream.ended:
 		return false
 	default:
 		return true
@@ -95,13 +91,12 @@ func (s *Socket) dial(ctx context.Context, d *dialing) {
 		return
 	case s.living(): // made by a later attempt, when no caller waited for this one
 		_ = c.Close()
-		d.conn = s.conn
+		d.stream = s.stream
 		return
 	}
-	stream := newStream(c)
-	s.conn = jsonrpc2.NewConn(context.Background(), stream, noRequests{},
-		jsonrpc2.OnSend(stream.sending), jsonrpc2.OnRecv(stream.received), jsonrpc2.SetLogger(log.New(io.Discard, "", 0)))
-	d.conn = s.conn
+	s.stream = newStream(newSocketFraming(c), 0, 0)
+	d.stream = s.stream
+	go s.stream.run()
 }
 
 func (s *Socket) dialChecked(ctx context.Context) (net.Conn, error) {

@@ -1,6 +1,7 @@
 package spdkrpc
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,6 +34,15 @@ const (
 
 func (k Kind) Error() string { return string(k) }
 
+// Reasons of errors whose kind does not say what to correct: errors.Is(err, spdkrpc.ErrCredentials).
+var (
+	// ErrCredentials: the proxy refused the credentials, or does not check them after too many failed logins. The kind is Denied
+	// or Unreachable.
+	ErrCredentials = errors.New("credentials refused")
+	// ErrCertificate: the caller does not trust the proxy's certificate. Nothing was sent. The kind is Unreachable.
+	ErrCertificate = errors.New("certificate not trusted")
+)
+
 // An Error is the failure of one call.
 type Error struct {
 	Method  string
@@ -44,7 +54,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	kind := string(e.Kind)
-	if e.Code == jsonrpc.CodeTooMany { // the proxy answered
+	if e.Code == jsonrpc.CodeTooMany || e.Code == jsonrpc.CodeTooManyLogins { // the proxy answered
 		kind = "limit reached"
 	}
 	s := fmt.Sprintf("%s: %s", e.Method, kind)
@@ -60,12 +70,20 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the kind and the cause.
+// Unwrap returns the kind, the reason if there is one, and the cause.
 func (e *Error) Unwrap() []error {
-	if e.Err == nil {
-		return []error{e.Kind}
+	all := []error{e.Kind}
+	if e.Code == jsonrpc.CodeUnauthorized || e.Code == jsonrpc.CodeTooManyLogins {
+		all = append(all, ErrCredentials)
 	}
-	return []error{e.Kind, e.Err}
+	if e.Err == nil {
+		return all
+	}
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(e.Err, &untrusted) {
+		all = append(all, ErrCertificate)
+	}
+	return append(all, e.Err)
 }
 
 // KindOf returns the kind of err: "" for nil, Failed for an error that is not an *Error.
@@ -105,6 +123,7 @@ var kinds = map[int]Kind{
 	jsonrpc.CodeInUse:          InUse,
 	jsonrpc.CodeTooLarge:       InvalidParams,
 	jsonrpc.CodeTooMany:        Unreachable,
+	jsonrpc.CodeTooManyLogins:  Unreachable,
 	jsonrpc.CodeUnreachable:    Unreachable,
 	jsonrpc.CodeDraining:       Unreachable,
 	jsonrpc.CodeOutcomeUnknown: OutcomeUnknown,

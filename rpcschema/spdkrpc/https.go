@@ -11,17 +11,14 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
-
-// maxReply is the largest reply that SPDK writes.
-const maxReply = 32 << 20
 
 // HTTPSConfig holds the address and credentials for spdk-proxy, or for rpc_http_proxy.py.
 type HTTPSConfig struct {
@@ -41,23 +38,27 @@ type HTTPSConfig struct {
 
 	// CA holds the certificate authorities to trust; nil: the system's.
 	CA *x509.CertPool
-	// MaxConnections limits the number of connections, and so of calls in flight. 0: 64.
+	// MaxConnections limits the number of connections for POST requests, and so of calls in flight that do not use the stream.
+	// 0: 64.
 	MaxConnections int
+	// NoStream makes each call a POST request, even if the proxy offers streams. It suits programs that make few calls.
+	NoStream bool
 	// Timeout limits the duration of a call whose context has no deadline. 0: one minute.
 	Timeout time.Duration
 }
 
-// HTTPS is a Caller through spdk-proxy. Connections are kept alive and shared.
+// HTTPS is a Caller through spdk-proxy. Calls share one connection, a stream, if the proxy offers that. Until it is open, and
+// whenever it is not, each call is a POST request, on connections that are kept alive and shared.
 type HTTPS struct {
 	url     *url.URL
 	who     credentials
 	timeout time.Duration
 	// Not an http.Client: it would follow redirects, and send the password and the call to another
 	// server.
-	transport *http.Transport
+	transport atomic.Pointer[http.Transport]
 	presents  bool // a client certificate
 	nextID    atomic.Uint64
-	gathering gathering
+	streams   streamSource
 }
 
 // NewHTTPS returns a Caller for a proxy's URL. It does not connect yet.
@@ -94,12 +95,17 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true,
 	}
-	return &HTTPS{url: u, timeout: timeout, transport: transport, presents: c.CertFile != "", who: who}, nil
+	h := &HTTPS{url: u, timeout: timeout, presents: c.CertFile != "", who: who}
+	h.transport.Store(transport)
+	h.streams.dial, h.streams.draining, h.streams.closed = h.dialStream, func() { h.renew(h.transport.Load()) }, c.NoStream
+	return h, nil
 }
 
-// Close closes idle connections.
+// Close closes idle connections, and the stream when its last call has ended. Calls in flight are not interrupted. Later
+// calls are POST requests.
 func (h *HTTPS) Close() error {
-	h.transport.CloseIdleConnections()
+	h.streams.close()
+	h.transport.Load().CloseIdleConnections()
 	return nil
 }
 
@@ -108,33 +114,8 @@ func (h *HTTPS) Close() error {
 // stay: net/http can then fail another request that is just being sent.
 func (h *HTTPS) noteStatus(status int) {
 	if status == http.StatusUnauthorized && h.presents {
-		h.transport.CloseIdleConnections()
+		h.transport.Load().CloseIdleConnections()
 	}
-}
-
-// requestText writes a request.
-func requestText(id uint64, method string, params any) (text []byte, err error) {
-	encoded, ready := params.(json.RawMessage)
-	if params != nil && (!ready || !json.Valid(encoded)) {
-		if encoded, err = jsonrpc.Marshal(params); err != nil {
-			return nil, err
-		}
-	}
-	text = make([]byte, 0, len(encoded)+len(method)+64)
-	text = append(strconv.AppendUint(append(text, `{"jsonrpc":"2.0","id":`...), id, 10), `,"method":`...)
-	if text, err = jsontext.AppendQuote(text, method); err != nil {
-		return nil, err
-	}
-	if len(encoded) > 0 && string(encoded) != "null" {
-		text = append(append(text, `,"params":`...), encoded...)
-	}
-	return append(text, '}'), nil
-}
-
-type wireReply struct {
-	ID     json.RawMessage `json:"id"`
-	Result json.RawMessage `json:"result"`
-	Error  *jsonrpc.Error  `json:"error"`
 }
 
 // Call makes one call.
@@ -149,14 +130,27 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 	if err != nil {
 		return &Error{Method: method, Kind: InvalidParams, Err: err}
 	}
-	if h.gathering.accepts(body) {
-		return h.callTogether(ctx, method, id, body, result)
+	if done, err := h.streams.call(ctx, method, id, body, result); done {
+		return err
 	}
-	return h.callAlone(ctx, method, id, body, result)
+	transport := h.transport.Load()
+	err = h.post(ctx, transport, method, id, body, result)
+	var answer *Error
+	if errors.As(err, &answer) && answer.Code == jsonrpc.CodeDraining && ctx.Err() == nil {
+		return h.post(ctx, h.renew(transport), method, id, body, result)
+	}
+	return err
 }
 
-// callAlone sends a call in a request of its own.
-func (h *HTTPS) callAlone(ctx context.Context, method string, id uint64, body []byte, result any) error {
+// renew makes later POST requests use new connections, because those of old lead to a proxy that is stopping. The connections
+// of old are closed by that proxy, or after a while: closing them here could fail a request that is just being sent.
+func (h *HTTPS) renew(old *http.Transport) *http.Transport {
+	h.transport.CompareAndSwap(old, old.Clone())
+	return h.transport.Load()
+}
+
+// post sends a call in a request of its own.
+func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method string, id uint64, body []byte, result any) error {
 	// Until a byte of the request is written, nothing can have been executed.
 	// net/http itself repeats a POST only where the proxy closed an idle
 	// connection and so cannot have read it.
@@ -170,11 +164,11 @@ func (h *HTTPS) callAlone(ctx context.Context, method string, id uint64, body []
 		return &Error{Method: method, Kind: Unreachable, Err: err}
 	}
 	newBody := func() io.ReadCloser { return io.NopCloser(bytes.NewReader(body)) }
-	resp, err := h.transport.RoundTrip(h.request(ctx, header, newBody, len(body)))
+	resp, err := transport.RoundTrip(h.request(ctx, header, newBody, len(body)))
 	if err != nil {
 		return &Error{Method: method, Kind: lost(&sent), Err: err}
 	}
-	h.gathering.learn(resp)
+	h.streams.learn(resp)
 	defer h.noteStatus(resp.StatusCode)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
@@ -198,36 +192,28 @@ func (h *HTTPS) request(ctx context.Context, header http.Header, newBody func() 
 
 // answer reads a reply of the proxy.
 func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result any) error {
-	if parts, err := partsOf(text); err == nil {
-		return replied(method, id, status, parts, result)
-	}
-	// spdk-proxy and SPDK write replies as above; other programs may add members that are null.
-	var reply wireReply
-	if err := json.Unmarshal(text, &reply); err != nil || reply.Error == nil && status != http.StatusOK {
-		return refusedWith(method, status)
-	}
-	if reply.Error != nil {
-		return answered(method, reply.Error.Code, reply.Error.Message)
-	}
-	return replied(method, id, status, replyParts{id: reply.ID, result: reply.Result}, result)
-}
-
-// replied decodes a reply, of which each part is decoded once.
-func replied(method string, id uint64, status int, parts replyParts, result any) error {
-	if parts.failure != nil {
-		var e jsonrpc.Error
-		if err := json.Unmarshal(parts.failure, &e); err != nil {
+	dec := decoders.Get().(*jsontext.Decoder)
+	m, err := messageOf(dec, text)
+	decoders.Put(dec)
+	if err != nil {
+		// spdk-proxy and SPDK write replies as above; other programs may add members that are null.
+		var reply jsonrpc2.Response
+		if err := json.Unmarshal(text, &reply); err != nil || reply.Error == nil && reply.Result == nil {
 			return refusedWith(method, status)
 		}
-		return answered(method, e.Code, e.Message)
+		if reply.Error != nil {
+			return answered(method, int(reply.Error.Code), reply.Error.Message)
+		}
+		m = message{id: reply.ID.Num, result: *reply.Result}
 	}
-	if status != http.StatusOK {
+	e, err := m.failed()
+	switch {
+	case err != nil || e == nil && (m.result == nil || status != http.StatusOK):
 		return refusedWith(method, status)
-	}
-	if string(parts.id) != strconv.FormatUint(id, 10) {
+	case e == nil && m.id != id:
 		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply has the id of another call"}
 	}
-	return decodeResult(method, json.RawMessage(parts.result), result)
+	return decodeReply(method, m, result)
 }
 
 // refusedWith is the error for an answer without a JSON-RPC error.

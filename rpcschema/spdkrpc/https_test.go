@@ -51,6 +51,7 @@ func TestHTTPSAnswers(t *testing.T) {
 	}{
 		"SPDK's error":           {200, `{"id":1,"error":{"code":-19,"message":"No such device"}}`, NoSuchDevice},
 		"limit":                  {429, `{"id":1,"error":{"code":-32029,"message":"wait 2s"}}`, Unreachable},
+		"too many logins":        {429, `{"id":1,"error":{"code":-32030,"message":"wait 2s"}}`, Unreachable},
 		"proxy's error":          {504, `{"id":1,"error":{"code":-32054,"message":"no reply"}}`, OutcomeUnknown},
 		"unauthorized, bare":     {401, `Unauthorized`, Denied},
 		"too many, bare":         {429, ``, Unreachable},
@@ -73,6 +74,8 @@ func TestHTTPSAnswers(t *testing.T) {
 			err := h.Call(t.Context(), "m", nil, &result)
 			require.ErrorIs(t, err, c.kind)
 			assert.Equal(t, c.status == http.StatusTooManyRequests, strings.HasPrefix(err.Error(), "m: limit reached: "), err.Error())
+			assert.Equal(t, c.status == http.StatusUnauthorized || name == "too many logins", errors.Is(err, ErrCredentials), err.Error())
+			assert.NotErrorIs(t, err, ErrCertificate)
 			assert.NotContains(t, err.Error(), "p@", "no password in errors")
 		})
 	}
@@ -104,7 +107,10 @@ func TestHTTPSDistrustsUnknownAuthorities(t *testing.T) {
 	t.Cleanup(server.Close)
 	h, err := NewHTTPS(HTTPSConfig{URL: server.URL, CA: x509.NewCertPool()})
 	require.NoError(t, err)
-	require.ErrorIs(t, h.Call(t.Context(), "m", nil, nil), Unreachable)
+	err = h.Call(t.Context(), "m", nil, nil)
+	require.ErrorIs(t, err, Unreachable)
+	require.ErrorIs(t, err, ErrCertificate)
+	require.NotErrorIs(t, err, ErrCredentials)
 }
 
 func TestNewHTTPSRefuses(t *testing.T) {

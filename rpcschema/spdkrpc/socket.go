@@ -2,14 +2,10 @@ package spdkrpc
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -26,7 +22,7 @@ type Socket struct {
 	once   bool          // it does not connect again
 
 	mu      sync.Mutex // not held while connecting
-	conn    *jsonrpc2.Conn
+	stream  *stream
 	dialing *dialing // nil: no attempt to connect is in progress
 	closed  bool
 }
@@ -82,27 +78,38 @@ func (s *Socket) Call(ctx context.Context, method string, params, result any) er
 	if err != nil {
 		return err
 	}
+	err = p.Wait(ctx, result)
+	if !p.unsent() || s.once || ctx.Err() != nil {
+		return err
+	}
+	// It waited to be written when the connection ended.
+	if p, err = s.Start(ctx, method, params); err != nil {
+		return err
+	}
 	return p.Wait(ctx, result)
 }
 
-// A Pending is a call that was sent.
+// A Pending is a call that was started.
 type Pending struct {
 	method string
-	texts  *texts
-	waiter jsonrpc2.Waiter
+	stream *stream
+	call   *streamCall
 }
 
-// Start sends one call. If Start returns an error, the call was not executed. If ctx has ended,
-// Start does not send the call and returns an error. If it cannot send the call because the target
-// has closed the connection, it sends the call on a new one.
+// Start starts one call. Calls reach the target in the order in which they were started. If Start
+// returns an error, the call was not executed. If ctx has ended, Start does not send the call and
+// returns an error. If it cannot send the call because the target has closed the connection, it
+// sends the call on a new one.
 func (s *Socket) Start(ctx context.Context, method string, params any) (Pending, error) {
-	text, err := s.encode(method, params)
+	id := s.nextID.Add(1)
+	text, err := s.encode(id, method, params)
 	if err != nil {
 		return Pending{}, err
 	}
-	p := Pending{method: method, texts: &texts{params: text}}
+	p := Pending{method: method, call: newCall(id, text)}
 	connected, err := s.send(ctx, &p)
 	if connected && err != nil && !s.once && ctx.Err() == nil {
+		p.call = newCall(id, text)
 		_, err = s.send(ctx, &p)
 	}
 	if err != nil {
@@ -111,63 +118,72 @@ func (s *Socket) Start(ctx context.Context, method string, params any) (Pending,
 	return p, nil
 }
 
-// send sends one call, and tells whether it had a connection for it. If it returns an error, the call was not executed.
+// send sends one call, and reports whether it had a connection for it. If it returns an error, the call was not executed.
 func (s *Socket) send(ctx context.Context, p *Pending) (connected bool, err error) {
-	// The library does not check ctx before it sends.
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	conn, err := s.connect(ctx)
+	p.stream, err = s.connect(ctx)
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		return false, err
 	}
-	// Ids start at 1: the library reads a null id as 0, and SPDK answers requests that it cannot parse
-	// with a null id.
-	p.waiter, err = conn.DispatchCall(ctx, p.method, nil, jsonrpc2.PickID(jsonrpc2.ID{Num: s.nextID.Add(1)}), carry(p.texts))
-	if err != nil {
-		// Not written completely: SPDK executes complete values only.
-		_ = conn.Close()
+	if err := p.stream.start(p.call); err != nil {
+		return true, err
 	}
-	if errors.Is(err, jsonrpc2.ErrClosed) {
-		err = net.ErrClosed
+	if p.unsent() {
+		return true, p.call.err
 	}
-	return true, err
+	return true, nil
 }
 
-// Wait waits for the answer. When ctx ends first, the outcome is unknown, and
-// Wait may be called again for it.
+// unsent reports whether the call has failed and was certainly not executed.
+func (p Pending) unsent() bool {
+	select {
+	case <-p.call.done:
+		return p.call.err != nil && !p.call.sent
+	default:
+		return false
+	}
+}
+
+// Wait waits for the answer. When ctx ends first, the outcome is unknown, and Wait may be called
+// again for it. If the call had not been sent by then, it never will be: the error is of the kind
+// [Unreachable].
 func (p Pending) Wait(ctx context.Context, result any) error {
-	if err := p.waiter.Wait(ctx, nil); err != nil {
-		var answer *jsonrpc2.Error
-		if errors.As(err, &answer) {
-			return answered(p.method, int(answer.Code), answer.Message)
-		}
-		if errors.Is(err, jsonrpc2.ErrClosed) {
-			err = errors.New("the target closed the connection before it answered")
-		}
-		return &Error{Method: p.method, Kind: OutcomeUnknown, Err: err}
+	select {
+	case <-p.call.done:
+		return p.outcome(result)
+	case <-ctx.Done():
 	}
-	return decodeResult(p.method, p.texts.result, result)
+	p.stream.giveUp(p.call, ctx.Err())
+	if p.unsent() {
+		return p.outcome(result)
+	}
+	return &Error{Method: p.method, Kind: OutcomeUnknown, Err: ctx.Err()}
 }
 
-// encode writes the parameters and checks them against the target's limits.
-func (s *Socket) encode(method string, params any) (json.RawMessage, error) {
-	if params == nil {
-		return nil, nil
+// outcome returns the outcome of a call that has ended.
+func (p Pending) outcome(result any) error {
+	switch c := p.call; {
+	case c.err == nil:
+		return decodeReply(p.method, c.reply, result)
+	case c.sent:
+		return &Error{Method: p.method, Kind: OutcomeUnknown, Err: c.err}
+	default:
+		return &Error{Method: p.method, Kind: Unreachable, Err: c.err}
 	}
-	// Encoded as the library does, with <, > and & escaped to six bytes each: the measured text must
-	// be the sent text.
-	text, err := json.Marshal(params)
+}
+
+// encode writes a request and checks it against the target's limits.
+func (s *Socket) encode(id uint64, method string, params any) ([]byte, error) {
+	text, err := requestText(id, method, params)
 	if err != nil {
 		return nil, &Error{Method: method, Kind: InvalidParams, Err: err}
 	}
 	lim := *s.limits.Load()
-	const envelope, envelopeValues = 128, 10 // id, method and the rest
-	lim.Bytes -= envelope + len(method)
-	lim.Values -= envelopeValues
 	if len(text) <= lim.Values && len(text) <= lim.Bytes {
 		return text, nil // no value is shorter than a byte
 	}
@@ -185,7 +201,7 @@ func (s *Socket) Connected() (<-chan struct{}, bool) {
 	if !s.living() {
 		return nil, false
 	}
-	return s.conn.DisconnectNotify(), true
+	return s.stream.ended, true
 }
 
 // Close ends the connection; calls in flight end with OutcomeUnknown.
@@ -196,31 +212,8 @@ func (s *Socket) Close() error {
 	if s.dialing != nil {
 		s.dialing.cancel()
 	}
-	if s.conn == nil {
-		return nil
-	}
-	if err := s.conn.Close(); err != nil && !errors.Is(err, jsonrpc2.ErrClosed) {
-		return err
+	if s.stream != nil {
+		s.stream.end(net.ErrClosed)
 	}
 	return nil
 }
-
-// decodeResult decodes a result. If that fails, the call was executed nevertheless.
-func decodeResult(method string, raw json.RawMessage, result any) error {
-	switch result := result.(type) {
-	case nil:
-		return nil
-	case *json.RawMessage:
-		*result = raw
-		return nil
-	}
-	if err := json.Unmarshal(raw, result); err != nil {
-		return &Error{Method: method, Kind: Failed, Message: "the result does not match the schema", Err: err}
-	}
-	return nil
-}
-
-// noRequests ignores requests from the target: SPDK never sends one.
-type noRequests struct{}
-
-func (noRequests) Handle(context.Context, *jsonrpc2.Conn, *jsonrpc2.Request) {}

@@ -166,7 +166,7 @@ func TestSocketDoesNotSendRequestsOverTheLimits(t *testing.T) {
 		"bytes":  map[string]string{"a": strings.Repeat("x", 33<<10)},
 		"values": map[string][]int{"a": make([]int, 1025)},
 		// Six bytes each once they are written.
-		"escapes": map[string]string{"a": strings.Repeat("<", 10<<10)},
+		"escapes": map[string]string{"a": strings.Repeat("\x01", 10<<10)},
 	} {
 		err := s.Call(t.Context(), "m", params, nil)
 		require.ErrorIs(t, err, InvalidParams, name)
@@ -225,4 +225,22 @@ func TestSocketSendsOnANewConnection(t *testing.T) {
 			require.NoError(t, NewSocket(path).Call(t.Context(), "next", nil, nil))
 		})
 	}
+}
+
+// Calls that were not written when their connection ended go out on a new one, whether they were being written or queued.
+func TestSocketSendsQueuedCallsAgain(t *testing.T) {
+	s := dial(t, listen(t, func(p *peer) {
+		p.answer(p.read(), "true")
+		p.answer(p.read(), "true")
+	}))
+	f, former := begin(t, 0)
+	s.stream = former
+	var calls sync.WaitGroup
+	calls.Go(func() { assert.NoError(t, s.Call(t.Context(), "first", nil, nil)) })
+	<-f.writes
+	calls.Go(func() { assert.NoError(t, s.Call(t.Context(), "second", nil, nil)) })
+	for former.callsInFlight() < 2 {
+	}
+	f.results <- writeReply{0, net.ErrClosed}
+	calls.Wait()
 }

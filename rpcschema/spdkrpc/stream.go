@@ -1,207 +1,352 @@
 package spdkrpc
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/sourcegraph/jsonrpc2"
 )
 
-const (
-	// writeBound is how long a write to the target may block before the connection is closed.
-	writeBound = 10 * time.Second
-	// longReply is the length of a reply from which its buffer is not reused.
-	longReply = 256 << 10
-)
-
-// A stream sends and receives the library's messages on the socket. The library's own stream
-// decodes each result several times, and a listing may have megabytes; this stream leaves a result
-// as SPDK wrote it. The library holds a lock from sending to WriteObject, and reads in one
-// goroutine.
-type stream struct {
-	conn   net.Conn
-	in     bounded
-	dec    *jsontext.Decoder
-	stub   []byte
-	out    []byte
-	next   *jsonrpc2.Request // to be written
-	result json.RawMessage   // of the reply read last
+// A framing writes and reads the messages of one connection. One goroutine at a time writes, and one reads; close may be called
+// at any time, and ends both.
+type framing interface {
+	// write writes messages, in as few writes as possible, and returns how many of them were written completely: the peer
+	// cannot have executed the others. It also writes pings and their answers that wait.
+	write(messages [][]byte) (complete int, err error)
+	// read returns the next message.
+	read() (message, error)
+	close() error
 }
 
-// texts go through the library with a request, which would decode and encode them again.
-type texts struct{ params, result json.RawMessage }
+// A prober is a framing that can ask its peer for a sign of life.
+type prober interface {
+	// ping prepares a ping, which the next write sends.
+	ping() error
+	// heard returns a number that changes when anything was received.
+	heard() uint64
+}
 
-// carry is the option of a call that has texts.
-func carry(t *texts) jsonrpc2.CallOption { return jsonrpc2.ExtraField("texts", t) }
+// A stream is one connection with many calls in flight, which are matched with their replies by id. It is used for the
+// target's socket and for WebSocket: the framing makes the difference. It may be used concurrently.
+//
+// Calls that are started while another goroutine writes go out together in the next write.
+type stream struct {
+	framing framing
+	prober  prober        // nil: silence is no sign of a lost connection
+	beat    time.Duration // time between two ticks
+	timer   *time.Timer   // nil: no ticks; guarded by mu
+	limit   int           // of calls without a reply; 0: none
+	ended   chan struct{} // closed when the connection has ended
 
-func textsOf(req *jsonrpc2.Request) *texts { return req.ExtraFields[0].Value.(*texts) }
+	mu    sync.Mutex
+	state inFlight // changed only in update
 
-func newStream(c net.Conn) *stream {
-	// By itself, the decoder reads only as much as one value needs, although many replies may have
-	// arrived.
-	s := &stream{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
-	s.dec = jsontext.NewDecoder(&s.in, lenient...)
+	texts [][]byte // used by the goroutine that writes
+}
+
+// inFlight is the state of a stream.
+type inFlight struct {
+	calls    map[uint64]*streamCall // without a reply
+	awaited  int                    // those of calls for which a caller waits
+	queue    []*streamCall          // to be written
+	batch    []*streamCall          // being written; its memory is the next queue's
+	control  bool                   // a ping or an answer to one has to be written
+	writing  bool                   // a goroutine writes, and will write what is in queue
+	leaving  bool                   // accepts no further call, and ends when no call is awaited
+	draining bool                   // the peer has said that it stops
+	answered bool                   // a reply has arrived
+	err      error                  // why the connection has ended, or is about to
+	closed   bool
+
+	heard   uint64 // as of the last tick
+	silence int    // ticks since then, while calls are awaited
+	unused  int    // ticks since a call was awaited
+}
+
+// A streamCall is one call on a stream.
+type streamCall struct {
+	id   uint64
+	text []byte
+	done chan struct{} // closed when reply or err is set
+
+	reply message
+	err   error // there will be no reply
+	sent  bool  // besides err: the peer may have executed the call
+
+	// Guarded by stream.mu:
+	progress  progress
+	abandoned bool // its caller has left
+}
+
+// A progress is how far a call is.
+type progress int
+
+const (
+	queued  progress = iota // not written: it can be withdrawn
+	writing                 // the goroutine that writes knows whether it is written
+	written
+)
+
+var (
+	errFull    = errors.New("too many calls are in flight on this connection")
+	errLeaving = errors.New("the connection accepts no further calls")
+	errSilent  = errors.New("the peer sends nothing, not even an answer to a ping")
+)
+
+// newStream returns a stream on a connection. run reads it.
+func newStream(f framing, limit int, beat time.Duration) *stream {
+	s := &stream{framing: f, limit: limit, beat: beat, ended: make(chan struct{})}
+	s.state.calls = map[uint64]*streamCall{}
+	s.prober, _ = f.(prober)
+	if beat > 0 && s.prober != nil {
+		s.update(func(*inFlight) { s.timer = time.AfterFunc(beat, s.tick) })
+	}
 	return s
 }
 
-// lenient holds the options to decode SPDK's replies: names may contain any bytes.
-var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
+// update is the only function that changes the state. It ends the connection when change has set err, or when it is leaving and
+// no call is awaited.
+func (s *stream) update(change func(*inFlight)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &s.state
+	change(f)
+	if f.leaving && f.awaited == 0 && f.err == nil {
+		f.err = errLeaving
+	}
+	if f.err == nil || f.closed {
+		return
+	}
+	f.closed, f.queue = true, nil
+	for _, c := range f.calls {
+		if c.progress != writing { // the goroutine that writes knows more of those
+			f.fail(c, f.err)
+		}
+	}
+	close(s.ended)
+	go func() { _ = s.framing.close() }() // it may write
+}
 
-// sending notes the request that WriteObject will write.
-func (s *stream) sending(req *jsonrpc2.Request, _ *jsonrpc2.Response) { s.next = req }
+// fail ends a call that will have no reply.
+func (f *inFlight) fail(c *streamCall, err error) {
+	f.remove(c)
+	c.err, c.sent = err, c.progress == written
+	close(c.done)
+}
 
-// WriteObject writes the request in one piece.
-func (s *stream) WriteObject(any) error {
-	if s.next == nil {
-		return errors.New("only requests can be written")
+func (f *inFlight) remove(c *streamCall) {
+	delete(f.calls, c.id)
+	if !c.abandoned {
+		f.awaited--
 	}
-	s.out = append(s.out[:0], `{"jsonrpc":"2.0","id":`...)
-	s.out = strconv.AppendUint(s.out, s.next.ID.Num, 10)
-	s.out = append(s.out, `,"method":`...)
-	var err error
-	if s.out, err = jsontext.AppendQuote(s.out, s.next.Method); err != nil {
-		return err
+}
+
+// newCall returns a call with an id that no other call on the stream has.
+func newCall(id uint64, text []byte) *streamCall {
+	return &streamCall{id: id, text: text, done: make(chan struct{})}
+}
+
+// start queues a call, and writes what is queued unless another goroutine does. If it returns an error, the call will not be
+// sent. Otherwise done is closed when there is a reply, or certainly none.
+func (s *stream) start(c *streamCall) (err error) {
+	write := false
+	s.update(func(f *inFlight) {
+		switch {
+		case f.err != nil:
+			err = f.err
+			return
+		case f.leaving:
+			err = errLeaving
+			return
+		case s.limit > 0 && len(f.calls) >= s.limit:
+			err = errFull
+			return
+		}
+		f.calls[c.id] = c
+		f.awaited++
+		f.unused = 0
+		f.queue = append(f.queue, c)
+		write, f.writing = !f.writing, true
+	})
+	if write {
+		s.write()
 	}
-	if params := textsOf(s.next).params; params != nil {
-		s.out = append(append(s.out, `,"params":`...), params...)
-	}
-	s.out = append(s.out, '}')
-	// A target that no longer reads must not block all callers.
-	if err := s.conn.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
-		return err
-	}
-	_, err = s.conn.Write(s.out)
 	return err
 }
 
-// ReadObject returns the next reply to the library, without its result.
-func (s *stream) ReadObject(v any) error {
-	s.in.left = maxReply + 4096 // with the members besides the result
-	reply, err := splitReply(s.dec, slices.Clone[[]byte])
-	if err != nil {
-		return err
-	}
-	s.result = reply.result
-	s.stub = append(append(s.stub[:0], `{"id":`...), reply.id...)
-	if reply.failure == nil {
-		s.stub = append(s.stub, `,"result":null}`...)
-	} else {
-		s.stub = append(append(append(s.stub, `,"error":`...), reply.failure...), '}')
-	}
-	if len(reply.result) > longReply {
-		s.in.putBack(s.dec.UnreadBuffer())
-		s.dec = jsontext.NewDecoder(&s.in, lenient...)
-	}
-	return v.(json.Unmarshaler).UnmarshalJSON(s.stub)
-}
-
-// received hands the result to the call.
-func (s *stream) received(req *jsonrpc2.Request, _ *jsonrpc2.Response) {
-	if req != nil { // nil: its caller has given up
-		textsOf(req).result = s.result
+// write writes what is queued. What is queued meanwhile is not left to this caller.
+func (s *stream) write() {
+	if s.writeOnce() {
+		go func() {
+			for s.writeOnce() {
+			}
+		}()
 	}
 }
 
-func (s *stream) Close() error { return s.conn.Close() }
-
-// replyParts are slices of a reply's text.
-type replyParts struct{ id, result, failure []byte }
-
-// partsOf finds the members of a reply, which must be all of the text. They are parts of the text.
-func partsOf(text []byte) (replyParts, error) {
-	dec := splitters.Get().(*jsontext.Decoder)
-	dec.Reset(bytes.NewBuffer(text), lenient...)
-	defer func() {
-		dec.Reset(new(bytes.Buffer)) // keeps no reply, which may contain secrets
-		splitters.Put(dec)
-	}()
-	parts, err := splitReply(dec, func(part []byte) []byte { return part })
-	if err != nil {
-		return parts, err
+// writeOnce writes what is queued, and reports whether more was queued meanwhile.
+func (s *stream) writeOnce() (more bool) {
+	var batch []*streamCall
+	s.update(func(f *inFlight) {
+		batch = f.queue
+		f.queue, f.batch, f.control = f.batch[:0], batch, false
+		for _, c := range batch {
+			c.progress = writing
+		}
+	})
+	s.texts = s.texts[:0]
+	for _, c := range batch {
+		s.texts = append(s.texts, c.text)
 	}
-	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return parts, errors.New("the reply is not one JSON value")
-	}
-	return parts, nil
+	complete, err := s.framing.write(s.texts)
+	clear(s.texts)
+	s.update(func(f *inFlight) {
+		for i, c := range batch {
+			switch {
+			case f.calls[c.id] != c: // its reply was faster
+			case i >= complete:
+				f.fail(c, err)
+			default:
+				c.progress = written
+				if f.closed {
+					f.fail(c, f.err)
+				}
+			}
+		}
+		clear(batch)
+		if err != nil && f.err == nil {
+			f.err = err
+		}
+		more = f.err == nil && (len(f.queue) > 0 || f.control)
+		f.writing = more
+	})
+	return more
 }
 
-// splitters keep the memory that tracks names and nesting.
-var splitters = sync.Pool{New: func() any { return jsontext.NewDecoder(new(bytes.Buffer)) }}
+// flush writes pings and answers to pings that wait, without waiting for that.
+func (s *stream) flush() {
+	write := false
+	s.update(func(f *inFlight) {
+		f.control = true
+		write, f.writing = !f.writing && f.err == nil, true
+	})
+	if write {
+		go s.write()
+	}
+}
 
-// splitReply reads a reply. keep returns a part for as long as it is needed: dec uses its memory
-// again, unless it has the whole text.
-func splitReply(dec *jsontext.Decoder, keep func(part []byte) []byte) (parts replyParts, err error) {
-	t, err := dec.ReadToken()
-	if err != nil {
-		return parts, err
-	}
-	if t.Kind() != '{' {
-		return parts, errors.New("the target's reply is not an object")
-	}
-	for dec.PeekKind() != '}' {
-		name, err := dec.ReadToken()
+// run reads until the connection ends.
+func (s *stream) run() {
+	for {
+		m, err := s.framing.read()
 		if err != nil {
-			return parts, fmt.Errorf("the target's reply: %w", err)
+			s.end(err)
+			return
 		}
-		var part *[]byte
-		switch name.String() {
-		case "id":
-			part = &parts.id
-		case "result":
-			part = &parts.result
-		case "error":
-			part = &parts.failure
-		}
-		value, err := dec.ReadValue()
-		if err != nil {
-			return parts, fmt.Errorf("the target's reply: %w", err)
-		}
-		if part != nil {
-			*part = keep(value)
-		}
+		s.update(func(f *inFlight) {
+			if m.method != "" {
+				f.draining = f.draining || m.method == drainingMethod
+				f.leaving = f.leaving || f.draining
+				return
+			}
+			c := f.calls[m.id]
+			if c == nil || c.progress == queued { // not an id that the peer can have received, or the reply to an earlier message
+				return
+			}
+			f.answered = true
+			f.remove(c)
+			c.reply = m
+			close(c.done)
+		})
 	}
-	if _, err := dec.ReadToken(); err != nil { // the closing bracket
-		return parts, fmt.Errorf("the target's reply: %w", err)
-	}
-	if parts.id == nil || (parts.result == nil) == (parts.failure == nil) {
-		return parts, errors.New("the target's reply has no id, or not one of result and error")
-	}
-	return parts, nil
 }
 
-// bounded fails if a reply is longer than SPDK's replies can be, so that no program behind the
-// socket can exhaust the memory.
-type bounded struct {
-	r     io.Reader
-	left  int
-	again []byte // text that was read and put back
+// drainingMethod is the method, as JSON text, of the notification that a proxy sends before it stops.
+const drainingMethod = `"spdkgate.draining"`
+
+// giveUp is called when the caller of a call no longer waits. A call that is not written yet is withdrawn: it ends with err. A
+// call that may be written stays in flight, and its reply may still be read.
+func (s *stream) giveUp(c *streamCall, err error) {
+	s.update(func(f *inFlight) {
+		if f.calls[c.id] != c {
+			return
+		}
+		if c.progress == queued {
+			for i, other := range f.queue {
+				if other == c {
+					f.queue = append(f.queue[:i], f.queue[i+1:]...)
+					break
+				}
+			}
+			f.fail(c, err)
+			return
+		}
+		if !c.abandoned {
+			c.abandoned = true
+			f.awaited--
+		}
+	})
 }
 
-// putBack puts text back, to be read again first.
-func (b *bounded) putBack(text []byte) { b.again = slices.Concat(text, b.again) }
+// leave makes the stream accept no further calls, and end when no call is awaited.
+func (s *stream) leave() { s.update(func(f *inFlight) { f.leaving = true }) }
 
-func (b *bounded) Read(p []byte) (int, error) {
-	if len(b.again) > 0 {
-		n := copy(p, b.again)
-		if b.again = b.again[n:]; len(b.again) == 0 {
-			b.again = nil
+// end ends the connection.
+func (s *stream) end(err error) {
+	s.update(func(f *inFlight) {
+		if f.err == nil {
+			f.err = err
 		}
-		return n, nil
+	})
+}
+
+// isDraining reports whether the peer has said that it stops.
+func (s *stream) isDraining() (draining bool) {
+	s.update(func(f *inFlight) { draining = f.draining })
+	return draining
+}
+
+// outcome returns why the connection has ended, and whether it has ever answered a call.
+func (s *stream) outcome() (err error, answered bool) {
+	s.update(func(f *inFlight) { err, answered = f.err, f.answered })
+	return err, answered
+}
+
+// Ticks without a sign of life after which the stream pings, and after which it takes the connection for lost; and ticks
+// without a call after which it leaves, before the proxy closes the connection while a call is on its way.
+const (
+	pingAfter  = 3
+	lostAfter  = 6
+	leaveAfter = 12
+)
+
+// tick looks for a sign of life while calls are awaited, and leaves when none is for long.
+func (s *stream) tick() {
+	heard := s.prober.heard()
+	ping := false
+	s.update(func(f *inFlight) {
+		if f.err != nil {
+			return
+		}
+		if s.timer != nil {
+			s.timer.Reset(s.beat)
+		}
+		if f.awaited == 0 {
+			f.silence = 0
+			f.unused++
+			f.leaving = f.leaving || f.unused >= leaveAfter
+			return
+		}
+		f.unused = 0
+		f.silence++
+		if heard != f.heard {
+			f.heard, f.silence = heard, 0
+		}
+		ping = f.silence == pingAfter
+		if f.silence == lostAfter {
+			f.err = errSilent
+		}
+	})
+	if ping && s.prober.ping() == nil {
+		s.flush()
 	}
-	if b.left <= 0 {
-		return 0, fmt.Errorf("the target's reply is longer than %d MiB", maxReply>>20)
-	}
-	n, err := b.r.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
 }

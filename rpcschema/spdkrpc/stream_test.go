@@ -1,127 +1,256 @@
 package spdkrpc
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func TestResultsStayAsTheyAre(t *testing.T) {
-	long := `"` + strings.Repeat("x", 3*longReply) + `"`
-	results := []string{
-		`{"a": 18446744073709551615,"a":2}`, "\"not \xff UTF-8\"", `null`, `""`, `[ 1 , 2 ]`, long, `true`, long, `{"error":{"code":1}}`,
-	}
-	s := dial(t, listen(t, func(p *peer) {
-		for _, result := range results {
-			p.answer(p.read(), result)
+// A script is a framing that a test plays.
+type script struct {
+	writes  chan [][]byte   // what the stream writes
+	results chan writeReply // what write returns
+	replies chan message    // closed: the connection has ended
+	closed  chan struct{}
+	pings   int
+	sounds  uint64
+}
+
+type writeReply struct {
+	complete int
+	err      error
+}
+
+func newScript() *script {
+	return &script{writes: make(chan [][]byte), results: make(chan writeReply), replies: make(chan message), closed: make(chan struct{})}
+}
+
+func (s *script) write(messages [][]byte) (int, error) {
+	texts := make([][]byte, len(messages))
+	copy(texts, messages)
+	s.writes <- texts
+	r := <-s.results
+	return r.complete, r.err
+}
+
+func (s *script) read() (message, error) {
+	select {
+	case m, open := <-s.replies:
+		if !open {
+			return m, io.EOF
 		}
-	}))
-	for _, want := range results {
-		var got json.RawMessage
-		require.NoError(t, s.Call(t.Context(), "m", nil, &got))
-		assert.Equal(t, want, string(got))
+		return m, nil
+	case <-s.closed:
+		return message{}, io.ErrClosedPipe
 	}
 }
 
-// Long replies that arrive together with short ones are read completely, whatever was read ahead
-// when a decoder is replaced.
-func TestRepliesThatFollowEachOther(t *testing.T) {
-	var results []string
-	var all strings.Builder
-	for i := range 24 {
-		length := []int{440, 440, 440, 440, 0, 900, 300, 440}[i%8] << 10
-		results = append(results, `"`+strings.Repeat(string(rune('a'+i%26)), length)+`"`)
-		fmt.Fprintf(&all, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":%s}\n", i, results[i])
+func (s *script) close() error  { close(s.closed); return nil }
+func (s *script) ping() error   { s.pings++; return nil }
+func (s *script) heard() uint64 { return s.sounds }
+
+// written lets a write succeed, and returns its messages.
+func (s *script) written(complete int, err error) (texts []string) {
+	for _, text := range <-s.writes {
+		texts = append(texts, string(text))
 	}
-	for seed := range uint64(8) {
-		s := newStream(&pieces{text: all.String(), random: rand.New(rand.NewPCG(seed, 0))})
-		for i, want := range results {
-			var stub json.RawMessage
-			require.NoError(t, s.ReadObject(&stub), "seed %d, reply %d", seed, i)
-			require.True(t, want == string(s.result), "seed %d, reply %d", seed, i)
+	s.results <- writeReply{complete, err}
+	return texts
+}
+
+// begin starts a stream on a script.
+func begin(t *testing.T, limit int) (*script, *stream) {
+	f := newScript()
+	s := newStream(f, limit, 0)
+	go s.run()
+	t.Cleanup(func() { s.end(errors.New("the test is over")); <-f.closed })
+	return f, s
+}
+
+// start starts a call, whose text is its id.
+func start(t *testing.T, s *stream, id uint64) Pending {
+	p := Pending{method: "m", stream: s, call: newCall(id, fmt.Append(nil, id))}
+	require.NoError(t, s.start(p.call))
+	return p
+}
+
+// startMany starts calls 1 to n, of which call 1 is being written when it returns.
+func startMany(t *testing.T, f *script, s *stream, n uint64) (calls []Pending, first [][]byte) {
+	calls = append(calls, Pending{method: "m", stream: s, call: newCall(1, []byte("1"))})
+	go func() { assert.NoError(t, s.start(calls[0].call)) }()
+	first = <-f.writes
+	for id := uint64(2); id <= n; id++ {
+		calls = append(calls, start(t, s, id))
+	}
+	return calls, first
+}
+
+// Calls that are started during a write go out in the next one, in their order.
+func TestStreamGathersCalls(t *testing.T) {
+	f, s := begin(t, 0)
+	calls, first := startMany(t, f, s, 4)
+	assert.Len(t, first, 1)
+	f.results <- writeReply{1, nil}
+	assert.Equal(t, []string{"2", "3", "4"}, f.written(3, nil))
+	for _, id := range []uint64{3, 1, 4, 2} {
+		f.replies <- message{id: id, result: fmt.Append(nil, id)}
+	}
+	for i, c := range calls {
+		var got int
+		require.NoError(t, c.Wait(t.Context(), &got))
+		assert.Equal(t, i+1, got)
+	}
+}
+
+// A write that fails leaves no doubt about calls that were not written completely.
+func TestStreamKnowsWhatWasWritten(t *testing.T) {
+	f, s := begin(t, 0)
+	calls, _ := startMany(t, f, s, 5)
+	f.results <- writeReply{1, nil}
+	<-f.writes
+	late := start(t, s, 6) // queued
+	f.results <- writeReply{2, io.ErrShortWrite}
+	for i, c := range append(calls, late) {
+		want := Unreachable
+		if i < 3 {
+			want = OutcomeUnknown
+		}
+		assert.Equal(t, want, KindOf(c.Wait(t.Context(), nil)), "call %d", i+1)
+	}
+	require.ErrorIs(t, s.start(newCall(7, nil)), io.ErrShortWrite)
+}
+
+// The connection ends while a call is being written: only the write itself knows whether it was sent.
+func TestStreamEndsDuringAWrite(t *testing.T) {
+	for complete, want := range map[int]Kind{0: Unreachable, 1: OutcomeUnknown} {
+		f, s := begin(t, 0)
+		calls, _ := startMany(t, f, s, 2)
+		close(f.replies)
+		<-s.ended
+		require.ErrorIs(t, calls[1].Wait(t.Context(), nil), Unreachable, "it was only queued")
+		assert.False(t, calls[0].unsent())
+		f.results <- writeReply{complete, map[bool]error{true: io.ErrShortWrite}[complete == 0]}
+		assert.Equal(t, want, KindOf(calls[0].Wait(t.Context(), nil)))
+	}
+}
+
+// A caller that leaves withdraws its call while that is only queued. Others are not affected.
+func TestStreamWithdrawsQueuedCalls(t *testing.T) {
+	f, s := begin(t, 0)
+	calls, _ := startMany(t, f, s, 4)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, calls[0].Wait(gone, nil), OutcomeUnknown, "it is being written")
+	err := calls[2].Wait(gone, nil)
+	require.ErrorIs(t, err, Unreachable)
+	require.ErrorIs(t, err, context.Canceled)
+	f.results <- writeReply{1, nil}
+	assert.Equal(t, []string{"2", "4"}, f.written(2, nil))
+	for _, id := range []uint64{1, 2, 4} {
+		f.replies <- message{id: id, result: []byte("true")}
+	}
+	for _, i := range []int{0, 1, 3} {
+		require.NoError(t, calls[i].Wait(t.Context(), nil))
+	}
+	require.ErrorIs(t, calls[2].Wait(t.Context(), nil), Unreachable)
+}
+
+// Replies with ids that no call has, or whose call is not written yet, change nothing.
+func TestStreamIgnoresUnknownIDs(t *testing.T) {
+	f, s := begin(t, 0)
+	calls, _ := startMany(t, f, s, 2)
+	for _, id := range []uint64{0, 2, 99, 1 << 63} {
+		f.replies <- message{id: id, result: []byte(`"wrong"`)}
+	}
+	f.replies <- message{id: 1, result: []byte(`"right"`)} // although its write has not returned
+	f.replies <- message{id: 1, result: []byte(`"again"`)}
+	f.results <- writeReply{1, nil}
+	f.written(1, nil)
+	f.replies <- message{id: 2, result: []byte(`"right"`)}
+	for _, c := range calls {
+		var got string
+		require.NoError(t, c.Wait(t.Context(), &got))
+		assert.Equal(t, "right", got)
+	}
+}
+
+// A stream whose peer stops accepts no call, waits for those whose callers wait, and ends.
+func TestStreamLeaves(t *testing.T) {
+	f, s := begin(t, 0)
+	calls, _ := startMany(t, f, s, 3)
+	f.results <- writeReply{1, nil}
+	f.written(2, nil)
+	f.replies <- message{method: `"another.notification"`}
+	f.replies <- message{}
+	assert.False(t, s.isDraining())
+	f.replies <- message{method: drainingMethod}
+	f.replies <- message{id: 1, result: []byte("true")}
+	require.NoError(t, calls[0].Wait(t.Context(), nil))
+	require.ErrorIs(t, s.start(newCall(4, nil)), errLeaving)
+
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, calls[1].Wait(gone, nil), OutcomeUnknown)
+	f.replies <- message{id: 3, result: []byte("true")}
+	require.NoError(t, calls[2].Wait(t.Context(), nil))
+	<-s.ended
+	err, answered := s.outcome()
+	require.ErrorIs(t, err, errLeaving)
+	assert.True(t, answered)
+	require.ErrorIs(t, calls[1].Wait(t.Context(), nil), OutcomeUnknown)
+}
+
+func TestStreamLimit(t *testing.T) {
+	f, s := begin(t, 2)
+	calls, _ := startMany(t, f, s, 2)
+	f.results <- writeReply{1, nil}
+	f.written(1, nil)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, calls[0].Wait(gone, nil), OutcomeUnknown)
+	require.ErrorIs(t, s.start(newCall(3, nil)), errFull, "the peer still executes the call that nobody waits for")
+	f.replies <- message{id: 1, result: []byte("true")}
+	f.replies <- message{}
+	go func() { f.written(1, nil) }()
+	start(t, s, 3)
+}
+
+// While a call is awaited, silence leads to a ping, and then to the end of the connection. Anything that is received counts as a
+// sign of life.
+func TestStreamPings(t *testing.T) {
+	f, s := begin(t, 0)
+	tick := func(times int) {
+		for range times {
+			s.tick()
 		}
 	}
-}
-
-// pieces simulates a busy socket: a read sometimes fills the buffer, but mostly returns less.
-type pieces struct {
-	net.Conn
-	text   string
-	random *rand.Rand
-}
-
-func (p *pieces) Read(b []byte) (int, error) {
-	if p.text == "" {
-		return 0, io.EOF
+	tick(leaveAfter - 1)
+	assert.Zero(t, f.pings, "no call is awaited")
+	go func() { f.written(1, nil) }()
+	p := start(t, s, 1)
+	f.sounds++
+	tick(pingAfter)
+	assert.Zero(t, f.pings)
+	tick(1)
+	assert.Equal(t, 1, f.pings)
+	assert.Empty(t, f.written(0, nil), "the ping alone")
+	f.sounds++
+	tick(lostAfter)
+	assert.Empty(t, f.written(0, nil))
+	select {
+	case <-s.ended:
+		require.Fail(t, "the answer to a ping must count")
+	default:
 	}
-	n := copy(b[:min(len(b), 1+p.random.IntN(1<<20))], p.text)
-	p.text = p.text[n:]
-	return n, nil
-}
-
-func TestInvalidReplies(t *testing.T) {
-	for name, reply := range map[string]string{
-		"no object": `7`, "no id": `{"result":1}`, "neither": `{"id":1}`, "both": `{"id":1,"result":1,"error":{"code":1,"message":"x"}}`, "no JSON": `{x`,
-	} {
-		s := dial(t, listen(t, func(p *peer) {
-			p.read()
-			p.write(reply + "\n")
-			_, _ = p.Read(make([]byte, 1)) // until the other side closes the connection
-		}))
-		require.ErrorIs(t, s.Call(t.Context(), "m", nil, nil), OutcomeUnknown, name)
-	}
-}
-
-func TestRepliesAreBounded(t *testing.T) {
-	s := dial(t, listen(t, func(p *peer) {
-		p.read()
-		part := bytes.Repeat([]byte("x"), 1<<20)
-		p.write(`{"id":1,"result":"`)
-		for range maxReply>>20 + 1 {
-			if _, err := p.Write(part); err != nil {
-				return
-			}
-		}
-	}))
-	require.ErrorIs(t, s.Call(t.Context(), "m", nil, nil), OutcomeUnknown)
-}
-
-func TestPendingMayBeAwaitedAgain(t *testing.T) {
-	answer := make(chan struct{})
-	s := dial(t, listen(t, func(p *peer) {
-		c := p.read()
-		<-answer
-		p.answer(c, "7")
-	}))
-	pending, err := s.Start(t.Context(), "m", nil)
-	require.NoError(t, err)
-	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	var n int
-	require.ErrorIs(t, pending.Wait(short, &n), OutcomeUnknown)
-	close(answer)
-	require.NoError(t, pending.Wait(t.Context(), &n))
-	assert.Equal(t, 7, n)
-}
-
-func TestMethodNamesAreQuoted(t *testing.T) {
-	names := make(chan string, 1)
-	s := dial(t, listen(t, func(p *peer) {
-		c := p.read()
-		names <- c.Method
-		p.answer(c, "true")
-	}))
-	require.NoError(t, s.Call(t.Context(), "a\"b\\\x01é", nil, nil))
-	assert.Equal(t, "a\"b\\\x01é", <-names)
-	require.ErrorIs(t, s.Call(t.Context(), "\xff", nil, nil), Unreachable)
+	tick(1)
+	<-s.ended
+	err := p.Wait(t.Context(), nil)
+	require.ErrorIs(t, err, OutcomeUnknown)
+	require.ErrorIs(t, err, errSilent)
+	assert.Equal(t, 2, f.pings)
 }

@@ -64,7 +64,7 @@ func (e *engine) snapshotLvol(p spdkrpc.BdevLvolSnapshotParams) (string, error) 
 	case l.busy:
 		return "", invalid(syscall.EBUSY)
 	}
-	r := &lvolRecord{UUID: uuid.NewString(), Name: p.SnapshotName, ReadOnly: true, Snapshot: true, Written: l.Written}
+	r := &lvolRecord{UUID: uuid.NewString(), Name: p.SnapshotName, ReadOnly: true, Snapshot: true, Written: l.Written, superblock: l.superblock}
 	if err := e.copyLvol(l, r); err != nil {
 		return "", err
 	}
@@ -91,7 +91,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	case l.busy:
 		return "", invalid(syscall.EBUSY)
 	}
-	r := &lvolRecord{UUID: uuid.NewString(), Name: p.CloneName, Clusters: l.Clusters, Thin: true, Parent: l.UUID, Written: l.Written}
+	r := &lvolRecord{UUID: uuid.NewString(), Name: p.CloneName, Clusters: l.Clusters, Thin: true, Parent: l.UUID, Written: l.Written, superblock: l.superblock}
 	if err := e.copyLvol(l, r); err != nil {
 		return "", err
 	}
@@ -154,6 +154,13 @@ func (e *engine) inflate(name string, all bool) error {
 	}
 	if wanted-l.Allocated > l.store.free() {
 		return invalid(syscall.ENOSPC)
+	}
+	// SPDK skips clusters of a volume that it inflates beside another one of the lvstore.
+	if l.store.inflating {
+		wanted = l.Allocated
+	} else {
+		l.store.inflating = true
+		defer func() { l.store.inflating = false }()
 	}
 	return e.work([]*lvol{l}, func() error { return e.inflated(l, all, wanted) })
 }

@@ -181,8 +181,8 @@ func newMethodTable(doc *rpcschema.Document, release rpcschema.Release) *methodT
 }
 
 func (t *methodTable) find(name string) (*method, bool) {
-	if real, ok := t.aliases[name]; ok {
-		name = real
+	if original, ok := t.aliases[name]; ok {
+		name = original
 	}
 	m, ok := t.byName[name]
 	return m, ok

@@ -55,6 +55,7 @@ func (e *engine) examine(b *bdev) {
 		found = readMark(d.path)
 	case *lvol:
 		found = d.Written
+		e.assemble(d.superblock, b)
 	}
 	if r, ok := e.media.get(found); ok {
 		taken := slices.ContainsFunc(e.stores, func(s *lvstore) bool { return s.UUID == r.UUID || s.Name == r.Name })
@@ -106,7 +107,7 @@ func (t *Target) WriteStore(volume string, w WrittenStore) error {
 			r.lvols[v.UUID] = &lvolRecord{UUID: v.UUID, Name: v.Name, Order: i, Clusters: 4, Thin: true, External: v.External}
 		}
 		t.media.put(r)
-		l.Written = r.UUID
+		l.Written, l.superblock = r.UUID, superblock{}
 		return nil, nil
 	})
 	return err

@@ -15,10 +15,11 @@ import (
 // An lvstore is a store that the target has found on a bdev.
 type lvstore struct {
 	*storeRecord
-	base  *bdev
-	user  *bdevUser
-	lvols []*lvol // in the order of their creation
-	lost  []*lvol // removed from lvols, but not from the medium
+	inflating bool // a volume of it is being inflated
+	base      *bdev
+	user      *bdevUser
+	lvols     []*lvol // in the order of their creation
+	lost      []*lvol // removed from lvols, but not from the medium
 	// pending holds the names of volumes that are being created.
 	pending []string
 }

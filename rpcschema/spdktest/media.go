@@ -39,6 +39,8 @@ type lvolRecord struct {
 	Parent    string // UUID of the snapshot that it is a clone of
 	External  string // UUID of the bdev that it is a clone of
 	Written   string // UUID of the lvstore that a host has written into it
+	// superblock is that of the RAID that a host has written into it, or into a volume that it is a copy of.
+	superblock superblock
 }
 
 // media are the disks of the simulated host: they outlive the target.

@@ -299,10 +299,10 @@ func testHosts(s *suite) {
 	s.fails(invalidParams, "nvmf_subsystem_remove_host", P{"nqn": s.nqn("nobody"), "host": h1})
 	assert.Equal(s, []string{h1}, names())
 
-	allow := func(any bool) P { return P{"nqn": nqn, "allow_any_host": any} }
-	for _, any := range []bool{true, true, false, false} {
-		s.ok("nvmf_subsystem_allow_any_host", allow(any))
-		assert.Equal(s, any, s.describe(nqn).AllowAnyHost)
+	allow := func(anyHost bool) P { return P{"nqn": nqn, "allow_any_host": anyHost} }
+	for _, anyHost := range []bool{true, true, false, false} {
+		s.ok("nvmf_subsystem_allow_any_host", allow(anyHost))
+		assert.Equal(s, anyHost, s.describe(nqn).AllowAnyHost)
 		assert.Equal(s, []string{h1}, names(), "the list of hosts stays")
 	}
 	s.fails(invalidParams, "nvmf_subsystem_allow_any_host", P{"nqn": s.nqn("nobody"), "allow_any_host": true})

@@ -4,6 +4,8 @@ import "./style.css";
 import "./grid.css";
 import "./explorer.css";
 import { App, applyTheme } from "./app";
+import { escapeText } from "./printable";
 
+escapeText();
 applyTheme();
 render(<App />, document.getElementById("app")!);

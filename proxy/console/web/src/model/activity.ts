@@ -1,6 +1,7 @@
 // The I/O of the stores' devices over the last minutes, and events. Both go on while other pages are shown.
 import { CallError, call, listen, onAnswer } from "../api";
 import { Cell } from "../state";
+import { document_ } from "./document";
 import { Store, inventoryStale } from "./storage";
 import { session } from "./session";
 
@@ -92,10 +93,10 @@ async function sample(stores: Store[]) {
   }
 }
 
-// statistics asks for several bdevs in one call, which releases before v26.05 do not have.
+// statistics asks for several bdevs in one call, if the target's release has the parameter for that.
 async function statistics(names: string[]): Promise<Statistics> {
-  const release = session.value?.release ?? "";
-  if (release >= "v26.05") return call<Statistics>("bdev_get_iostat", { names });
+  const method = document_.value?.methods.find((m) => m.name === "bdev_get_iostat");
+  if (method?.params.some((p) => p.name === "names")) return call<Statistics>("bdev_get_iostat", { names });
   const all = await Promise.all(names.map((name) => call<Statistics>("bdev_get_iostat", { name })));
   return { ...all[0], bdevs: all.flatMap((s) => s.bdevs ?? []) };
 }

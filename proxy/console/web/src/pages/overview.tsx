@@ -112,11 +112,14 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
     else if (share >= 0.85) list.push({ level: "warn", text: `Store ${s.name} is ${format.percent(share)} full: ${format.bytes(free(s))} are free.` });
     if (owed !== undefined && owed > capacity(s) * 1.5 && share >= 0.6) list.push({ level: "warn", text: `Store ${s.name} has promised ${format.percent(owed / capacity(s))} of its capacity to thin volumes.` });
   }
-  const examines = status.data?.target?.examines_volumes;
-  if (examines) list.push({ level: "warn", text: `The target loads what hosts write into their volumes (bdev_auto_examine is on). ${status.data!.target!.acknowledged ? "The proxy's configuration accepts this, so tenants are not safe from each other." : "Tenants and raw block volumes of pods are refused."} The manual says how to switch it off, in docs/target.md.` });
+  const target = status.data?.target;
+  if (target && target.examines_volumes !== false && !down && status.data!.targetUp) {
+    const does = target.examines_volumes ? "The target loads what hosts write into their volumes (bdev_auto_examine is on)." : "The proxy does not know whether the target loads what hosts write into their volumes (bdev_auto_examine).";
+    list.push({ level: "warn", text: `${does} ${target.acknowledged ? "The proxy's configuration accepts this, so tenants are not safe from each other." : "Tenants and raw block volumes of pods are refused."} The manual says how to switch it off, in docs/target.md.` });
+  }
   const saved = status.data?.saved;
   if (saved?.failed && !down) list.push({ level: "bad", text: "Saving the target's configuration failed. After a restart, the target would have an older one. The proxy's log says why." });
-  else if (saved?.missing_count) list.push({ level: "bad", text: `The target lacks ${format.plural(saved.missing_count, "object")} of its saved configuration. The proxy keeps the file unchanged until you decide: see spdk-proxy saved.` });
+  else if (saved?.missing_count) list.push({ level: "bad", text: `The target lacks ${format.plural(saved.missing_count, "object")} of its saved configuration. They stay in the saved file, and the proxy saves everything else: spdk-proxy saved diff lists them.` });
   else if (saved?.chosen_at) list.push({ level: "warn", text: `Another saved configuration was chosen on ${format.date(saved.chosen_at)}, and the target has not loaded it yet. Restart spdk_tgt to load it.` });
   else if (saved?.pending && !down) list.push({ level: "warn", text: "The target's configuration has changes that are not saved yet." });
   const days = status.data?.certificate ? (status.data.certificate - Date.now() / 1000) / 86400 : NaN;

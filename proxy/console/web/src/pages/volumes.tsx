@@ -125,7 +125,7 @@ export function Volumes() {
         <label class="pick"><span class="unseen">Kind</span><select value={kind} onChange={(e) => change({ kind: e.currentTarget.value })}>
           <option value="">All kinds</option><option value="volume">Volumes</option><option value="clone">Clones</option><option value="snapshot">Snapshots</option></select></label>
         <label class="pick"><span class="unseen">Store</span><select value={here.store ?? ""} onChange={(e) => change({ store: e.currentTarget.value })}>
-          <option value="">All stores</option>{(found?.stores ?? []).map((s) => <option key={s.uuid}>{s.name}</option>)}</select></label>
+          <option value="">All stores</option>{(found?.stores ?? []).map((s) => <option key={s.uuid} value={s.name}>{s.name}</option>)}</select></label>
         <div class="choice" role="group" aria-label="View">
           <Button pressed={!tree} onClick={() => change({ view: undefined })}>List</Button><Button pressed={tree} onClick={() => change({ view: "tree" })}>Tree</Button>
         </div>

@@ -1,0 +1,196 @@
+package class
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Parameter of a StorageClass is a row of the manual, and how its value is read.
+type Parameter struct {
+	Name    string
+	Values  string // the allowed values, for the manual and for errors
+	Example string
+	Meaning string
+	// Mutable parameters may also be in a VolumeAttributesClass, because they can change while a volume exists.
+	Mutable bool
+
+	forNodes bool                      // nodes read it in the volume context, by its name: see package request
+	set      func(*Class, string) bool // returns false if the value is not allowed
+}
+
+// parameters are all parameters, in the order of the manual.
+var parameters = []Parameter{
+	{
+		Name: "target", Values: "the name of a target in config.json, or several with commas between them", Example: "storage-1,storage-2",
+		Meaning: "create volumes on these storage servers only",
+		set:     func(c *Class, v string) bool { return setList(&c.Targets, v) },
+	},
+	{
+		Name: "targetLabels", Values: "labels of targets in config.json, like disk=nvme,rack=7", Example: "disk=nvme,rack=7",
+		Meaning: "create volumes only on storage servers that have all of these `labels` in `config.json`",
+		set:     setTargetLabels,
+	},
+	{
+		Name: "lvstore", Values: "the name of an lvstore, or several with commas between them", Example: "lvs0",
+		Meaning: "create volumes in lvstores of these names only",
+		set:     func(c *Class, v string) bool { return setList(&c.Stores, v) },
+	},
+	{
+		Name: "placement", Values: "spread (the default), most-free or binpack", Example: "most-free",
+		Meaning: "which of several lvstores gets a volume: `spread` chooses at random, in proportion to free space; `most-free` the one with the most room; `binpack` the one with the least",
+		set: func(c *Class, v string) bool {
+			c.Strategy = Strategy(v)
+			return slices.Contains([]Strategy{Spread, MostFree, BinPack}, c.Strategy)
+		},
+	},
+	{
+		Name: "thin", Values: "true (the default) or false", Example: "false",
+		Meaning: "`false` allocates the whole space at once",
+		set: func(c *Class, v string) bool {
+			thin, err := strconv.ParseBool(v)
+			c.Thick = !thin
+			return err == nil
+		},
+	},
+	{
+		Name: "clearMethod", Values: "zeroes (the default), write_zeroes, or one that lets others read what deleted volumes held: unmap-may-expose-deleted-data, none-exposes-deleted-data", Example: "write_zeroes",
+		Meaning: "how freed space is cleared, see [deleted data](../deploy/kubernetes/README.md#deleted-data)",
+		set:     setClear,
+	},
+	{
+		Name: "fsType", Values: "ext4, xfs or btrfs", Example: "xfs", forNodes: true,
+		Meaning: "file system of mounted volumes, ext4 by default, see [file systems](../deploy/kubernetes/README.md#file-systems). `csi.storage.k8s.io/fstype` means the same",
+		set:     setFSType,
+	},
+	{
+		Name: "mkfsOptions", Values: "options of mkfs, like -m reflink=0", Example: "-m 5", forNodes: true,
+		Meaning: "options of mkfs, see [file systems](../deploy/kubernetes/README.md#file-systems)",
+		set: func(c *Class, v string) bool {
+			c.MkfsOptions = v
+			return strings.TrimSpace(v) != ""
+		},
+	},
+	{
+		Name: "filesystemUUID", Values: "volume; leave it out to keep the UUID that a copy has from its source", Example: "volume", forNodes: true,
+		Meaning: "each xfs or btrfs gets the UUID of its volume, also a copy",
+		set: func(c *Class, v string) bool {
+			c.VolumeUUID = v == "volume"
+			return c.VolumeUUID
+		},
+	},
+	{
+		Name: "authentication", Values: "dhchap for NVMe-oF or chap for iSCSI; leave it out for none", Example: "dhchap",
+		Meaning: "nodes must authenticate to the storage server, see [Authentication of nodes](host-authentication.md)",
+		set: func(c *Class, v string) bool {
+			c.Authentication = Authentication(v)
+			return slices.Contains([]Authentication{DHCHAP, CHAP}, c.Authentication)
+		},
+	},
+	{
+		Name: "encryption", Values: "luks2; leave it out for none", Example: "luks2", forNodes: true,
+		Meaning: "nodes encrypt the volume, see [Encrypted volumes](encryption.md)",
+		set: func(c *Class, v string) bool {
+			c.Encryption = Encryption(v)
+			return c.Encryption == LUKS2
+		},
+	},
+	{
+		Name: "encryptionDiscards", Values: "true or false (the default)", Example: "true", forNodes: true,
+		Meaning: "pass discards of encrypted volumes on to the storage server, which shows which blocks are free",
+		set: func(c *Class, v string) bool {
+			c.EncryptionDiscards = v == "true"
+			return v == "true" || v == "false"
+		},
+	},
+	{
+		Name: "qosIOPS", Values: "a multiple of 1000, or 0 for no limit", Example: "5000", Mutable: true,
+		Meaning: "limit of reads and writes together per second",
+		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.IOPS, v, stepIOPS) },
+	},
+	{
+		Name: "qosMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "200", Mutable: true,
+		Meaning: "limit of the throughput of reads and writes together",
+		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.MiBPerSecond, v, 1) },
+	},
+	{
+		Name: "qosReadMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "100", Mutable: true,
+		Meaning: "limit of the throughput of reads",
+		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.ReadMiBPerSecond, v, 1) },
+	},
+	{
+		Name: "qosWriteMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "100", Mutable: true,
+		Meaning: "limit of the throughput of writes",
+		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.WriteMiBPerSecond, v, 1) },
+	},
+	seconds(Parameter{Name: "ctrl_loss_tmo", Example: "600", Meaning: "how long a node tries to reach a lost storage server before it fails I/O and removes the device"}, 86400, "-1"),
+	seconds(Parameter{Name: "fast_io_fail_tmo", Example: "30", Meaning: "time after which I/O to a lost storage server fails while the node still tries to reach it; without it, not before `ctrl_loss_tmo`"}, 86400, "-1"),
+	seconds(Parameter{Name: "reconnect_delay", Example: "2", Meaning: "pause between such tries"}, 3600, ""),
+	seconds(Parameter{Name: "keep_alive_tmo", Example: "5", Meaning: "time after which a storage server that does not answer counts as lost"}, 3600, ""),
+	number(Parameter{Name: "nr_io_queues", Example: "4", Meaning: "I/O queues of each connection"}, "", 1, 1024, ""),
+	number(Parameter{Name: "queue_size", Example: "128", Meaning: "I/O commands in each queue"}, "", 16, 1024, ""),
+	digest(Parameter{Name: "hdr_digest", Example: "true", Meaning: "checksums of headers on NVMe/TCP connections, which cost processor time"}),
+	digest(Parameter{Name: "data_digest", Example: "true", Meaning: "checksums of data on NVMe/TCP connections, which cost processor time"}),
+}
+
+// Reference returns all parameters of a StorageClass, for the manual.
+func Reference() []Parameter { return slices.Clone(parameters) }
+
+// find returns the parameter of a name, or of spdk-csi's spelling of it.
+func find(name string) (Parameter, bool) {
+	if name == "fstype" {
+		name = "fsType"
+	}
+	i := slices.IndexFunc(parameters, func(p Parameter) bool { return p.Name == name })
+	if i < 0 {
+		return Parameter{}, false
+	}
+	return parameters[i], true
+}
+
+// names returns the names of all parameters, or of those that are mutable, for an error.
+func names(mutable bool) string {
+	var all []string
+	for _, p := range parameters {
+		if p.Mutable || !mutable {
+			all = append(all, p.Name)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// setList reads names with commas between them.
+func setList(list *[]string, v string) bool {
+	for name := range strings.SplitSeq(v, ",") {
+		*list = append(*list, strings.TrimSpace(name))
+	}
+	return !slices.Contains(*list, "")
+}
+
+// setTargetLabels reads pairs key=value with commas between them.
+func setTargetLabels(c *Class, v string) bool {
+	c.TargetLabels = map[string]string{}
+	for pair := range strings.SplitSeq(v, ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		if _, twice := c.TargetLabels[key]; !ok || key == "" || twice {
+			return false
+		}
+		c.TargetLabels[key] = value
+	}
+	return true
+}
+
+func setFSType(c *Class, v string) bool {
+	c.FSType = v
+	return v == "ext4" || v == "xfs" || v == "btrfs"
+}
+
+// setClear reads unmap, the default of earlier versions, as the present default.
+func setClear(c *Class, v string) bool {
+	if v == "unmap" {
+		v = string(ClearZeroes)
+	}
+	c.Clear = Clear(v)
+	return slices.Contains([]Clear{ClearZeroes, ClearWriteZeroes, ClearUnmap, ClearNone}, c.Clear)
+}

@@ -1,0 +1,213 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// Path and CredentialsDir are where the controller's files are, as with spdk-csi. The environment variables
+// PathEnv and CredentialsEnv name other places.
+const (
+	PathEnv        = "SPDKCSI_CONFIG"
+	Path           = "/etc/spdkcsi-config/config.json"
+	CredentialsEnv = "SPDKCSI_SECRET"
+	CredentialsDir = "/etc/spdkcsi-secret"
+)
+
+// A Config is the controller's config.json: the storage nodes, each one SPDK target behind a proxy.
+type Config struct {
+	// Nodes are the storage servers.
+	Nodes []Target `json:"nodes"`
+	// Placement says how targets and lvstores are chosen, and how full they may become.
+	Placement Placement `json:"placement,omitzero"`
+	// Snapshots says how snapshots are deleted.
+	Snapshots Snapshots `json:"snapshots,omitzero"`
+	// Check says how often targets are checked for leftovers.
+	Check Check `json:"check,omitzero"`
+}
+
+// A Target says how to reach one target, and how nodes reach what it exports.
+type Target struct {
+	// Name is the name of the target. It is part of volume ids, so it must never change.
+	Name string `json:"name"`
+	// RPCURL is the URL of spdk-proxy or rpc_http_proxy.py: https://host:port/, or http:// if the network is trusted.
+	RPCURL string `json:"rpcURL"`
+	// TargetType is nvme-tcp, nvme-rdma or iscsi, or loop for simulated targets.
+	TargetType string `json:"targetType"`
+	// TargetAddr and TargetPort are where nodes connect to. The port is 4420 by default, 3260 for iSCSI.
+	TargetAddr string `json:"targetAddr"`
+	TargetPort string `json:"targetPort,omitzero"`
+	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes connect to.
+	ListenAddr string `json:"listenAddr,omitzero"`
+	ListenPort string `json:"listenPort,omitzero"`
+	// Addresses are the target's addresses if it has several; the four keys above are left out then.
+	Addresses []Address `json:"addresses,omitzero"`
+	// CA or CAFile holds the PEM certificates of the authorities to trust for RPCURL. If both are empty, the system's are
+	// trusted.
+	CA     string `json:"ca,omitzero"`
+	CAFile string `json:"caFile,omitzero"`
+	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all, but then cannot know of an
+	// lvstore that is not loaded when the controller starts: the volumes in it count as deleted.
+	Lvstores []string `json:"lvstores,omitzero"`
+	// Topology holds the labels that a node must have to reach the target, such as topology.kubernetes.io/zone; every node
+	// reaches it when empty.
+	Topology map[string]string `json:"topology,omitzero"`
+	// Labels are those by which a StorageClass selects targets, with its parameter targetLabels.
+	Labels map[string]string `json:"labels,omitzero"`
+	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; "csi-" when empty
+	// ([export.DefaultKeyPrefix]). A tenant of the proxy needs one of its key_prefixes.
+	KeyPrefix string `json:"keyPrefix,omitzero"`
+	// LoopDir is the data folder of a simulated target.
+	LoopDir string `json:"loopDir,omitzero"`
+}
+
+// The values of TargetType.
+const (
+	TargetNVMeTCP  = "nvme-tcp"
+	TargetNVMeRDMA = "nvme-rdma"
+	TargetISCSI    = "iscsi"
+	TargetLoop     = "loop"
+)
+
+const configShape = `{"nodes": [{"name": "…", "rpcURL": "https://…", "targetType": "nvme-tcp", "targetAddr": "…"}]}`
+
+// Load reads config.json from the path in $SPDKCSI_CONFIG, or else from [Path].
+func Load() (*Config, error) {
+	path := cmp.Or(os.Getenv(PathEnv), Path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w: create the file, or set $%s to its path; it looks like %s", err, PathEnv, configShape)
+	}
+	c, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Parse reads config.json strictly. It ignores the case of names, because spdk-csi does, and files written for
+// spdk-csi must keep working.
+func Parse(text []byte) (*Config, error) {
+	var c Config
+	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))
+	if err != nil {
+		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, keyPrefix, and with placement, snapshots and check beside nodes", err, configShape)
+	}
+	if len(c.Nodes) == 0 {
+		return nil, fmt.Errorf("nodes is empty: name at least one target, like %s", configShape)
+	}
+	var problems []error
+	names := map[string]bool{}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		n.setDefaults()
+		for _, err := range n.check() {
+			problems = append(problems, fmt.Errorf("nodes[%d] (%s): %w", i, n.Name, err))
+		}
+		if names[n.Name] {
+			problems = append(problems, fmt.Errorf("nodes[%d]: the name %q is used twice", i, n.Name))
+		}
+		names[n.Name] = true
+	}
+	c.Placement.setDefaults()
+	problems = append(problems, c.Placement.check()...)
+	if err := c.Snapshots.check(); err != nil {
+		problems = append(problems, err)
+	}
+	problems = append(problems, c.Check.check()...)
+	problems = append(problems, checkTopology(c.Nodes)...)
+	return &c, errors.Join(problems...)
+}
+
+func (n *Target) setDefaults() {
+	n.TargetType = strings.ToLower(n.TargetType)
+	port := "4420"
+	if n.TargetType == TargetISCSI {
+		port = "3260"
+	}
+	if len(n.Addresses) > 0 {
+		for i := range n.Addresses {
+			n.Addresses[i].setDefaults(port)
+		}
+		return
+	}
+	if n.TargetType == TargetLoop {
+		n.TargetAddr = cmp.Or(n.TargetAddr, "127.0.0.1")
+	}
+	a := Address{TargetAddr: n.TargetAddr, TargetPort: n.TargetPort, ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}
+	a.setDefaults(port)
+	n.TargetAddr, n.TargetPort, n.ListenAddr, n.ListenPort = a.TargetAddr, a.TargetPort, a.ListenAddr, a.ListenPort
+}
+
+func (n *Target) check() (problems []error) {
+	bad := func(key, value, want string) {
+		problems = append(problems, fmt.Errorf("%s is %q, it must be %s", key, value, want))
+	}
+	if !request.IsTargetName(n.Name) {
+		bad("name", n.Name, "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit")
+	}
+	if u, err := url.Parse(n.RPCURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
+		// The value may contain a password, so the error does not repeat it.
+		problems = append(problems, errors.New("rpcURL must be https://host:port/, or http://host:port/, without user and password: put those into the secret"))
+	}
+	switch n.TargetType {
+	case TargetNVMeTCP, TargetNVMeRDMA, TargetISCSI, TargetLoop:
+	default:
+		bad("targetType", n.TargetType, "nvme-tcp, nvme-rdma or iscsi")
+	}
+	problems = append(problems, n.checkAddresses()...)
+	if !export.IsKeyPrefix(n.KeyPrefix) {
+		bad("keyPrefix", n.KeyPrefix, "up to 60 letters, digits and _.@+=-, the first a letter, digit or _")
+	}
+	if (n.TargetType == TargetLoop) != (n.LoopDir != "") {
+		bad("loopDir", n.LoopDir, "the simulated target's data folder if targetType is loop, and left out otherwise")
+	} else if n.LoopDir != "" && !filepath.IsAbs(n.LoopDir) {
+		bad("loopDir", n.LoopDir, "an absolute path")
+	}
+	if n.CA != "" && n.CAFile != "" {
+		problems = append(problems, errors.New("ca and caFile are both given: give one"))
+	}
+	return problems
+}
+
+// CertPool returns the certificates to trust; nil means the system's.
+func (n *Target) CertPool() (*x509.CertPool, error) {
+	pem := []byte(n.CA)
+	if n.CAFile != "" {
+		var err error
+		if pem, err = os.ReadFile(n.CAFile); err != nil {
+			return nil, fmt.Errorf("target %s: caFile: %w: provide the certificates there (ca.certificates of the Helm chart, or ca.crt in the ConfigMap spdkcsi-ca), or remove caFile if a public authority issued the proxy's certificate", n.Name, err)
+		}
+	}
+	if len(pem) == 0 {
+		return nil, nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("target %s: ca or caFile holds no certificate in PEM form", n.Name)
+	}
+	return pool, nil
+}
+
+// Transport returns the transport over which the target exports volumes.
+func (n *Target) Transport() export.Transport {
+	switch n.TargetType {
+	case TargetNVMeRDMA:
+		return export.RDMA
+	case TargetISCSI:
+		return export.ISCSI
+	}
+	return export.TCP // volumes that the loop connector attaches have a subsystem too
+}

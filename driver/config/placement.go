@@ -1,0 +1,131 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// A Placement configures how targets and lvstores are chosen for new volumes, and how full they may become. All keys
+// have defaults.
+type Placement struct {
+	// Candidates is how many targets of each topology may get the volume of a name; 2 by default.
+	Candidates int `json:"candidates,omitzero"`
+	// Margin is how many further targets are asked whether they have the volume; 1 by default. Up to Margin targets can be
+	// added to nodes at a time while volumes are being created.
+	Margin *int `json:"margin,omitzero"`
+	// ThinOvercommit bounds the sum of the sizes of an lvstore's volumes, as a multiple of its size; 1 by default, so that
+	// thin volumes alone cannot fill it.
+	ThinOvercommit float64 `json:"thinOvercommit,omitzero"`
+	// ReservePercent is the part of an lvstore that new volumes leave free; 5 by default.
+	ReservePercent *float64 `json:"reservePercent,omitzero"`
+	// TargetTimeout limits how long one target may take to list its lvstores and volumes; 10s by default.
+	TargetTimeout string `json:"targetTimeout,omitzero"`
+}
+
+// The defaults of Placement.
+const (
+	defaultOvercommit     = 1
+	defaultReservePercent = 5
+	defaultTargetTimeout  = "10s"
+)
+
+func (p *Placement) setDefaults() {
+	if p.Candidates == 0 {
+		p.Candidates = placement.DefaultChoice.Candidates
+	}
+	if p.Margin == nil {
+		p.Margin = new(placement.DefaultChoice.Margin)
+	}
+	if p.ThinOvercommit == 0 {
+		p.ThinOvercommit = defaultOvercommit
+	}
+	if p.ReservePercent == nil {
+		p.ReservePercent = new(float64(defaultReservePercent))
+	}
+	if p.TargetTimeout == "" {
+		p.TargetTimeout = defaultTargetTimeout
+	}
+}
+
+func (p *Placement) check() (problems []error) {
+	bad := func(key string, value any, want string) {
+		problems = append(problems, fmt.Errorf("placement: %s is %v, it must be %s", key, value, want))
+	}
+	if p.Candidates < 1 {
+		bad("candidates", p.Candidates, "1 or more")
+	}
+	if *p.Margin < 0 {
+		bad("margin", *p.Margin, "0 or more")
+	}
+	if !(p.ThinOvercommit > 0 && p.ThinOvercommit <= 1000) {
+		bad("thinOvercommit", p.ThinOvercommit, "more than 0 and at most 1000: 2 lets the volumes of an lvstore be twice as large as it is")
+	}
+	if !(*p.ReservePercent >= 0 && *p.ReservePercent < 100) {
+		bad("reservePercent", *p.ReservePercent, "0 or more and less than 100")
+	}
+	if d, err := time.ParseDuration(p.TargetTimeout); err != nil || d < time.Millisecond || d > time.Minute {
+		bad("targetTimeout", fmt.Sprintf("%q", p.TargetTimeout), "a time like 10s, at most 1m")
+	}
+	return problems
+}
+
+// Choice returns how targets are chosen.
+func (p Placement) Choice() placement.Choice {
+	p.setDefaults()
+	return placement.Choice{Candidates: p.Candidates, Margin: *p.Margin}
+}
+
+// Space returns how full lvstores may become.
+func (p Placement) Space() volume.Space {
+	p.setDefaults()
+	return volume.Space{Overcommit: p.ThinOvercommit, Reserve: *p.ReservePercent / 100}
+}
+
+// Timeout returns how long one target may take to list its lvstores and volumes.
+func (p Placement) Timeout() time.Duration {
+	p.setDefaults()
+	d, _ := time.ParseDuration(p.TargetTimeout) // check has parsed it
+	return d
+}
+
+// checkTopology checks the topologies and labels of targets. All topologies must have the same keys: if one target had no
+// zone and the others had one, its volumes would be accessible from all zones.
+func checkTopology(nodes []Target) (problems []error) {
+	keys := slices.Sorted(maps.Keys(nodes[0].Topology))
+	for i, n := range nodes {
+		bad := func(what string, err error) {
+			problems = append(problems, fmt.Errorf("nodes[%d] (%s): %s: %w", i, n.Name, what, err))
+		}
+		if !slices.Equal(slices.Sorted(maps.Keys(n.Topology)), keys) {
+			bad("topology", errors.New("its keys differ from those of nodes[0]: use the same keys for each target"))
+		}
+		if err := request.CheckTopology(n.Topology); err != nil {
+			bad("topology", err)
+		}
+		for key, value := range n.Labels {
+			if key == "" || value == "" {
+				bad("labels", errors.New("a label's key and value must not be empty"))
+			}
+		}
+	}
+	return problems
+}
+
+// PlacementTargets returns the targets as values of package placement.
+func (c *Config) PlacementTargets() []placement.Target {
+	targets := make([]placement.Target, len(c.Nodes))
+	for i, n := range c.Nodes {
+		targets[i] = placement.Target{Name: n.Name, Topology: n.Topology, Labels: n.Labels}
+	}
+	return targets
+}
+
+// HasTopology reports whether not every node reaches every target.
+func (c *Config) HasTopology() bool { return len(c.Nodes[0].Topology) > 0 }

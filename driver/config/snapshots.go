@@ -1,0 +1,27 @@
+package config
+
+import "fmt"
+
+// A Snapshots configures how snapshots are deleted. All keys have defaults.
+type Snapshots struct {
+	// DeleteWithClones says what becomes of the deletion of a snapshot from which several volumes were made that still exist:
+	// "refuse", the default, or "detach", which first copies the snapshot's data into them.
+	DeleteWithClones string `json:"deleteWithClones,omitzero"`
+}
+
+// The values of DeleteWithClones.
+const (
+	refuseWithClones = "refuse"
+	detachClones     = "detach"
+)
+
+func (s *Snapshots) check() error {
+	switch s.DeleteWithClones {
+	case "", refuseWithClones, detachClones:
+		return nil
+	}
+	return fmt.Errorf("snapshots: deleteWithClones is %q, it must be %s or %s", s.DeleteWithClones, refuseWithClones, detachClones)
+}
+
+// DetachClones reports whether clones are detached from a snapshot that is to be deleted.
+func (s Snapshots) DetachClones() bool { return s.DeleteWithClones == detachClones }

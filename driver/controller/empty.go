@@ -1,0 +1,80 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// createEmpty creates an empty volume, or finds the one that an earlier call created. Each target that may hold a volume of
+// this name is asked before one creates it.
+func (c *Controller) createEmpty(ctx context.Context, n creation) (located, error) {
+	asked, candidates, err := c.targetsFor(n.spec.Name, n.spec.Class, n.where, n.shared)
+	if err != nil {
+		return located{}, err
+	}
+	services, err := c.openTargets(asked, n.secrets, provisionerSecret)
+	if err != nil {
+		return located{}, err
+	}
+	found, err := c.survey(ctx, services, n.spec)
+	if err != nil {
+		return located{}, err
+	}
+	made, err := found.only(n.spec.Name)
+	if err == nil {
+		return made, made.target.Matches(ctx, made.Volume, n.spec, volume.Origin{})
+	}
+	if !errors.Is(err, volume.ErrNotFound) {
+		return located{}, err
+	}
+	if n.rawBlock {
+		if candidates, err = found.forRawBlock(ctx, candidates); err != nil {
+			return located{}, err
+		}
+	}
+	return found.createInFirst(ctx, candidates, n.spec, n.where)
+}
+
+// targetsFor returns the targets that are asked for the volume of a name, and those of them that may take it.
+func (c *Controller) targetsFor(name string, wanted class.Class, where placement.Accessibility, shared bool) (asked, candidates []placement.Target, err error) {
+	allowed, err := c.allowedTargets(wanted, shared)
+	if err != nil {
+		return nil, nil, err
+	}
+	asked, candidates = c.targets.choice.Of(allowed, name)
+	if candidates, err = where.Filter(candidates); err != nil {
+		return nil, nil, err
+	}
+	// Repetitions of a call name the same topologies until it is refused, and then nothing was made in these.
+	asked, err = where.Filter(asked)
+	return asked, candidates, err
+}
+
+// allowedTargets returns the targets on which volumes of a class can be made; if shared, volumes for several nodes.
+func (c *Controller) allowedTargets(wanted class.Class, shared bool) ([]placement.Target, error) {
+	allowed, err := placement.Targets(c.targets.placement, wanted)
+	if err != nil {
+		return nil, err
+	}
+	var able []placement.Target
+	for _, t := range allowed {
+		err = nil
+		if shared {
+			err = c.targets.byName[t.Name].CheckShareable()
+		}
+		if err == nil {
+			err = c.targets.checkAuthenticates(t.Name, wanted.Authentication)
+		}
+		if err == nil {
+			able = append(able, t)
+		}
+	}
+	if len(able) == 0 {
+		return nil, err
+	}
+	return able, nil
+}

@@ -1,0 +1,175 @@
+package export_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// node creates a volume's iSCSI target as the service does, but with another bdev or without the node's group.
+func (f *fixture) node(t *testing.T, id, bdev string, maps ...spdkrpc.ISCSIPGIGMap) {
+	t.Helper()
+	require.NoError(t, f.rpc.ISCSICreateTargetNode(t.Context(), spdkrpc.ISCSICreateTargetNodeParams{
+		Name: export.IQN(id), AliasName: id, LUNs: []spdkrpc.ISCSILUNParams{{BdevName: bdev, LUNID: new(int32(0))}}, PGIGMaps: maps, QueueDepth: 64, DisableCHAP: new(true),
+	}))
+}
+
+func (f *fixture) target(t *testing.T, id string) spdkrpc.ISCSITargetNode {
+	t.Helper()
+	nodes, err := f.rpc.ISCSIGetTargetNodes(t.Context())
+	require.NoError(t, err)
+	for _, n := range nodes {
+		if n.Name == export.IQN(id) {
+			return n
+		}
+	}
+	require.Fail(t, "there is no iSCSI target", id)
+	return spdkrpc.ISCSITargetNode{}
+}
+
+// A name of the driver's is no proof that a target exports the volume.
+func TestForeignISCSITarget(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1"))) // creates the groups
+	id, other := f.bdev(t), f.bdev(t)
+	f.node(t, id, other, spdkrpc.ISCSIPGIGMap{PGTag: f.portalGroups(t)[0].Tag, IGTag: f.initiatorGroups(t)[0].Tag})
+	before := f.target(t, id)
+	require.ErrorIs(t, admit(t.Context(), f.Service, id, drivertest.Host("n1")), export.ErrForeign)
+	assert.Equal(t, before, f.target(t, id))
+
+	found, err := f.Inspect(t.Context())
+	require.NoError(t, err)
+	for _, e := range found.Exports {
+		assert.Equal(t, e.Volume == id, e.Foreign == other, e.Volume)
+		assert.Equal(t, []string{drivertest.Host("n1").IQN}, e.Hosts)
+		assert.Empty(t, e.NotListening)
+		assert.True(t, e.Complete)
+	}
+	// With another portal, none of the exports can be reached.
+	elsewhere := f.listeningOn(export.Portal{Addr: "127.0.0.1", Port: "3261"})
+	found, err = elsewhere.Inspect(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found.Exports, 2)
+	for _, e := range found.Exports {
+		assert.Equal(t, []export.Portal{{Addr: "127.0.0.1", Port: "3261"}}, e.NotListening)
+	}
+}
+
+// Names that no volume has are not exports of the driver.
+func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1")))
+	maps := []spdkrpc.ISCSIPGIGMap{{PGTag: f.portalGroups(t)[0].Tag, IGTag: f.initiatorGroups(t)[0].Tag}}
+	require.NoError(t, f.rpc.ISCSICreateTargetNode(t.Context(), spdkrpc.ISCSICreateTargetNodeParams{
+		Name: "iqn.2026-11.example:disk", AliasName: "disk", LUNs: []spdkrpc.ISCSILUNParams{{BdevName: f.bdev(t), LUNID: new(int32(0))}}, PGIGMaps: maps, QueueDepth: 64, DisableCHAP: new(true),
+	}))
+	found, err := f.Inspect(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, found.Exports, 1)
+}
+
+// A call that cannot claim the portal group fails as busy only if another controller has the claim.
+func TestClaimOfUnknownOutcome(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	id, n1 := f.bdev(t), drivertest.Host("n1")
+	lost := func(context.Context, any) error {
+		return &spdkrpc.Error{Method: "iscsi_create_initiator_group", Kind: spdkrpc.OutcomeUnknown}
+	}
+	err := admit(t.Context(), f.through(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_initiator_group", Before: lost}), id, n1)
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
+	require.NotErrorIs(t, err, export.ErrBusy)
+	assert.Empty(t, f.portalGroups(t))
+	require.NoError(t, admit(t.Context(), f.Service, id, n1))
+}
+
+// Other clients can change a target between the calls of an admission. It then fails, and a retry repairs the target.
+func TestISCSITargetChangesDuringTheCall(t *testing.T) {
+	n1 := drivertest.Host("n1")
+	unmap := func(t *testing.T, f *fixture, id string) {
+		require.NoError(t, f.rpc.ISCSITargetNodeRemovePGIGMaps(t.Context(), spdkrpc.ISCSITargetNodeRemovePGIGMapsParams{Name: export.IQN(id), PGIGMaps: f.target(t, id).PGIGMaps}))
+	}
+	remove := func(t *testing.T, f *fixture, id string) {
+		require.NoError(t, f.rpc.ISCSIDeleteTargetNode(t.Context(), spdkrpc.ISCSIDeleteTargetNodeParams{Name: export.IQN(id)}))
+	}
+	for name, c := range map[string]struct {
+		method string
+		change func(t *testing.T, f *fixture, id string)
+	}{
+		"it is deleted":                       {"iscsi_target_node_add_pg_ig_maps", remove},
+		"the node's group is removed from it": {"iscsi_target_node_add_pg_ig_maps", unmap},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, export.ISCSI, "")
+			id := f.bdev(t)
+			require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), n1)) // creates the groups
+			f.node(t, id, id, spdkrpc.ISCSIPGIGMap{PGTag: f.portalGroups(t)[0].Tag, IGTag: f.initiatorGroups(t)[0].Tag})
+			unmap(t, f, id)
+			found, err := f.Inspect(t.Context())
+			require.NoError(t, err)
+			for _, e := range found.Exports {
+				assert.Equal(t, e.Volume != id, e.Complete, "an export without any host's group is incomplete")
+			}
+			s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: c.method, After: func(context.Context) { c.change(t, f, id) }})
+			require.ErrorIs(t, admit(t.Context(), s, id, n1), export.ErrBusy)
+			require.NoError(t, admit(t.Context(), f.Service, id, n1))
+			assert.Len(t, f.target(t, id).PGIGMaps, 1)
+			assert.Len(t, f.target(t, id).LUNs, 1)
+		})
+	}
+}
+
+// A node's group belongs to it alone: the tag may have been given to another node meanwhile.
+func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	id, n1 := f.bdev(t), drivertest.Host("n1")
+	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_target_node", After: func(ctx context.Context) {
+		for _, g := range f.initiatorGroups(t) {
+			require.NoError(t, f.rpc.ISCSIInitiatorGroupRemoveInitiators(ctx, spdkrpc.ISCSIInitiatorGroupRemoveInitiatorsParams{Tag: g.Tag, Initiators: g.Initiators}))
+			require.NoError(t, f.rpc.ISCSIInitiatorGroupAddInitiators(ctx, spdkrpc.ISCSIInitiatorGroupAddInitiatorsParams{Tag: g.Tag, Initiators: []string{drivertest.Host("n2").IQN}}))
+		}
+	}})
+	err := admit(t.Context(), s, id, n1)
+	require.ErrorIs(t, err, export.ErrBusy)
+	require.ErrorContains(t, err, "changed during the call")
+}
+
+// After the volume's bdev was away, for example during a hot removal, a publication adds it again.
+func TestISCSITargetThatLostItsLUN(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	id, n1 := f.bdev(t), drivertest.Host("n1")
+	require.NoError(t, admit(t.Context(), f.Service, id, n1))
+	require.NoError(t, f.rpc.BdevMallocDelete(t.Context(), spdkrpc.BdevMallocDeleteParams{Name: id}))
+	require.Empty(t, f.target(t, id).LUNs)
+	found, err := f.Inspect(t.Context())
+	require.NoError(t, err)
+	assert.False(t, found.Exports[0].Complete)
+	_, err = f.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: &id, UUID: &id, NumBlocks: 1024, BlockSize: 4096})
+	require.NoError(t, err)
+	require.NoError(t, admit(t.Context(), f.Service, id, n1))
+	luns := f.target(t, id).LUNs
+	require.Len(t, luns, 1)
+	assert.Equal(t, id, luns[0].BdevName)
+}
+
+// A subsystem that appears between two readings is reported as busy, not as an error of SPDK.
+func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
+	f := newFixture(t, export.TCP, "")
+	id := f.bdev(t)
+	require.NoError(t, admit(t.Context(), f.Service, id, drivertest.Host("n1")))
+	for _, kind := range []error{spdkrpc.InvalidParams, spdkrpc.NoSuchDevice} {
+		s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_get_controllers", Before: func(context.Context, any) error { return kind }})
+		require.ErrorIs(t, s.CheckHoldsIO(t.Context(), id), export.ErrBusy)
+	}
+	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_get_controllers", Before: func(context.Context, any) error { return spdkrpc.Unreachable }})
+	err := s.CheckHoldsIO(t.Context(), id)
+	require.ErrorIs(t, err, spdkrpc.Unreachable)
+	require.NotErrorIs(t, err, export.ErrBusy)
+	require.NoError(t, f.CheckHoldsIO(t.Context(), uuid.NewString()), "it is not exported")
+}

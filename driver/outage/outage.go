@@ -1,0 +1,152 @@
+// Package outage limits the log lines of calls that fail for one reason while a storage server is down: the first failure is
+// logged, and the following ones are counted.
+//
+// It must not know what calls do, or which errors are of which kind.
+package outage
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// firstPause is the time from the first failure to the first line with a count. It doubles with each line, up to longestPause.
+	firstPause   = 30 * time.Second
+	longestPause = 15 * time.Minute
+	// memory is how long an outage is remembered after its last failure, so that a target that fails again and again writes few lines.
+	memory = 30 * time.Minute
+)
+
+// A Log counts failed calls by target and kind. A nil *Log counts nothing, and everything is logged. Safe for concurrent use.
+type Log struct {
+	log *slog.Logger
+	now func() time.Time
+
+	known   atomic.Int64 // the number of outages, so that calls without any take no lock
+	mu      sync.Mutex
+	outages map[key]*outage
+}
+
+type key struct{ target, kind string }
+
+type outage struct {
+	since, last time.Time
+	pause       time.Duration
+	due         time.Time // of the next line with a count
+	failures    int
+	methods     map[string]bool // the methods that failed
+	over        bool            // the target has answered after the last failure
+	announced   bool            // a line was logged after the target last answered
+}
+
+// New returns a Log that writes its own lines to log. now is nil for the system's clock.
+func New(log *slog.Logger, now func() time.Time) *Log {
+	if now == nil {
+		now = time.Now
+	}
+	return &Log{log: log, now: now, outages: map[key]*outage{}}
+}
+
+// Failed notes that a call failed because of a target. It reports whether the caller logs the failure, which is then the first of
+// its target and kind. text is the error, for lines with a count.
+func (l *Log) Failed(target, kind, method, text string) (first bool) {
+	if l == nil {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	l.forget(now)
+	o := l.outages[key{target, kind}]
+	if o == nil || o.over && !now.Before(o.due) {
+		pause := firstPause
+		if o != nil {
+			pause = min(2*o.pause, longestPause)
+		}
+		o = &outage{since: now, pause: pause, due: now.Add(pause), methods: map[string]bool{}, announced: true}
+		l.outages[key{target, kind}] = o
+		l.known.Store(int64(len(l.outages)))
+		first = true
+	}
+	o.failures++
+	o.last, o.over, o.methods[method] = now, false, true
+	if !first && !now.Before(o.due) {
+		o.pause = min(2*o.pause, longestPause)
+		o.due, o.announced = now.Add(o.pause), true
+		l.log.Warn("calls still fail", "target", target, "kind", kind, "failures", o.failures, "since", o.since.UTC().Format(time.RFC3339), "method", method, "error", text)
+	}
+	return first
+}
+
+// Answered notes that a target answered. It ends all outages of the target.
+func (l *Log) Answered(target string) {
+	l.end(target, func(*outage) bool { return true })
+}
+
+// Succeeded notes that a call succeeded for which a target was needed. It ends those outages of the target in which calls of the
+// same method failed.
+func (l *Log) Succeeded(target, method string) {
+	l.end(target, func(o *outage) bool { return o.methods[method] })
+}
+
+func (l *Log) end(target string, ends func(*outage) bool) {
+	if l == nil || l.known.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	l.forget(now)
+	failures, since, announced := 0, now, false
+	for k, o := range l.outages {
+		if k.target != target || o.over || !ends(o) {
+			continue
+		}
+		failures += o.failures
+		if o.since.Before(since) {
+			since = o.since
+		}
+		announced = announced || o.announced
+		o.over, o.announced = true, false
+	}
+	if announced {
+		l.log.Info("storage server reachable again", "target", target, "failures", failures, "since", since.UTC().Format(time.RFC3339))
+	}
+}
+
+// Ongoing reports whether calls fail because of a target at present; of any target if it is empty.
+func (l *Log) Ongoing(target string) bool {
+	if l == nil || l.known.Load() == 0 {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(l.now())
+	for k, o := range l.outages {
+		if !o.over && (target == "" || k.target == target) {
+			return true
+		}
+	}
+	return false
+}
+
+// forget removes outages without failures for a long time. The counts of those in which the target has not answered are logged.
+func (l *Log) forget(now time.Time) {
+	byTarget := func(a, b key) int { return cmp.Or(cmp.Compare(a.target, b.target), cmp.Compare(a.kind, b.kind)) }
+	for _, k := range slices.SortedFunc(maps.Keys(l.outages), byTarget) {
+		o := l.outages[k]
+		if now.Sub(o.last) < memory {
+			continue
+		}
+		delete(l.outages, k)
+		if !o.over && o.failures > 1 {
+			l.log.Info("no more calls fail", "target", k.target, "kind", k.kind, "failures", o.failures, "since", o.since.UTC().Format(time.RFC3339), "last", o.last.UTC().Format(time.RFC3339))
+		}
+	}
+	l.known.Store(int64(len(l.outages)))
+}

@@ -1,0 +1,55 @@
+package driver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/mount"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// outageKinds are the kinds of errors that each call has while a target is down, with their names in the log. The first match
+// counts.
+var outageKinds = []struct {
+	kind error
+	name string
+}{
+	{spdkrpc.ErrCredentials, "credentials refused"},
+	{spdkrpc.ErrCertificate, "certificate not trusted"},
+	{spdkrpc.Unreachable, "unreachable"},
+	{connect.ErrUnreachable, "unreachable"},
+	{spdkrpc.OutcomeUnknown, "no response"},
+	{connect.ErrTimeout, "no response"},
+	{mount.ErrUnreadable, "no response"},
+	{context.DeadlineExceeded, "no response"},
+}
+
+// Outage returns the target because of which a call failed, and the kind of the failure, if every call to that target may fail so.
+// Otherwise kind is empty. volume is the id of the call's volume, for errors that do not name a target; it may be empty.
+func Outage(err error, volume string) (target, kind string) {
+	if target = targetOf(err, volume); target == "" {
+		return "", ""
+	}
+	var e *spdkrpc.Error
+	if errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany { // the target answers; this call exceeds a limit
+		return target, ""
+	}
+	for _, k := range outageKinds {
+		if errors.Is(err, k.kind) {
+			return target, k.name
+		}
+	}
+	return target, ""
+}
+
+func targetOf(err error, volume string) string {
+	var failed *request.TargetError
+	if errors.As(err, &failed) {
+		return failed.Target
+	}
+	id, _ := request.ParseVolumeID(volume)
+	return id.Target
+}

@@ -1,0 +1,151 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spdkgate/spdkgate/lvstore/blobstore"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Result is the result of the check of one lvstore.
+type Result struct {
+	Store string // its name; "" if a file or device was checked without a target
+	UUID  string
+	Bdev  string // the bdev that it is on
+	Place string // the file or device, for messages
+	// Unchecked is the reason why it could not be checked; the report is empty then.
+	Unchecked error
+	Report    blobstore.Report
+}
+
+// Damaged reports whether damage was found.
+func (r Result) Damaged() bool { return len(r.Report.Findings) > 0 }
+
+// A running target writes between two passes. Damage that all passes find is not such a write.
+var passes = blobstore.Options{Passes: 3, Pause: 300 * time.Millisecond}
+
+// Target checks all lvstores of a running target.
+func Target(ctx context.Context, rpc *spdkrpc.Client, quick bool) ([]Result, error) {
+	stores, err := rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
+	if err != nil {
+		return nil, fmt.Errorf("list the lvstores: %w", err)
+	}
+	var list []Result
+	for _, s := range stores {
+		r := Result{Store: s.Name, UUID: s.UUID, Bdev: s.BaseBdev}
+		r.Unchecked = r.check(ctx, rpc, quick)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) error {
+	bdevs, err := rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &r.Bdev})
+	if err != nil {
+		return fmt.Errorf("describe bdev %s: %w", r.Bdev, err)
+	}
+	if len(bdevs) != 1 {
+		return fmt.Errorf("bdev %s does not exist", r.Bdev)
+	}
+	d, err := open(ctx, rpc, bdevs[0])
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	r.Place = d.place
+	o := passes
+	o.Quick = quick
+	if r.Report, err = blobstore.Check(ctx, d, d.size, o); err != nil {
+		return fmt.Errorf("%s: %w", d.place, err)
+	}
+	if !quick {
+		return r.compare(ctx, rpc, d, o)
+	}
+	return nil
+}
+
+// compare compares the target's metadata in memory with the metadata on the device, which it would load. The metadata of a volume
+// that is being written changes all the time, so compare reports only differences that stay the same.
+func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device, o blobstore.Options) error {
+	first, err := r.differences(ctx, rpc, r.Report)
+	if err != nil || len(first) == 0 {
+		return err
+	}
+	again, err := blobstore.Check(ctx, d, d.size, o)
+	if err != nil {
+		return err
+	}
+	second, err := r.differences(ctx, rpc, again)
+	if err != nil {
+		return err
+	}
+	for _, what := range first {
+		if slices.Contains(second, what) {
+			r.Report.Findings = append(r.Report.Findings, blobstore.Finding{Page: -1, What: what})
+		}
+	}
+	return nil
+}
+
+func (r *Result) differences(ctx context.Context, rpc *spdkrpc.Client, report blobstore.Report) (list []string, err error) {
+	lvols, err := rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{LvsName: &r.Store})
+	if err != nil {
+		return nil, fmt.Errorf("list the volumes of %s: %w", r.Store, err)
+	}
+	for _, l := range lvols {
+		if on, ok := report.Allocated[l.UUID]; ok && l.NumAllocatedClusters != nil && on != *l.NumAllocatedClusters {
+			list = append(list, fmt.Sprintf("%q (%s) has %d clusters in the running target, but %d on the device: the target will have these after its next start",
+				l.Name, l.UUID, *l.NumAllocatedClusters, on))
+		}
+	}
+	return list, nil
+}
+
+// File checks a device or an image. A target may be using it.
+func File(ctx context.Context, path string, quick bool) Result {
+	r := Result{Place: path}
+	d, err := openFile(path)
+	if err != nil {
+		r.Unchecked = err
+		return r
+	}
+	defer func() { _ = d.Close() }()
+	o := passes
+	o.Quick = quick
+	if r.Report, err = blobstore.Check(ctx, d, d.size, o); err != nil {
+		r.Unchecked = fmt.Errorf("%s: %w", path, err)
+	}
+	return r
+}
+
+// ErrNotReadable means that the bdev of an lvstore can be read neither by this host nor through the target.
+var ErrNotReadable = errors.New("cannot be read while the target runs")
+
+// A device is the file, block device or namespace that an lvstore is on.
+type device struct {
+	io.ReaderAt
+	io.Closer
+	size  int64
+	place string
+}
+
+func open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*device, error) {
+	s := b.DriverSpecific
+	switch {
+	case s.AIO != nil:
+		return openFile(s.AIO.Filename)
+	case s.Uring != nil:
+		return openFile(s.Uring.Filename)
+	case len(s.NVMe) > 0:
+		return openNVMe(ctx, rpc, b)
+	}
+	return nil, fmt.Errorf("%w: bdev %s is a %q; only files and block devices (AIO, io_uring) and NVMe namespaces can be read", ErrNotReadable, b.Name, b.ProductName)
+}

@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/proxy/localsocket"
+)
+
+// A targetClaim shows to other proxies of the host that this one serves the target. Each proxy makes only its own calls wait for each
+// other, and a deletion beside another call can lose space or crash the target.
+type targetClaim struct {
+	socket string
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	wanted  bool   // from take to drop
+	release func() // nil: another proxy has the claim, or this one does not want it
+}
+
+// take claims the target until drop. It logs an error if another proxy has claimed it.
+func (c *targetClaim) take() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wanted = true
+	if err := c.try(); err != nil {
+		c.log.Error("another spdk-proxy serves this target: stop one of them, because the calls of two proxies do not wait for each other, and SPDK can lose data", "socket", c.socket, "error", err)
+	}
+}
+
+// try claims the target. The caller holds mu.
+func (c *targetClaim) try() (err error) {
+	c.release, err = localsocket.Claim("spdk-proxy", c.socket)
+	return err
+}
+
+// shared reports whether another proxy serves the target. It tries to claim the target again.
+func (c *targetClaim) shared() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.wanted || c.release != nil {
+		return false
+	}
+	if c.try() != nil {
+		return true
+	}
+	c.log.Info("the other spdk-proxy no longer serves this target", "socket", c.socket)
+	return false
+}
+
+func (c *targetClaim) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wanted = false; c.release != nil {
+		c.release()
+		c.release = nil
+	}
+}

@@ -1,0 +1,67 @@
+package decide
+
+import (
+	"errors"
+
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// Refusals by policy.
+var (
+	ErrDenied = errors.New("denied by policy")
+	// ErrDeniedParams means that the method is allowed with other parameters.
+	ErrDeniedParams = errors.New("denied by policy with these parameters")
+)
+
+// Stages decide about calls. They may be used concurrently.
+type Stages struct {
+	Schema    *rpcschema.Document
+	Policy    *policy.Policy
+	Translate bool // translate calls of old clients, see rpcschema.Method.Fit
+}
+
+// A Call is a call on its way through the stages.
+type Call struct {
+	Method       *rpcschema.Method
+	Decision     policy.Decision
+	Translations []rpcschema.Translation
+	Params       map[string]any // as the target's release has them
+
+	stages Stages
+	name   string // of the method, as the client wrote it
+}
+
+// Method is the first part: it finds the method, and decides whether the user may call it. The error
+// is an *rpcschema.UnknownMethodError, or ErrDenied. With ErrDenied, the call is returned, too.
+func (s Stages) Method(user, name string) (*Call, error) {
+	method, err := s.Schema.Find(name, rpcschema.Release{})
+	if err != nil {
+		return nil, err
+	}
+	c := &Call{Method: method, Decision: s.Policy.Decide(user, method.Name), stages: s, name: name}
+	if c.Decision.Refused() {
+		return c, ErrDenied
+	}
+	return c, nil
+}
+
+// Accept is the second part: it fits the parameters to a release of SPDK, validates them, and decides
+// whether the user may call the method with them. The error is an rpcschema.Violations or another
+// error about the parameters, or ErrDeniedParams. Decision changes only if the parameters are valid.
+func (c *Call) Accept(params map[string]any, release rpcschema.Release) (err error) {
+	c.Params, c.Translations, err = c.Method.Fit(c.name, params, release, c.stages.Translate)
+	if err != nil {
+		return err
+	}
+	if err := c.stages.Schema.ValidateParams(c.Method.Name, c.Params, release); err != nil {
+		return err
+	}
+	if err := checkNewNames(c.stages.Schema, c.Method.Name, c.Params); err != nil {
+		return err
+	}
+	if c.Decision = c.Decision.WithParams(c.Params); !c.Decision.Allowed {
+		return ErrDeniedParams
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package proxy
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/console"
+	"github.com/spdkgate/spdkgate/proxy/decide"
+	"github.com/spdkgate/spdkgate/proxy/dryrun"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/stream"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/proxy/web"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+func batchOfOne(r request) string { return "[" + r.call() + "]" }
+
+func explainText(request) string { return `{"method":"bdev_get_bdevs"}` }
+
+// asNobody are credentials of no user.
+func asNobody(*visitor) []string {
+	return []string{"Authorization", basicHeader("nobody", adminPassword)}
+}
+
+// clientAddress is what a load balancer adds.
+var clientAddress = []string{"X-Forwarded-For", "198.51.100.1"}
+
+// signIn begins a session of the caller.
+func (v *visitor) signIn() {
+	v.session = v.browser()
+	got := v.session.do("POST", "/console/session", passwordOf(caller, adminPassword), clientAddress...)
+	var began console.SessionAnswer
+	require.Equal(v.t, http.StatusOK, got.StatusCode, got.body)
+	require.NoError(v.t, json.Unmarshal([]byte(got.body), &began))
+	v.session.csrf = began.CSRF
+}
+
+// sendHTTP sends requests with the session of the visitor, or else with credentials. text is the text
+// of the body; nil: it has none.
+func sendHTTP(verb, path string, text func(request) string) func(*visitor, request) response {
+	return func(v *visitor, r request) response {
+		body := ""
+		if text != nil {
+			body = text(r)
+		}
+		var header []string
+		switch {
+		case v.session != nil:
+			header = []string{"Cookie", sessionCookie + "=" + v.session.cookie}
+			if verb != http.MethodGet && !r.noCSRF {
+				header = append(header, csrfHeader, v.session.csrf)
+			}
+		case r.credentials != nil:
+			header = r.credentials(v)
+		default:
+			header = []string{"Authorization", basicHeader(caller, adminPassword)}
+		}
+		return v.exchange(verb, path, body, append(header, r.header...))
+	}
+}
+
+// sendSignIn sends a request that signs in.
+func sendSignIn(v *visitor, r request) response {
+	body := passwordOf(caller, adminPassword)
+	if r.credentials != nil {
+		body = passwordOf("nobody", adminPassword)
+	}
+	got := v.exchange("POST", "/console/session", body, append([]string{"Content-Type", "application/json"}, r.header...))
+	if got.message == "the name or the password is wrong" { // for people who typed them
+		got.message = "authentication failed: the credentials that were sent are not those of a user of this proxy: correct the name, password or token"
+	}
+	return got
+}
+
+// exchange makes one request of HTTP. Empty headers are left out.
+func (v *visitor) exchange(verb, path, body string, header []string) response {
+	r, err := http.NewRequest(verb, v.http.URL+path, strings.NewReader(body))
+	require.NoError(v.t, err)
+	for list := range slices.Chunk(append(clientAddress[:2:2], header...), 2) {
+		if r.Header.Set(list[0], list[1]); list[1] == "" {
+			r.Header.Del(list[0])
+		}
+	}
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+	require.NoError(v.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	got := response{http: true, status: resp.StatusCode, retry: resp.Header.Get("Retry-After")}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), eventStreamType) {
+		got.message = "a stream of events"
+		return got
+	}
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(v.t, err)
+	return got.read(text)
+}
+
+// read reads the error in a response of JSON-RPC, with one call or a batch of one, or of the console.
+// The status of a batch says nothing about its calls.
+func (got response) read(text []byte) response {
+	var batch []localAnswer
+	var one struct {
+		localAnswer
+		Message string
+	}
+	switch {
+	case json.Unmarshal(text, &batch) == nil && len(batch) == 1:
+		one.localAnswer, got.status = batch[0], 0
+	case json.Unmarshal(text, &one) != nil:
+		got.message = "not JSON: " + string(text)
+		return got
+	}
+	if got.message = one.Message; one.Error != nil {
+		got.code, got.message = one.code(), one.Error.Message
+	}
+	return got
+}
+
+// connect connects to the socket for programs of this host.
+func (v *visitor) connect() {
+	l, err := stream.ListenLocal(v.config.ListenUnix)
+	require.NoError(v.t, err)
+	programs := stream.ServeLocal(&v.proxy.gate, long, []net.Listener{l})
+	v.t.Cleanup(func() { programs.StopAccepting(); programs.CloseConns() })
+	v.program = (&serving{bench: v.bench}).program()
+}
+
+// sendLocally sends the text of a request to the socket for programs of this host.
+func sendLocally(text func(request) string) func(*visitor, request) response {
+	return func(v *visitor, r request) response {
+		var answer json.RawMessage
+		require.NoError(v.t, v.program.send(text(r)).dec.Decode(&answer))
+		return response{}.read(answer)
+	}
+}
+
+// sendUpgrade sends a request that opens a stream.
+func sendUpgrade(v *visitor, r request) response {
+	r.header = append([]string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}, r.header...)
+	return sendHTTP(http.MethodGet, web.StreamPath, nil)(v, r)
+}
+
+// openStream opens a stream of the caller.
+func (v *visitor) openStream() {
+	s := &serving{bench: v.bench, addr: v.http.Listener.Addr().String()}
+	v.stream = s.stream(caller, adminPassword)
+}
+
+// sendMessage sends the text of a request in the stream.
+func sendMessage(text func(request) string) func(*visitor, request) response {
+	return func(v *visitor, r request) response {
+		_, answer, err := v.stream.send(text(r)).ws.ReadMessage()
+		require.NoError(v.t, err)
+		return response{}.read(answer)
+	}
+}
+
+// sendDryRun decides a request without a proxy.
+func sendDryRun(v *visitor, r request) response {
+	d, err := dryrun.New(v.config, rpcschema.Default())
+	require.NoError(v.t, err)
+	user, err := d.User(caller)
+	require.NoError(v.t, err)
+	params := map[string]any{}
+	if r.params != "" {
+		params = decodeObject(v.t, r.params)
+	}
+	c, err := d.Call(user, r.method, params, true, rpcschema.MustRelease("v26.05"))
+	rule := ""
+	if err == nil {
+		rule, err = c.Decision.Rule, cmp.Or(c.Invalid, refusalOf(c))
+		if c.Foreign {
+			rule = c.Rule()
+		}
+	}
+	if err == nil {
+		return response{message: "allowed"}
+	}
+	answer := gate.AnswerTo(err)
+	return response{status: answer.Status, code: answer.Err.Code, message: answer.Err.Message, rule: rule}
+}
+
+// refusalOf is the error with which the proxy would refuse a call that was dry-run.
+func refusalOf(c *dryrun.Result) error {
+	switch {
+	case c.Decision.Rule == policy.NoRuleThere:
+		return decide.ErrDeniedParams
+	case c.Decision.Refused():
+		return decide.ErrDenied
+	case c.Foreign:
+		return &tenancy.Refusal{Tenant: c.User.Tenant, Reason: "tenants may not call " + c.Method.Name + strings.TrimPrefix(c.Standing, "refused")}
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// A door is a way for requests into the proxy. To add a door, add a row to doors().
+type door struct {
+	name string
+	// method is the only method that the door serves; "": it takes calls of any method.
+	method string
+	// open is called before the stage's preparations. nil: nothing is to be opened.
+	open func(d *visitor)
+	// send sends a request that the door must refuse.
+	send func(d *visitor, r request) response
+	// exempt names the stages that cannot refuse a request at this door, and why.
+	exempt reasons
+	// ruleless means that no rule of a role allows the door's method.
+	ruleless bool
+	// local means that this process's user must be a user of the proxy.
+	local bool
+}
+
+// reasons are why a stage does not apply to a door, by the name of the stage.
+type reasons map[string]string
+
+// because merges reasons.
+func because(all ...reasons) reasons {
+	merged := reasons{}
+	for _, each := range all {
+		maps.Copy(merged, each)
+	}
+	return merged
+}
+
+// A stage refuses requests for one reason. What a refused client gets, and what the audit log and the
+// metrics have of it, is the same at all doors.
+type stage struct {
+	name    string
+	hosts   bool                        // the target loads what hosts write
+	config  func(*config.Config, *door) // nil: the caller may make all calls
+	prepare func(d *visitor)            // nil: nothing
+	request func(d *door) request
+	want    refusal
+}
+
+// A request is what a test sends through a door.
+type request struct {
+	method, params string
+	text           string   // instead of a call, if it is not ""
+	header         []string // names and values
+	credentials    func(d *visitor) []string
+	noCSRF         bool
+}
+
+// call is the text of a JSON-RPC request.
+func (r request) call() string {
+	switch {
+	case r.text != "":
+		return r.text
+	case r.params == "":
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, r.method)
+	}
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, r.method, r.params)
+}
+
+// A response is what the client of a door gets. Fields that the door does not have are zero.
+type response struct {
+	status  int // of HTTP
+	code    int // of JSON-RPC
+	message string
+	http    bool   // the client got a response of HTTP
+	retry   string // Retry-After
+	rule    string // of a dry run
+}
+
+// A refusal is what a stage's refusal looks like at all doors.
+type refusal struct {
+	status, code int
+	message      string
+	retry        string
+	audit        map[string]any // decision, rule, error and others
+	outcome      string
+	denial       string // of denials_total
+	login        string // of authentication_failures_total
+	reaches      bool   // the target gets the call
+}
+
+// at is the refusal of a request, with its method and target.
+func (r refusal) at(v *visitor, q request) *refusal {
+	fill := strings.NewReplacer("METHOD", q.method, "SOCKET", v.target.Socket()).Replace
+	r.message, r.audit = fill(r.message), maps.Clone(r.audit)
+	r.audit["error"] = fill(r.audit["error"].(string))
+	if v.door.ruleless && r.audit["rule"] == admins {
+		r.audit["rule"] = ""
+	}
+	return &r
+}
+
+// A visitor is the client of a door in one test.
+type visitor struct {
+	*bench
+	door    *door
+	session *browser
+	program *program
+	stream  *streamClient
+}
+
+// The user of the doors.
+const (
+	caller = "caller"
+	team   = "team-of-caller"
+)
+
+// inTeam makes the caller a user of a tenant.
+func inTeam(c *config.Config, _ *door) {
+	for i := range c.Users {
+		if c.Users[i].Name == caller {
+			c.Users[i].Tenant = team
+		}
+	}
+	c.Tenants = map[string]config.Tenant{team: {LVStores: []string{"lvs-team"}}}
+}
+
+func newVisitor(t *testing.T, s *stage, d *door) *visitor {
+	change := func(c *config.Config) {
+		c.Users = append(c.Users, config.User{Name: caller, PasswordHash: hashes()[adminPassword], Roles: []string{policy.Admin}})
+		if d.local {
+			local(t, caller)(c)
+		}
+		if s.config != nil {
+			s.config(c, d)
+		}
+	}
+	v := &visitor{door: d, bench: newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease("v26.05"), ExamineListed: !s.hosts}, change)}
+	if d.open != nil {
+		d.open(v)
+	}
+	if s.prepare != nil {
+		s.prepare(v)
+	}
+	return v
+}
+
+// Each stage refuses its requests at each door, with the same response, audit entry and metrics.
+func TestEachStageRefusesAtEachDoor(t *testing.T) {
+	for _, d := range doors() {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range stages() {
+				if reason, ok := d.exempt[s.name]; ok {
+					assert.NotEmpty(t, reason, s.name)
+					continue
+				}
+				t.Run(s.name, func(t *testing.T) { s.refuses(t, d) })
+			}
+		})
+	}
+}
+
+// refuses checks that the stage refuses its request at a door.
+func (s *stage) refuses(t *testing.T, d *door) {
+	v := newVisitor(t, s, d)
+	r := s.request(d)
+	before, reached := v.counters(), len(v.reached())
+	got := d.send(v, r)
+
+	want := s.want.at(v, r)
+	assert.Equal(t, want.message, got.message, "message")
+	if got.status != 0 {
+		assert.Equal(t, s.want.status, got.status, "status")
+	}
+	if got.http {
+		assert.Equal(t, s.want.retry, got.retry, "Retry-After")
+	}
+	if got.code != 0 {
+		assert.Equal(t, s.want.code, got.code, "code")
+	}
+	if d.isDryRun() {
+		assert.Equal(t, want.entry()["rule"], got.rule, "rule")
+		return
+	}
+	assert.Equal(t, s.want.reaches, len(v.reached()) > reached, "the target got the call")
+	entries := v.refusedEntries()
+	require.Len(t, entries, 1, "audit entries")
+	if d.method != "" {
+		assert.Equal(t, d.method, entries[0]["method"], "method in the audit entry")
+	}
+	assert.Equal(t, want.entry(), withoutDoor(entries[0]), "audit entry")
+	assert.Equal(t, want.counters(), v.increased(before), "metrics")
+}
+
+// ofDoor are the members of an audit entry that depend on the request and the door.
+var ofDoor = []string{"time", "msg", "request_id", "auth", "credential", "source", "method", "params", "resources", "batch", "latency_ms"}
+
+// withoutDoor returns the members of an audit entry that are the same at all doors.
+func withoutDoor(entry map[string]any) map[string]any {
+	rest := maps.Clone(entry)
+	for _, key := range ofDoor {
+		delete(rest, key)
+	}
+	return rest
+}
+
+// entry is what the audit log has of the refusal.
+func (r *refusal) entry() map[string]any {
+	e := map[string]any{"level": "WARN", "user": caller, "rule": "", "status": float64(r.status), "code": float64(r.code)}
+	maps.Copy(e, r.audit)
+	return e
+}
+
+// counters are the counters that the refusal increases.
+func (r *refusal) counters() map[string]float64 {
+	user, _ := r.entry()["user"].(string)
+	list := map[string]float64{
+		fmt.Sprintf("outcomes_total{outcome=%q}", r.outcome):            1,
+		fmt.Sprintf("calls_total{outcome=%q,user=%q}", r.outcome, user): 1,
+	}
+	if r.denial != "" {
+		list[fmt.Sprintf("denials_total{rule=%q}", r.denial)] = 1
+	}
+	if r.login != "" {
+		list[fmt.Sprintf("authentication_failures_total{reason=%q}", r.login)] = 1
+	}
+	return list
+}
+
+// refusedEntries are the audit log's entries of calls that ended with an error.
+func (v *visitor) refusedEntries() (found []map[string]any) {
+	for _, line := range v.log.Lines(v.t, "call") {
+		if _, failed := line["error"]; failed {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// isDryRun reports whether the door decides without a proxy: it has neither audit log nor metrics.
+func (d *door) isDryRun() bool { return strings.HasPrefix(d.name, dryRunDoor) }

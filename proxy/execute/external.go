@@ -1,0 +1,33 @@
+package execute
+
+import (
+	"context"
+
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// externalParam maps a method that makes a volume a clone of a bdev outside its lvstore to the
+// parameter that names this bdev.
+var externalParam = map[string]string{"bdev_lvol_clone_bdev": "bdev", "bdev_lvol_set_parent_bdev": "parent_name"}
+
+// checkExternal refuses such a clone of a logical volume unless the target loads what hosts write.
+// After a restart, SPDK makes the clone available when it examines that volume, and a target that
+// does not load what hosts write examines no volume.
+func (e *Executor) checkExternal(ctx context.Context, c Command) error {
+	name, _ := c.Params[externalParam[c.Method.Name]].(string)
+	if name == "" {
+		return nil
+	}
+	examination, err := c.Conn.Examination(ctx)
+	if err != nil || examination == target.ExaminesAll && !e.Config.Target.Save.DisableAutoExamine {
+		return err
+	}
+	b, err := e.bdev(ctx, c, name)
+	if err != nil || b == nil || b.DriverSpecific.Lvol == nil {
+		return err
+	}
+	return &spdkrpc.Error{Method: c.Method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
+		Message: "Invalid argument: the parent is a logical volume. With bdev_auto_examine off, SPDK would not find it after a restart, and the clone would be missing. Nothing was executed. For volumes of one lvstore use bdev_lvol_snapshot, bdev_lvol_clone and bdev_lvol_set_parent; copy the data to another lvstore"}
+}

@@ -1,0 +1,54 @@
+package execute
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/spdkgate/spdkgate/proxy/keys"
+)
+
+// AddKey serves spdkgate_key_add.
+func (e *Executor) AddKey(ctx context.Context, c Command) (json.RawMessage, error) {
+	name, _ := c.Params["name"].(string)
+	secret, _ := c.Params["secret"].(string)
+	return e.changeKeys(ctx, c, func() error { return e.restart.keys.Add(ctx, c.Ask, c.keyShare(), name, secret) })
+}
+
+// RemoveKey serves spdkgate_key_remove.
+func (e *Executor) RemoveKey(ctx context.Context, c Command) (json.RawMessage, error) {
+	name, _ := c.Params["name"].(string)
+	return e.changeKeys(ctx, c, func() error { return e.restart.keys.Remove(ctx, c.Ask, name) })
+}
+
+// changeKeys makes a change of keys. Those of one tenant run one after the other.
+func (e *Executor) changeKeys(ctx context.Context, c Command, f func() error) (json.RawMessage, error) {
+	return e.change(ctx, c, func() (json.RawMessage, error) {
+		release, err := e.restart.keys.Acquire(ctx, c.keysOf())
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		return marshal(true, f())
+	})
+}
+
+// HoldKeys lets no other user of a tenant change keys until release is called.
+func (e *Executor) HoldKeys(ctx context.Context, tenant string) (release func(), err error) {
+	return e.restart.keys.Acquire(ctx, "tenant\x00"+tenant)
+}
+
+// keysOf names those who share keys: the users of a tenant, or a user without one.
+func (c Command) keysOf() string {
+	if c.Tenant != nil {
+		return "tenant\x00" + c.Tenant.Name
+	}
+	return c.User
+}
+
+// keyShare is the quota of keys of the user's tenant.
+func (c Command) keyShare() keys.Share {
+	if c.Tenant == nil {
+		return keys.Share{}
+	}
+	return keys.Share{Most: c.Tenant.Quota.Keys, Has: func(name string) bool { return c.Tenant.Owns("key", name) }}
+}

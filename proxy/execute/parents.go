@@ -1,0 +1,73 @@
+package execute
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const (
+	decoupleMethod = "bdev_lvol_decouple_parent"
+	inflateMethod  = "bdev_lvol_inflate"
+)
+
+// mustFitParent reports whether a call crashes SPDK for a volume that is larger than its parent.
+func mustFitParent(c Command) bool {
+	return c.Method.Name == decoupleMethod || c.Method.Name == inflateMethod && !c.Conn.Release().Has(rpcschema.InflatesBeyondParent)
+}
+
+// checkFitsParent refuses bdev_lvol_decouple_parent or bdev_lvol_inflate for a volume that is larger than its parent: SPDK would read beyond the end
+// of the parent's list of clusters. It leaves all other cases to SPDK.
+func (e *Executor) checkFitsParent(ctx context.Context, c Command) error {
+	name, _ := c.Params["name"].(string)
+	v, err := e.bdev(ctx, c, name)
+	if err != nil || v == nil || v.DriverSpecific.Lvol == nil || v.DriverSpecific.Lvol.BaseSnapshot == nil || len(v.Aliases) == 0 {
+		return err
+	}
+	store, _, _ := strings.Cut(v.Aliases[0], "/")
+	parent, err := e.bdev(ctx, c, store+"/"+*v.DriverSpecific.Lvol.BaseSnapshot)
+	if err != nil || parent != nil && v.NumBlocks <= parent.NumBlocks {
+		return err
+	}
+	return &spdkrpc.Error{Method: c.Method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
+		Message: "Invalid argument: the volume is larger than its parent, and SPDK would read beyond the end of the parent's list of clusters. Nothing was executed. Keep the parent, or copy the data to another volume"}
+}
+
+// setsParent reports whether a call gives a volume another parent.
+func setsParent(c Command) bool {
+	return c.Method.Name == "bdev_lvol_set_parent" || c.Method.Name == "bdev_lvol_set_parent_bdev"
+}
+
+// checkNothingOn refuses another parent for a volume on which clones are, or that another bdev
+// claims, such as a clone in another lvstore: the parent could be one of them, and SPDK does not
+// notice such a loop. A volume without them cannot become part of a loop.
+func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) error {
+	v, err := e.bdev(ctx, c, name)
+	if err != nil || v == nil || v.DriverSpecific.Lvol == nil || len(v.DriverSpecific.Lvol.Clones) == 0 && !v.Claimed {
+		return err
+	}
+	return &spdkrpc.Error{Method: c.Method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
+		Message: "Invalid argument: other volumes or bdevs use this volume. If its new parent were one of them, hosts could not read it, and SPDK could not load it after a restart. Nothing was executed. Set the parent of a volume without clones"}
+}
+
+// bdev asks the target for one bdev; nil if it does not exist.
+func (e *Executor) bdev(ctx context.Context, c Command, name string) (*spdkrpc.BdevInfo, error) {
+	const method = "bdev_get_bdevs"
+	raw, err := c.Ask(ctx, method, map[string]any{"name": name})
+	if errors.Is(err, spdkrpc.NoSuchDevice) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []spdkrpc.BdevInfo
+	if err := json.Unmarshal(raw, &list); err != nil || len(list) != 1 {
+		return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result does not match the schema", Err: err}
+	}
+	return &list[0], nil
+}

@@ -1,0 +1,104 @@
+package execute
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"syscall"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
+	"github.com/spdkgate/spdkgate/proxy/target"
+)
+
+// newQuiescer makes the Quiescer, which freezes volumes for snapshots, and opens its journal.
+func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer quiesce.Observer) (*quiesce.Quiescer, error) {
+	uids, err := c.PeerUIDs()
+	if err != nil {
+		return nil, err
+	}
+	o := quiesce.Options{
+		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Deleting: t.Deleting, Enter: enterOperation(t), Log: log, Observer: observer,
+	}
+	if c.Target.Freeze.Dir != "" {
+		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {
+			return nil, err
+		}
+		log.Info("volumes in use can be frozen for snapshots", "journal", c.Target.Freeze.Dir)
+	} else {
+		log.Warn("snapshots of volumes in use are refused: there is no freeze journal. Set target.freeze.dir")
+	}
+	return quiesce.New(o), nil
+}
+
+// Operations of the Quiescer that run at once, each with a connection of its own, of the 64 that
+// SPDK allows. One user alone gets half of them.
+const (
+	maxOperations = 16
+	maxBarriers   = 16 // snapshots with a barrier, which wait for their client
+	operationWait = 10 * time.Second
+)
+
+// enterOperation makes the function that grants the Quiescer's operations their slots. An
+// operation counts as a running call of its user. Snapshots with a barrier have slots of their
+// own, so that no other operation waits for their clients.
+func enterOperation(t *target.Target) func(ctx context.Context, user string, awaits bool) (func(), error) {
+	operations := target.NewSlots(target.Limits{Total: maxOperations, PerUser: maxOperations}, operationWait)
+	barriers := target.NewSlots(target.Limits{Total: maxBarriers, PerUser: maxBarriers}, operationWait)
+	return func(ctx context.Context, user string, awaits bool) (leave func(), err error) {
+		endCall, err := t.AcquireSlot(ctx, user)
+		if err != nil {
+			return nil, err
+		}
+		slots := operations
+		if awaits {
+			slots = barriers
+		}
+		release, err := slots.Acquire(ctx, user)
+		if err != nil {
+			endCall()
+			return nil, err
+		}
+		return func() { release(); endCall() }, nil
+	}
+}
+
+// connectDirectly connects to one process of the target. It identifies the process after it
+// has connected: if the process is replaced in between, the connection is dead.
+func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
+	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
+	var down *target.DownError
+	if errors.As(err, &down) && (errors.Is(down.Err, fs.ErrNotExist) || errors.Is(down.Err, syscall.ECONNREFUSED)) {
+		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	process, err := persist.ProcessAt(at.Socket)
+	if err != nil { // it has just gone, and its socket with it
+		_ = conn.Close()
+		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, &target.DownError{Socket: at.Socket, Err: err})
+	}
+	return &quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, nil
+}
+
+// Thaw thaws the volumes of all operations in a journal that no running process works on. It
+// tries once, and returns how many operations are left. dir is the journal's directory.
+func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
+	folder, err := quiesce.FindFolder(dir)
+	if err != nil {
+		return 0, err
+	}
+	return quiesce.New(quiesce.Options{Folder: folder, Connect: connectDirectly, Process: persist.ProcessAt, Log: log, Leave: true}).Recover(ctx), nil
+}
+
+// Recover thaws once what an earlier process has left frozen, and returns how many operations are
+// left.
+func (e *Executor) Recover(ctx context.Context) (left int) { return e.quiescer.Recover(ctx) }
+
+// RecoverFrozen thaws what an earlier process has left frozen, until ctx ends.
+func (e *Executor) RecoverFrozen(ctx context.Context) { e.quiescer.Run(ctx) }

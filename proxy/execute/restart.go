@@ -1,0 +1,60 @@
+package execute
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/keys"
+	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// restart holds what a restarted target needs: its saved configuration and its keys. Members
+// that the configuration does not enable are nil.
+type restart struct {
+	saver  *persist.Saver
+	folder *persist.Folder
+	keys   *keys.Keys
+
+	stopOnce sync.Once
+	stop     func()
+}
+
+// newRestart opens what a restarted target needs, as far as the configuration enables it.
+// connect connects to the running process of the target.
+func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, connect func(context.Context) (persist.Target, error)) (*restart, error) {
+	r := &restart{stop: func() {}}
+	var err error
+	switch k := c.Target.Keys; {
+	case k.Socket != "":
+		r.keys = keys.New(keys.Keeper{Socket: k.Socket})
+	case k.Dir != "":
+		folder, err := keys.OpenFolder(k.Dir)
+		if err != nil {
+			return nil, err
+		}
+		r.keys = keys.New(folder)
+	}
+	if c.Target.Save.Dir == "" {
+		return r, nil
+	}
+	if r.folder, err = persist.OpenFolder(c.Target.Save.Dir, c.Target.Save.Keep); err != nil {
+		return nil, err
+	}
+	r.saver = persist.New(persist.Options{
+		Folder: r.folder, Schema: schema, Log: log, Target: connect, DisableAutoExamine: c.Target.Save.DisableAutoExamine,
+		Process: func() (string, error) { return persist.ProcessAt(c.Target.Socket) },
+	})
+	return r, nil
+}
+
+// Saver saves the target's configuration; nil without target.save.
+func (e *Executor) Saver() *persist.Saver { return e.restart.saver }
+
+// Saves reports whether the configuration enables target.save.
+func (e *Executor) Saves() bool { return e.restart.saver != nil }
+
+// StoresKeys reports whether the configuration enables target.keys.
+func (e *Executor) StoresKeys() bool { return e.restart.keys != nil }

@@ -1,0 +1,84 @@
+package execute
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/persist"
+)
+
+const (
+	finalSaveTimeout = 5 * time.Second // when the proxy stops
+	sweepInterval    = time.Hour
+)
+
+// targetNow returns the running process of the target, for the saver. It connects first: if
+// the process is replaced before ProcessAt names it, the connection is dead, and so no
+// configuration is attributed to the wrong process.
+func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
+	conn, err := e.Target.Connect(ctx, "")
+	if err != nil {
+		return persist.Target{}, err
+	}
+	process, err := persist.ProcessAt(e.Config.Target.Socket)
+	if err != nil {
+		return persist.Target{}, err
+	}
+	return persist.Target{Process: process, Release: conn.Release(), Ask: Command{Conn: conn, Timeout: e.Timeout}.Ask}, nil
+}
+
+// StartSaving saves the configuration after changes, and sweeps keys, until StopSaving.
+func (e *Executor) StartSaving() {
+	if e.restart.saver == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { e.restart.saver.Run(ctx, finalSaveTimeout) })
+	if e.restart.keys != nil {
+		running.Go(func() { e.sweepKeysRegularly(ctx) })
+	}
+	e.restart.stop = func() { cancel(); running.Wait() }
+}
+
+// StopSaving saves unsaved changes and ends StartSaving's work. The target must still be
+// connected.
+func (e *Executor) StopSaving() { e.restart.stopOnce.Do(e.restart.stop) }
+
+// sweepKeysRegularly removes unused key files every sweepInterval.
+func (e *Executor) sweepKeysRegularly(ctx context.Context) {
+	every := time.NewTicker(sweepInterval)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			e.SweepKeys(ctx)
+		}
+	}
+}
+
+// SweepKeys removes unused key files if it is certain which are used. It ignores an unreachable target.
+func (e *Executor) SweepKeys(ctx context.Context) {
+	if !everythingSaved(e.restart.saver.Status()) {
+		return
+	}
+	t, err := e.targetNow(ctx)
+	if err != nil {
+		return
+	}
+	removed, err := e.restart.keys.Sweep(ctx, t.Ask, e.restart.folder.Mentions)
+	if err != nil {
+		e.Log.Warn("cannot remove unused key files; retrying in an hour", "error", err)
+	}
+	if len(removed) > 0 {
+		e.Log.Info("unused key files removed", "keys", removed)
+	}
+}
+
+// everythingSaved reports whether the target has everything that is saved, and no other file was chosen.
+func everythingSaved(now persist.Status) bool {
+	return !now.SavedAt.IsZero() && !now.Pending && !now.Failed && len(now.Missing) == 0 && now.Chosen.IsZero()
+}

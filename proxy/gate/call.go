@@ -1,0 +1,142 @@
+package gate
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/decide"
+	"github.com/spdkgate/spdkgate/proxy/metrics"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A Call is one JSON-RPC request: what was asked, what was decided, and what was answered.
+// One method for each stage notes its result, for the response and the log.
+type Call struct {
+	In       *Exchange
+	Observer target.Observer // of the call at SPDK
+
+	started  time.Time
+	asked    asked
+	decided  decided
+	answered answered
+}
+
+// asked is what the client asked for.
+type asked struct {
+	request      *jsonrpc.Request // nil: it could not be decoded
+	malformed    error            // why not
+	id           json.RawMessage  // as the client wrote it
+	notification bool
+	method       string         // the client's name for it, until the method is found
+	redacted     map[string]any // the parameters without secrets, once the method is found
+}
+
+// decided is what the proxy decided on the call, for the log.
+type decided struct {
+	decision     auditlog.Decision
+	rule         string
+	translations []rpcschema.Translation
+	tenant       string   // that the user belongs to
+	hidden       int      // names in the call that are not the tenant's
+	raised       []string // parameters that were changed to a safer value than the client's
+}
+
+// answered is how the call ended.
+type answered struct {
+	result json.RawMessage
+	value  any // of a page
+	err    error
+	answer Answer
+}
+
+func newCall(x *Exchange, e jsonrpc.Element) *Call {
+	c := &Call{In: x, started: x.Arrived, asked: asked{request: e.Request, malformed: e.Err}}
+	c.decided.decision = auditlog.Undecided
+	if x.Sender.Unauthenticated {
+		c.decided.decision = auditlog.Unauthenticated
+	}
+	if e.Request != nil { // it may be known although e.Err is set
+		c.asked.id, c.asked.method = e.Request.ID, e.Request.Method
+		c.asked.notification = e.Err == nil && e.Request.Notification() && !x.LikeSPDK
+	}
+	return c
+}
+
+// ID is the id that the client gave the call; empty: none.
+func (c *Call) ID() json.RawMessage { return c.asked.id }
+
+// Notification reports whether the client wants no response.
+func (c *Call) Notification() bool { return c.asked.notification }
+
+// Answer is how the call ended.
+func (c *Call) Answer() Answer { return c.answered.answer }
+
+// Err is the error with which the call ended.
+func (c *Call) Err() error { return c.answered.err }
+
+// Result is the result of a call that succeeded.
+func (c *Call) Result() json.RawMessage { return c.answered.result }
+
+// Value is the value of a page whose call succeeded.
+func (c *Call) Value() any { return c.answered.value }
+
+// NoteParams notes what the log shows as the parameters of a page's call.
+func (c *Call) NoteParams(redacted map[string]any) { c.asked.redacted = redacted }
+
+// unlogged reports whether a call that has ended is in neither the log nor the metrics.
+func (c *Call) unlogged(own *Own) bool {
+	end := c.answered.answer.Outcome
+	return c.In.Page && own != nil && own.Unlogged && (end == metrics.OK || end == metrics.Unauthenticated)
+}
+
+func (c *Call) noteMethod(name string, redacted map[string]any) {
+	c.asked.method, c.asked.redacted = name, redacted
+}
+
+func (c *Call) noteDecision(d policy.Decision) {
+	c.decided.rule = d.Rule
+	switch {
+	case d.Learned:
+		c.decided.decision = auditlog.Learned
+	case d.Allowed:
+		c.decided.decision = auditlog.Allowed
+	case d.Rule != policy.Open: // Open: not decided yet
+		c.decided.decision = auditlog.Denied
+	}
+}
+
+func (c *Call) noteAdmission(scope *tenancy.Scope, grant *tenancy.Grant, err error) {
+	if scope == nil {
+		return
+	}
+	c.decided.tenant = scope.Name
+	var refused *tenancy.Refusal
+	var exceeded *tenancy.QuotaError
+	switch {
+	case err == nil && grant != nil:
+		c.decided.hidden, c.decided.raised = grant.Hidden(), grant.Raised()
+	case errors.As(err, &refused):
+		c.decided.decision, c.decided.rule = auditlog.Denied, "tenant "+scope.Name
+	case errors.As(err, &exceeded):
+		c.decided.decision, c.decided.rule = auditlog.Denied, "tenant "+scope.Name+": quota of "+exceeded.What
+	}
+}
+
+func (c *Call) noteAnswer(value any, err error) {
+	if errors.Is(err, decide.ErrDenied) {
+		c.decided.decision = auditlog.Denied // by the method itself, too
+	}
+	result, _ := value.(json.RawMessage)
+	c.answered = answered{result, value, err, AnswerTo(err)}
+	c.In.resultBytes += len(result)
+	if c.asked.notification && c.answered.answer.Status == http.StatusOK {
+		c.answered.answer.Status = http.StatusNoContent // a notification gets neither SPDK's result nor its error
+	}
+}

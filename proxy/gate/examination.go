@@ -1,0 +1,36 @@
+package gate
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// checkExamination refuses calls of tenants' users while the target loads what hosts write into
+// volumes, or does not say whether it does: an lvstore or RAID that a host wrote could contain
+// objects of other tenants. Users without a tenant may still call, so that they can change it.
+func checkExamination(ctx context.Context, current *Settings, scope *tenancy.Scope, conn *target.Conn) error {
+	if current.AcceptLoading {
+		return nil
+	}
+	examination, err := conn.Examination(ctx)
+	switch {
+	case examination == target.ExaminesListed:
+		return nil
+	case examination == target.ExaminesAll:
+		return &tenancy.Refusal{Tenant: scope.Name, Reason: loadsWhatHostsWrite}
+	case ctx.Err() != nil, errors.Is(err, spdkrpc.Unreachable):
+		return err
+	}
+	return &tenancy.Refusal{Tenant: scope.Name, Reason: mayLoadWhatHostsWrite}
+}
+
+const (
+	loadsWhatHostsWrite = "the target loads what hosts write into volumes (bdev_auto_examine), so tenants are not safe from each other. Nothing was executed. " + switchExaminationOff
+	// The proxy asks again with the next call.
+	mayLoadWhatHostsWrite = "the target has not answered whether it loads what hosts write into volumes (framework_get_config of bdev). Nothing was executed; retry when the target serves. " + switchExaminationOff
+	switchExaminationOff  = "The administrator of this proxy must start the target with bdev_auto_examine set to false (docs/target.md), or accept the risk with target.accept_loading_what_hosts_write"
+)

@@ -1,0 +1,107 @@
+package gate
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// An Exchange is one request and its response, whatever door it came through: a request of HTTP, or
+// a message of a stream. It contains what the calls of a batch share; most requests have one call.
+type Exchange struct {
+	ID      string // X-Request-Id
+	Client  Trace
+	Arrived time.Time
+	Source  auditlog.Source
+	// NoSource means that Source is a load balancer's, and why. Such a request is refused.
+	NoSource error
+	Sender   Sender
+	// Door is the door's own description of the request, for methods that only this door serves.
+	Door any
+	// Page means that the response is a page, made of the value of one call, and not JSON-RPC.
+	Page bool
+	// LikeSPDK means that requests without an id get errors as responses, as SPDK does it.
+	LikeSPDK bool
+
+	Batch bool
+	Calls []*Call
+
+	entered     bool // inFlight counts it
+	resultBytes int  // of the results of its calls so far
+	reserved    int  // bytes of the user's memory budget, until the request is answered
+}
+
+// A NoClientError means that a load balancer did not tell the client's address.
+type NoClientError struct{ Balancer netip.Addr }
+
+func (e *NoClientError) Error() string {
+	return fmt.Sprintf("the load balancer at %s did not send the client's address in X-Forwarded-For", e.Balancer)
+}
+
+// A Trace is how a client names its request, so that its log and the proxy's can be put together. It
+// is the client's claim: the proxy's own id is unique, and this one need not be.
+type Trace struct {
+	RequestID string // X-Request-Id
+	TraceID   string // of traceparent
+}
+
+// A Sender is the user who sent a request.
+type Sender struct {
+	User            string // the name in the credentials, if there is such a user; authenticated or not
+	Unauthenticated bool
+	Auth            string // the kind of credential
+	Credential      string // which of the user's credentials, without any secret
+
+	Challenges []string // WWW-Authenticate of a refusal
+}
+
+// NewExchange begins an exchange.
+func NewExchange(source auditlog.Source) *Exchange {
+	return &Exchange{ID: NewID(), Arrived: time.Now(), Source: source}
+}
+
+// NewID makes the id of an exchange in the log. It need not be unpredictable.
+func NewID() string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], rand.Uint64())
+	return hex.EncodeToString(b[:])
+}
+
+// NoteSender notes who sent a request, and the authentication schemes that a refusal lists.
+func (x *Exchange) NoteSender(by *authn.Authenticator, who authn.Identity, err error) {
+	x.Sender = Sender{User: who.User, Unauthenticated: err != nil, Auth: string(who.Method), Credential: who.Credential}
+	// Basic comes first: clients of rpc_http_proxy.py look for it, and some look only at
+	// the first header.
+	x.Sender.Challenges = []string{`Basic realm="spdk-proxy", charset="UTF-8"`}
+	if by.TakesBearer() {
+		x.Sender.Challenges = append(x.Sender.Challenges, `Bearer realm="spdk-proxy"`)
+	}
+}
+
+// NoteCalls notes the calls of a request. If the whole request is refused with err, that counts as
+// one call.
+func (x *Exchange) NoteCalls(elements []jsonrpc.Element, batch bool, err error) {
+	if err != nil {
+		elements, batch = []jsonrpc.Element{{Err: err}}, false
+	}
+	x.Batch = batch
+	for _, e := range elements {
+		x.Calls = append(x.Calls, newCall(x, e))
+	}
+}
+
+// NoteCall notes the only call of a request, which the door has chosen. If the request is refused
+// with err, the call is.
+func (x *Exchange) NoteCall(method string, err error) *Call {
+	c := newCall(x, jsonrpc.Element{Request: &jsonrpc.Request{Method: method}, Err: err})
+	c.asked.notification = false
+	x.Calls = []*Call{c}
+	return c
+}

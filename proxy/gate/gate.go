@@ -1,0 +1,84 @@
+package gate
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/clientconn"
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/execute"
+	"github.com/spdkgate/spdkgate/proxy/metrics"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// A Gate is what all requests to one target pass. Its methods may be called concurrently.
+type Gate struct {
+	Options
+	settings   atomic.Pointer[Settings]
+	own        map[string]*Own
+	inFlight   inFlight
+	rates      callRates
+	memory     memoryBudget
+	oldClients oldClients
+}
+
+// Options are the parts of the proxy that a Gate uses.
+type Options struct {
+	Schema  *rpcschema.Document
+	Log     *slog.Logger
+	Target  *target.Target
+	Execute *execute.Executor
+	Clients *clientconn.Set
+
+	Metrics  *metrics.Metrics
+	AuditLog *auditlog.Log
+}
+
+// Complete gives a Gate its parts and the methods that the proxy serves itself. It must be called
+// before the first request, and once.
+func (g *Gate) Complete(o Options, own []Own) {
+	g.Options, g.own = o, make(map[string]*Own, len(own))
+	g.oldClients.log = o.Log
+	for i := range own {
+		g.own[own[i].Name] = &own[i]
+	}
+}
+
+// Settings returns the settings in force. A request uses one value from its beginning to its end.
+func (g *Gate) Settings() *Settings { return g.settings.Load() }
+
+// Apply replaces the settings, and the limits that belong to them.
+func (g *Gate) Apply(s *Settings, l config.Limits) {
+	g.settings.Store(s)
+	g.rates.set(l.UserCallsPerSecond, l.UsersCallsPerSecond)
+}
+
+// HasMemory reports whether a user may have another long result.
+func (g *Gate) HasMemory(user string) bool { return !g.memory.Exhausted(user) }
+
+// Timeout is how long the proxy waits for SPDK's response to a method.
+func (g *Gate) Timeout(method string) time.Duration { return g.Settings().TimeoutOf(method) }
+
+// Executed notes that a call may have changed which objects belong to which tenant.
+func (g *Gate) Executed(m *rpcschema.Method) { g.Settings().Tenancy.Executed(m) }
+
+// ConnState passes on the changes of a connection's state.
+func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
+	g.inFlight.connState(conn, state)
+	g.Clients.ConnState(conn, state)
+}
+
+// Drain begins to stop: requests that arrive later than a short time after it are refused. The
+// returned channel is closed when the last request has ended. The listeners must be closed.
+func (g *Gate) Drain() <-chan struct{} { return g.inFlight.drain() }
+
+// Draining reports whether Drain was called.
+func (g *Gate) Draining() bool { return g.inFlight.isDraining() }
+
+// Counts returns the numbers of open connections and of running requests.
+func (g *Gate) Counts() (open, running int) { return g.inFlight.counts() }

@@ -1,0 +1,117 @@
+package gate
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// inFlight counts the requests that are being answered, so that a stopping server can wait
+// for them.
+//
+// After the server has begun to stop, it accepts requests on its open connections for
+// arrivalWait, because their clients do not know yet that it stops; the answer tells them.
+// It also waits for the first request of each connection that it has accepted. So a restart
+// behind systemd's socket loses no call, except of clients that never pause.
+type inFlight struct {
+	mu       sync.Mutex
+	open     int                   // connections
+	running  int                   // requests
+	arriving map[net.Conn]struct{} // accepted connections whose first request has not arrived
+	draining bool
+	until    time.Time     // while draining: requests that arrive later are refused
+	drained  chan struct{} // closed when draining, and no request is running or arriving
+	ended    bool          // drained is closed
+}
+
+// arrivalWait is how long a stopping server accepts requests on its open connections, and
+// waits for the first request of each.
+const arrivalWait = 2 * time.Second
+
+// enter counts a request until leave. The error is ErrDraining if the server began to stop
+// more than arrivalWait ago.
+func (c *inFlight) enter(conn net.Conn) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining && (c.ended || time.Now().After(c.until)) {
+		return ErrDraining
+	}
+	delete(c.arriving, conn)
+	c.running++
+	return nil
+}
+
+func (c *inFlight) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	c.closeIfDrained()
+}
+
+// connState counts connections. It is called whenever the state of one changes.
+func (c *inFlight) connState(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.open++
+		if c.arriving == nil {
+			c.arriving = map[net.Conn]struct{}{}
+		}
+		c.arriving[conn] = struct{}{}
+	case http.StateIdle, http.StateClosed, http.StateHijacked:
+		delete(c.arriving, conn)
+		c.closeIfDrained()
+	}
+	if state == http.StateClosed || state == http.StateHijacked {
+		c.open--
+	}
+}
+
+// counts returns the numbers of open connections and of running requests.
+func (c *inFlight) counts() (open, running int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open, c.running
+}
+
+// drain begins to stop: enter refuses requests after arrivalWait. The returned channel is
+// closed when the last request has ended. The caller must have closed the listener.
+func (c *inFlight) drain() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.draining {
+		c.draining, c.until, c.drained = true, time.Now().Add(arrivalWait), make(chan struct{})
+		c.closeIfDrained()
+		time.AfterFunc(arrivalWait, c.forgetArrivals)
+	}
+	return c.drained
+}
+
+// RefuseArrivals ends the time for which a stopping proxy accepts requests.
+func (g *Gate) RefuseArrivals() {
+	g.inFlight.mu.Lock()
+	defer g.inFlight.mu.Unlock()
+	g.inFlight.until = time.Now().Add(-time.Second)
+}
+
+func (c *inFlight) forgetArrivals() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.arriving)
+	c.closeIfDrained()
+}
+
+func (c *inFlight) closeIfDrained() {
+	if c.draining && c.running == 0 && len(c.arriving) == 0 && !c.ended {
+		c.ended = true
+		close(c.drained)
+	}
+}
+
+func (c *inFlight) isDraining() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.draining
+}

@@ -1,0 +1,109 @@
+package gate
+
+import (
+	"errors"
+	"sync"
+)
+
+// A memoryBudget bounds the memory of requests that the proxy has read and of answers that
+// clients have not read yet. No user may have more than MemoryPerUser, or more than is free,
+// so a user who sends much and reads slowly does not take the memory that others need.
+type memoryBudget struct {
+	mu     sync.Mutex
+	ofUser map[string]int // bytes
+	total  int
+}
+
+const (
+	// MemoryPerUser is how much memory the requests and results of a user may take, in bytes.
+	MemoryPerUser = 64 << 20
+	memoryInTotal = 256 << 20
+	memoryMargin  = 2 << 20 // see Exhausted
+	// DecodedSize is how many bytes of memory a request takes for each byte of its text.
+	DecodedSize = 4
+)
+
+var ErrMemory = errors.New("memory limit for this user reached")
+
+// Reserve counts n bytes of a user before they are allocated. If the user would have too
+// many, the error is ErrMemory and nothing is counted. A user who has none is never refused.
+func (b *memoryBudget) Reserve(user string, n int) (reserved int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if before := b.ofUser[user]; before > 0 && before+n > min(MemoryPerUser, memoryInTotal-b.total) {
+		return 0, ErrMemory
+	}
+	b.add(user, n)
+	return n, nil
+}
+
+// Add counts n bytes that are allocated already.
+func (b *memoryBudget) Add(user string, n int) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.add(user, n)
+	return n
+}
+
+// Shrink releases the part of n bytes that was not needed, and returns needed.
+func (b *memoryBudget) Shrink(user string, n, needed int) int {
+	b.Release(user, n-needed)
+	return needed
+}
+
+// Release undoes Reserve or Add of n bytes.
+func (b *memoryBudget) Release(user string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.add(user, -n)
+}
+
+// Exhausted reports whether this user, or all users together, have so much memory that no
+// further call should be started for the user. It allows memoryMargin more than Reserve, so
+// that a user with a single batch reaches the limit of batches first.
+func (b *memoryBudget) Exhausted(user string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ofUser[user] > MemoryPerUser+memoryMargin || b.ofUser[user] > memoryMargin && b.total > memoryInTotal+memoryMargin
+}
+
+func (b *memoryBudget) add(user string, n int) {
+	if b.ofUser == nil {
+		b.ofUser = map[string]int{}
+	}
+	b.total += n
+	if b.ofUser[user] += n; b.ofUser[user] == 0 {
+		delete(b.ofUser, user)
+	}
+}
+
+// Reserve counts n bytes of the sender's memory until Leave. The error means that the user has too
+// many, and that nothing was counted.
+func (g *Gate) Reserve(x *Exchange, n int) error {
+	reserved, err := g.memory.Reserve(x.Sender.User, n)
+	x.reserved += reserved
+	return err
+}
+
+// KeepReserved releases what was reserved for an exchange but for n bytes.
+func (g *Gate) KeepReserved(x *Exchange, n int) {
+	x.reserved = g.memory.Shrink(x.Sender.User, x.reserved, n)
+}
+
+// ReserveFor counts n bytes of a user's memory until ReleaseFor.
+func (g *Gate) ReserveFor(user string, n int) (reserved int, err error) {
+	return g.memory.Reserve(user, n)
+}
+
+// AddFor counts n bytes of a user that are allocated already, until ReleaseFor.
+func (g *Gate) AddFor(user string, n int) { g.memory.Add(user, n) }
+
+// ReleaseFor undoes ReserveFor and AddFor.
+func (g *Gate) ReleaseFor(user string, n int) { g.memory.Release(user, n) }
+
+// MemoryInUse returns how many bytes a user has, and all users together.
+func (g *Gate) MemoryInUse(user string) (own, total int) {
+	g.memory.mu.Lock()
+	defer g.memory.mu.Unlock()
+	return g.memory.ofUser[user], g.memory.total
+}

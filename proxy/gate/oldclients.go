@@ -1,0 +1,65 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// oldClients remembers which translations have been logged, so that each of them is
+// logged once for each user, and not with every call. It survives reloads.
+type oldClients struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	logged map[oldClient]bool
+}
+
+type oldClient struct{ user, method, from, to string }
+
+// maxOldClients is how many translations are remembered. After that many, all are
+// forgotten, and logged once more.
+const maxOldClients = 4096
+
+// note logs the translations that were not logged before.
+func (o *oldClients) note(user, method string, done []rpcschema.Translation) {
+	for _, t := range done {
+		if o.isNew(oldClient{user, method, t.From, t.To}) {
+			o.log.Info("call of an old client translated", "user", auditlog.ClipName(user), "method", method, "from", t.From, "to", t.To)
+		}
+	}
+}
+
+func (o *oldClients) isNew(c oldClient) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.logged[c] {
+		return false
+	}
+	if o.logged == nil || len(o.logged) >= maxOldClients {
+		o.logged = map[oldClient]bool{}
+	}
+	o.logged[c] = true
+	return true
+}
+
+// discovery describes the discovery subsystem, without what other tenants can have changed in it.
+const discovery = `{"nqn":"nqn.2014-08.org.nvmexpress.discovery","subtype":"Discovery","listen_addresses":[],"allow_any_host":true,"hosts":[]}`
+
+// withDiscovery puts the discovery subsystem before a tenant's own ones in the list of all subsystems: OpenStack Cinder skips the
+// first one, whichever it is. What the tenant gets does not depend on what SPDK says of it.
+func withDiscovery(method string, params map[string]any, result json.RawMessage) json.RawMessage {
+	rest, list := bytes.CutPrefix(result, []byte("["))
+	if _, named := params["nqn"]; named || !list || method != "nvmf_get_subsystems" {
+		return result
+	}
+	if rest = bytes.TrimSpace(rest); rest[0] == ']' {
+		return json.RawMessage("[" + discovery + "]")
+	}
+	return slices.Concat(json.RawMessage("["+discovery+","), rest)
+}

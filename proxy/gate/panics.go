@@ -1,0 +1,46 @@
+package gate
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+)
+
+// A panic is a fault of the proxy. It is counted, logged as an error with its stack, and ends
+// only its own call or request. net/http recovers from panics too, but its messages are at
+// the level debug here.
+
+// Panicked logs and counts a panic. id is the request's, or says what ran without a request.
+func (g *Gate) Panicked(id string, value any) {
+	g.Metrics.Panicked()
+	g.Log.Error("panic", slog.String("request_id", id), slog.Any("panic", value), slog.String("stack", string(debug.Stack())))
+}
+
+// recoverFrom turns a panic during one call into that call's error. Defer it.
+func (g *Gate) recoverFrom(x *Exchange, err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	g.Panicked(x.ID, p)
+	*err = ErrPanic
+}
+
+// Contain runs f, which serves no client, and logs a panic in it.
+func (g *Gate) Contain(where string, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.Panicked(where, p)
+		}
+	}()
+	f()
+}
+
+// Guard runs a part of a request, and turns a panic in it into the error of the request.
+func (g *Gate) Guard(x *Exchange, f func() error) (err error) {
+	defer g.recoverFrom(x, &err)
+	return f()
+}

@@ -1,0 +1,286 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/decide"
+	"github.com/spdkgate/spdkgate/proxy/execute"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// An Arrival is what only the door knows about a request.
+type Arrival struct {
+	Conn net.Conn // nil: none
+	// Identify authenticates the sender, and notes who it is.
+	Identify func(*Settings, *Exchange) error
+	// CheckOrigin refuses a request that a page of another site made a browser send; nil: no browser can send it.
+	CheckOrigin func(*Exchange) error
+}
+
+// Enter takes a request through the stages that its calls share, in this order: where does it come
+// from, who sent it, did a page of another site cause it, and is the proxy stopping. An
+// unauthenticated sender learns nothing. Leave must be called whatever the result is.
+func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
+	defer g.recoverFrom(x, &err)
+	if x.NoSource != nil {
+		x.Sender.Unauthenticated = true
+		return x.NoSource
+	}
+	if err := a.Identify(current, x); err != nil {
+		return err
+	}
+	if !g.Clients.Authenticated(a.Conn) {
+		return ErrGone
+	}
+	if a.CheckOrigin != nil {
+		if err := a.CheckOrigin(x); err != nil {
+			return err
+		}
+	}
+	if err := g.inFlight.enter(a.Conn); err != nil {
+		return err
+	}
+	x.entered = true
+	return nil
+}
+
+// Perform takes the calls of a request that has entered, or was refused, through the other stages, one
+// after the other. Each is in the log before the client gets a response.
+func (g *Gate) Perform(ctx context.Context, current *Settings, x *Exchange) {
+	for i, c := range x.Calls {
+		if i > 0 {
+			c.started = time.Now()
+		}
+		value, err := g.perform(ctx, current, c)
+		g.end(c, value, err)
+	}
+}
+
+// Leave ends a request. It may be called twice.
+func (g *Gate) Leave(x *Exchange) {
+	g.memory.Release(x.Sender.User, x.reserved)
+	x.reserved = 0
+	if x.resultBytes > 0 {
+		g.Target.MemoryReleased()
+	}
+	if x.entered {
+		x.entered = false
+		g.inFlight.leave()
+	}
+}
+
+// end notes how a call ended, counts its result towards its user's memory, and writes its entry in
+// the log.
+func (g *Gate) end(c *Call, value any, err error) {
+	c.noteAnswer(value, err)
+	c.In.reserved += g.memory.Add(c.In.Sender.User, len(c.answered.result))
+	if !c.unlogged(g.own[c.asked.method]) {
+		g.audit(c)
+	}
+}
+
+// perform takes one call through the stages, in this order: does the user make too many calls, is the
+// method known, is it allowed, are the parameters valid, are the objects the tenant's own, is the
+// method enabled; then it has the call carried out. An unauthorized caller learns only that the call was refused.
+func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value any, err error) {
+	defer g.recoverFrom(c.In, &err)
+	if c.asked.malformed != nil {
+		return nil, c.asked.malformed
+	}
+	if err := g.checkBatchMayContinue(ctx, c); err != nil {
+		return nil, err
+	}
+	user := c.In.Sender.User
+	if err := g.rates.wait(ctx, user); err != nil {
+		return nil, err
+	}
+	own := g.ownOf(c)
+	decided, err := g.authorize(current, c, own)
+	if err != nil {
+		return nil, err
+	}
+
+	scope := current.Tenancy.Of(user)
+	conn, err := g.connect(ctx, own, user, scope)
+	if err != nil {
+		c.noteAdmission(scope, nil, err)
+		return nil, err
+	}
+	if err := g.accept(current, c, own, decided, releaseOf(conn)); err != nil {
+		return nil, err
+	}
+	command := current.command(c, conn, decided, scope)
+	grant, err := g.admit(ctx, current, own, &command)
+	c.noteAdmission(scope, grant, err)
+	if err != nil {
+		return nil, err
+	}
+	defer grant.Close()
+
+	value, err = g.serve(ctx, current, c, own, command)
+	current.Tenancy.Executed(command.Method)
+	return g.answer(ctx, c, decided, scope, grant, command, value, err)
+}
+
+// spdksOwn is what holds for a method of SPDK.
+var spdksOwn = &Own{}
+
+// ownOf returns how the proxy serves a call's method.
+func (g *Gate) ownOf(c *Call) *Own {
+	own := g.own[c.asked.request.Method]
+	if own == nil || own.Door != "" && !c.In.Page {
+		return spdksOwn
+	}
+	return own
+}
+
+// authorize finds the method, and decides whether the user may call it.
+func (g *Gate) authorize(current *Settings, c *Call, own *Own) (*decide.Call, error) {
+	user, request := c.In.Sender.User, c.asked.request
+	if own.Users != ByRole {
+		c.asked.method, c.decided.decision = own.Name, auditlog.Allowed
+		if own.Users == Administrators && !current.Administrator(user) {
+			c.decided.decision, c.decided.rule = auditlog.Denied, policy.NoRule
+			return nil, decide.ErrDenied
+		}
+		return &decide.Call{Method: &rpcschema.Method{Name: own.Name}}, nil
+	}
+	decided, err := current.decide.Method(user, request.Method)
+	if decided != nil {
+		c.noteMethod(decided.Method.Name, g.Schema.Redact(decided.Method.Name, request.Params))
+		c.noteDecision(decided.Decision)
+	}
+	return decided, err
+}
+
+// connect connects to the target if the call needs it. The connection's release decides which
+// parameters are valid.
+func (g *Gate) connect(ctx context.Context, own *Own, user string, scope *tenancy.Scope) (*target.Conn, error) {
+	if own.Target == Never || own.Target == ForTenants && scope == nil {
+		return nil, nil
+	}
+	return g.Target.Connect(ctx, user)
+}
+
+func releaseOf(conn *target.Conn) rpcschema.Release {
+	if conn == nil {
+		return rpcschema.Release{}
+	}
+	return conn.Release()
+}
+
+// accept validates the parameters, and decides whether the user may call the method with them.
+func (g *Gate) accept(current *Settings, c *Call, own *Own, decided *decide.Call, release rpcschema.Release) error {
+	if own.Users != ByRole {
+		return nil // nothing but the door writes its parameters
+	}
+	err := decided.Accept(c.asked.request.Params, release)
+	c.decided.translations = decided.Translations
+	g.oldClients.note(c.In.Sender.User, decided.Method.Name, decided.Translations)
+	c.noteDecision(decided.Decision)
+	return err
+}
+
+// admit decides whether the objects that a call names are the tenant's own, and replaces its
+// parameters by those that are sent.
+func (g *Gate) admit(ctx context.Context, current *Settings, own *Own, command *execute.Command) (*tenancy.Grant, error) {
+	scope := command.Tenant
+	if scope != nil && own.Tenants != Unscoped && !own.Unexamined && command.Conn != nil {
+		if err := checkExamination(ctx, current, scope, command.Conn); err != nil {
+			return nil, err
+		}
+	}
+	if own.Tenants != Scoped {
+		scope = nil
+	}
+	ask := command.Ask
+	if command.Conn == nil {
+		ask = func(context.Context, string, map[string]any) (json.RawMessage, error) {
+			return nil, &target.DownError{Socket: g.Execute.Config.Target.Socket, Err: g.Target.State().Err}
+		}
+	}
+	grant, err := scope.Admit(ctx, command.Method, command.Params, ask)
+	if err != nil {
+		return nil, err
+	}
+	command.Params = grant.Params
+	return grant, nil
+}
+
+// serve has a call carried out, by the proxy itself or by SPDK.
+func (g *Gate) serve(ctx context.Context, current *Settings, c *Call, own *Own, command execute.Command) (any, error) {
+	if own == spdksOwn {
+		return g.Execute.Execute(ctx, command)
+	}
+	if err := own.enabled(); err != nil {
+		return nil, err
+	}
+	if own.Slot {
+		release, err := g.Target.AcquireSlot(ctx, command.User)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	return own.Serve(ctx, &Request{command, c, current})
+}
+
+// answer makes the result that the user may see of what a call returned.
+func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope *tenancy.Scope, grant *tenancy.Grant, command execute.Command, value any, err error) (any, error) {
+	result, isJSON := value.(json.RawMessage)
+	if !isJSON && err == nil && !c.In.Page {
+		if result, err = jsonrpc.Marshal(value); err == nil {
+			value, isJSON = result, true
+		}
+	}
+	if !isJSON && err == nil {
+		return value, nil
+	}
+	method, user := command.Method.Name, c.In.Sender.User
+	if scope != nil || decided.Decision.Redact { // the result, and a copy without what the user may not see
+		n := g.memory.Add(user, 2*len(result))
+		defer g.memory.Release(user, n)
+	}
+	result, err = grant.Answer(ctx, result, err)
+	if err == nil && scope != nil {
+		result = withDiscovery(method, decided.Params, result)
+	}
+	if err == nil && decided.Decision.Redact {
+		result, err = g.Schema.RedactResult(method, result)
+	}
+	return result, err
+}
+
+// checkBatchMayContinue returns an error if the next call of a batch must not be made: the
+// proxy is stopping, the client has disconnected, or a limit is reached. The client would get
+// the same response if it sent each call in a separate request.
+func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
+	x := c.In
+	switch {
+	case c == x.Calls[0]:
+		return nil
+	case ctx.Err() != nil:
+		return ErrGone
+	case g.inFlight.isDraining():
+		return ErrDraining
+	case x.resultBytes > maxBatchResults:
+		return errBatchResults
+	case g.memory.Exhausted(x.Sender.User):
+		return ErrMemory
+	}
+	return nil
+}
+
+// maxBatchResults bounds the memory that the results of one batch take.
+const maxBatchResults = 64 << 20
+
+var errBatchResults = errors.New("the results of the batch are too large")

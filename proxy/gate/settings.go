@@ -1,0 +1,96 @@
+package gate
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/decide"
+	"github.com/spdkgate/spdkgate/proxy/dryrun"
+	"github.com/spdkgate/spdkgate/proxy/execute"
+	"github.com/spdkgate/spdkgate/proxy/policy"
+	"github.com/spdkgate/spdkgate/proxy/session"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+)
+
+// Settings is the part of the configuration that a reload replaces. A call uses one settings
+// value from its beginning to its end.
+type Settings struct {
+	Authn   *authn.Authenticator
+	Policy  *policy.Policy
+	Tenancy *tenancy.Tenancy
+
+	MaxBody int
+	Read    time.Duration // timeout of a request's body
+
+	AcceptLoading bool // target.accept_loading_what_hosts_write
+
+	Console config.Console
+	DryRun  *dryrun.DryRun
+
+	// See config.TLS.Protocol.
+	MinVersion   uint16
+	CipherSuites []uint16
+
+	// For the metrics.
+	ClientCAsExpire time.Time            // when the first authority expires
+	CRLsExpire      time.Time            // when the first list of revoked certificates expires
+	TokensExpire    map[string]time.Time // by user: when the first token expires
+	Learning        int                  // number of users whose role is being learned
+
+	decide         decide.Stages
+	timeout        time.Duration
+	timeouts       map[string]time.Duration
+	snapshotsInUse string // see execute.Command
+	documents      *documents
+
+	// See ClientAuth.
+	clientCAs       *x509.CertPool
+	needCertificate bool
+}
+
+// TimeoutOf is how long the proxy waits for SPDK's response to a method.
+func (s *Settings) TimeoutOf(method string) time.Duration {
+	if d, ok := s.timeouts[method]; ok {
+		return d
+	}
+	return s.timeout
+}
+
+// ClientAuth returns the authorities of client certificates, and whether a certificate is
+// required. Package authn verifies the certificates with each request, because connections
+// outlive a reload, and because the client then learns what is wrong. A failed handshake
+// would not tell it whether its call was executed: in TLS 1.3, the server sees the certificate
+// after the client has sent its request. If a certificate is required, the handshake
+// verifies it too, so that clients without one get no further.
+func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
+	switch {
+	case s.clientCAs == nil:
+		return nil, tls.NoClientCert
+	case s.needCertificate:
+		return s.clientCAs, tls.RequireAndVerifyClientCert
+	}
+	return s.clientCAs, tls.RequestClientCert
+}
+
+// SessionLimits are the limits of the console's sessions.
+func (s *Settings) SessionLimits() session.Limits {
+	return session.Limits{Idle: time.Duration(s.Console.Idle), Lifetime: time.Duration(s.Console.Lifetime)}
+}
+
+// Administrator reports whether a user administers the proxy, and so may see what all users do: the
+// user has the built-in role admin, by itself or through a role that extends it, and no tenant.
+func (s *Settings) Administrator(user string) bool {
+	return s.Policy.HasRole(user, policy.Admin) && s.Tenancy.Of(user) == nil
+}
+
+// command makes the command of a call.
+func (s *Settings) command(c *Call, conn *target.Conn, decided *decide.Call, scope *tenancy.Scope) execute.Command {
+	return execute.Command{
+		Conn: conn, User: c.In.Sender.User, Tenant: scope, Method: decided.Method, Params: decided.Params, Observer: c.Observer,
+		Timeout: s.TimeoutOf, SnapshotsInUse: s.snapshotsInUse, AcceptLoading: s.AcceptLoading,
+	}
+}

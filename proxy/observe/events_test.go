@@ -1,0 +1,106 @@
+package observe
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/events"
+	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// observerOf makes an Observer that has settings and events, but no target.
+func observerOf(t *testing.T, change ...func(*config.Config)) *Observer {
+	c := config.Default()
+	c.Users = []config.User{{Name: "admin", Roles: []string{"admin"}, TokenHashes: []string{"sha256:" + strings.Repeat("0", 64)}}}
+	for _, f := range change {
+		f(&c)
+	}
+	settings, err := gate.NewSettings(&c, rpcschema.Default(), nil)
+	require.NoError(t, err)
+	g := &gate.Gate{}
+	g.Apply(settings, c.Limits)
+	return New(Options{Gate: g, Events: events.New(100)}, &c, rpcschema.Default())
+}
+
+func TestExpiryInEvents(t *testing.T) {
+	for text, at := range map[string]time.Time{
+		"": {}, "x expires on": time.Now().Add(expiresSoon - time.Minute), "x expired on": time.Now().Add(-time.Minute),
+	} {
+		wanted := map[string]events.Event{}
+		(&Source{}).expiry(wanted, "x", "object", at)
+		e, is := wanted["certificate_expires object"]
+		assert.Equal(t, text != "", is)
+		assert.Contains(t, e.Text, text)
+	}
+	wanted := map[string]events.Event{}
+	(&Source{}).expiry(wanted, "x", "object", time.Now().Add(expiresSoon+time.Minute))
+	assert.Empty(t, wanted)
+}
+
+// A tenant is near its quota by bytes or by volumes, and stays so until it uses clearly less.
+func TestQuotasInEvents(t *testing.T) {
+	const gib = uint64(bytesInGiB)
+	o := observerOf(t, func(c *config.Config) {
+		c.Tenants = map[string]config.Tenant{
+			"bytes": {LVStores: []string{"lvs-b"}, Quota: config.Quota{GiB: new(10)}}, "volumes": {LVStores: []string{"lvs-v"}, Quota: config.Quota{Volumes: new(10)}}, "free": {LVStores: []string{"lvs-f"}},
+		}
+	})
+	w := o.Source()
+	for _, c := range []struct {
+		store string
+		n     int
+		size  uint64
+		limit float64
+		want  map[string]string
+	}{
+		{"lvs-b", 1, 9 * gib, 0.9, map[string]string{"quota_near bytes": "uses 9 of 10 GiB"}},
+		{"lvs-b", 1, 9*gib - 1, 0.9, nil},
+		{"lvs-b", 3, 3 * gib, 0.9, map[string]string{"quota_near bytes": "uses 9 of 10 GiB"}},
+		{"lvs-b", 100, 0, 0.9, nil},
+		{"lvs-v", 9, gib, 0.9, map[string]string{"quota_near volumes": "uses 9 of 10 volumes"}},
+		{"lvs-v", 8, 1000 * gib, 0.9, nil},
+		{"lvs-f", 1000, 1000 * gib, 0.9, nil},
+		{"other", 1000, 1000 * gib, 0.9, nil},
+	} {
+		read := &figures.Figures{}
+		for range c.n {
+			read.Volumes = append(read.Volumes, figures.Volume{Store: c.store, Size: c.size})
+		}
+		wanted := map[string]events.Event{}
+		w.quotas(wanted, func(string) float64 { return c.limit }, read)
+		assert.ElementsMatch(t, slices.Collect(maps.Keys(c.want)), slices.Collect(maps.Keys(wanted)), "%+v", c)
+		for key, text := range c.want {
+			assert.Contains(t, wanted[key].Text, text)
+			assert.Equal(t, events.Scope{Kind: "tenant", Name: wanted[key].Object}, wanted[key].Scope)
+		}
+	}
+}
+
+// A volume whose name is unknown is nobody's, although a tenant's glob may match its UUID.
+func TestUnknownVolumesHaveNoOwner(t *testing.T) {
+	o := observerOf(t)
+	l := o.Events.Subscribe(0)
+	w := &Source{observer: o, volumes: map[string]string{"be5c5ef7-e10e-4084-87bf-c37a86bd81d8": "lvs0/v0"}}
+	unknown := func(context.Context, string, map[string]any) (json.RawMessage, error) { return nil, gate.ErrGone }
+	w.publish(t.Context(), unknown, []spdkrpc.NotifyEvent{
+		{Type: "bdev_register", Ctx: "cff852b5-571c-4005-981c-fbb661e1a399"}, {Type: "bdev_unregister", Ctx: "be5c5ef7-e10e-4084-87bf-c37a86bd81d8"},
+		{Type: "bdev_register", Ctx: "m0"}, {Type: "fsdev_register", Ctx: "m1"},
+	})
+	list, _ := l.Take()
+	require.Len(t, list, 4)
+	for i, owner := range []string{"", "lvs0/v0", "m0", ""} {
+		assert.Equal(t, owner, list[i].Scope.Name, i)
+	}
+}

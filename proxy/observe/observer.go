@@ -1,0 +1,70 @@
+package observe
+
+import (
+	"context"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/cert"
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/events"
+	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+// An Observer reads what the target and the proxy report about themselves. Its methods may be called
+// concurrently.
+type Observer struct {
+	Options
+	figures       *figures.Shared // of the target
+	reader        *figures.Reader // of figures
+	targetMetrics *targetmetrics.Exporter
+	histogramLog  histogramLog // of readings
+}
+
+// Options of an Observer.
+type Options struct {
+	Gate     *gate.Gate
+	Events   *events.Hub
+	Cert     *cert.Shown
+	Sessions func() int  // number of the console's sessions
+	Shared   func() bool // reports whether another proxy serves the target
+}
+
+const (
+	figuresAge      = 10 * time.Second // between two readings of the target's figures
+	figuresWait     = 20 * time.Second // for one reading
+	figuresCallWait = 5 * time.Second  // for one call of it
+	// probeWait bounds how long a scrape waits for the target.
+	probeWait = 2 * time.Second
+)
+
+// New makes an Observer.
+func New(o Options, c *config.Config, schema *rpcschema.Document) *Observer {
+	b := &Observer{Options: o, reader: figures.NewReader(schema, c.Metrics.LatencyHistograms...), targetMetrics: targetmetrics.New(c.Metrics.Volumes)}
+	b.figures = figures.NewShared(b.ReadFigures, figuresAge, figuresWait)
+	return b
+}
+
+// ReadEvery replaces the time between two readings of the target's figures, and the reader.
+func (o *Observer) ReadEvery(age time.Duration, reader *figures.Reader) {
+	o.reader, o.figures = reader, figures.NewShared(o.ReadFigures, age, figuresWait)
+}
+
+// Metrics serves spdkgate_get_metrics.
+func (o *Observer) Metrics(context.Context, *gate.Request) (any, error) { return o.Gate.Metrics.Text() }
+
+// TargetMetrics serves spdkgate_get_target_metrics. The text is not made anew for each caller, and for
+// a page no JSON is made of it.
+func (o *Observer) TargetMetrics(ctx context.Context, r *gate.Request) (any, error) {
+	latest, err := o.figures.Latest(ctx)
+	if err != nil {
+		return nil, gate.ErrGone
+	}
+	text := o.targetMetrics.Text(latest)
+	if r.Call.In.Page {
+		return text, nil
+	}
+	return string(text.Plain), nil
+}

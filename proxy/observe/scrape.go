@@ -1,0 +1,64 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/clientconn"
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/proxy/web"
+)
+
+// scrapeRetry is the time between two attempts to listen at the address for scrapes.
+const scrapeRetry = 2 * time.Second
+
+// ServeScrapes serves /metrics and /metrics/target on metrics.listen, if the configuration has that, until ctx
+// ends. The address is a loopback address, and every local user could take it first. That
+// must not prevent calls: it is logged, and the address is tried until it is free.
+func (o *Observer) ServeScrapes(ctx context.Context, c *config.Config, answerPanics func(http.Handler) http.Handler) {
+	address := c.Metrics.Listen
+	if address == "" {
+		return
+	}
+	for logged := false; ; logged = true {
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			o.serveScrapesOn(ctx, l, c, answerPanics)
+			return
+		}
+		if !logged {
+			o.Gate.Log.Error("cannot serve metrics", "listen", address, "error", err,
+				"do", "stop the process that listens there, or change the port in metrics.listen")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(scrapeRetry):
+		}
+	}
+}
+
+func (o *Observer) serveScrapesOn(ctx context.Context, l net.Listener, c *config.Config, answerPanics func(http.Handler) http.Handler) {
+	paths := http.NewServeMux()
+	paths.Handle("GET /metrics", o.Gate.Metrics.Handler())
+	paths.HandleFunc("GET /metrics/target", o.scrapeTargetMetrics)
+	server := &http.Server{
+		Handler: answerPanics(paths), ReadTimeout: clientconn.HeaderWait, WriteTimeout: clientconn.WriteWait, IdleTimeout: time.Duration(c.Limits.Idle), MaxHeaderBytes: web.MaxHeaderBytes,
+		ErrorLog: web.DebugLog(o.Gate.Log),
+	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	o.Gate.Log.Info("serving metrics", "url", fmt.Sprintf("http://%s/metrics", l.Addr()))
+	_ = server.Serve(l) // until it is closed
+}
+
+// scrapeTargetMetrics answers GET /metrics/target at metrics.listen, where everybody may read.
+func (o *Observer) scrapeTargetMetrics(w http.ResponseWriter, r *http.Request) {
+	latest, err := o.figures.Latest(r.Context())
+	if err != nil {
+		return // the scraper has disconnected
+	}
+	web.WriteText(w, r, o.targetMetrics.Text(latest))
+}

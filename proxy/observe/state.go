@@ -1,0 +1,67 @@
+package observe
+
+import (
+	"context"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/metrics"
+	"github.com/spdkgate/spdkgate/proxy/target"
+)
+
+// loadsWritten returns whether the target loads what hosts write; nil if the proxy does not know.
+func loadsWritten(s target.State) *bool {
+	if s.Examination == target.ExaminationUnknown {
+		return nil
+	}
+	return new(s.Examination == target.ExaminesAll)
+}
+
+// State reads the values that metrics report as they are at the time of a scrape.
+func (o *Observer) State() metrics.State {
+	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
+	defer cancel()
+	current := o.Gate.Settings()
+	seen, err := o.Gate.Target.Probe(ctx)
+	connections, inFlight := o.Gate.Counts()
+	loads := map[string]metrics.Load{}
+	for user, l := range o.Gate.Target.Loads() {
+		loads[user] = metrics.Load(l)
+	}
+	return metrics.State{
+		Connections: connections, Closed: o.Gate.Clients.Closed(), InFlight: inFlight, Sessions: o.Sessions(), Certificates: o.Expiries(), Revocations: current.CRLsExpire,
+		Tokens: current.TokensExpire, Learning: current.Learning,
+		Target: metrics.TargetState{
+			Up: err == nil && seen.Phase != target.Unreachable, UntrustedPeer: seen.UntrustedPeer, LoadsWritten: loadsWritten(seen), LoadsAccepted: current.AcceptLoading, Shared: o.Shared(), Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
+			Connections: o.Gate.Target.Connections(), Loads: loads,
+		},
+		Saved: o.saved(),
+	}
+}
+
+func (o *Observer) saved() *metrics.SavedState {
+	if !o.Gate.Execute.Saves() {
+		return nil
+	}
+	now := o.Gate.Execute.Saver().Status()
+	return &metrics.SavedState{At: now.SavedAt, Pending: now.Pending, Failed: now.Failed, Missing: len(now.Missing), Chosen: !now.Chosen.IsZero()}
+}
+
+// releaseOf is the release of the target; "" if it is not known.
+func releaseOf(s target.State) string {
+	if !s.Release.Known() {
+		return ""
+	}
+	return s.Release.String()
+}
+
+// Expiries returns when the certificates expire that clients depend on.
+func (o *Observer) Expiries() map[string]time.Time {
+	all := map[string]time.Time{}
+	if shown := o.Cert.Current(); shown != nil && shown.Leaf != nil {
+		all["server"] = shown.Leaf.NotAfter
+	}
+	if at := o.Gate.Settings().ClientCAsExpire; !at.IsZero() {
+		all["client_ca"] = at
+	}
+	return all
+}

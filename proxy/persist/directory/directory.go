@@ -1,0 +1,190 @@
+package directory
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Path is the path of a directory. Root works in it too (`spdk-proxy saved`), and the
+// service's user could replace files, and the directory itself, by links. So no link is
+// followed: each step opens the directory and reaches files from there.
+type Path string
+
+func (d Path) at(name string) string { return filepath.Join(string(d), name) }
+
+// open opens the directory. Each step does so, because a restored backup may replace it.
+func (d Path) open() (*os.File, error) {
+	return openAt(unix.AT_FDCWD, string(d), string(d), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// openAt opens a name in a directory. It follows no link and does not block. path is for
+// errors.
+func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, error) {
+	fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return nil, fmt.Errorf("open %s: %w: it is a link, or of the wrong type: find out which process created it, and remove it", path, ErrSuspect)
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// within runs one step in the directory.
+func (d Path) within(op, name string, step func(folder int) error) error {
+	f, err := d.open()
+	if err != nil {
+		return err
+	}
+	if err := step(int(f.Fd())); err != nil {
+		return errors.Join(&fs.PathError{Op: op, Path: d.at(name), Err: err}, f.Close())
+	}
+	return f.Close()
+}
+
+// Write creates a file that only its owner can read, and returns when it is durable.
+func (d Path) Write(name string, text []byte) error {
+	folder, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = folder.Close() }()
+	f, err := openAt(int(folder.Fd()), name, d.at(name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, giveToOwner(f, folder), f.Sync(), f.Close())
+}
+
+// giveToOwner changes the owner of a file that root has created to the directory's owner, so
+// that a proxy of that user can still read it.
+func giveToOwner(f, folder *os.File) error {
+	st, err := statOf(folder)
+	if err != nil || int(st.Uid) == os.Geteuid() {
+		return err
+	}
+	return f.Chown(int(st.Uid), int(st.Gid))
+}
+
+func statOf(f *os.File) (st unix.Stat_t, err error) {
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return st, &fs.PathError{Op: "stat", Path: f.Name(), Err: err}
+	}
+	return st, nil
+}
+
+// Read returns the text of a file and its description. The error wraps ErrSuspect if another user may have created it.
+func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
+	folder, err := d.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = folder.Close() }()
+	f, err := openAt(int(folder.Fd()), name, d.at(name), unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = f.Close() }()
+	if err := checkSaved(f, folder); err != nil {
+		return nil, nil, err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	return text, info, err
+}
+
+// ErrSuspect means that a file is not read, because another user may have
+// created it: it is a link, not a regular file, or owned by another user.
+var ErrSuspect = errors.New("another user may have created this file")
+
+// checkSaved refuses files that the directory's owner could have placed there without being
+// able to read them, because root would read them for that user. A file of root is accepted as
+// edited by an administrator, unless it has a second name elsewhere.
+func checkSaved(f, folder *os.File) error {
+	own, err := statOf(folder)
+	if err != nil {
+		return err
+	}
+	st, err := statOf(f)
+	switch {
+	case err != nil:
+		return err
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return fmt.Errorf("read %s: %w: it is not a regular file: find out which process created it, and remove it", f.Name(), ErrSuspect)
+	case st.Uid != own.Uid && (st.Uid != 0 || st.Nlink > 1):
+		return fmt.Errorf("read %s: %w: it belongs to user %d, and its directory to user %d: check its content, then change its owner to that of the directory (chown)", f.Name(), ErrSuspect, st.Uid, own.Uid)
+	case st.Mode&0o022 != 0:
+		return fmt.Errorf("read %s: %w: other users may write to it: check its content, then chmod 600", f.Name(), ErrSuspect)
+	}
+	return nil
+}
+
+// SetTime sets when a file was last changed.
+func (d Path) SetTime(name string, at time.Time) error {
+	times := []unix.Timespec{unix.NsecToTimespec(at.UnixNano()), unix.NsecToTimespec(at.UnixNano())}
+	return d.within("set the time of", name, func(folder int) error { return unix.UtimesNanoAt(folder, name, times, unix.AT_SYMLINK_NOFOLLOW) })
+}
+
+// List describes the regular files.
+func (d Path) List() (list []fs.FileInfo, err error) {
+	folder, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = folder.Close() }()
+	all, err := folder.Readdir(-1) // files that have been removed meanwhile are left out
+	for _, info := range all {
+		if info.Mode().IsRegular() {
+			list = append(list, info)
+		}
+	}
+	return list, err
+}
+
+// Link gives a file a second name.
+func (d Path) Link(old, name string) error {
+	return d.within("link", name, func(folder int) error { return unix.Linkat(folder, old, folder, name, 0) })
+}
+
+// Rename changes the name of a file, and replaces one that has the name.
+func (d Path) Rename(old, name string) error {
+	return d.within("rename", name, func(folder int) error { return unix.Renameat(folder, old, folder, name) })
+}
+
+// Remove removes a file.
+func (d Path) Remove(name string) error {
+	return d.within("remove", name, func(folder int) error { return unix.Unlinkat(folder, name, 0) })
+}
+
+// Sync makes the names of files durable.
+func (d Path) Sync() error {
+	f, err := d.open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Lock keeps other processes from changing the directory until unlock is called.
+func (d Path) Lock() (unlock func(), err error) {
+	f, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "lock", Path: string(d), Err: err}, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}

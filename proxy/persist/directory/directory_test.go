@@ -1,0 +1,43 @@
+package directory
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Only the owner can read a file, and a name is written only once.
+func TestWrittenFileIsPrivate(t *testing.T) {
+	d := Path(t.TempDir())
+	require.NoError(t, d.Write("a", []byte("text")))
+	text, info, err := d.Read("a")
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(text))
+	assert.Equal(t, fs.FileMode(0o600), info.Mode())
+	require.ErrorIs(t, d.Write("a", nil), fs.ErrExist)
+}
+
+// A file that another user may have created is not read.
+func TestSuspectFilesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	for name, create := range map[string]func(path string) error{
+		"a link":            func(path string) error { return os.Symlink("/etc/hostname", path) },
+		"a directory":       func(path string) error { return os.Mkdir(path, 0o700) },
+		"written by others": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+	} {
+		require.NoError(t, create(filepath.Join(dir, name)))
+	}
+	require.NoError(t, os.Chmod(filepath.Join(dir, "written by others"), 0o620))
+	for _, name := range []string{"a link", "a directory", "written by others"} {
+		_, _, err := Path(dir).Read(name)
+		require.ErrorIs(t, err, ErrSuspect, name)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(dir, link))
+	_, err := Path(link).List()
+	require.ErrorIs(t, err, ErrSuspect, "the directory itself is a link")
+}

@@ -1,0 +1,228 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A conn is a connection on which messages, each a request or a batch, follow each other. Their
+// responses are sent in the order in which they end.
+//
+// The goroutine that has read a message performs it, and passes the right to read on to another
+// goroutine. If messages are to be started in the order in which they arrived, as SPDK does, it does so
+// as soon as SPDK has got the message's last call, or keeps the right if the message has ended before.
+// Otherwise it does so at once: a deletion, which makes calls of its own first, delays no other message.
+type conn struct {
+	transport
+	gate   *gate.Gate
+	net    net.Conn
+	source auditlog.Source
+	ctx    context.Context // ends when the client has disconnected
+	cancel context.CancelFunc
+
+	started chan struct{}  // has an item for each message that has not been answered
+	passOn  func()         // lets another goroutine read
+	running sync.WaitGroup // the goroutines
+	out     output
+}
+
+// A transport is what differs between kinds of connections. Only the goroutine that has the right to
+// read may call its methods, except gone and frame.
+type transport interface {
+	// next returns the next message. It is valid until next is called again.
+	next(c *conn) ([]byte, error)
+	// identify authenticates the sender of a message, and notes it.
+	identify(current *gate.Settings, x *gate.Exchange) error
+	// release releases what next has reserved for a message.
+	release()
+	// likeSPDK reports whether messages are started in their order, and requests without an id get errors
+	// as responses.
+	likeSPDK() bool
+	// breaks reports whether nothing can be read after a message that is refused with err.
+	breaks(err error) bool
+	// ending is what the client gets last if nothing can be read after err; nil: nothing.
+	ending(err error) [][]byte
+	// frame makes the text of a response that is sent.
+	frame(parts [][]byte) [][]byte
+	// gone reports whether the client has closed the connection, if nobody reads it.
+	gone() bool
+}
+
+// maxPipelined is how many messages of one connection are performed at once. Further ones are not
+// read meanwhile.
+const maxPipelined = 256
+
+func newConn(g *gate.Gate, transport transport, over net.Conn, source auditlog.Source) *conn {
+	c := &conn{transport: transport, gate: g, net: over, source: source, started: make(chan struct{}, maxPipelined)}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.out.ended = time.Now()
+	c.out.write = func(text []byte) error {
+		_, err := over.Write(text)
+		return err
+	}
+	return c
+}
+
+// serve performs the messages of a connection until it ends.
+func (c *conn) serve(goroutines *parked) {
+	defer c.cancel()
+	read := func() {
+		defer c.running.Done()
+		c.read()
+	}
+	c.passOn = func() {
+		c.running.Add(1)
+		goroutines.run(read)
+	}
+	c.passOn()
+	c.running.Wait()
+}
+
+// read reads and performs messages until the connection ends, or another goroutine reads.
+func (c *conn) read() {
+	defer func() {
+		if p := recover(); p != nil {
+			c.gate.Panicked("stream", p)
+			c.abort()
+		}
+	}()
+	for {
+		c.started <- struct{}{}
+		text, err := c.next(c)
+		if err != nil {
+			<-c.started
+			c.endReading(err)
+			return
+		}
+		if passedOn := c.handle(text, nil); passedOn {
+			return
+		}
+	}
+}
+
+// endReading ends the right to read. err is why no further message was read. If the client can
+// still get a response, it gets err as one.
+func (c *conn) endReading(err error) {
+	var answer *jsonrpc.Error
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.Is(err, io.EOF):
+		if !c.gone() {
+			return // it has closed its half only, and waits for responses
+		}
+		c.cancel()
+	case errors.As(err, &answer), errors.As(err, &tooLong), errors.Is(err, gate.ErrSlowBody), errors.Is(err, gate.ErrMemory), errors.Is(err, authn.ErrWrongCredentials):
+		c.started <- struct{}{}
+		c.handle(nil, err)
+	case errors.Is(err, errIdle):
+	default: // such as a reset
+		c.cancel()
+	}
+}
+
+// noticeAfter is how long a call may wait until it is sent, such as for a slot, before it matters
+// that its client may have disconnected meanwhile: nobody reads the connection then.
+const noticeAfter = 10 * time.Millisecond
+
+// errIdle ends a connection without calls.
+var errIdle = errors.New("the connection was idle")
+
+// handle performs a message, or refuses it with err. It reports whether it has passed the right to
+// read on, or ended it.
+func (c *conn) handle(text []byte, err error) (passedOn bool) {
+	current := c.gate.Settings()
+	x := gate.NewExchange(c.source)
+	x.LikeSPDK = c.likeSPDK()
+	c.out.begin(func() { c.gate.ConnState(c.net, http.StateActive) })
+	answered := false
+	defer func() { // in a panic only
+		if !answered {
+			c.finish(x)
+		}
+	}()
+
+	err = c.receive(current, x, text, err)
+	broken := c.breaks(err)
+	for _, call := range x.Calls {
+		call.Observer.Gone = func() bool { return time.Since(x.Arrived) > noticeAfter && c.gone() }
+	}
+	passOn := func() {
+		if !broken && !passedOn {
+			passedOn = true
+			c.passOn()
+		}
+	}
+	if x.Calls[len(x.Calls)-1].Observer.Sent = passOn; !x.LikeSPDK {
+		passOn()
+	}
+	c.gate.Perform(c.ctx, current, x)
+	answered = true
+	c.reply(x)
+	if broken {
+		if last := c.ending(err); last != nil {
+			c.send(last, func() {})
+		}
+	}
+	return passedOn || broken
+}
+
+// receive takes a message through the stages that its calls share, decodes it strictly, and notes its
+// calls. A refusal of the user is the error of each request, so that the responses have the requests'
+// ids. refused is why the message was not read.
+func (c *conn) receive(current *gate.Settings, x *gate.Exchange, text []byte, refused error) error {
+	c.release()
+	denied := c.gate.Enter(current, x, gate.Arrival{Conn: c.net, Identify: c.identify})
+	if denied == nil && refused == nil {
+		denied = c.gate.Reserve(x, gate.DecodedSize*len(text))
+	}
+	if refused != nil || errors.Is(denied, gate.ErrGone) {
+		x.NoteCalls(nil, false, cmp.Or(refused, denied))
+		return cmp.Or(refused, denied)
+	}
+	elements, batch, err := jsonrpc.DecodeMessage(text, jsonrpc.LimitsV2605)
+	if denied != nil {
+		for i := range elements {
+			elements[i].Err = denied
+		}
+	}
+	x.NoteCalls(elements, batch, err)
+	return cmp.Or(err, denied)
+}
+
+// reply queues the response to a message.
+func (c *conn) reply(x *gate.Exchange) {
+	text := x.Parts()
+	if len(text) > 0 {
+		text = c.frame(text)
+	}
+	c.send(text, func() { c.finish(x) })
+}
+
+// send queues a text. done is called when it was written, or cannot be.
+func (c *conn) send(text [][]byte, done func()) {
+	c.out.add(response{text, done}, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
+}
+
+// finish releases what a message has taken, after its response was written.
+func (c *conn) finish(x *gate.Exchange) {
+	c.out.end(func() { c.gate.ConnState(c.net, http.StateIdle) })
+	c.gate.Leave(x)
+	<-c.started
+}
+
+// abort ends the connection, whose responses cannot be written.
+func (c *conn) abort() {
+	c.cancel()
+	_ = c.net.Close()
+}

@@ -1,0 +1,208 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// An input is the text that has arrived on a connection, and of which messages are taken.
+type input struct {
+	buffer []byte
+	text   []byte // the part of buffer that has not been taken
+	split  jsonrpc.Splitter
+	began  time.Time // when the message at the beginning of text began to arrive
+
+	reserved    int // bytes of a user's memory budget, for a long message
+	reservedFor string
+}
+
+const (
+	// firstBuffer is the size of the first buffer in bytes. Most messages fit into it.
+	firstBuffer = 4 << 10
+	// keptBuffer is the size of a buffer in bytes up to which it is kept for the next message.
+	keptBuffer = 64 << 10
+)
+
+var errNoMessage = errors.New("no JSON-RPC message")
+
+// message takes the next message of at most limit bytes; nil if it has not arrived completely.
+func (in *input) message(limit int) ([]byte, error) {
+	in.text = jsonrpc.TrimSpace(in.text)
+	n, err := in.split.Next(in.text)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errNoMessage, err)
+	case n > limit, n == 0 && len(in.text) > limit:
+		return nil, &http.MaxBytesError{Limit: int64(limit)}
+	case n == 0 && len(in.text) > 0 && in.began.IsZero():
+		in.began = time.Now()
+		return nil, nil
+	case n == 0:
+		return nil, nil
+	}
+	message := in.text[:n]
+	in.text, in.began = in.text[n:], time.Time{}
+	return message, nil
+}
+
+// begun reports whether a part of a message has arrived.
+func (in *input) begun() bool { return len(in.text) > 0 }
+
+// full reports whether the part of a message that has arrived fills the buffer.
+func (in *input) full() bool { return len(in.text) > 0 && len(in.text) == len(in.buffer) }
+
+// fill waits for more text.
+func (in *input) fill(r io.Reader) error {
+	switch {
+	case in.full():
+		grown := make([]byte, 2*len(in.buffer))
+		in.text = grown[:copy(grown, in.text)]
+		in.buffer = grown
+	case in.buffer == nil, len(in.text) == 0 && len(in.buffer) > keptBuffer:
+		in.buffer = make([]byte, firstBuffer)
+		in.text = in.buffer[:0]
+	default:
+		in.text = in.buffer[:copy(in.buffer, in.text)]
+	}
+	n, err := r.Read(in.buffer[len(in.text):])
+	in.text = in.buffer[:len(in.text)+n]
+	if n > 0 {
+		return nil
+	}
+	return err
+}
+
+// releaseMemory releases what was reserved for a long message.
+func (in *input) releaseMemory(g *gate.Gate) {
+	g.ReleaseFor(in.reservedFor, in.reserved)
+	in.reserved, in.reservedFor = 0, ""
+}
+
+// A response is the response to a message.
+type response struct {
+	text [][]byte // empty: it has no answer
+	done func()   // called when the answer was written, or cannot be
+}
+
+// An output writes the answers on a connection. What several goroutines add at the same time
+// goes out in one write, because SPDK answers calls that arrived together at the same time.
+type output struct {
+	write func(text []byte) error
+
+	mu      sync.Mutex
+	active  int       // messages that have begun and not ended
+	ended   time.Time // when the last of them ended; zero: none has
+	replies []response
+	writing bool // a goroutine writes them
+	broken  bool // nothing can be written any more
+	buffer  []byte
+}
+
+// begin counts a message. It calls first if no other message is active.
+func (o *output) begin(first func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.active++; o.active == 1 {
+		first()
+	}
+}
+
+// end ends a message. It calls last if no other message is active.
+func (o *output) end(last func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.active--; o.active == 0 {
+		o.ended = time.Now()
+		last()
+	}
+}
+
+func (o *output) idle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.active == 0
+}
+
+// idleSince reports whether no message has been active for a time.
+func (o *output) idleSince(d time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.active == 0 && time.Since(o.ended) > d
+}
+
+// add adds a reply. It returns when the reply was written, or when another goroutine will write it.
+// before is called before each write, and failed if one fails.
+func (o *output) add(r response, before, failed func()) {
+	o.mu.Lock()
+	o.replies = append(o.replies, r)
+	if o.writing {
+		o.mu.Unlock()
+		return
+	}
+	o.writing = true
+	o.mu.Unlock()
+	runtime.Gosched() // lets the goroutines run that have their answers already
+	var batch []response
+	for {
+		o.mu.Lock()
+		batch, o.replies = o.replies, batch[:0]
+		if len(batch) == 0 {
+			o.writing = false
+			o.mu.Unlock()
+			return
+		}
+		o.mu.Unlock()
+		if !o.broken {
+			before()
+			if err := o.writeAll(batch); err != nil {
+				o.broken = true
+				failed()
+			}
+		}
+		for i := range batch {
+			batch[i].done()
+			batch[i] = response{}
+		}
+	}
+}
+
+// directly is the length of a text in bytes from which it is written without being copied.
+const directly = 32 << 10
+
+// writeAll writes replies. Only one goroutine may call it at a time.
+func (o *output) writeAll(replies []response) error {
+	o.buffer = o.buffer[:0]
+	flush := func() error {
+		if len(o.buffer) == 0 {
+			return nil
+		}
+		err := o.write(o.buffer)
+		o.buffer = o.buffer[:0]
+		return err
+	}
+	for _, r := range replies {
+		for _, part := range r.text {
+			if len(part) < directly && len(o.buffer)+len(part) <= keptBuffer {
+				o.buffer = append(o.buffer, part...)
+				continue
+			}
+			if err := flush(); err != nil {
+				return err
+			}
+			if len(part) < directly {
+				o.buffer = append(o.buffer, part...)
+			} else if err := o.write(part); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}

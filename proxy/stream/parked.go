@@ -1,0 +1,44 @@
+package stream
+
+import "sync/atomic"
+
+// parked has goroutines that wait for the next function. Performing a call needs a larger stack than
+// a new goroutine has, and one that has performed a call keeps it.
+type parked struct {
+	next  chan func()
+	done  chan struct{} // closed by end
+	count atomic.Int32
+}
+
+// maxParked bounds the memory of waiting goroutines.
+const maxParked = 64
+
+func newParked() *parked { return &parked{next: make(chan func()), done: make(chan struct{})} }
+
+// run runs f in a waiting goroutine, or else in a new one.
+func (p *parked) run(f func()) {
+	select {
+	case p.next <- f:
+	default:
+		go p.loop(f)
+	}
+}
+
+func (p *parked) loop(f func()) {
+	for {
+		f()
+		if p.count.Add(1) > maxParked {
+			p.count.Add(-1)
+			return
+		}
+		select {
+		case f = <-p.next:
+			p.count.Add(-1)
+		case <-p.done:
+			return
+		}
+	}
+}
+
+// end ends the goroutines when they wait. run may still be called.
+func (p *parked) end() { close(p.done) }

@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A proxy that is restarted under load, with a socket that stays open as systemd's does, loses no call of package spdkrpc, and
+// none is executed twice. The calls go on over streams to each new process.
+func TestRestartsLoseNoCallOfAStream(t *testing.T) {
+	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	file, err := listener.(*net.TCPListener).File()
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	defer func() { _ = file.Close() }()
+
+	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "http://" + listener.Addr().String(), Username: "admin", Password: adminPassword})
+	require.NoError(t, err)
+	var made atomic.Int64
+	var calls sync.WaitGroup
+	stop := make(chan struct{})
+	load := func(worker int) {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			made.Add(1)
+			name := fmt.Sprintf("m%d.%d", worker, i)
+			if err := caller.Call(t.Context(), "bdev_malloc_create", map[string]any{"name": name, "num_blocks": 64, "block_size": 512}, nil); !assert.NoError(t, err) {
+				return
+			}
+		}
+	}
+	opened := 0
+	for restart := range 5 {
+		proxy, err := NewServer(b.config, Options{})
+		require.NoError(t, err)
+		l, err := net.FileListener(file)
+		require.NoError(t, err)
+		ctx, end := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() { served <- proxy.Serve(ctx, l) }()
+		if restart == 0 {
+			for worker := range 8 {
+				calls.Go(func() { load(worker) })
+			}
+		}
+		// Until calls have gone over a stream for a while.
+		require.Eventually(t, func() bool { return proxy.streams.Count() > 0 }, long, time.Millisecond)
+		opened++
+		before := made.Load()
+		require.Eventually(t, func() bool { return made.Load() > before+100 }, long, time.Millisecond)
+		if restart == 4 {
+			close(stop)
+			calls.Wait()
+			require.NoError(t, caller.Close())
+		}
+		end()
+		require.NoError(t, <-served)
+	}
+	assert.Equal(t, 5, opened)
+	assert.EqualValues(t, made.Load(), len(b.reached()))
+}

@@ -1,0 +1,42 @@
+package proxy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/clientconn"
+)
+
+// fill sends calls with long results, which the client does not read: more than the kernel keeps for it.
+func (c *streamClient) fill(b *bench) {
+	for i := range 300 {
+		b.post(createNamed(fmt.Sprint("m", i)))
+	}
+	const calls = 150 // each of over 100 KB
+	for i := range calls {
+		c.send(fmt.Sprintf(`{"id":%d,"method":"bdev_get_bdevs"}`, i))
+	}
+	require.Eventually(c.t, func() bool { return b.log.Count(`"method":"bdev_get_bdevs"`) == calls }, long, 10*time.Millisecond)
+}
+
+// A client that does not read keeps neither its own stream, when it is revoked, nor those of others.
+func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
+	b := newBench(t, "v26.05")
+	s := serve(t, b)
+	deaf, other := s.stream("viewer", viewerPassword), s.stream("viewer", viewerPassword)
+	deaf.fill(b)
+	changed := *b.config
+	changed.Users = slices.Clone(b.config.Users)
+	changed.Users[1].PasswordHash = hashes()[adminPassword]
+	require.NoError(t, b.proxy.Reload(&changed))
+	code, _ := other.closed()
+	require.Equal(t, websocket.ClosePolicyViolation, code)
+	// Before the time after which a client that does not read is disconnected in any case.
+	require.Eventually(t, func() bool { return b.proxy.clients.Open() == 0 }, clientconn.WriteWait/2, 10*time.Millisecond)
+	b.nothingIsHeld()
+}

@@ -1,0 +1,43 @@
+package plan
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// What the schema says of every method, for people to read: a change of the
+// schema that opens a method to tenants shows here.
+func TestPlans(t *testing.T) {
+	plans := New(rpcschema.Default())
+	var b strings.Builder
+	for _, m := range rpcschema.Default().Methods() {
+		p := plans.Of(m.Name)
+		says := "refused: " + p.Refusal
+		switch {
+		case p.Open:
+			says = "open"
+		case p.Refusal == "" && p.Lists:
+			says = "filtered"
+		case p.Refusal == "":
+			says = "when it names one of theirs"
+		}
+		fmt.Fprintf(&b, "%s: %s\n", m.Name, says)
+	}
+	const path = "testdata/plans.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), b.String())
+}

@@ -1,0 +1,20 @@
+package web
+
+import (
+	"context"
+	"net"
+	"net/http"
+)
+
+type connKey struct{}
+
+// WithConn puts a connection into the context of its requests, for connOf.
+func WithConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// connOf is the connection of a request; nil if it has none.
+func connOf(r *http.Request) net.Conn {
+	c, _ := r.Context().Value(connKey{}).(net.Conn)
+	return c
+}

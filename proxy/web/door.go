@@ -1,0 +1,92 @@
+package web
+
+import (
+	"net/http"
+
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/session"
+)
+
+// A Visit is one request of HTTP.
+type Visit struct {
+	W http.ResponseWriter
+	R *http.Request
+	X *gate.Exchange
+	// Session is that of the console that the request belongs to; nil: it has its own credentials.
+	Session *session.Session[SignedIn]
+
+	Data any // of the page
+
+	current  *gate.Settings
+	bodyRead bool
+}
+
+// Settings are those in force when the request arrived.
+func (v *Visit) Settings() *gate.Settings { return v.current }
+
+// A door is what differs between the requests of HTTP.
+type door struct {
+	// identify authenticates the sender; nil: by the session, or else by the credentials of the request.
+	identify func(v *Visit) error
+	// read notes the calls of a request that has entered.
+	read func(v *Visit) error
+	// refused notes the calls of a request that was refused with err.
+	refused func(v *Visit, err error)
+	answer  func(v *Visit)
+	// endless means that the response of a call that succeeds has no end.
+	endless bool
+}
+
+// serve takes a request from its arrival to its response.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door) {
+	v := s.arrive(w, r)
+	defer s.Gate.Leave(v.X)
+	err := s.enter(v, d.identify)
+	if err == nil {
+		err = s.Gate.Guard(v.X, func() error { return d.read(v) })
+	}
+	if err != nil {
+		d.refused(v, err)
+	}
+	s.Gate.Perform(r.Context(), v.current, v.X)
+	if !d.endless || v.X.Calls[0].Err() != nil {
+		s.limitUnreadBody(v) // its deadline would end a response without an end
+	}
+	if s.Gate.Draining() {
+		w.Header().Set("Connection", "close") // the next call is for the next process
+	}
+	d.answer(v)
+}
+
+// arrive begins the exchange of a request.
+func (s *Server) arrive(w http.ResponseWriter, r *http.Request) *Visit {
+	source, err := s.Balancers.sourceOf(r)
+	v := &Visit{W: w, R: r, X: gate.NewExchange(source), current: s.Gate.Settings()}
+	v.X.NoSource, v.X.Client, v.X.Door = err, traceOf(r.Header), v
+	w.Header().Set("X-Request-Id", v.X.ID)
+	return v
+}
+
+// enter takes a request through the stages that its calls share.
+func (s *Server) enter(v *Visit, identify func(v *Visit) error) error {
+	if identify == nil {
+		identify = s.authenticate
+	}
+	err := s.Gate.Enter(v.current, v.X, gate.Arrival{
+		Conn:     connOf(v.R),
+		Identify: func(*gate.Settings, *gate.Exchange) error { return identify(v) },
+		CheckOrigin: func(*gate.Exchange) error {
+			if err := v.checkOrigin(); err != nil {
+				return err
+			}
+			if v.Session != nil && !v.sentInBackground() {
+				s.Sessions.Use(*v.Session)
+			}
+			return nil
+		},
+	})
+	if v.X.Sender.Unauthenticated && !v.bodyRead {
+		s.skipBody(v.W)
+	}
+	return err
+}

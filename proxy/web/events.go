@@ -1,0 +1,84 @@
+package web
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strconv"
+
+	"github.com/spdkgate/spdkgate/proxy/events"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+)
+
+// NotificationsMethod is the method that users must be allowed to call to listen to events.
+const NotificationsMethod = "notify_get_notifications"
+
+// events makes the page of the target's and the proxy's events, a stream of server-sent events, which
+// ends when the client leaves or reads too slowly, when the user loses the right to it, or when
+// the proxy stops.
+func (s *Server) events() http.HandlerFunc {
+	return s.Stream(Page{Method: NotificationsMethod}, mayListen, func(e *Stream) {
+		after, err := strconv.ParseUint(e.visit.R.Header.Get("Last-Event-ID"), 10, 53)
+		if err != nil {
+			after = 0 // a client that knows no event
+		}
+		listener := s.Events.Subscribe(after)
+		defer listener.Close()
+		e.sendEvents(listener)
+	})
+}
+
+// mayListen reports whether a user may listen to events.
+func mayListen(current *gate.Settings, user string) bool {
+	decision := current.Policy.Decide(user, NotificationsMethod)
+	return !decision.Refused() && decision.WithParams(nil).Allowed
+}
+
+// sendEvents sends the events of a listener until the stream must end. Those of tenants are chosen
+// by the present settings.
+func (e *Stream) sendEvents(l *events.Listener) {
+	for {
+		list, more := l.Take()
+		scope := e.server.Gate.Settings().Tenancy.Of(e.visit.X.Sender.User)
+		for _, one := range list {
+			if SeenBy(scope, one) && !e.sendEvent(one) {
+				return
+			}
+		}
+		if len(list) > 0 {
+			e.Pause()
+		}
+		if !e.Wait(more) {
+			return
+		}
+	}
+}
+
+func (e *Stream) sendEvent(one events.Event) bool {
+	if !eventType.MatchString(one.Type) { // of the target
+		one.Type = "notification"
+	}
+	data, err := json.Marshal(one)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return e.Send(one.Type, strconv.FormatUint(one.ID, 10), data)
+}
+
+// SeenBy reports whether users of a scope get an event: those of a tenant only if it is certainly
+// about an object of theirs.
+func SeenBy(scope *tenancy.Scope, e events.Event) bool {
+	switch {
+	case scope == nil, e.Type == events.Gap:
+		return true
+	case e.Scope.Name == "":
+		return false
+	case e.Scope.Kind == "tenant":
+		return e.Scope.Name == scope.Name
+	}
+	return scope.Owns(e.Scope.Kind, e.Scope.Name)
+}
+
+// eventType is what a client can use as the type of an event.
+var eventType = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)

@@ -1,0 +1,53 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/target"
+)
+
+// readyWait bounds how long the proxy waits for the target's response to a probe.
+const readyWait = 2 * time.Second
+
+// serveHealth answers that this process is alive: it takes the locks that every call takes.
+// It says nothing about the target.
+func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
+	s.SkipAnyBody(w, r)
+	s.Gate.Draining()
+	s.Gate.Clients.Open()
+	s.Gate.Target.Connections()
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+// serveReady answers whether calls can be expected to work: the target answers, and does not
+// wait for framework_start_init. Calls are accepted in any case. Because the request needs no
+// authentication, the answer has no reason; the log has it.
+func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
+
+// serveStrictlyReady answers whether, in addition, the target has everything that is in its
+// saved configuration: disks, exports of volumes, hosts. It is not ready while that is
+// unknown, and never without target.save.
+func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
+	s.answerReady(w, r, s.Complete())
+}
+
+func (s *Server) answerReady(w http.ResponseWriter, r *http.Request, complete bool) {
+	s.SkipAnyBody(w, r)
+	ctx, cancel := context.WithTimeout(r.Context(), readyWait)
+	defer cancel()
+	if s.Gate.Draining() {
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		return
+	}
+	state, err := s.Gate.Target.Probe(ctx)
+	if err != nil || state.Phase != target.Runtime || !complete {
+		s.Gate.Log.Debug("not ready", "target", state.Phase, "complete", complete, "error", errors.Join(err, state.Err))
+		http.Error(w, "not ready", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ready\n")
+}

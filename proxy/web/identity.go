@@ -1,0 +1,170 @@
+package web
+
+import (
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/session"
+)
+
+// crossOrigin detects requests that a web page of another site made a browser send. The
+// browser adds a password or certificate that it has stored, and since the proxy requires
+// no Content-Type, it does not ask for permission first. Other clients send none of the
+// headers that are checked.
+var crossOrigin = http.NewCrossOriginProtection()
+
+// Names of a session in requests and in the log.
+const (
+	// sessionCookie has the id of a session. A browser accepts the prefix only over TLS, from this
+	// host itself, and for all of its paths.
+	sessionCookie = "__Host-spdkgate"
+	csrfHeader    = "X-Csrf-Token"
+	// backgroundHeader marks a request that the console sends by itself. It does not count as a use
+	// of the session.
+	backgroundHeader = "X-Background"
+
+	authSession = "session" // auth in the log
+)
+
+// authenticate identifies the sender of a request: by its session, or else by its credentials.
+func (s *Server) authenticate(v *Visit) error {
+	if id, ok := v.SessionID(); ok {
+		return s.resume(v, id)
+	}
+	return s.AuthenticateByCredentials(v)
+}
+
+// AuthenticateByCredentials identifies the sender of a request by its credentials alone.
+func (s *Server) AuthenticateByCredentials(v *Visit) error {
+	who, err := v.current.Authn.Authenticate(v.R.Context(), v.Evidence())
+	v.X.NoteSender(v.current.Authn, who, err)
+	if v.sentByPage() {
+		v.X.Sender.Challenges = nil // the page asks for credentials, not the browser
+	}
+	return err
+}
+
+// resume identifies the sender of a request by its session. The session ends if the current
+// settings no longer have the credential with which it began.
+func (s *Server) resume(v *Visit, id string) error {
+	found, ok := s.Sessions.Find(id)
+	err := gate.ErrSessionEnded
+	if ok {
+		err = v.current.Authn.Holds(found.Value.Binding, v.Evidence())
+	}
+	if errors.Is(err, authn.ErrCredentialChanged) {
+		s.Sessions.End(found)
+	}
+	v.noteSession(found, err)
+	return err
+}
+
+// Evidence is everything in the request that identifies its sender.
+func (v *Visit) Evidence() authn.Evidence { return evidence(v.R, v.X.Source) }
+
+func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
+	e := authn.Evidence{Authorization: r.Header["Authorization"], Source: source.Address.Addr()}
+	if r.TLS != nil {
+		e.Certificates = r.TLS.PeerCertificates
+	}
+	return e
+}
+
+// SessionID returns the id of the session that the request belongs to, if the console is enabled and
+// there is no Authorization header, which decides alone. With several cookies of that name, the
+// id is "", which no session has.
+func (v *Visit) SessionID() (id string, ok bool) { return SessionID(v.current, v.R) }
+
+// SessionID is Visit.SessionID of a request that has not arrived at the gate.
+func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
+	if !current.Console.Enabled || len(r.Header["Cookie"]) == 0 || len(r.Header["Authorization"]) > 0 {
+		return "", false
+	}
+	switch cookies := r.CookiesNamed(sessionCookie); len(cookies) {
+	case 0:
+		return "", false
+	case 1:
+		return cookies[0].Value, true
+	}
+	return "", true
+}
+
+// noteSession notes the session that a request belongs to. A browser that gets no challenge does
+// not ask for a name and password by itself.
+func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
+	v.X.Sender = gate.Sender{User: found.User, Unauthenticated: err != nil, Auth: authSession, Credential: found.Name}
+	if began := found.Value.Binding.Identity().Credential; began != "" { // such as the person, if the user is a group
+		v.X.Sender.Credential += ", " + began
+	}
+	if err == nil {
+		v.Session = &found
+	}
+}
+
+// sentByPage reports whether a script of a page that this proxy served sent the request.
+func (v *Visit) sentByPage() bool {
+	return v.R.Header.Get("Sec-Fetch-Site") == "same-origin" && v.R.Header.Get("Sec-Fetch-Dest") == "empty"
+}
+
+// sentInBackground reports whether a page sent the request without its user: by itself, or to connect
+// to an event stream again, for which a page can set no header.
+func (v *Visit) sentInBackground() bool {
+	return v.R.Header.Get(backgroundHeader) != "" || v.R.Header.Get("Accept") == eventStreamType
+}
+
+// CheckCrossOrigin refuses a request that a page of another site made a browser send.
+func CheckCrossOrigin(r *http.Request) error {
+	if crossOrigin.Check(r) != nil {
+		return gate.ErrCrossOrigin
+	}
+	return nil
+}
+
+// SameOrigin reports whether a request does not come from a page of another server. Programs send no
+// Origin.
+func SameOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && strings.EqualFold(u.Host, r.Host)
+}
+
+// checkOrigin refuses a request that a page of another site, or a page that does not have the
+// session's token, made a browser send with its credentials.
+func (v *Visit) checkOrigin() error {
+	if err := CheckCrossOrigin(v.R); err != nil {
+		return err
+	}
+	if v.Session == nil {
+		return nil
+	}
+	switch v.R.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+	default: // also for methods that change nothing, which crossOrigin lets through
+		return gate.ErrCrossOrigin
+	}
+	if v.R.Method == http.MethodGet || v.R.Method == http.MethodHead {
+		return nil
+	}
+	if subtle.ConstantTimeCompare([]byte(v.R.Header.Get(csrfHeader)), []byte(v.Session.CSRF)) != 1 {
+		return gate.ErrCSRF
+	}
+	return nil
+}
+
+// SetSessionCookie gives the browser the id of a session, or takes it away if id is "".
+func SetSessionCookie(w http.ResponseWriter, id string) {
+	c := http.Cookie{Name: sessionCookie, Value: id, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if id == "" {
+		c.MaxAge = -1
+	}
+	http.SetCookie(w, &c)
+}

@@ -1,0 +1,86 @@
+package web
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/spdkgate/spdkgate/proxy/gate"
+)
+
+// A Page answers requests like a call of a method that the proxy serves itself, which gets the Visit
+// as the exchange's door.
+type Page struct {
+	Method string
+	// Identify authenticates the sender; nil: by the session, or else by the credentials of the request.
+	Identify func(v *Visit) error
+	// Write writes the value of a call that succeeded.
+	Write func(v *Visit, value any)
+	// Fail writes an error; nil: as JSON-RPC does.
+	Fail func(v *Visit, c *gate.Call)
+	// Stream means that the response has no end. A stopping server does not wait for it.
+	Stream bool
+}
+
+// maxOwnAnswer is the largest response, in bytes, that the proxy makes itself. It counts towards the
+// user's memory before the response is made.
+const maxOwnAnswer = 1 << 20
+
+// Page makes the handler of a page.
+func (s *Server) Page(p Page) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		s.serve(w, r, door{
+			identify: p.Identify,
+			read: func(v *Visit) error {
+				v.X.Page = true
+				if err := s.Gate.Reserve(v.X, maxOwnAnswer); err != nil {
+					return err
+				}
+				v.X.NoteCall(p.Method, nil)
+				return nil
+			},
+			refused: func(v *Visit, err error) {
+				v.X.Page = true
+				v.X.NoteCall(p.Method, err)
+			},
+			answer:  func(v *Visit) { s.answerPage(v, p) },
+			endless: p.Stream,
+		})
+	}
+}
+
+func (s *Server) answerPage(v *Visit, p Page) {
+	c := v.X.Calls[0]
+	switch {
+	case c.Err() == nil && p.Stream:
+		s.Gate.Leave(v.X)
+		p.Write(v, c.Value())
+	case c.Err() == nil:
+		s.Gate.KeepReserved(v.X, len(c.Result()))
+		p.Write(v, c.Value())
+	case p.Fail != nil:
+		p.Fail(v, c)
+	default:
+		reply(v.W, v.X)
+	}
+}
+
+// WriteJSON writes a value as JSON.
+func WriteJSON(w http.ResponseWriter, status int, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // the proxy's own values
+	}
+	send(w, status, [][]byte{text})
+}
+
+// WriteMessage answers a request of the console with an error.
+func WriteMessage(w http.ResponseWriter, a gate.Answer, message string) {
+	if a.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(max(1, a.RetryAfter.Seconds()))))
+	}
+	if a.Status == http.StatusServiceUnavailable || a.Status == http.StatusRequestTimeout {
+		w.Header().Set("Connection", "close")
+	}
+	WriteJSON(w, a.Status, map[string]string{"message": message})
+}

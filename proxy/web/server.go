@@ -1,0 +1,50 @@
+package web
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/authn"
+	"github.com/spdkgate/spdkgate/proxy/events"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/session"
+)
+
+// A Server answers the requests of HTTP. Its methods may be called concurrently.
+type Server struct {
+	Options
+	streams streams
+}
+
+// Options of a Server.
+type Options struct {
+	Gate      *gate.Gate
+	Balancers Balancers
+	Sessions  *session.Store[SignedIn]
+	Events    *events.Hub
+
+	Complete func() bool     // reports whether the target has all of its saved configuration
+	Stopping <-chan struct{} // closed when the server begins to stop
+	Console  http.Handler    // nil: the console's paths do not exist
+	Messages http.Handler    // opens streams of messages; nil: there are none
+
+	UnreadBodyWait time.Duration // see skipBody; 0: the default
+	StreamCheck    time.Duration // see streamCheckInterval; 0: the default
+}
+
+// New makes a Server.
+func New(o Options) *Server {
+	if o.UnreadBodyWait == 0 {
+		o.UnreadBodyWait = unreadBodyWait
+	}
+	if o.StreamCheck == 0 {
+		o.StreamCheck = streamCheckInterval
+	}
+	return &Server{Options: o}
+}
+
+// A SignedIn is what a session of the console remembers of the sign-in.
+type SignedIn struct {
+	Binding authn.Binding
+	Way     string // how the user signed in, for the console
+}

@@ -1,0 +1,144 @@
+package web
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/gate"
+)
+
+const (
+	// streamCheckInterval is how often a stream checks that its user may still have it, and that its
+	// client is still there.
+	streamCheckInterval = 5 * time.Second
+	// streamPause is the time between two parts of a stream, so that many events go out together.
+	streamPause = 200 * time.Millisecond
+	// streamPart is how many bytes of events go out together.
+	streamPart = 64 << 10
+)
+
+const eventStreamType = "text/event-stream"
+
+// A Stream sends server-sent events to one client.
+type Stream struct {
+	server *Server
+	visit  *Visit
+	// may reports whether a user may have this stream.
+	may func(current *gate.Settings, user string) bool
+	out strings.Builder // events that have not been written yet
+}
+
+// OpenStream counts a stream of a user. Its response must be a page that is a stream.
+func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
+
+// Stream makes a page that is an endless stream of events, which run sends until Wait returns false.
+// may reports whether a user may still have the stream. The method must return what OpenStream does.
+func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bool, run func(e *Stream)) http.HandlerFunc {
+	p.Stream = true
+	p.Write = func(v *Visit, leave any) {
+		defer leave.(func())()
+		h := v.W.Header()
+		h.Set("Content-Type", eventStreamType)
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Accel-Buffering", "no") // of a reverse proxy
+		e := &Stream{server: s, visit: v, may: may}
+		if e.write(": stream\n\n") && v.R.Method != http.MethodHead { // so that the client knows at once that it is connected
+			run(e)
+		}
+	}
+	return s.Page(p)
+}
+
+// Visit is the request of the stream.
+func (e *Stream) Visit() *Visit { return e.visit }
+
+// Send sends an event, at the latest when the stream waits. data must not contain a line break; id
+// may be "". It reports false if the client has disconnected.
+func (e *Stream) Send(name, id string, data []byte) bool {
+	e.out.WriteString("event: " + name + "\n")
+	if id != "" {
+		e.out.WriteString("id: " + id + "\n")
+	}
+	e.out.WriteString("data: ")
+	e.out.Write(data)
+	e.out.WriteString("\n\n")
+	return e.out.Len() < streamPart || e.flush()
+}
+
+// flush writes the events that have not been written yet.
+func (e *Stream) flush() bool {
+	if e.out.Len() == 0 {
+		return true
+	}
+	defer e.out.Reset()
+	return e.write(e.out.String())
+}
+
+// write writes a part of the stream. It reports false if the client has disconnected.
+func (e *Stream) write(text string) bool {
+	e.server.Gate.Clients.NextPart(connOf(e.visit.R))
+	if _, err := io.WriteString(e.visit.W, text); err != nil {
+		return false
+	}
+	return http.NewResponseController(e.visit.W).Flush() == nil
+}
+
+// Wait blocks until more signals new events. It reports false if the stream must
+// end: because the client has disconnected, the server stops, or the user may no longer have it.
+func (e *Stream) Wait(more <-chan struct{}) bool {
+	if !e.flush() {
+		return false
+	}
+	check := time.NewTimer(e.server.StreamCheck)
+	defer check.Stop()
+	for {
+		select {
+		case <-more:
+			return e.mayContinue()
+		case <-check.C:
+			if !e.mayContinue() || !e.write(": alive\n\n") {
+				return false
+			}
+			check.Reset(e.server.StreamCheck)
+		case <-e.visit.R.Context().Done():
+			return false
+		case <-e.server.Stopping:
+			return false
+		}
+	}
+}
+
+// Pause waits until the next part may be sent.
+func (e *Stream) Pause() {
+	if !e.flush() {
+		return // Wait notices that, too
+	}
+	select {
+	case <-time.After(streamPause):
+	case <-e.visit.R.Context().Done():
+	case <-e.server.Stopping:
+	}
+}
+
+// mayContinue reports whether the credentials of the request still authenticate the same user, who
+// may still have the stream. That is no use of a session.
+func (e *Stream) mayContinue() bool {
+	user := e.visit.X.Sender.User
+	v := &Visit{W: e.visit.W, R: e.visit.R, X: gate.NewExchange(e.visit.X.Source), current: e.server.Gate.Settings()}
+	err := e.server.authenticate(v)
+	return err == nil && v.X.Sender.User == user && e.may(v.current, user)
+}
+
+// LastEventID returns the number that a client that connects again has seen last, if the stream
+// was one of this process.
+func LastEventID(r *http.Request, process string) (number uint64, ok bool) {
+	text, ok := strings.CutPrefix(r.Header.Get("Last-Event-ID"), process+"-")
+	if !ok {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(text, 10, 64)
+	return number, err == nil
+}

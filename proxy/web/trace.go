@@ -1,0 +1,28 @@
+package web
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/proxy/gate"
+)
+
+var (
+	requestIDs = regexp.MustCompile(`^[!-~]{1,128}$`)
+	// Later versions of traceparent may have more after the flags.
+	traceparents = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
+	noTraceID    = strings.Repeat("0", 32)
+)
+
+// traceOf reads a request's names for itself: X-Request-Id, and traceparent of W3C Trace Context. What has another form is
+// ignored, as the latter requires.
+func traceOf(h http.Header) (t gate.Trace) {
+	if id := h.Get("X-Request-Id"); requestIDs.MatchString(id) {
+		t.RequestID = id
+	}
+	if m := traceparents.FindStringSubmatch(h.Get("Traceparent")); m != nil && m[1] != "ff" && m[2] != noTraceID && (m[1] != "00" || m[3] == "") {
+		t.TraceID = m[2]
+	}
+	return t
+}

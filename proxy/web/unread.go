@@ -1,0 +1,36 @@
+package web
+
+import (
+	"net/http"
+	"time"
+)
+
+// net/http reads the rest of a body that the handler has not read, to reach the next request.
+// The functions here bound how long that may take.
+
+// limitUnreadBody bounds how long the server reads the rest of a body after it has answered
+// an authenticated user.
+func (s *Server) limitUnreadBody(v *Visit) {
+	if v.X.Sender.Unauthenticated || v.bodyRead {
+		return
+	}
+	_ = http.NewResponseController(v.W).SetReadDeadline(time.Now().Add(v.current.Read))
+}
+
+// unreadBodyWait bounds how long the server reads the rest of an unauthenticated request, so
+// that the client can read the answer before the connection is closed.
+const unreadBodyWait = time.Second
+
+// skipBody makes net/http answer an unauthenticated request without waiting for its body, as
+// it would if the connection stayed open.
+func (s *Server) skipBody(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.UnreadBodyWait))
+}
+
+// SkipAnyBody calls skipBody if a request to a path without a body has one.
+func (s *Server) SkipAnyBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		s.skipBody(w)
+	}
+}

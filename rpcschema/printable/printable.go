@@ -1,0 +1,50 @@
+package printable
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Unsafe reports whether a character must not be shown as it is: control characters (C0, DEL and
+// C1), bidirectional controls, and line and paragraph separators. [utf8.RuneError] is safe.
+func Unsafe(r rune) bool {
+	switch {
+	case r < ' ', 0x7f <= r && r < 0xa0:
+		return true
+	case r < 0x600: // nearly all text of logs
+		return false
+	}
+	return unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
+}
+
+// Valid reports whether s is UTF-8 without unsafe characters. New names must be valid.
+func Valid(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, Unsafe)
+}
+
+// String returns s with each unsafe character as \uXXXX, and invalid UTF-8 as U+FFFD. Line breaks and
+// tabs are unsafe, too: the result is one line, and one cell of a table.
+func String(s string) string {
+	if Valid(s) {
+		return s
+	}
+	return string(appendEscaped(make([]byte, 0, len(s)+16), []byte(s), Unsafe))
+}
+
+// unsafeInText is Unsafe without the characters that end lines and cells.
+func unsafeInText(r rune) bool { return r != '\n' && r != '\t' && Unsafe(r) }
+
+func appendEscaped(to, text []byte, unsafe func(rune) bool) []byte {
+	const digits = "0123456789abcdef"
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		if unsafe(r) { // all of them have four digits
+			to = append(to, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
+		} else {
+			to = utf8.AppendRune(to, r)
+		}
+		text = text[n:]
+	}
+	return to
+}

@@ -1,0 +1,74 @@
+package printable
+
+import (
+	"bytes"
+	"io"
+	"sync"
+	"unicode/utf8"
+)
+
+// A Writer escapes the text that is written to it as [String] does, except for line breaks and tabs.
+// JSON without control characters stays the same value, because unsafe characters occur only inside
+// its strings. It may be used concurrently.
+type Writer struct {
+	// Raw is the writer below, for text whose parts are escaped already, such as text with colours.
+	Raw io.Writer
+
+	mu   sync.Mutex
+	rest []byte // the beginning of a character that the next Write completes
+}
+
+// NewWriter returns a Writer to w, or w itself if it is a Writer.
+func NewWriter(w io.Writer) *Writer {
+	if already, ok := w.(*Writer); ok {
+		return already
+	}
+	return &Writer{Raw: w}
+}
+
+// Raw returns the writer below w if w is a Writer, and w otherwise.
+func Raw(w io.Writer) io.Writer {
+	if escaping, ok := w.(*Writer); ok {
+		return escaping.Raw
+	}
+	return w
+}
+
+// Write implements io.Writer. It calls Raw's Write once, unless nothing is left to write. If that
+// fails, none of p counts as written.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := p
+	if len(w.rest) > 0 {
+		text = append(w.rest, p...)
+		w.rest = nil
+	}
+	if end := completeLength(text); end < len(text) {
+		w.rest = bytes.Clone(text[end:])
+		text = text[:end]
+	}
+	if len(text) == 0 {
+		return len(p), nil
+	}
+	if !utf8.Valid(text) || bytes.ContainsFunc(text, unsafeInText) {
+		text = appendEscaped(make([]byte, 0, len(text)+16), text, unsafeInText)
+	}
+	if _, err := w.Raw.Write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// completeLength returns the length of text without a character at its end that is not complete.
+func completeLength(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if start := len(text) - n; utf8.RuneStart(text[start]) {
+			if !utf8.FullRune(text[start:]) {
+				return start
+			}
+			break
+		}
+	}
+	return len(text)
+}

@@ -1,0 +1,106 @@
+package spdkrpc
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+const (
+	// writeBound is how long a write may block before the connection is closed.
+	writeBound = 10 * time.Second
+	// longReply is the length of a reply from which its buffer is not reused.
+	longReply = 256 << 10
+)
+
+// A socketFraming is SPDK's framing, in which messages follow each other without a separator. It decodes a listing of
+// megabytes once, and leaves a result as SPDK wrote it.
+type socketFraming struct {
+	conn net.Conn
+	in   bounded
+	dec  *jsontext.Decoder
+	out  []byte
+}
+
+func newSocketFraming(c net.Conn) *socketFraming {
+	// By itself, the decoder reads only as much as one value needs, although many replies may have
+	// arrived.
+	f := &socketFraming{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
+	f.dec = jsontext.NewDecoder(&f.in, lenient...)
+	return f
+}
+
+func (f *socketFraming) write(messages [][]byte) (complete int, err error) {
+	// A target that no longer reads must not block all callers.
+	if err := f.conn.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
+		return 0, err
+	}
+	if len(messages) == 1 {
+		if _, err := f.conn.Write(messages[0]); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	}
+	f.out = f.out[:0]
+	for _, m := range messages {
+		f.out = append(f.out, m...)
+	}
+	n, err := f.conn.Write(f.out)
+	if cap(f.out) > longReply {
+		f.out = nil
+	}
+	for ; complete < len(messages) && n >= len(messages[complete]); complete++ {
+		n -= len(messages[complete])
+	}
+	return complete, err
+}
+
+var errTargetClosed = errors.New("the target closed the connection before it answered")
+
+func (f *socketFraming) read() (message, error) {
+	f.in.left = maxMessage
+	m, err := splitMessage(f.dec, slices.Clone[[]byte])
+	if len(m.result) > longReply {
+		f.in.putBack(f.dec.UnreadBuffer())
+		f.dec = jsontext.NewDecoder(&f.in, lenient...)
+	}
+	if errors.Is(err, io.EOF) {
+		err = errTargetClosed
+	}
+	return m, err
+}
+
+func (f *socketFraming) close() error { return f.conn.Close() }
+
+// bounded fails if a reply is longer than SPDK's replies can be, so that no program behind the
+// socket can exhaust the memory.
+type bounded struct {
+	r     io.Reader
+	left  int
+	again []byte // text that was read and put back
+}
+
+// putBack puts text back, to be read again first.
+func (b *bounded) putBack(text []byte) { b.again = slices.Concat(text, b.again) }
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if len(b.again) > 0 {
+		n := copy(p, b.again)
+		if b.again = b.again[n:]; len(b.again) == 0 {
+			b.again = nil
+		}
+		return n, nil
+	}
+	if b.left <= 0 {
+		return 0, fmt.Errorf("the target's reply is longer than %d MiB", maxReply>>20)
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}

@@ -1,0 +1,262 @@
+package spdkrpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+const (
+	// streamHeader is how the proxy offers streams, to users whom it has authenticated: its value is a path.
+	streamHeader = "Spdkgate-Stream"
+	subprotocol  = "jsonrpc"
+
+	// streamCalls limits the calls in flight on a stream. The proxy stops reading at 256, and would not answer pings then.
+	streamCalls = 255
+	// streamRequest is the longest request that goes out on a stream. The proxy ends a stream, with all calls on it, after a
+	// request that is too long; a POST request has its own answer.
+	streamRequest = 32 << 10
+	// streamBeat is the time between two ticks: a ping after 15 s of silence, 15 s for its answer, and the end of a stream
+	// after a minute without calls. The proxy closes an idle stream after limits.idle, by default two minutes.
+	streamBeat = 5 * time.Second
+	// streamWait limits the wait for the beginning of a stream.
+	streamWait = 30 * time.Second
+
+	// Pauses before the next attempt: after a connection was lost or could not be made, after an upgrade was refused, and the
+	// longest.
+	lostPause    = time.Second
+	refusedPause = 10 * time.Second
+	maxPause     = time.Minute
+)
+
+// A streamSource opens the stream of an HTTPS, and another one when that has ended. No caller waits for a stream: calls are POST
+// requests until it is open.
+type streamSource struct {
+	dial     func(ctx context.Context, path string) (*stream, error)
+	draining func()                 // called when the proxy is stopping, before calls are made by POST
+	current  atomic.Pointer[stream] // nil: none is open
+
+	mu      sync.Mutex
+	offered string // the path; "": the proxy does not offer streams
+	opening bool
+	pause   time.Duration // before the last attempt
+	next    time.Time     // no attempt before it
+	closed  bool
+}
+
+// learn notes whether the proxy offers streams.
+func (s *streamSource) learn(resp *http.Response) {
+	path := resp.Header.Get(streamHeader)
+	if !strings.HasPrefix(path, "/") {
+		if resp.StatusCode != http.StatusOK { // perhaps a response of an intermediary, or to nobody it knows
+			return
+		}
+		path = ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offered = path
+}
+
+// call makes a call on the stream. If done is false, the call was certainly not executed, and a POST request can make it.
+func (s *streamSource) call(ctx context.Context, method string, id uint64, body []byte, result any) (done bool, err error) {
+	if len(body) > streamRequest {
+		return false, nil
+	}
+	current := s.current.Load()
+	if current == nil {
+		s.open()
+		return false, nil
+	}
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	p := Pending{method: method, stream: current, call: newCall(id, body)}
+	if err := current.start(p.call); err != nil {
+		if !errors.Is(err, errFull) {
+			s.retire(current)
+		}
+		return false, nil
+	}
+	err = p.Wait(ctx, result)
+	switch {
+	case p.unsent() && ctx.Err() == nil: // the connection has ended
+		s.retire(current)
+		return false, nil
+	case refused(err):
+		// The stream's credentials have expired, or the proxy is stopping. A POST request has the present credentials and another
+		// connection.
+		s.retire(current)
+		return false, nil
+	}
+	return true, err
+}
+
+// refused reports whether a call was refused for a reason that may not hold for a POST request.
+func refused(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.Code == jsonrpc.CodeUnauthorized || e.Code == jsonrpc.CodeDraining)
+}
+
+// retire lets a stream end with its last call, and begins to open another one.
+func (s *streamSource) retire(old *stream) {
+	old.leave()
+	s.drop(old)
+	s.open()
+}
+
+// drop makes a stream that accepts no further calls no longer the current one.
+func (s *streamSource) drop(old *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current.Load() != old {
+		return
+	}
+	if old.isDraining() {
+		s.draining()
+	}
+	s.current.Store(nil)
+}
+
+// open begins to open a stream if the proxy offers it and the pause is over.
+func (s *streamSource) open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.offered == "" || s.opening || s.closed || s.current.Load() != nil || time.Now().Before(s.next) {
+		return
+	}
+	s.opening = true
+	go s.run(s.offered)
+}
+
+// run opens a stream and waits for its end.
+func (s *streamSource) run(path string) {
+	ctx, cancel := context.WithTimeout(context.Background(), streamWait)
+	defer cancel()
+	opened, err := s.dial(ctx, path)
+	if s.opened(opened, err) {
+		s.serve(opened)
+	}
+}
+
+// serve reads a stream until it ends.
+func (s *streamSource) serve(opened *stream) {
+	opened.run()
+	s.drop(opened)
+	s.ended(opened.outcome())
+}
+
+// opened notes how an attempt has ended.
+func (s *streamSource) opened(opened *stream, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opening = false
+	if err != nil {
+		s.wait(err)
+		return false
+	}
+	if s.closed {
+		opened.leave()
+	}
+	s.current.Store(opened)
+	return true
+}
+
+// ended notes why a stream has ended. After a normal end, or one that this client wanted, the next call may open another one at
+// once.
+func (s *streamSource) ended(err error, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if answered {
+		s.pause = 0
+	}
+	normal := errors.Is(err, errLeaving) || websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway)
+	if normal && answered {
+		s.next = time.Time{}
+		return
+	}
+	s.wait(err)
+}
+
+// wait lengthens the pause before the next attempt. The caller holds the lock.
+func (s *streamSource) wait(err error) {
+	least := lostPause
+	var refusal *refusedUpgrade
+	if errors.As(err, &refusal) && refusal.status != http.StatusServiceUnavailable {
+		least = refusedPause
+	}
+	s.pause = min(max(2*s.pause, least), maxPause)
+	s.next = time.Now().Add(s.pause/2 + rand.N(s.pause/2)) // clients of one proxy do not all come back at once
+}
+
+func (s *streamSource) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if current := s.current.Swap(nil); current != nil {
+		current.leave()
+	}
+}
+
+// A refusedUpgrade is the proxy's refusal of a stream.
+type refusedUpgrade struct{ status int }
+
+func (e *refusedUpgrade) Error() string {
+	return "the proxy refused the stream: HTTP " + http.StatusText(e.status)
+}
+
+// dialStream opens a stream, with the present credentials.
+func (h *HTTPS) dialStream(ctx context.Context, path string) (*stream, error) {
+	header, err := h.who.header()
+	if err != nil {
+		return nil, err
+	}
+	header = header.Clone()
+	header.Del("Content-Type")
+	address := *h.url
+	address.Scheme = map[string]string{"https": "wss", "http": "ws"}[h.url.Scheme]
+	address.Path, address.RawPath, address.RawQuery, address.Fragment = path, "", "", ""
+	var conn *gathering
+	through := func(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+		return func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			conn = &gathering{Conn: c}
+			return conn, nil
+		}
+	}
+	dialer := websocket.Dialer{
+		NetDialContext:    through(new(net.Dialer).DialContext),
+		NetDialTLSContext: through((&tls.Dialer{Config: h.transport.Load().TLSClientConfig}).DialContext),
+		HandshakeTimeout:  streamWait, Subprotocols: []string{subprotocol},
+		ReadBufferSize: 32 << 10, WriteBufferSize: 4 << 10,
+	}
+	ws, resp, err := dialer.DialContext(ctx, address.String(), header)
+	switch {
+	case errors.Is(err, websocket.ErrBadHandshake):
+		return nil, &refusedUpgrade{resp.StatusCode}
+	case err != nil:
+		return nil, err
+	case ws.Subprotocol() != subprotocol:
+		_ = ws.Close()
+		return nil, errors.New("the server does not speak JSON-RPC on its stream")
+	}
+	conn.gather()
+	framing := newWebSocket(ws, conn)
+	s := newStream(framing, streamCalls, streamBeat)
+	framing.wake = s.flush
+	return s, nil
+}

@@ -1,0 +1,165 @@
+package spdkrpc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// maxReply is the largest reply that SPDK writes.
+const maxReply = 32 << 20
+
+// maxMessage is the largest message that a stream accepts: a reply with the members besides its result.
+const maxMessage = maxReply + 4096
+
+// requestText writes a request. The error says why method or params cannot be written.
+func requestText(id uint64, method string, params any) (text []byte, err error) {
+	encoded, ready := params.(json.RawMessage)
+	if params != nil && (!ready || !json.Valid(encoded)) {
+		if encoded, err = jsonrpc.Marshal(params); err != nil {
+			return nil, err
+		}
+	}
+	text = make([]byte, 0, len(encoded)+len(method)+64)
+	text = append(strconv.AppendUint(append(text, `{"jsonrpc":"2.0","id":`...), id, 10), `,"method":`...)
+	if text, err = jsontext.AppendQuote(text, method); err != nil {
+		return nil, err
+	}
+	if len(encoded) > 0 && string(encoded) != "null" {
+		text = append(append(text, `,"params":`...), encoded...)
+	}
+	return append(text, '}'), nil
+}
+
+// A message is what the target or the proxy sent: a reply or a notification.
+type message struct {
+	id      uint64 // 0: none, null, or not an id of this client, whose ids start at 1
+	result  []byte
+	failure []byte // the error member
+	method  string // of a notification, as JSON text
+}
+
+var errNoReply = errors.New("the peer's message has no id, or not one of result and error")
+
+// splitMessage reads a message. keep returns a part for as long as it is needed: dec uses its memory
+// again, unless it has the whole text.
+func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m message, err error) {
+	t, err := dec.ReadToken()
+	if err != nil {
+		return m, err
+	}
+	if t.Kind() != '{' {
+		return m, errors.New("the peer's message is not an object")
+	}
+	var ignored []byte
+	hasID := false
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadValue()
+		if err != nil {
+			return m, fmt.Errorf("the peer's message: %w", err)
+		}
+		part := &ignored
+		isID, isMethod := false, false
+		switch string(name) {
+		case `"id"`:
+			isID = true
+		case `"method"`:
+			isMethod = true
+		case `"result"`:
+			part = &m.result
+		case `"error"`:
+			part = &m.failure
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return m, fmt.Errorf("the peer's message: %w", err)
+		}
+		switch {
+		case isID:
+			hasID = true
+			m.id, _ = strconv.ParseUint(string(value), 10, 64)
+		case isMethod:
+			m.method = string(value)
+		case part != &ignored:
+			*part = keep(value)
+		}
+	}
+	if _, err := dec.ReadToken(); err != nil { // the closing bracket
+		return m, fmt.Errorf("the peer's message: %w", err)
+	}
+	if m.method == "" && (!hasID || (m.result == nil) == (m.failure == nil)) {
+		return m, errNoReply
+	}
+	return m, nil
+}
+
+// messageOf reads a message that must be all of the text. Its parts are parts of the text. dec is used for this, and keeps
+// nothing of the text, which may contain secrets.
+func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
+	dec.Reset(bytes.NewBuffer(text), lenient...)
+	defer dec.Reset(nothing)
+	m, err := splitMessage(dec, func(part []byte) []byte { return part })
+	if err != nil {
+		return m, err
+	}
+	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return m, errors.New("the peer's message is not one JSON value")
+	}
+	return m, nil
+}
+
+// nothing is what a decoder that is not in use reads.
+var nothing = new(bytes.Buffer)
+
+// lenient holds the options to decode SPDK's replies: names may contain any bytes.
+var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
+
+// decoders keep the memory that tracks names and nesting.
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(nothing) }}
+
+// failed returns the error of a reply, or nil if the reply has a result.
+func (m message) failed() (*jsonrpc.Error, error) {
+	if m.failure == nil {
+		return nil, nil
+	}
+	e := new(jsonrpc.Error)
+	if err := json.Unmarshal(m.failure, e); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// decodeReply decodes the reply to a call into result.
+func decodeReply(method string, m message, result any) error {
+	e, err := m.failed()
+	switch {
+	case err != nil:
+		return &Error{Method: method, Kind: OutcomeUnknown, Message: "the reply has an error that cannot be read", Err: err}
+	case e != nil:
+		return answered(method, e.Code, e.Message)
+	}
+	return decodeResult(method, m.result, result)
+}
+
+// decodeResult decodes a result. If that fails, the call was executed nevertheless.
+func decodeResult(method string, raw json.RawMessage, result any) error {
+	switch result := result.(type) {
+	case nil:
+		return nil
+	case *json.RawMessage:
+		*result = raw
+		return nil
+	}
+	if err := json.Unmarshal(raw, result); err != nil {
+		return &Error{Method: method, Kind: Failed, Message: "the result does not match the schema", Err: err}
+	}
+	return nil
+}

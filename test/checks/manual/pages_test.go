@@ -1,0 +1,188 @@
+package manual
+
+// A page is a page of the manual, with what its commands need.
+type page struct {
+	path string
+	// setup has commands to run before the page.
+	setup string
+	// before has commands to run before a block. Here and below, a text that only one block of the page contains names the block, so
+	// that blocks can be added to a page.
+	before map[string]string
+	// typed maps words that a reader replaces to their replacements. Each must be on the page.
+	typed map[string]string
+	// synopses are blocks that show the syntax of a command line, and are not run.
+	synopses []string
+	// leave are blocks that show a command with its output; other tests check these.
+	leave []string
+}
+
+// installed prepares a host on which the package is installed and the service runs.
+const installed = `
+(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)
+spdk-proxy hash-password --out /etc/spdk-proxy/secrets/admin.hash
+systemctl enable --now spdk-proxy
+cp /var/lib/spdk-proxy/tls.crt .
+export SPDK_PROXY_URL=https://storage-1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=/var/lib/spdk-proxy/tls.crt
+`
+
+// controller prepares what the pod of the controller has.
+const controller = installed + `
+mkdir -p /etc/spdkcsi-config /etc/spdkcsi-secret
+cat >/etc/spdkcsi-config/config.json <<END
+{"nodes": [{"name": "storage-1", "rpcURL": "https://storage-1:9009", "caFile": "/var/lib/spdk-proxy/tls.crt", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "lvstores": ["lvs0"]}]}
+END
+echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"password\": \"$SPDK_PROXY_PASSWORD\"}]}" >/etc/spdkcsi-secret/secret.json
+`
+
+var pages = []page{
+	{path: "docs/status.md", setup: installed},
+	{path: "docs/events.md", setup: installed + "spdk-proxy call bdev_malloc_create name=m0 num_blocks=8 block_size=512\n(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; spdk-proxy call bdev_malloc_create num_blocks=8 block_size=512; done) >/dev/null 2>&1 &"},
+	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
+	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
+	{path: "docs/fencing.md", setup: controller},
+	{
+		path: "docs/kubectl.md", setup: controller + `cd "$REPOSITORY"`,
+		// The program is built already, and nothing is installed on the host.
+		typed: map[string]string{"install bin/kubectl-spdkgate deploy": "mkdir /home/admin/bin && install deploy", "/usr/local/bin/": "/home/admin/bin/", "kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
+	},
+	{path: "docs/csi-migration.md", setup: controller, typed: map[string]string{"kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"}},
+	{path: "docs/csi-upgrade.md", setup: controller + `cd "$REPOSITORY"`, typed: map[string]string{"kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"}},
+	{
+		path: "docs/csi-storage-servers.md",
+		setup: controller + `
+cp /etc/spdkcsi-config/config.json /etc/spdkcsi-secret/secret.json .
+cp "$CERTIFICATES/client-ca.crt" old-ca.crt
+cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`,
+		typed: map[string]string{"kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
+		leave: []string{"helm upgrade"}, // test/suites/e2e runs Helm
+	},
+	{
+		path:  "docs/csi-troubleshooting.md",
+		setup: controller,
+		before: map[string]string{
+			"bdev_lvol_rename":    "spdk-proxy call bdev_lvol_create lvol_name=pvc-1.used size_in_mib=16 lvs_name=lvs0",
+			"rm /var/lib/kubelet": "mkdir -p /var/lib/kubelet/plugins/csi.spdk.io/used && touch /var/lib/kubelet/plugins/csi.spdk.io/used/storage-1:11111111-2222-4333-8444-555555555555",
+		},
+	},
+	// The tests of cmd/spdk-csi run the command, and those of deploy read the Job.
+	{path: "docs/moving.md", leave: []string{"create configmap spdkcsi-move", "kubectl delete pvc data", "--delete-original", "spdk-csi move --volume"}},
+	{path: "docs/host-authentication.md", leave: []string{"nvme gen-dhchap-key"}}, // needs nvme-cli
+	{path: "docs/encryption.md"},
+	{
+		path:     "README.md",
+		before:   map[string]string{"bdev_lvol_create_lvstore": withoutStore, "curl --cacert tls.crt": "cp /var/lib/spdk-proxy/tls.crt .", "schema list": savedByRPCPy, "go run ./cmd/spdk-schema": "cd \"$REPOSITORY\""},
+		synopses: []string{"spdk-proxy HOST PORT USER PASSWORD"},
+		typed:    map[string]string{"cmd/spdk-sim --socket /tmp/spdk.sock": simulated},
+	},
+	{
+		path:  "docs/service.md",
+		leave: []string{"spdk_tgt@nvme"}, // needs systemd's templates; package systemd tests the configuration
+		// A package of another version was built there before.
+		setup: "mkdir bin && touch bin/spdk-proxy_1.0.0-1_amd64.deb",
+		typed: map[string]string{
+			"go build -o bin/ ./cmd/spdk-proxy ./cmd/spdk-sim": `(cd "$REPOSITORY" && go build -o /home/admin/bin/ ./cmd/spdk-proxy ./cmd/spdk-sim)`,
+			"bin/spdk-sim --socket /tmp/spdk.sock":             "bin/spdk-sim --socket /tmp/spdk.sock &\nuntil spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done",
+			"serve --config bin/try/spdk-proxy.yaml":           "serve --config bin/try/spdk-proxy.yaml &\nuntil (exec 3<>/dev/tcp/127.0.0.1/9443) 2>/dev/null; do sleep 0.1; done",
+		},
+	},
+	{
+		path:  "docs/authentication.md",
+		setup: "(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)\nwrite_example docs/authentication.md\nmade_certificates",
+		// Without systemd-sysusers, the service has no group of its own.
+		typed: map[string]string{"install -m 640 -g spdk-proxy": "install -m 640"},
+	},
+	{
+		path:  "docs/local-socket.md",
+		setup: installed + "write_example docs/local-socket.md",
+		leave: []string{"scripts/rpc.py"}, // needs SPDK's own folder; test/suites/rpcpy runs rpc.py
+	},
+	{path: "docs/authorization.md", setup: installed + "spdk-proxy call spdk_get_version", leave: []string{"policy explain"}},
+	{
+		path:  "docs/observability.md",
+		setup: installed + "spdk-proxy call spdk_get_version",
+		typed: map[string]string{"--seconds 30": "--seconds 1"},
+		leave: []string{"SPDKGATE_DECISION=deny"}, // needs journald; package auditlog tests the fields
+	},
+	{path: "docs/target-metrics.md", setup: installed + "spdk-proxy call bdev_lvol_create lvol_name=vol1 size_in_mib=16 lvs_name=lvs0"},
+	{
+		path: "docs/restart.md",
+		setup: installed + `
+spdk-proxy call bdev_malloc_create name=m0 num_blocks=2048 block_size=512
+spdk-proxy call spdkgate_config_save
+cp -p /var/lib/spdk-proxy/target/current.json /var/lib/spdk-proxy/target/replaced-20260101T000000.000Z.json`,
+		typed: map[string]string{"saved use NAME": "saved use replaced-20260101T000000.000Z.json"},
+	},
+	{
+		path: "docs/tenants.md",
+		setup: installed + `
+for disk in disk-a disk-b; do spdk-proxy call bdev_malloc_create name=$disk num_blocks=524288 block_size=4096; done
+write_example docs/tenants.md yaml tenants.yaml
+printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-proxy}' | cat - tenants.yaml >/etc/spdk-proxy/spdk-proxy.yaml`,
+		// The proxy learns within 2 s whose the new lvstore is.
+		typed: map[string]string{
+			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
+		},
+	},
+	{path: "docs/wire.md", setup: installed},
+	{path: "docs/console.md", setup: installed},
+	{path: "docs/snapshots.md", setup: installed + "systemctl stop spdk-proxy"},
+	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on images of real ones.
+	{path: "docs/lvstore-check.md", leave: []string{"check-lvstore"}},
+	{
+		path: "docs/migration.md",
+		setup: `(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)
+systemctl start rpc-http-proxy
+write_example docs/migration.md ini /etc/systemd/system/rpc-http-proxy.service.d/spdk-proxy.conf`,
+		before: map[string]string{"hash-password --out /etc/spdk-proxy/secrets/stack.hash": "write_example docs/migration.md"},
+	},
+	{
+		path:  "docs/backup.md",
+		setup: installed + "mkdir -p /var/lib/spdk-keys",
+		before: map[string]string{
+			"tar -C / -xzpf": "cp spdk-proxy-backup.tgz /tmp && rm -rf /etc/spdk-proxy/* /var/lib/spdk-proxy/* /var/lib/spdk-keys && systemctl stop spdk-proxy",
+		},
+		leave: []string{"chgrp spdk-proxy /etc/spdk-proxy/backup.tokens", "saved fetch", "saved prepare"}, // need two hosts: cmd/spdk-proxy's TestFetchedConfigurationRestoresATarget
+	},
+}
+
+// withoutStore removes the lvstore of the manual's examples, which the page itself creates.
+const withoutStore = `
+spdk-proxy call --socket /var/tmp/spdk.sock bdev_lvol_delete_lvstore lvs_name=lvs0
+spdk-proxy call --socket /var/tmp/spdk.sock bdev_aio_delete name=disk0
+mkdir -p /srv
+`
+
+// savedByRPCPy is a stand-in for SPDK's own script.
+const savedByRPCPy = `
+mkdir -p scripts
+cat > scripts/rpc.py <<'END'
+#!/bin/sh
+echo '{"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}]}]}'
+END
+chmod +x scripts/rpc.py
+`
+
+// simulated runs the simulated target, and calls it until it answers: the socket of an
+// earlier run may still exist, without a process that listens.
+const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
+until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
+kill $!`
+
+// prelude has the functions of each page's shell.
+const prelude = `
+set -eE -o pipefail
+trap 'echo "this command of the manual failed: $BASH_COMMAND" >&2' ERR
+
+# write_example PAGE [LANGUAGE FILE] writes the page's first block of a language into a file.
+write_example() {
+	local to=${3:-/etc/spdk-proxy/spdk-proxy.yaml}
+	mkdir -p "$(dirname "$to")"
+	awk -v begin="^${TICKS}${2:-yaml}" -v end="^$TICKS" '$0 ~ begin && !done {on = 1; next} $0 ~ end {if (on) done = 1; on = 0} on' "$REPOSITORY/$1" >"$to"
+	[ -s "$to" ]
+}
+
+made_certificates() {
+	cp "$CERTIFICATES/client-ca.crt" "$CERTIFICATES/cluster-1-ca.crt" /etc/spdk-proxy/
+	cp "$CERTIFICATES"/dashboard.* .
+}
+`

@@ -1,0 +1,196 @@
+package structure
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// in matches the named packages and those below them; is matches only the named one.
+func in(rooms ...string) func(pkg) bool {
+	return func(p pkg) bool { return within(p.path(), rooms...) }
+}
+
+func is(room string) func(pkg) bool {
+	return func(p pkg) bool { return p.path() == room }
+}
+
+// anyOf forbids the named packages and those below them.
+func anyOf(rooms ...string) func(from, path string) bool {
+	return func(_, path string) bool { return within(path, rooms...) }
+}
+
+// others forbids all rooms of this module except the named ones.
+func others(allowed ...string) func(from, path string) bool {
+	return func(_, path string) bool {
+		return within(path, rooms...) && !within(path, allowed...)
+	}
+}
+
+// otherStages forbids a stage all packages of the proxy except its own.
+func otherStages(from, path string) bool {
+	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
+	return within(path, "proxy", "driver", "cmd") && !own && path != "proxy/localsocket" // which asks the kernel, and decides nothing
+}
+
+// roomsOfProxyBut forbids the proxy and its rooms, except the named ones.
+func roomsOfProxyBut(allowed ...string) func(from, path string) bool {
+	return func(_, path string) bool { return within(path, "proxy") && !within(path, allowed...) }
+}
+
+// roomsOfDriverBut forbids the driver and its rooms, except the named ones.
+func roomsOfDriverBut(allowed ...string) func(from, path string) bool {
+	return func(_, path string) bool { return within(path, "driver") && !within(path, allowed...) }
+}
+
+// otherHalf forbids connect to import mount, and mount to import connect.
+func otherHalf(from, path string) bool {
+	return within(path, "driver/connect", "driver/mount") && within(from, "driver/connect") != within(path, "driver/connect")
+}
+
+// otherService forbids controller to import node, and node to import controller.
+func otherService(from, path string) bool {
+	return within(path, "driver/controller", "driver/node") && within(from, "driver/controller") != within(path, "driver/controller")
+}
+
+// broken returns the imports of p that the rule forbids.
+func (r rule) broken(p pkg) []string {
+	if !r.binds(p) {
+		return nil
+	}
+	looked := p.Imports
+	if r.linked {
+		looked = slices.Concat(looked, p.Deps)
+	}
+	if r.tests {
+		looked = slices.Concat(looked, p.TestImports, p.XTestImports)
+	}
+	var found []string
+	for _, path := range looked {
+		if r.not(p.path(), path) {
+			found = append(found, path)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// Each rule forbids what it must forbid, and allows what it must allow.
+func TestRules(t *testing.T) {
+	for _, c := range []struct {
+		who, pkg, imports string
+		refused           bool
+	}{
+		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "github.com/go-json-experiment/json/jsontext", false},
+		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "encoding/base64", false},
+		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "go.yaml.in/yaml/v3", true},
+		{"rpcschema/jsonrpc imports", "rpcschema/jsonrpc", "rpcschema", true},
+		{"rpcschema knows neither its client", "rpcschema", "rpcschema/jsonrpc", false},
+		{"rpcschema knows neither its client", "rpcschema", "rpcschema/spdkrpc", true},
+		{"rpcschema/... knows neither", "rpcschema/spdktest", "proxy", true},
+		{"rpcschema/... knows neither", "rpcschema/spdktest", "lvstore/blobstore", true},
+		{"lvstore/blobstore imports", "lvstore/blobstore", "io", false},
+		{"lvstore/blobstore imports", "lvstore/blobstore", "rpcschema/spdkrpc", true},
+		{"lvstore/... knows neither", "lvstore/check", "rpcschema/spdkrpc", false},
+		{"lvstore/... knows neither", "lvstore/check", "proxy/target", true},
+		{"lvstore/... knows neither", "lvstore/check", "driver/volume", true},
+		{"driver does not know", "driver/volume", "lvstore/blobstore", false},
+		{"proxy/tenancy/plan", "proxy/tenancy/plan", "proxy/tenancy", true},
+		{"proxy/tenancy/plan", "proxy/tenancy/plan", "rpcschema/jsonwalk", false},
+		{"proxy/persist/directory", "proxy/persist/directory", "proxy/persist", true},
+		{"proxy/persist/directory", "proxy/persist/directory", "rpcschema", true},
+		{"proxy/persist/directory", "proxy/persist/directory", "golang.org/x/sys/unix", false},
+		{"the stages", "proxy/policy", "rpcschema", false},
+		{"the stages", "proxy/policy", "proxy/authn", true},
+		{"the stages", "proxy/target", "proxy", true},
+		{"the stages", "proxy/target", "proxy/target/pool", false},
+		{"the stages", "proxy/target/pool", "proxy/authn", true},
+		{"only proxy/service", "proxy/metrics", "proxy", true},
+		{"only proxy/service", "proxy/config", "proxy/service", true},
+		{"only proxy/service", "proxy/dryrun", "proxy/config", false},
+		{"package proxy", "proxy", "proxy/service", true},
+		{"package proxy", "proxy", "lvstore/check", true},
+		{"package proxy", "proxy", "lvstore/blobstore", false},
+		{"package proxy", "proxy", "proxy/dryrun", false},
+		{"package proxy", "proxy", "proxy/quiesce", false},
+		{"proxy/config", "proxy/config", "proxy", true},
+		{"proxy/config", "proxy/config", "proxy/target", true},
+		{"proxy/config", "proxy/config", "proxy/authn", false},
+		{"proxy/cert and", "proxy/cert", "proxy/config", true},
+		{"proxy/cert and", "proxy/clientconn", "proxy", true},
+		{"proxy/cert and", "proxy/clientconn", "rpcschema", true},
+		{"proxy/cert and", "proxy/clientconn", "net/http", false},
+		{"proxy/dryrun", "proxy/dryrun", "proxy", true},
+		{"proxy/dryrun", "proxy/dryrun", "proxy/target", true},
+		{"proxy/dryrun", "proxy/dryrun", "proxy/config", false},
+		{"proxy/auditlog", "proxy/auditlog", "proxy", true},
+		{"proxy/auditlog", "proxy/auditlog", "proxy/config", true},
+		{"proxy/auditlog", "proxy/auditlog", "proxy/policy", false},
+		{"metrics do not know", "proxy/metrics", "proxy/authn", true},
+		{"metrics do not know", "driver/metrics", "github.com/prometheus/client_golang/prometheus", false},
+		{"proxy does not know", "proxy", "proxy/authn", false},
+		{"proxy does not know", "proxy/target", "driver/volume", true},
+		{"driver does not know", "driver/volume", "proxy/policy", true},
+		{"the packages below CSI's services", "driver/connect", "google.golang.org/grpc/codes", true},
+		{"the packages below CSI's services", "driver/connect", "k8s.io/utils/exec", false},
+		{"connect, mount and luks know neither", "driver/connect", "rpcschema/spdkrpc", true},
+		{"controller and node do not", "driver/controller", "driver/node", true},
+		{"controller and node do not", "driver/node", "driver/controller", true},
+		{"controller and node do not", "driver/node", "driver/request", false},
+		{"package driver does not", "driver", "driver/node", true},
+		{"package driver does not", "driver", "driver/volume", false},
+		{"node knows nothing", "driver/node", "driver/connect", false},
+		{"node knows nothing", "driver/node", "driver/volume", true},
+		{"node knows nothing", "driver/node", "rpcschema/spdkrpc", true},
+		{"class imports", "driver/class", "slices", false},
+		{"class imports", "driver/class", "driver/volume", true},
+		{"operation does not know", "driver/operation", "golang.org/x/sync/singleflight", false},
+		{"operation does not know", "driver/operation", "driver/mount", true},
+		{"connect and mount do not", "driver/connect", "driver/operation", false},
+		{"connect and mount do not", "driver/connect", "driver/mount", true},
+		{"connect and mount do not", "driver/mount", "driver/connect", true},
+		{"connect and mount do not", "driver/mount", "driver/mount/probe", false},
+		{"export does not know", "driver/export", "driver/volume", true},
+		{"export does not know", "driver/export", "driver/readback", false},
+		{"export does not know", "driver/export", "rpcschema/spdkrpc", false},
+		{"volume does not", "driver/volume", "driver/export", false},
+		{"monitor knows only", "driver/monitor", "driver/connect", false},
+		{"monitor knows only", "driver/monitor", "driver/node", true},
+		{"placement makes no calls", "driver/placement", "driver/class", false},
+		{"placement makes no calls", "driver/placement", "driver/volume", true},
+		{"placement makes no calls", "driver/placement", "rpcschema/spdkrpc", true},
+		{"volume does not", "driver/volume", "driver/placement", true},
+		{"only the services", "driver/controller", csiProtobufs + "/lib/go/csi", false},
+		{"only the services", "driver/mount", csiProtobufs + "/lib/go/csi", true},
+		{"only the services", "test/suites/sanity", csiProtobufs + "/lib/go/csi", false},
+		{"only tests, the demo", "test/tools/demo", "rpcschema/spdktest", false},
+		{"only tests, the demo", "cmd/spdk-csi", "rpcschema/spdktest", true},
+		{"only tests make keys", "proxy", "proxy/authn/authntest", true},
+		{"only tests use the driver", "driver/controller", "driver/drivertest", true},
+		{"only tests use the driver", "test/suites/sanity", "driver/drivertest", false},
+		{"the driver's fixtures", "driver/drivertest", "driver/export", false},
+		{"the driver's fixtures", "driver/drivertest", "driver/volume", true},
+		{"the driver's fixtures", "driver/drivertest", "driver", true},
+		{"only tests record", "proxy/auditlog", "proxy/logtest", true},
+		{"no package imports test/", "driver", "test/tools/demo", true},
+		{"cmd/...", "cmd/spdk-proxy", "proxy/policy", false},
+		{"cmd/...", "cmd/spdk-proxy", "lvstore/check", false},
+		{"cmd/...", "cmd/spdk-proxy", "github.com/spf13/cobra", false},
+		{"cmd/...", "cmd/spdk-csi", grpc, true},
+		{"cmd/spdk-proxy does", "cmd/spdk-proxy", "k8s.io/mount-utils", true},
+		{"spdk-schema and", "cmd/spdk-schema", "proxy/target", true},
+		{"only tests, the demo", "cmd/spdk-sim", "rpcschema/spdktest", false},
+		{"cmd/spdk-csi does", "cmd/spdk-csi", "proxy", true},
+	} {
+		t.Run(fmt.Sprintf("%s may import %s: %v", c.pkg, c.imports, !c.refused), func(t *testing.T) {
+			i := slices.IndexFunc(allRules, func(r rule) bool { return strings.HasPrefix(r.who, c.who) })
+			require.GreaterOrEqual(t, i, 0, "no rule begins with %q", c.who)
+			p := pkg{ImportPath: module + "/" + c.pkg, Imports: []string{c.imports}}
+			assert.Equal(t, c.refused, len(allRules[i].broken(p)) > 0)
+		})
+	}
+}

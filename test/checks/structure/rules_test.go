@@ -1,0 +1,171 @@
+package structure
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A rule forbids some packages some imports.
+type rule struct {
+	who    string
+	binds  func(pkg) bool
+	not    func(from, path string) bool
+	reason string
+	// linked applies the rule also to indirect dependencies of the package.
+	linked bool
+	// tests applies the rule also to the package's test files.
+	tests bool
+}
+
+const (
+	csiProtobufs = "github.com/container-storage-interface/spec"
+	grpc         = "google.golang.org/grpc"
+)
+
+var rules = []rule{
+	{
+		who:   "rpcschema/jsonrpc imports the standard library and a JSON parser",
+		binds: in("rpcschema/jsonrpc"),
+		not: func(_, path string) bool {
+			return !standard(path) && !within(path, "github.com/go-json-experiment/json")
+		},
+		reason: "it parses bytes from unauthenticated clients, so a reviewer must be able to read all code that it depends on",
+	},
+	{
+		who:   "rpcschema/jsonwalk imports the standard library and a JSON parser",
+		binds: in("rpcschema/jsonwalk"),
+		not: func(_, path string) bool {
+			return !standard(path) && !within(path, "github.com/go-json-experiment/json")
+		},
+		reason: "it filters a target's answers for a tenant, so a reviewer must be able to read all code that it depends on",
+	},
+	{
+		who:    "rpcschema knows neither its client nor its users",
+		binds:  is("rpcschema"),
+		not:    others("rpcschema/jsonrpc", "rpcschema/jsonwalk"),
+		linked: true,
+		reason: "client, proxy, simulation and generator all depend on the document: an import of one of them would be a cycle, and would link it into the others",
+	},
+	{
+		who:    "rpcschema/... knows neither proxy nor driver",
+		binds:  in("rpcschema"),
+		not:    anyOf("lvstore", "proxy", "driver", "cmd"),
+		linked: true, tests: true,
+		reason: "other projects must be able to use schema, client and simulated target without spdk-proxy and spdk-csi",
+	},
+	{
+		who:    "lvstore/blobstore imports the standard library",
+		binds:  in("lvstore/blobstore"),
+		not:    func(_, path string) bool { return !standard(path) },
+		reason: "it reads any device through an io.ReaderAt: how a device is reached, and what is done with what was read, is decided by its users, among them programs without a target",
+	},
+	{
+		who:    "lvstore/... knows neither proxy nor driver",
+		binds:  in("lvstore"),
+		not:    anyOf("proxy", "driver", "cmd"),
+		linked: true, tests: true,
+		reason: "what is on a device is the same for everybody who reads it: proxy, driver and commands may all use it",
+	},
+	{
+		who:   "metrics do not know what they count",
+		binds: in("proxy/metrics", "driver/metrics"),
+		not: func(_, path string) bool {
+			return within(path, "proxy", "driver", "rpcschema", "cmd", grpc) && !within(path, "proxy/metrics", "driver/metrics")
+		},
+		reason: "labels are bounded in one place, by constants and by names from the caller; the caller decides which event happened",
+	},
+	{
+		who:    "proxy does not know the driver",
+		binds:  in("proxy"),
+		not:    anyOf("driver", "cmd", csiProtobufs, grpc),
+		linked: true, tests: true,
+		reason: "the proxy treats all clients alike, and is installed without Kubernetes; code that both need belongs into rpcschema",
+	},
+	{
+		who:    "only tests, the demo and spdk-sim use the simulated target",
+		binds:  func(p pkg) bool { return !within(p.path(), "rpcschema/spdktest", "test", "cmd/spdk-sim") },
+		not:    anyOf("rpcschema/spdktest"),
+		linked: true,
+		reason: "a simulation that is linked into a program could answer instead of a target by mistake",
+	},
+	{
+		who:    "only tests use broken calls",
+		binds:  func(p pkg) bool { return !within(p.path(), "rpcschema/sample/broken", "test") },
+		not:    anyOf("rpcschema/sample/broken"),
+		linked: true,
+		reason: "calls that SPDK refuses, or that crash it, do not belong into a program that sends calls",
+	},
+	{
+		who:    "only tests make keys for tests",
+		binds:  func(p pkg) bool { return !within(p.path(), "proxy/authn/authntest", "test") },
+		not:    anyOf("proxy/authn/authntest"),
+		linked: true,
+		reason: "code that signs any token does not belong into a program that trusts signatures",
+	},
+	{
+		who:    "only tests record the log",
+		binds:  func(p pkg) bool { return !within(p.path(), "proxy/logtest", "test") },
+		not:    anyOf("proxy/logtest"),
+		linked: true,
+		reason: "it keeps the whole log in memory, and imports package testing",
+	},
+	{
+		who:    "no package imports test/",
+		binds:  func(p pkg) bool { return !within(p.path(), "test") },
+		not:    anyOf("test"),
+		tests:  true,
+		reason: "test/ has the tests of more than one package: no package depends on it",
+	},
+	{
+		who:   "cmd/... is flags and wiring",
+		binds: in("cmd"),
+		not: func(_, path string) bool {
+			own := within(path, "proxy", "driver", "lvstore", "rpcschema")
+			return !standard(path) && !own && !within(path, "github.com/spf13", "github.com/coreos/go-systemd/v22", "k8s.io/klog/v2", "golang.org/x/term")
+		},
+		reason: "code in a main package cannot be imported, so it can be neither reused nor tested from outside",
+	},
+	{
+		who:    "cmd/spdk-proxy does not know the driver",
+		binds:  in("cmd/spdk-proxy"),
+		not:    anyOf("driver", "cmd/spdk-csi", csiProtobufs, grpc, "k8s.io"),
+		linked: true,
+		reason: "it runs on storage servers, and must not depend on Kubernetes",
+	},
+	{
+		who:    "spdk-schema and spdk-sim know neither proxy nor driver",
+		binds:  in("cmd/spdk-schema", "cmd/spdk-sim", "rpcschema/schemacmd"),
+		not:    anyOf("proxy", "driver", "cmd/spdk-proxy", "cmd/spdk-csi"),
+		linked: true,
+		reason: "they are for users without spdk-proxy and spdk-csi",
+	},
+	{
+		who:    "cmd/spdk-csi does not know the proxy",
+		binds:  in("cmd/spdk-csi"),
+		not:    anyOf("proxy", "cmd/spdk-proxy"),
+		linked: true,
+		reason: "it runs in the cluster, and must not contain a server for SPDK's socket",
+	},
+}
+
+var allRules = slices.Concat(rules, proxyRules, driverRules)
+
+func TestImports(t *testing.T) {
+	for _, r := range allRules {
+		t.Run(r.who, func(t *testing.T) {
+			bound := 0
+			for _, p := range packages(t) {
+				if r.binds(p) {
+					bound++
+				}
+				if found := r.broken(p); len(found) > 0 {
+					t.Errorf("%s must not know %s.\nThe rule: %s: %s.", p.path(), strings.Join(found, ", "), r.who, r.reason)
+				}
+			}
+			assert.NotZero(t, bound, "the rule applies to no package: correct or remove it")
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/test/suites/e2e/sandbox"
+)
+
+// A Node is a node of the cluster, with a machine of its own. Its methods may be called by one goroutine at a time.
+type Node struct {
+	Name    string
+	Address string
+
+	// Kubelet is the node's kubelet, for tests that kill it. StartKubelet starts it again.
+	Kubelet *Process
+
+	cluster    *Cluster
+	number     int // from 1
+	boots      int
+	machine    *sandbox.Machine // nil while the node has no power
+	containerd *Process
+}
+
+func (c *Cluster) node(number int) *Node {
+	return &Node{Name: fmt.Sprint("node-", number), Address: fmt.Sprint("10.99.0.", 10+number), cluster: c, number: number}
+}
+
+// Node returns the node with a name.
+func (c *Cluster) Node(name string) (*Node, error) {
+	for _, n := range c.Nodes {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no node %q", name)
+}
+
+// path returns a path in the folder that is the node's disk.
+func (n *Node) path(parts ...string) string {
+	return filepath.Join(append([]string{n.cluster.path(n.Name)}, parts...)...)
+}
+
+// Disk returns the path under which a path below /var/lib/kubelet, /var/lib/containerd, /var/lib/cni or /var/log of the node can be
+// reached without it, also while it has no power. Mounts are not visible there.
+func (n *Node) Disk(path string) string { return n.path(path) }
+
+// On tells whether the node has power.
+func (n *Node) On() bool { return n.machine != nil }
+
+func (n *Node) cgroup() string { return filepath.Join(n.cluster.options.Cgroup, n.Name) }
+
+// pods returns the range of the addresses of the node's pods.
+func (n *Node) pods() string { return fmt.Sprintf("10.244.%d.0/24", n.number) }
+
+// boot starts the node's machine and containerd.
+func (n *Node) boot(ctx context.Context) error {
+	if err := errors.Join(n.configure(), sandbox.MakeCgroup(n.cgroup())); err != nil {
+		return err
+	}
+	var err error
+	if n.machine, err = sandbox.StartMachine(n.Name); err != nil {
+		return err
+	}
+	n.boots++
+	if err := n.connect(); err != nil {
+		return err
+	}
+	if err := n.machine.Do(n.prepare); err != nil {
+		return fmt.Errorf("prepare %s: %w", n.Name, err)
+	}
+	return n.startContainerd(ctx)
+}
+
+// prepare mounts the node's folders and sets up its network. It runs on the machine.
+func (n *Node) prepare() error {
+	for _, dir := range nodeFolders {
+		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(n.path(dir), dir, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind %s: %w", dir, err)
+		}
+		if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount /run: %w", err)
+	}
+	return errors.Join(ip(fmt.Sprintf("link set lo up\naddress add %s/24 dev eth0\nlink set eth0 up\nroute add default via %s\n", n.Address, Address)), forward())
+}
+
+// connect connects the machine to the bridge. The name of the bridge's port is new at each boot, as the kernel removes the port of a machine
+// that has ended some time later.
+func (n *Node) connect() error {
+	port := fmt.Sprintf("%s.%d", n.Name, n.boots)
+	return ip(fmt.Sprintf("link add %[1]s type veth peer name eth0 netns %[2]d\nlink set %[1]s master lan0 up\n", port, n.machine.Pid()))
+}
+
+// PowerOn starts a node that has no power, and waits until it is ready.
+func (n *Node) PowerOn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if n.machine == nil {
+		if err := n.boot(ctx); err != nil {
+			return err
+		}
+	}
+	if err := n.StartKubelet(ctx); err != nil {
+		return err
+	}
+	return n.startPolicies(ctx)
+}
+
+// PowerOff ends all processes of the node at once. What its file systems on block devices have not written yet is lost. Its mounts, its
+// cgroups and the files of /run end, and its block devices are detached.
+func (n *Node) PowerOff() error {
+	volumes, err := n.openVolumes()
+	if err != nil {
+		return err
+	}
+	killed := n.machine.Kill()
+	if killed == nil {
+		n.machine = nil // whatever fails from here on, PowerOn can start it again
+	}
+	for _, v := range volumes {
+		if killed == nil {
+			err = errors.Join(err, shutDown(v))
+		}
+		err = errors.Join(err, v.Close())
+	}
+	if killed != nil {
+		return errors.Join(killed, err)
+	}
+	return errors.Join(err, n.cluster.options.Unplug(n.Name), sandbox.RemoveCgroup(n.cgroup()))
+}

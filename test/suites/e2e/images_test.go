@@ -1,0 +1,98 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/test/suites/e2e/cluster"
+	"github.com/spdkgate/spdkgate/test/suites/e2e/image"
+)
+
+// notWritten are images of the manifests that deploy/image writes, or that no pod of the tests runs.
+var notWritten = []string{"spdk-csi", "csi-node-driver-registrar"}
+
+// writeImages writes an archive for each image of others that the manifests name, under the name that it has there, so that
+// manifests need no changes. It returns the archives of all images.
+func writeImages(dir string, b built) ([]string, error) {
+	names, err := manifestImages(
+		filepath.Join(repository, "deploy/kubernetes"), filepath.Join(repository, "deploy/kubernetes/examples"), snapshotControllerFolder(b))
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range notWritten {
+		delete(names, n)
+	}
+	for name, references := range b.Upstream {
+		names[name] = append(names[name], references...)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	archives := slices.Clone(b.Images)
+	var g errgroup.Group
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		i, err := imageOf(name, names[name], b)
+		if err != nil {
+			return nil, err
+		}
+		archive := filepath.Join(dir, name+".tar")
+		archives = append(archives, archive)
+		g.Go(func() error { return image.Write(archive, i) })
+	}
+	return archives, g.Wait()
+}
+
+func imageOf(name string, references []string, b built) (image.Image, error) {
+	switch name {
+	case "busybox":
+		i, err := workload(b)
+		i.Names = append(references, cluster.PauseImage)
+		return i, err
+	case "glibc-dns-testing", "nginx": // of Kubernetes' own tests, which run shell scripts with GNU's tools in them
+		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
+			image.Tree(b.Shell), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
+		}}, nil
+	case "hello-populator", "volume-data-source-validator": // of Kubernetes' own tests, as root
+		program, err := b.program(name)
+		return image.Image{Names: references, Entrypoint: []string{"/" + name}, Contents: []image.Content{image.File(program, "/"+name, 0o755)}}, err
+	case "agnhost": // of Kubernetes' own tests, which run shell scripts in it
+		program, err1 := b.program(name)
+		i, err2 := workload(b)
+		i.Names, i.Entrypoint, i.Cmd = references, []string{"/agnhost"}, []string{"pause"}
+		i.Contents = append(i.Contents, image.File(program, "/agnhost", 0o755))
+		return i, errors.Join(err1, err2)
+	}
+	program, err := b.program(name)
+	return image.Image{Names: references, Entrypoint: []string{"/" + name}, User: "65532:65532", Contents: []image.Content{
+		image.File(program, "/"+name, 0o755), image.Folder("/tmp", 0o1777),
+	}}, err
+}
+
+const (
+	searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	passwd     = "root:x:0:0:root:/root:/bin/sh\n"
+)
+
+// workload is the image of the tests' pods, and also keeps the namespaces of all pods.
+func workload(b built) (image.Image, error) {
+	busybox := filepath.Join(b.Workload, "bin/busybox")
+	i := image.Image{Cmd: []string{"/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
+		image.File(busybox, "/bin/busybox", 0o755), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
+	}}
+	applets, err := exec.Command(busybox, "--list").Output()
+	for a := range strings.FieldsSeq(string(applets)) {
+		if a != "busybox" {
+			i.Contents = append(i.Contents, image.Link("/bin/"+a, "busybox"))
+		}
+	}
+	return i, err
+}

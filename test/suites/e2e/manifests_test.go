@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The repository's root, as seen from this package's folder.
+const repository = "../../.."
+
+var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
+
+// manifestImages returns the images that the manifests in some folders name, by their name without registry and tag.
+func manifestImages(folders ...string) (map[string][]string, error) {
+	images := map[string][]string{}
+	for _, folder := range folders {
+		files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range imageLine.FindAllStringSubmatch(string(text), -1) {
+				if name := imageName(m[1]); !slices.Contains(images[name], m[1]) {
+					images[name] = append(images[name], m[1])
+				}
+			}
+		}
+	}
+	return images, nil
+}
+
+func imageName(image string) string {
+	name := path.Base(image)
+	for i, c := range name {
+		if c == ':' || c == '@' {
+			return name[:i]
+		}
+	}
+	return name
+}
+
+// The images of the driver: that of the manifests, and another one for an upgrade.
+const (
+	driverVersion = "v0.1.0"
+	otherVersion  = "v0.1.1-e2e"
+)
+
+// notBuilt are images of the manifests whose modules are not on the module proxy; see the package's comment.
+var notBuilt = []string{"csi-node-driver-registrar", "livenessprobe"}
+
+// The sidecars that the tests run are those of the manifests.
+func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
+	modules, err := os.ReadFile("kubernetes/go.mod")
+	require.NoError(t, err)
+	images, err := manifestImages(filepath.Join(repository, "deploy/kubernetes"))
+	require.NoError(t, err)
+	checked := 0
+	for name, references := range images {
+		program, sidecar := strings.CutPrefix(name, "csi-")
+		if !strings.Contains(references[0], "/sig-storage/") || slices.Contains(notBuilt, name) {
+			continue
+		}
+		require.True(t, sidecar, name)
+		checked++
+		_, version, _ := strings.Cut(references[0], ":")
+		major, _, _ := strings.Cut(version, ".")
+		line := "github.com/kubernetes-csi/external-" + program + "/" + major + " " + version + " "
+		assert.Contains(t, string(modules), line, "deploy/kubernetes runs %s: build it in kubernetes/go.mod", references[0])
+	}
+	assert.Equal(t, 4, checked)
+}
+
+func TestDriverHasTheVersionOfTheManifests(t *testing.T) {
+	images, err := manifestImages(filepath.Join(repository, "deploy/kubernetes"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"ghcr.io/spdkgate/spdk-csi:" + driverVersion}, images["spdk-csi"])
+}

@@ -1,0 +1,104 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
+	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
+)
+
+// A real target's volume is copied to another lvstore by spdk-csi move in the machine, and used from there.
+func TestCopiedVolume(t *testing.T) {
+	realTarget.Lock()
+	t.Cleanup(realTarget.Unlock)
+	socket := realtarget.Socket(t)
+	const other = "kernel-test-other"
+	addStore(t, socket, other)
+	c := newCSITarget(t, socket, "nvme-tcp", "", other)
+	proxy := c.startPlainProxy(t, socket)
+	m := NewMachine(t)
+	m.Target = func(ctx context.Context, call control.TargetCall) (map[string]string, error) {
+		switch call.Do {
+		case control.Make:
+			call.Parameters = map[string]string{"lvstore": csiStore}
+		case control.Withdraw:
+			return map[string]string{control.VolumeID: c.volumes[call.Volume].GetVolumeId()}, c.detach(ctx, call.Volume)
+		case control.Configuration:
+			return c.guestConfig(proxy, other)
+		case control.Publish: // a copy that spdk-csi move has made
+			if id, ok := call.Parameters[control.VolumeID]; ok {
+				c.volumes[call.Volume] = &csi.Volume{VolumeId: id, VolumeContext: map[string]string{}}
+			}
+		case control.Forget: // spdk-csi move has deleted it
+			delete(c.volumes, call.Volume)
+			return nil, nil
+		}
+		return c.do(ctx, call)
+	}
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+	m.Run(control.Copied, control.SPDK)
+}
+
+// addStore makes a second lvstore on the target.
+func addStore(t *testing.T, path, name string) {
+	socket := spdkrpc.NewSocket(path)
+	rpc := spdkrpc.NewClient(socket)
+	file := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Truncate(file, 1024*mib))
+	_, err := rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: file, BlockSize: new(uint32(4096))})
+	require.NoError(t, err)
+	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: name, LvsName: name, ClusterSz: new(uint32(mib))})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		require.NoError(t, rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: new(name)}))
+		require.NoError(t, rpc.BdevAIODelete(ctx, spdkrpc.BdevAIODeleteParams{Name: name}))
+		require.NoError(t, socket.Close())
+	})
+}
+
+// startPlainProxy starts a proxy for the guest, without TLS because certificates do not name the guest's address of the host.
+func (c *csiTarget) startPlainProxy(t *testing.T, path string) (port string) {
+	dir, port := t.TempDir(), freePort(t)
+	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)
+	require.NoError(t, err)
+	serveProxy(t, dir, fmt.Sprintf(plainProxyConfigFmt, port, path, filepath.Join(dir, "freeze"), hash))
+	return port
+}
+
+const plainProxyConfigFmt = `listen: 127.0.0.1:%s
+tls: {insecure_plaintext: true}
+target: {socket: %q, accept_loading_what_hosts_write: true, freeze: {dir: %q}}
+users:
+  - {name: csi, password_hash: %q, roles: [csi-controller]}
+log: {level: error}
+`
+
+// guestConfig returns the driver's configuration as the guest reaches the target.
+func (c *csiTarget) guestConfig(proxyPort, otherStore string) (map[string]string, error) {
+	var config struct {
+		Nodes []map[string]any `json:"nodes"`
+	}
+	if err := json.Unmarshal(c.config, &config); err != nil {
+		return nil, err
+	}
+	n := config.Nodes[0]
+	n["rpcURL"] = "http://" + control.Address + ":" + proxyPort + "/"
+	n["targetAddr"], n["listenAddr"] = control.Address, "127.0.0.1"
+	delete(n, "caFile")
+	text, err := json.Marshal(config)
+	return map[string]string{"config.json": string(text), "secret.json": c.secret, "lvstore": otherStore}, err
+}

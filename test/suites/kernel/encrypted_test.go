@@ -1,0 +1,36 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"testing"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
+	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
+)
+
+// TestEncryptedVolumes uses volumes that are encrypted on the node, by calls of CSI: file systems and raw block, grown,
+// cloned, with wrong and changed passphrases, and with a plugin that is killed while it encrypts one.
+func TestEncryptedVolumes(t *testing.T) {
+	t.Parallel()
+	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}} {
+		t.Run(own.name, func(t *testing.T) {
+			if own.target != control.Own && !*all {
+				t.Skip("takes long: only with --all")
+			}
+			t.Parallel()
+			runNode(t, NewMachine(t), control.Encrypted, own.target)
+		})
+	}
+	t.Run("SPDK", func(t *testing.T) {
+		realTarget.Lock()
+		t.Cleanup(realTarget.Unlock)
+		c := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
+		if c.old {
+			t.Skip("this release has no larger clones")
+		}
+		m := NewMachine(t)
+		m.Target = c.do
+		runNode(t, m, control.Encrypted, control.SPDK)
+	})
+}

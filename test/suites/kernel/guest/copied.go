@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
+)
+
+// copiedElsewhere is the scenario of a volume that spdk-csi move copies to another lvstore.
+func (s *scenario) copiedElsewhere() error {
+	return s.withPlugin(func(p *plugin) {
+		s.step("start the node plugin", func(ctx context.Context) (string, error) { return "", p.start(ctx, false) })
+		for _, fsType := range []string{"ext4", ""} {
+			name := fsType
+			if name == "" {
+				name = "raw"
+			}
+			s.inCase("copied by spdk-csi move, "+name, func() { s.copyElsewhere(p, "copied-"+name, fsType) })
+		}
+		s.step("stop the node plugin", func(context.Context) (string, error) { return "", p.stop(unix.SIGTERM) })
+	})
+}
+
+func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
+	h := s.target.(hostTarget)
+	v := s.newCSIVolume(p, name, 32*mib, fsType)
+	v.step("stage", v.stage)
+	v.step("publish", v.publish)
+	v.step("write", v.write)
+	use := func(v *csiVolume) {
+		v.step("unpublish", v.unpublish)
+		v.step("unstage", v.unstage)
+		v.step("nothing is left", v.gone)
+	}
+	use(v)
+	var store string
+	s.step("configuration", func(ctx context.Context) (string, error) {
+		c, err := h.call(ctx, control.TargetCall{Do: control.Configuration})
+		if err != nil {
+			return "", err
+		}
+		store = c["lvstore"]
+		return store, errors.Join(os.WriteFile("/tmp/config.json", []byte(c["config.json"]), 0o600), os.WriteFile("/tmp/secret.json", []byte(c["secret.json"]), 0o600))
+	})
+	s.step("withdraw", func(ctx context.Context) (string, error) {
+		c, err := h.call(ctx, control.TargetCall{Do: control.Withdraw, Volume: name})
+		v.id = c[control.VolumeID]
+		return v.id, err
+	})
+	var copied string
+	s.step("spdk-csi move", func(ctx context.Context) (string, error) {
+		out, err := move(ctx, "--volume="+v.id, "--parameter=lvstore="+store)
+		copied = regexp.MustCompile(`t0:[0-9a-f-]{36}`).FindString(out)
+		if err == nil && (copied == "" || copied == v.id) {
+			err = fmt.Errorf("no id of a copy: %s", out)
+		}
+		return copied, err
+	})
+	s.step("no node gets the original", func(ctx context.Context) (string, error) {
+		_, err := h.call(ctx, control.TargetCall{Do: control.Publish, Volume: name, Node: nodeID})
+		if err == nil {
+			return "", errors.New("it was published")
+		}
+		return err.Error(), nil
+	})
+	c := &csiVolume{scenario: s, plugin: p, pod: podOf(name + "-copy"), name: name + "-copy", id: copied, fsType: fsType, sum: v.sum}
+	c.step("publish the copy", func(ctx context.Context) (_ string, err error) {
+		c.context, err = h.call(ctx, control.TargetCall{Do: control.Publish, Volume: c.name, Node: nodeID, Parameters: map[string]string{control.VolumeID: copied}})
+		return "", err
+	})
+	c.step("stage", c.stage)
+	c.step("publish", c.publish)
+	c.step("has the data", c.read)
+	c.step("write", c.write)
+	c.step("read", c.read)
+	use(c)
+	s.step("delete the original", func(ctx context.Context) (string, error) {
+		out, err := move(ctx, "--volume="+v.id, "--delete-original", "--copy="+copied)
+		if err == nil {
+			_, err = h.call(ctx, control.TargetCall{Do: control.Forget, Volume: name})
+		}
+		return out, err
+	})
+	c.delete()
+}
+
+// move runs spdk-csi move, and returns what it printed.
+func move(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, control.Plugin, append([]string{"move"}, args...)...)
+	cmd.Env = append(os.Environ(), "SPDKCSI_CONFIG=/tmp/config.json", "SPDKCSI_SECRET=/tmp/secret.json")
+	var notes bytes.Buffer
+	cmd.Stderr = &notes
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("spdk-csi move: %w: %s", err, bytes.TrimSpace(notes.Bytes()))
+	}
+	return string(bytes.TrimSpace(out)), nil
+}

@@ -1,0 +1,188 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
+	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
+)
+
+var (
+	all    = flag.Bool("all", false, "also run the cases that take long")
+	chosen = flag.String("case", "", "run the cases of TestNodePlugin whose names, with _ for spaces, match this regular expression")
+)
+
+// TestNodePlugin runs spdk-csi --node in the machine and makes the calls of kubelet over its socket. At the end it prints a
+// table of the cases.
+func TestNodePlugin(t *testing.T) {
+	t.Parallel()
+	onTargets(t, control.Node)
+}
+
+// TestKilledPlugin kills spdk-csi --node at a third of the steps of its calls, with --all at each, and checks that the repeated calls succeed.
+func TestKilledPlugin(t *testing.T) {
+	t.Parallel()
+	onTargets(t, control.Killed)
+}
+
+// onTargets runs a scenario on the targets of the guest's kernel, and on a real one if SPDK_SOCK names it. Killing the plugin
+// everywhere takes long.
+func onTargets(t *testing.T, scenario string) {
+	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}, {"own target, RDMA", control.OwnRDMA}} {
+		if own.target == control.OwnRDMA && scenario == control.Killed {
+			continue // its steps are those of TCP
+		}
+		t.Run(own.name, func(t *testing.T) {
+			if scenario == control.Killed && own.target != control.Own && !*all {
+				t.Skip("takes long: only with --all")
+			}
+			t.Parallel()
+			runNode(t, NewMachine(t), scenario, own.target)
+		})
+	}
+	for _, spdk := range []struct{ name, targetType, target string }{{"SPDK", "nvme-tcp", control.SPDK}, {"SPDK, iSCSI", "iscsi", control.SPDKISCSI}} {
+		t.Run(spdk.name, func(t *testing.T) {
+			if scenario == control.Killed && !*all {
+				t.Skip("takes long: only with --all")
+			}
+			realTarget.Lock()
+			t.Cleanup(realTarget.Unlock)
+			socket := realtarget.Socket(t)
+			m := NewMachine(t)
+			c := newCSITarget(t, socket, spdk.targetType, "")
+			m.Target = c.do
+			var params []string
+			if c.old {
+				params = append(params, control.ParamSameSize+"=1")
+			}
+			runNode(t, m, scenario, spdk.target, params...)
+		})
+	}
+}
+
+// realTarget is held by the test that uses the real target.
+var realTarget sync.Mutex
+
+func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...string) {
+	if *all {
+		kernelParams = append(kernelParams, control.ParamAll+"=1")
+		m.Deadline = 6 * time.Hour
+	}
+	if *chosen != "" {
+		kernelParams = append(kernelParams, control.ParamCase+"="+*chosen)
+	}
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+	m.Run(scenario, target, kernelParams...)
+}
+
+// TestPowerLoss ends the machine while volumes are written, twice, and checks after a boot that everything that was synced
+// is there.
+func TestPowerLoss(t *testing.T) {
+	t.Parallel()
+	m := NewMachine(t)
+	disk := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, os.Truncate(disk, 1<<30))
+	m.Disks = []string{disk}
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+
+	const enough = 40
+	acked, until := map[string]uint64{}, uint64(enough)
+	var mu sync.Mutex
+	m.Progress = func(all []control.Progress) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range all {
+			acked[p.Volume] = p.Acked
+		}
+		for _, v := range control.PowerLossVolumes {
+			if acked[v] < until {
+				return false
+			}
+		}
+		m.PowerOff()
+		return false
+	}
+	params := func(phase string) []string {
+		all := []string{control.ParamPhase + "=" + phase}
+		for _, v := range control.PowerLossVolumes {
+			all = append(all, fmt.Sprintf("%s.%s=%d", control.ParamAcked, v, acked[v]))
+		}
+		return all
+	}
+	m.Run(control.PowerLoss, control.Own, params(control.PhaseWrite)...)
+	require.True(t, m.Lost(), "the machine ended by itself")
+	mu.Lock()
+	until = max(acked["ext4"], acked["xfs"]) + enough
+	mu.Unlock()
+	m.Run(control.PowerLoss, control.Own, params(control.PhaseCheck)...)
+	require.True(t, m.Lost(), "the machine ended by itself")
+	m.Run(control.PowerLoss, control.Own, params(control.PhaseUnstage)...)
+}
+
+// TestMovedVolume moves a volume from a node that is cut off while it writes to another node. The first node's writes must
+// not reach the volume any more, also when it is connected again.
+func TestMovedVolume(t *testing.T) {
+	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
+	first, second := NewMachine(t), NewMachine(t)
+	written, failed, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	first.Target = func(ctx context.Context, c control.TargetCall) (map[string]string, error) {
+		switch c.Do {
+		case control.Move:
+			if err := target.detach(ctx, c.Volume); err != nil {
+				return nil, err
+			}
+			go func() {
+				defer close(ended)
+				second.Run(control.MovedTo, control.SPDK, control.ParamNode+"="+c.Node, fmt.Sprintf("%s.%s=%d", control.ParamAcked, c.Volume, c.Acked))
+			}()
+			select {
+			case <-written:
+				return nil, nil
+			case <-ended:
+				return nil, errors.New("the second node failed")
+			}
+		case control.Failed:
+			close(failed)
+			return nil, nil
+		}
+		return target.do(ctx, c)
+	}
+	second.Target = func(ctx context.Context, c control.TargetCall) (map[string]string, error) {
+		if c.Do != control.Await {
+			return target.do(ctx, c)
+		}
+		close(written)
+		select {
+		case <-failed:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s\n%s", first.Table(), second.Table()) })
+	first.Run(control.MovedFrom, control.SPDK)
+	<-ended
+}
+
+// TestRestartedTarget kills a real target while volumes are written, and starts it with the configuration that the proxy
+// saved.
+func TestRestartedTarget(t *testing.T) {
+	process := startTarget(t)
+	m := NewMachine(t)
+	m.Target = process.do(newCSITarget(t, process.socket(), "nvme-tcp", process.saved()))
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+	m.Run(control.Restarted, control.SPDK)
+}

@@ -1,0 +1,152 @@
+package schema
+
+import (
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// A fake is a target's socket that records the last call of the expected method, and returns the
+// answer that the test has set. Calls that the proxy itself makes before get other answers (see
+// ask). The fake has no state of its own: the simulated target in spdktest has.
+type fake struct {
+	socket  string
+	release rpcschema.Release
+
+	mu       sync.Mutex
+	expected string           // the method that will be called
+	answer   jsonrpc.Response // to that method
+	method   string           // of the last call
+	params   any              // of the last call; nil: none
+	arrivals int
+}
+
+func newFake(t *testing.T, r rpcschema.Release) *fake {
+	f := &fake{socket: filepath.Join(t.TempDir(), "spdk.sock"), release: r}
+	l, err := net.Listen("unix", f.socket)
+	require.NoError(t, err)
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			served.Go(func() { f.serve(conn) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close() })
+	return f
+}
+
+func (f *fake) serve(conn net.Conn) {
+	dec := json.NewDecoder(conn)
+	for {
+		var text json.RawMessage
+		if dec.Decode(&text) != nil {
+			return
+		}
+		value, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
+		if err != nil {
+			return
+		}
+		request := value.(map[string]any)
+		response := f.respond(request["method"].(string), request["params"])
+		id, err := json.Marshal(request["id"])
+		if err != nil {
+			return
+		}
+		response.ID = id
+		reply, err := response.MarshalJSON()
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(append(reply, '\n')); err != nil {
+			return
+		}
+	}
+}
+
+func (f *fake) respond(method string, params any) jsonrpc.Response {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if method != f.expected {
+		if answer, ok := f.ask(method, params); ok {
+			return answer
+		}
+	}
+	f.method, f.params = method, params
+	f.arrivals++
+	return f.answer
+}
+
+// fakeStore is the lvstore of all volumes of a fake; it contains nothing else.
+const fakeStore = "fakestore"
+
+// ask answers the proxy's own calls: for the release, and for the users of a volume of which a
+// snapshot is requested; it has no lvstore of any name. It examines volumes. Every requested bdev is a volume without users; its snapshot does not
+// exist yet.
+func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool) {
+	switch method {
+	case "spdk_get_version":
+		return jsonrpc.Response{Result: versionResult(f.release)}, true
+	case "framework_get_config": // it examines volumes, so they may be parents of clones
+		return jsonrpc.Response{Result: json.RawMessage(`[{"method":"bdev_set_options","params":{"bdev_auto_examine":true}}]`)}, true
+	case "bdev_get_bdevs":
+		named, _ := params.(map[string]any)
+		name, _ := named["name"].(string)
+		if strings.HasPrefix(name, fakeStore+"/") {
+			return jsonrpc.Response{Error: &jsonrpc.Error{Code: -19, Message: "No such device"}}, true
+		}
+		return jsonrpc.Response{Result: volumeResult(name)}, true
+	case "bdev_lvol_get_lvstores", "iscsi_get_target_nodes", "nbd_get_disks", "ublk_get_disks", "vhost_get_controllers":
+		return jsonrpc.Response{Result: json.RawMessage("[]")}, true
+	}
+	return jsonrpc.Response{}, false
+}
+
+// volumeResult is the answer of bdev_get_bdevs for a volume.
+func volumeResult(name string) json.RawMessage {
+	text, _ := json.Marshal([]any{map[string]any{
+		"name": name, "aliases": []string{fakeStore + "/volume"}, "claimed": false, "driver_specific": map[string]any{"lvol": map[string]any{}},
+	}})
+	return text
+}
+
+// versionResult is the answer of a target of release r to spdk_get_version.
+func versionResult(r rpcschema.Release) json.RawMessage {
+	text, _ := json.Marshal(map[string]any{
+		"version": "SPDK " + r.String(),
+		"fields":  map[string]any{"major": r.Year, "minor": r.Month, "patch": 0, "suffix": ""},
+	})
+	return text
+}
+
+// expect sets the expected method and its answer, and clears the last call.
+func (f *fake) expect(method string, answer jsonrpc.Response) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expected, f.answer = method, answer
+	f.method, f.params = "", nil
+}
+
+func (f *fake) last() (method string, params any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.method, f.params
+}
+
+func (f *fake) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.arrivals
+}

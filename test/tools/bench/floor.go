@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A floor is a process that forwards calls to the target's socket and decides nothing: with a handler
+// of net/http, and with a TLS connection on which calls follow each other, a line each. What it costs is
+// what no proxy can go below.
+type floor struct {
+	cmd    *exec.Cmd
+	url    string
+	stream string // address
+}
+
+// startFloor starts a floor with the certificate of a proxy.
+func startFloor(ctx context.Context, socket string, p *proxy) (*floor, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	f := &floor{cmd: exec.CommandContext(ctx, self, "-floor", socket, "-certificate", p.dir)}
+	f.cmd.Stderr = os.Stderr
+	out, err := f.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the floor: %w", err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the floor: %w", err), f.cmd.Wait())
+	}
+	post, stream, _ := strings.Cut(strings.TrimSpace(line), " ")
+	f.url, f.stream = "https://"+post+"/", stream
+	return f, nil
+}
+
+func (f *floor) stop() error { return end(f.cmd) }
+
+// runFloor serves until ctx ends.
+func runFloor(ctx context.Context, path, dir string) error {
+	certificate, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+	if err != nil {
+		return err
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}}
+	posts, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		return err
+	}
+	streams, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		return err
+	}
+	socket := spdkrpc.NewSocket(path)
+	socket.SetLimits(jsonrpc.LimitsV2605)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			body, err = forward(r.Context(), socket, body)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		_, _ = w.Write(body)
+	})}
+	go func() { _ = server.Serve(posts) }()
+	go func() {
+		for {
+			conn, err := streams.Accept()
+			if err != nil {
+				return
+			}
+			go forwardLines(ctx, socket, conn)
+		}
+	}()
+	fmt.Println(posts.Addr(), streams.Addr())
+	<-ctx.Done()
+	return errors.Join(server.Close(), streams.Close(), socket.Close())
+}
+
+// forward makes a call and returns the text of the response.
+func forward(ctx context.Context, socket *spdkrpc.Socket, request []byte) ([]byte, error) {
+	var call struct {
+		ID     json.RawMessage
+		Method string
+		Params json.RawMessage
+	}
+	if err := json.Unmarshal(request, &call); err != nil {
+		return nil, err
+	}
+	var params any
+	if call.Params != nil {
+		params = call.Params
+	}
+	var result json.RawMessage
+	if err := socket.Call(ctx, call.Method, params, &result); err != nil {
+		return nil, err
+	}
+	text := append([]byte(`{"jsonrpc":"2.0","id":`), call.ID...)
+	text = append(append(text, `,"result":`...), result...)
+	return append(text, "}\n"...), nil
+}
+
+// forwardLines makes the calls of a connection at the same time.
+func forwardLines(ctx context.Context, socket *spdkrpc.Socket, conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	var writing sync.Mutex
+	lines := bufio.NewReader(conn)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		go func() {
+			text, err := forward(ctx, socket, line)
+			if err != nil {
+				_ = conn.Close()
+				return
+			}
+			writing.Lock()
+			defer writing.Unlock()
+			_, _ = conn.Write(text)
+		}()
+	}
+}
+
+// dialLines connects to a floor's stream.
+func dialLines(ctx context.Context, address string, ca *x509.CertPool) (*streamClient, error) {
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: ca, ServerName: "localhost"}}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewReader(conn)
+	return newStreamClient(func(text []byte) error {
+		_, err := conn.Write(append(text, '\n'))
+		return err
+	}, func() ([]byte, error) { return lines.ReadBytes('\n') }, conn.Close), nil
+}

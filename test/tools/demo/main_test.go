@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/proxy/logtest"
+)
+
+// standIn is a demo that only waits for Ctrl-C.
+const standIn = `package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+)
+
+func main() {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt)
+	fmt.Println("ready")
+	<-stop
+	fmt.Println("stopped")
+}
+`
+
+// Ctrl-C is how one ends `make demo ARGS=--keep`, so make must not call it an error.
+func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	makefile, err := filepath.Abs("../../../Makefile")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module demo\n\ngo 1.26\n", "test/tools/demo/main.go": standIn, "test/tools/programs.sh": "#!/bin/sh\n"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+	}
+	var out logtest.Log
+	cmd := exec.Command("make", "-f", makefile, "demo")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "ready\n") }, time.Minute, 5*time.Millisecond, out.String())
+	// A terminal signals the whole group at once. Here make is first, because GNU make 4.3 reports an error of its own when a child
+	// is gone before make has looked at the signal, and the real demo takes longer to end than that.
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.Eventually(t, func() bool { return !sigintPending(t, cmd.Process.Pid) }, time.Minute, time.Millisecond)
+	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
+	_ = cmd.Wait() // make itself ends by the signal
+	assert.Contains(t, out.String(), "stopped\n")
+	assert.NotContains(t, out.String(), "*** ", "make reports an error")
+}
+
+// sigintPending reports whether a process still has to look at an interrupt that was sent to it.
+func sigintPending(t *testing.T, pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^ShdPnd:\s+([0-9a-f]+)$`).FindSubmatch(status)
+	require.NotNil(t, found, string(status))
+	pending, err := strconv.ParseUint(string(found[1]), 16, 64)
+	require.NoError(t, err)
+	return pending&(1<<(syscall.SIGINT-1)) != 0
+}
