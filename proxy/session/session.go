@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -77,7 +79,7 @@ func (s *Store[T]) SetLimits(limits Limits) {
 
 // Begin begins a session with a new id, which only the user's browser may learn. It ends at until
 // at the latest, if that is not zero. If the user has too many sessions, or all users together do,
-// the one that was not used for longest ends: of this user, or of the user with the most.
+// the one that was not used for longest ends: of this user, or of the users with the most.
 func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
 	var secret [idBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -194,27 +196,22 @@ func (s *Store[T]) makeRoom(user string, now time.Time) {
 		counts[e.user]++
 	}
 	if counts[user] >= MaxPerUser {
-		s.endOldest(user)
+		s.endOldest(func(of string) bool { return of == user })
 		return
 	}
 	if len(s.sessions) < MaxSessions {
 		return
 	}
-	most := user
-	for other, n := range counts {
-		if n > counts[most] {
-			most = other
-		}
-	}
-	s.endOldest(most)
+	most := slices.Max(slices.Collect(maps.Values(counts)))
+	s.endOldest(func(of string) bool { return counts[of] == most })
 }
 
-// endOldest ends the session of a user that was not used for longest.
-func (s *Store[T]) endOldest(user string) {
+// endOldest ends the session that was not used for longest, of the users that mayLose chooses.
+func (s *Store[T]) endOldest(mayLose func(user string) bool) {
 	var oldest *entry[T]
 	var at sum
 	for key, e := range s.sessions {
-		if e.user == user && (oldest == nil || e.used.Before(oldest.used)) {
+		if mayLose(e.user) && (oldest == nil || e.used.Before(oldest.used)) {
 			oldest, at = e, key
 		}
 	}

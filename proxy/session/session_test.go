@@ -162,12 +162,23 @@ func TestBounds(t *testing.T) {
 		_, ok = s.Find(id)
 		assert.True(t, ok)
 	}
-	for i := range MaxSessions {
-		s.Begin(fmt.Sprint("user", i), 0, time.Time{})
+	c.pass(time.Second)
+	var second string
+	for i := range MaxSessions - 2 {
+		id, _ := s.Begin(fmt.Sprint("user", i), 0, time.Time{})
+		if i == 0 {
+			second = id
+			c.pass(time.Second)
+		}
 	}
 	assert.Equal(t, MaxSessions, s.Count())
 	_, ok = s.Find(bob)
 	assert.True(t, ok, "users with more sessions lose theirs first")
+	s.Begin("eve", 0, time.Time{})
+	_, ok = s.Find(bob)
+	assert.False(t, ok, "if all users have one session, the one that was not used for longest has ended")
+	_, ok = s.Find(second)
+	assert.True(t, ok)
 }
 
 func TestSessionsInParallel(t *testing.T) {
