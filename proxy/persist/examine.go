@@ -25,11 +25,11 @@ const (
 // basesIn are the parameters of calls that create bdevs on other ones, except for RAIDs.
 var basesIn = []string{"base_bdev_name", "base_bdev", "cache", "cache_bdev_name", "core_bdev_name"}
 
-// examineBases completes the calls of a target that examines only what is named, or, with
-// disable, of one that will: bdev_examine of each bdev that an lvstore or another bdev lies on
-// follows bdev_set_options. Logical volumes are never named, nor are the disks of a RAID, which
-// contain the RAID's lvstore: the RAID comes after its disks and claims them unexamined. external
-// returns the bdevs outside of lvstores that volumes are clones of.
+// examineBases completes the calls of a target that examines only what is named, or, with disable,
+// of one that will: bdev_examine of each bdev that an lvstore or another bdev lies on follows
+// bdev_set_options. Logical volumes are never named, nor are the disks of a RAID, which contain the
+// RAID's lvstore: the RAID comes after its disks and claims them unexamined. external returns the
+// bdevs outside of lvstores that volumes are clones of.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool, external func(context.Context) ([]string, error)) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil

@@ -8,11 +8,12 @@ import (
 	"sync"
 )
 
-// A volume can be a clone of a bdev outside its lvstore. After a restart, SPDK makes such a clone available when it examines that
-// bdev. A target that examines only what is named would never do so.
+// A volume can be a clone of a bdev outside its lvstore. After a restart, SPDK makes such a clone
+// available when it examines that bdev. A target that examines only what is named would never do
+// so.
 
-// externalParents remembers the bdevs that volumes of one process of the target are external clones of. Only a list of all bdevs
-// shows them, which is too long to be read for each save.
+// externalParents remembers the bdevs that volumes of one process of the target are external clones
+// of. Only a list of all bdevs shows them, which is too long to be read for each save.
 type externalParents struct {
 	mu      sync.Mutex
 	process string   // whose parents are known; "": none
@@ -111,7 +112,8 @@ func basesBelow(v any) (names []string) {
 // maxDepth bounds how many bdevs may lie on each other. A deeper bdev counts as lying on a volume.
 const maxDepth = 8
 
-// onVolume reports whether a bdev is a volume or lies on one, according to the bases of all bdevs that are no volumes.
+// onVolume reports whether a bdev is a volume or lies on one, according to the bases of all bdevs
+// that are no volumes.
 func onVolume(name string, bases map[string][]string, depth int) bool {
 	below, known := bases[name]
 	return depth == 0 || !known && isVolume(name) || slices.ContainsFunc(below, func(base string) bool {

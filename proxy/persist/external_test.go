@@ -55,7 +55,8 @@ func TestExternalParents(t *testing.T) {
 	}
 }
 
-// The long list is read once for a process, after a call that can have changed the parents, and after a failure.
+// The long list is read once for a process, after a call that can have changed the parents, and
+// after a failure.
 func TestExternalParentsAreRemembered(t *testing.T) {
 	var e externalParents
 	asked, answer := 0, listOf(diskUUID)

@@ -16,8 +16,7 @@ import (
 
 var accountBlock = regexp.MustCompile("(?s)```yaml\n(users:\n.*?)```")
 
-// The account in the driver's README allows the driver's calls for NVMe-oF, and no iSCSI
-// method.
+// The account in the driver's README allows the driver's calls for NVMe-oF, and no iSCSI method.
 func TestTheDocumentedAccount(t *testing.T) {
 	readme, err := os.ReadFile("../../../deploy/kubernetes/README.md")
 	require.NoError(t, err)
