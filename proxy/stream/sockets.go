@@ -60,14 +60,14 @@ func (s *Sockets) Open(r *gate.Request) (any, error) {
 // upgrader makes WebSockets of requests that the gate has allowed. What it refuses is no WebSocket.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{Subprotocol}, HandshakeTimeout: clientconn.WriteWait, ReadBufferSize: firstBuffer, WriteBufferSize: firstBuffer,
-	CheckOrigin: func(*http.Request) bool { return true }, // see identify
+	CheckOrigin: func(*http.Request) bool { return true }, // the gate has checked it
 }
 
 // Handler opens streams.
 func (s *Sockets) Handler() http.HandlerFunc {
 	page := s.web.Page(web.Page{
 		Method: Method, Stream: true,
-		Identify: s.identify,
+		Identify: s.web.AuthenticateByCredentials, // a session's cookie opens no stream
 		Write:    func(v *web.Visit, leave any) { s.serve(v, leave.(func())) },
 	})
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -79,18 +79,6 @@ func (s *Sockets) Handler() http.HandlerFunc {
 		}
 		page(w, r)
 	}
-}
-
-// identify authenticates the sender of a request for a stream. A browser sends such a request for
-// pages of any site, with the credentials that it has stored, so its Origin must be this server.
-func (s *Sockets) identify(v *web.Visit) error {
-	if err := s.web.AuthenticateByCredentials(v); err != nil {
-		return err
-	}
-	if !web.SameOrigin(v.R) {
-		return gate.ErrCrossOrigin
-	}
-	return nil
 }
 
 // serve performs the messages of a stream until it ends.
