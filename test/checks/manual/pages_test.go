@@ -91,6 +91,7 @@ spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=pvc-1 size_in_mib=16 --
 		typed:  map[string]string{"cmd/spdk-sim --socket /tmp/spdk.sock": simulated},
 	},
 	{path: "deploy/kubernetes/README.md", setup: `cd "$REPOSITORY"`, typed: map[string]string{"/path/to/ca.crt": "$CERTIFICATES/client-ca.crt"}},
+	{path: "deploy/helm/spdk-csi/README.md", setup: installed + `cd "$REPOSITORY"`, leave: []string{"helm install", "helm test", "helm uninstall"}}, // test/suites/e2e runs Helm
 	{path: "docs/csi-credentials.md", setup: installed + `cd "$REPOSITORY"`},
 	{path: "docs/csi-deleted-data.md", setup: installed},
 	{path: "docs/csi-placement.md"},
