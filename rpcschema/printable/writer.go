@@ -51,13 +51,24 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if len(text) == 0 {
 		return len(p), nil
 	}
-	if !utf8.Valid(text) || bytes.ContainsFunc(text, unsafeInText) {
+	if mayNeedEscapes(text) && (!utf8.Valid(text) || bytes.ContainsFunc(text, unsafeInText)) {
 		text = appendEscaped(make([]byte, 0, len(text)+16), text, unsafeInText)
 	}
 	if _, err := w.Raw.Write(text); err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// mayNeedEscapes reports false for text of safe ASCII characters, such as most lines of logs, which
+// decoding each character would take most of the time of writing.
+func mayNeedEscapes(text []byte) bool {
+	for _, b := range text {
+		if b-' ' > '~'-' ' && b != '\n' && b != '\t' {
+			return true
+		}
+	}
+	return false
 }
 
 // completeLength returns the length of text without a character at its end that is not complete.
