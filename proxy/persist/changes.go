@@ -48,7 +48,8 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	c.removals = append(c.removals, removal{names, others, m.Undoes, params})
 }
 
-// noteDeletedStore remembers that a disk contains no lvstore any more, so that it need not be examined.
+// noteDeletedStore remembers that a disk contains no lvstore any more, so that it need not be
+// examined.
 func (c *changes) noteDeletedStore(disk string) {
 	if len(c.removals) < maxTouched {
 		c.removals = append(c.removals, removal{names: []rpcschema.Name{{Kind: "bdev", Value: disk}}, undoes: examineBdev})

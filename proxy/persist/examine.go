@@ -28,13 +28,13 @@ const (
 // basesIn are the parameters of calls that create bdevs on other ones, except for RAIDs.
 var basesIn = []string{"base_bdev_name", "base_bdev", "cache", "cache_bdev_name", "core_bdev_name"}
 
-// examineBases completes the calls of a target that examines only what is named, or, with
-// disable, of one that will. bdev_examine of each bdev that another bdev lies on follows
-// bdev_set_options, and bdev_examine of each bdev that an lvstore lies on follows the creation of all
-// bdevs: the parents of external clones must exist when SPDK loads the lvstore, since they are not
-// examined themselves. Nothing else is examined, even if the target's own list names it: hosts may
-// write to a bdev after the lvstore on it was deleted. Logical volumes are never named, nor are the
-// disks of a RAID, which contain the RAID's lvstore: the RAID comes after its disks and claims them
+// examineBases completes the calls of a target that examines only what is named, or, with disable,
+// of one that will. bdev_examine of each bdev that another bdev lies on follows bdev_set_options,
+// and bdev_examine of each bdev that an lvstore lies on follows the creation of all bdevs: the
+// parents of external clones must exist when SPDK loads the lvstore, since they are not examined
+// themselves. Nothing else is examined, even if the target's own list names it: hosts may write to
+// a bdev after the lvstore on it was deleted. Logical volumes are never named, nor are the disks of
+// a RAID, which contain the RAID's lvstore: the RAID comes after its disks and claims them
 // unexamined.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
@@ -115,9 +115,9 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 	return calls, nil
 }
 
-// stillExamined returns which bdevs of the target's own list are examined, in addition to those that
-// something is known to lie on: those that do not exist now, and disks of RAIDs. On others, SPDK has
-// looked for lvstores, and found none.
+// stillExamined returns which bdevs of the target's own list are examined, in addition to those
+// that something is known to lie on: those that do not exist now, and disks of RAIDs. On others,
+// SPDK has looked for lvstores, and found none.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {

@@ -43,8 +43,8 @@ type deletion struct {
 	ended bool // the call has ended
 }
 
-// Removing must be called before a call that may delete logical volumes, and end after it. It
-// notes the deletions durably. ask asks the target that the call is sent to.
+// Removing must be called before a call that may delete logical volumes, and end after it. It notes
+// the deletions durably. ask asks the target that the call is sent to.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
 	var deleted map[string]*deletion
 	disk := "" // of a deleted lvstore

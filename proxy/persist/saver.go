@@ -32,9 +32,9 @@ type Options struct {
 	Retry    time.Duration // how long to wait after the first failure; 0: 1 s
 	Watch    time.Duration // how often to check for a new process; 0: 5 s
 	Wait     time.Duration // how long AwaitSaved waits at most; 0: 10 s
-	// Settle is how long a target must continue to run after parts of its configuration
-	// were removed without a call through this proxy, before they count as removed: it may
-	// be stopping, and still answer. 0: 100 s, longer than systemd lets a unit stop.
+	// Settle is how long a target must continue to run after parts of its configuration were
+	// removed without a call through this proxy, before they count as removed: it may be stopping,
+	// and still answer. 0: 100 s, longer than systemd lets a unit stop.
 	Settle time.Duration
 }
 
@@ -98,13 +98,13 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Before must be called before a call that changes the target. For the first one to a new
-// process, it compares the process's configuration with the saved one, because afterwards it
-// would be unknown what was lost and what the call removed. If that fails, Before returns all
-// the same; the comparison is repeated later, and may find more calls missing.
+// Before must be called before a call that changes the target. For the first one to a new process,
+// it compares the process's configuration with the saved one, because afterwards it would be
+// unknown what was lost and what the call removed. If that fails, Before returns all the same; the
+// comparison is repeated later, and may find more calls missing.
 //
-// Before returns the process that the call is sent to, or an earlier one, see AwaitSaved.
-// With first, the call is one that waits until it is saved.
+// Before returns the process that the call is sent to, or an earlier one, see AwaitSaved. With
+// first, the call is one that waits until it is saved.
 func (s *Saver) Before(ctx context.Context, first bool) (process string) {
 	process, _ = s.opts.Process()
 	if first {

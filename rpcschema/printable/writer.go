@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// A Writer escapes the text that is written to it as [String] does, except for line breaks and tabs.
-// JSON without control characters stays the same value, because unsafe characters occur only inside
-// its strings. It may be used concurrently.
+// A Writer escapes the text that is written to it as [String] does, except for line breaks and
+// tabs. JSON without control characters stays the same value, because unsafe characters occur only
+// inside its strings. It may be used concurrently.
 type Writer struct {
 	// Raw is the writer below, for text whose parts are escaped already, such as text with colours.
 	Raw io.Writer

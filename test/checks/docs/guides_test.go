@@ -32,7 +32,8 @@ func figures(text string) (found []string) {
 	return found
 }
 
-// Each figure in the tables of the page on sizing is on the page of measurements, or on the page to which its cell links.
+// Each figure in the tables of the page on sizing is on the page of measurements, or on the page to
+// which its cell links.
 func TestSizesAreMeasured(t *testing.T) {
 	measurements := readPage(t, "docs/measurements.md")
 	found := 0

@@ -5,8 +5,8 @@ type page struct {
 	path string
 	// setup has commands to run before the page.
 	setup string
-	// before has commands to run before a block. Here and below, a text that only one block of the page contains names the block, so
-	// that blocks can be added to a page.
+	// before has commands to run before a block. Here and below, a text that only one block of the
+	// page contains names the block, so that blocks can be added to a page.
 	before map[string]string
 	// typed maps words that a reader replaces to their replacements. Each must be on the page.
 	typed map[string]string
@@ -149,7 +149,8 @@ printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-pro
 	{path: "docs/wire.md", setup: installed},
 	{path: "docs/console.md", setup: installed},
 	{path: "docs/snapshots.md", setup: installed + "systemctl stop spdk-proxy"},
-	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on images of real ones.
+	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on
+	// images of real ones.
 	{path: "docs/lvstore-check.md", leave: []string{"check-lvstore"}},
 	{
 		path: "docs/migration.md",
@@ -185,8 +186,8 @@ END
 chmod +x scripts/rpc.py
 `
 
-// simulated runs the simulated target, and calls it until it answers: the socket of an
-// earlier run may still exist, without a process that listens.
+// simulated runs the simulated target, and calls it until it answers: the socket of an earlier run
+// may still exist, without a process that listens.
 const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
 until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
 kill $!`

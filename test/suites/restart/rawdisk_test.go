@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plant writes an lvstore named planted to a disk's file, as a host could to which the disk is exported.
+// plant writes an lvstore named planted to a disk's file, as a host could to which the disk is
+// exported.
 func (w *world) plant(disk string) {
 	w.t.Helper()
 	w.call("bdev_aio_create", p{"filename": w.at("other"), "name": "other", "block_size": 4096}, nil)
@@ -27,8 +28,8 @@ func (w *world) plant(disk string) {
 	require.NoError(w.t, err)
 }
 
-// A restarted target that does not load what hosts write looks for lvstores only on disks where there is one. A disk without one
-// may have been given to a host.
+// A restarted target that does not load what hosts write looks for lvstores only on disks where
+// there is one. A disk without one may have been given to a host.
 func TestRawDisksAreNotExamined(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){
 		"disk whose lvstore was deleted": func(w *world) {
@@ -68,7 +69,8 @@ func TestRawDisksAreNotExamined(t *testing.T) {
 			if !w.hasKeys() && name == "parent of an external clone that was deleted" {
 				t.Skip("before v24.05, bdevs on files have another UUID after each start")
 			}
-			// SPDK examines the disks in this order: the clone's lvstore is not there yet when its parent appears.
+			// SPDK examines the disks in this order: the clone's lvstore is not there yet when its
+			// parent appears.
 			w.call("bdev_aio_create", p{"filename": w.at("disk1"), "name": "raw", "block_size": 4096}, nil)
 			w.call("bdev_aio_create", p{"filename": w.at("disk0"), "name": "disk0", "block_size": 4096}, nil)
 			w.call("bdev_lvol_create_lvstore", p{"bdev_name": "disk0", "lvs_name": "lvs0", "cluster_sz": 1 << 20}, nil)
