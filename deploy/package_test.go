@@ -44,6 +44,7 @@ var packaged = map[string]string{
 	"/usr/share/doc/spdk-proxy/examples/spdk_tgt.service.d/spdk-proxy.conf": "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/README.md":                                   "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/CHANGELOG.md":                                "-rw-r--r--",
+	"/usr/share/doc/spdk-proxy/SECURITY.md":                                 "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/systemd/spdk-proxy.yaml":                     "-rw-r--r--",
 	"/usr/share/bash-completion/completions/spdk-proxy":                     "-rw-r--r--",
 	"/usr/share/fish/vendor_completions.d/spdk-proxy.fish":                  "-rw-r--r--",

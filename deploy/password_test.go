@@ -17,11 +17,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/config"
 )
 
-// block returns the first code block of a language in a section of the README.
+// block returns the first code block of a language in a section of the page about credentials.
 func block(t *testing.T, section, language string) string {
-	readme, err := os.ReadFile("kubernetes/README.md")
+	page, err := os.ReadFile("../docs/csi-credentials.md")
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(readme), "# "+section+"\n")
+	_, rest, ok := strings.Cut(string(page), "# "+section+"\n")
 	require.True(t, ok)
 	found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(rest)
 	require.NotNil(t, found)

@@ -67,6 +67,7 @@ func (c *streamClient) send(text string) *streamClient {
 }
 
 func (c *streamClient) next() (r reply) {
+	require.NoError(c.t, c.ws.SetReadDeadline(time.Now().Add(long)))
 	kind, text, err := c.ws.ReadMessage()
 	require.NoError(c.t, err)
 	assert.Equal(c.t, websocket.TextMessage, kind)

@@ -56,7 +56,6 @@ type Saver struct {
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
-	external  externalParents
 
 	changesWait atomic.Pointer[chan struct{}] // nil: changes need not wait; see hold
 	firstWait   atomic.Pointer[chan struct{}] // the same, for calls that wait until they are saved
@@ -172,7 +171,11 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)
 	others := s.removing.namesOf(names)
-	s.external.note(method)
+	s.changed(func(since *changes) { since.note(m, names, params, others) })
+}
+
+// changed notes a change, and has it saved.
+func (s *Saver) changed(note func(since *changes)) {
 	s.mu.Lock()
 	now := time.Now()
 	if s.changes == s.saved {
@@ -180,7 +183,7 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	}
 	s.changes++
 	s.last = now
-	s.since.note(m, names, params, others)
+	note(&s.since)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:

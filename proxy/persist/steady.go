@@ -33,7 +33,7 @@ func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error
 		if i == freeReadings {
 			defer hold(&s.changesWait)()
 		}
-		c, err := read(ctx, t, s.opts.DisableAutoExamine, &s.external)
+		c, err := read(ctx, t, s.opts.DisableAutoExamine)
 		if err != nil {
 			return nil, err
 		}

@@ -80,11 +80,11 @@ func TestRetain(t *testing.T) {
 	n.run("patch", "pv", pv, "--patch", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
 }
 
-// retainCommands returns the patches of deploy/kubernetes/README.md that keep a volume and give it
-// to a claim named "again".
+// retainCommands returns the patches of docs/csi-volumes.md that keep a volume and give it to a
+// claim named "again".
 func (n *namespace) retainCommands() (retain, name string) {
 	n.t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "deploy/kubernetes/README.md"))
+	text, err := os.ReadFile(filepath.Join(repository, "docs/csi-volumes.md"))
 	require.NoError(n.t, err)
 	_, section, ok := strings.Cut(string(text), "## Keep a volume without its claim\n")
 	require.True(n.t, ok)

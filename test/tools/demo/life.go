@@ -52,9 +52,6 @@ func (d *demo) steps(list ...step) error {
 func (d *demo) setUp(ctx context.Context) error {
 	d.report.title("Set-up")
 	return d.steps(
-		step{"build", func() (string, error) {
-			return "spdk-proxy and spdk-csi", d.build(ctx)
-		}},
 		step{"simulated spdk_tgt", func() (_ string, err error) {
 			d.freeAtStart, err = d.startTarget(ctx)
 			return fmt.Sprintf("%s on a real UNIX socket, lvstore %s with %d free clusters", d.target.Release(), lvstore, d.freeAtStart), err
