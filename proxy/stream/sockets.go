@@ -163,8 +163,8 @@ func (s *Sockets) list() map[*conn]*socket {
 	return open
 }
 
-// leaveWait is how long the client of an idle stream may take to close it. Calls that cross with the
-// proxy's notification are answered until then.
+// leaveWait is how long the client of an idle stream may take to close it. Calls that cross with
+// the proxy's notification are answered until then.
 const leaveWait = 5 * time.Second
 
 // A watched is what Watch knows of a stream.
