@@ -3,7 +3,7 @@
 // published volumes, and the state of the volumes that are staged on a node.
 //
 // The number of series is bounded: methods are those of CSI and SPDK, targets those of the
-// configuration, volumes those that are published or staged. It may not know gRPC or what a call
+// configuration, volumes those that are published or staged. It must not know gRPC or what a call
 // does.
 package metrics
 

@@ -6,5 +6,5 @@
 // the earliest after a hundred times as long as the call took. [Shared] serves any number of
 // callers with one reading.
 //
-// The package may not know who asks, how the target is reached, or how the figures are shown.
+// The package must not know who asks, how the target is reached, or how the figures are shown.
 package figures

@@ -4,6 +4,6 @@
 // The values of labels are bounded: methods are the schema's, users are the configuration's, and
 // all others are constants of this package. A name that a client makes up is never a label.
 //
-// The package may not know how a call is decided or executed, nor who may read the metrics. No
+// The package must not know how a call is decided or executed, nor who may read the metrics. No
 // stage of the proxy is imported here, and none imports it.
 package metrics
