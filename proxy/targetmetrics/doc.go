@@ -3,7 +3,7 @@
 // counted in package metrics.
 //
 // The text is written directly and not through client_golang's registry, which takes about ten
-// times as much processor time for as many series.
+// times as much CPU time for as many series.
 //
 // The package must not know how figures are read, or who may see them.
 package targetmetrics
