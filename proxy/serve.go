@@ -86,16 +86,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 // listener removes the socket when it is closed.
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
-// stop waits for running calls and closes all connections. The listeners are closed. leaveWait is
-// how long a stopping server waits for clients that close their streams, after the last call has
-// ended.
+// leaveWait is how long a stopping server answers on its open connections after the last call has
+// ended. Their clients may not know yet that it stops, so calls may be on their way.
 const leaveWait = time.Second
 
+// stop waits for running calls and closes all connections. The listeners are closed.
 func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
 	defer cancel()
-	drained := s.gate.Drain()
-	left := s.streams.Drain()
+	drained, left := s.gate.Drain()
+	s.streams.Drain()
 	close(s.stopping)
 	s.log.Info("stopping", "calls", s.target.InFlight(), "bound", time.Duration(s.config.Limits.Drain).String())
 	select {
@@ -103,7 +103,7 @@ func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	case <-ctx.Done():
 		s.log.Warn("stopping although calls are running", "calls", s.target.InFlight())
 	}
-	select { // a call that crosses with the notification is refused, instead of lost
+	select { // a call that crosses with the end is refused, instead of lost
 	case <-left:
 	case <-time.After(leaveWait):
 	case <-ctx.Done():

@@ -17,9 +17,15 @@ import (
 )
 
 // A proxy that is restarted under load, with a socket that stays open as systemd's does, loses no
-// call of package spdkrpc, and none is executed twice. The calls go on over streams to each new
-// process.
-func TestRestartsLoseNoCallOfAStream(t *testing.T) {
+// call of package spdkrpc, and none is executed twice. The calls go on to each new process, over
+// streams or by POST.
+func TestRestartsLoseNoCall(t *testing.T) {
+	for _, noStream := range []bool{false, true} {
+		t.Run(map[bool]string{false: "streams", true: "POST"}[noStream], func(t *testing.T) { restartUnderLoad(t, noStream) })
+	}
+}
+
+func restartUnderLoad(t *testing.T, noStream bool) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -28,7 +34,7 @@ func TestRestartsLoseNoCallOfAStream(t *testing.T) {
 	require.NoError(t, listener.Close())
 	defer func() { _ = file.Close() }()
 
-	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "http://" + listener.Addr().String(), Username: "admin", Password: adminPassword})
+	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "http://" + listener.Addr().String(), Username: "admin", Password: adminPassword, NoStream: noStream})
 	require.NoError(t, err)
 	var made atomic.Int64
 	var calls sync.WaitGroup
@@ -47,7 +53,6 @@ func TestRestartsLoseNoCallOfAStream(t *testing.T) {
 			}
 		}
 	}
-	opened := 0
 	for restart := range 5 {
 		proxy, err := NewServer(b.config, Options{})
 		require.NoError(t, err)
@@ -61,9 +66,10 @@ func TestRestartsLoseNoCallOfAStream(t *testing.T) {
 				calls.Go(func() { load(worker) })
 			}
 		}
-		// Until calls have gone over a stream for a while.
-		require.Eventually(t, func() bool { return proxy.streams.Count() > 0 }, long, time.Millisecond)
-		opened++
+		// Until calls have gone on for a while, over a stream if they may.
+		if !noStream {
+			require.Eventually(t, func() bool { return proxy.streams.Count() > 0 }, long, time.Millisecond)
+		}
 		before := made.Load()
 		require.Eventually(t, func() bool { return made.Load() > before+100 }, long, time.Millisecond)
 		if restart == 4 {
@@ -74,6 +80,5 @@ func TestRestartsLoseNoCallOfAStream(t *testing.T) {
 		end()
 		require.NoError(t, <-served)
 	}
-	assert.Equal(t, 5, opened)
 	assert.EqualValues(t, made.Load(), len(b.reached()))
 }

@@ -73,9 +73,10 @@ func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
 	g.Clients.ConnState(conn, state)
 }
 
-// Drain begins to stop: requests that arrive later than a short time after it are refused. The
-// returned channel is closed when the last request has ended. The listeners must be closed.
-func (g *Gate) Drain() <-chan struct{} { return g.inFlight.drain() }
+// Drain begins to stop: requests that arrive later than a short time after it are refused. drained
+// is closed when the last request has ended, and left when clients have closed all connections. The
+// listeners must be closed.
+func (g *Gate) Drain() (drained, left <-chan struct{}) { return g.inFlight.drain() }
 
 // Draining reports whether Drain was called.
 func (g *Gate) Draining() bool { return g.inFlight.isDraining() }

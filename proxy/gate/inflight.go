@@ -23,6 +23,8 @@ type inFlight struct {
 	until    time.Time     // while draining: requests that arrive later are refused
 	drained  chan struct{} // closed when draining, and no request is running or arriving
 	ended    bool          // drained is closed
+	left     chan struct{} // closed when draining, and no connection is open
+	nobody   bool          // left is closed
 }
 
 // arrivalWait is how long a stopping server accepts requests on its open connections, and waits for
@@ -66,6 +68,7 @@ func (c *inFlight) connState(conn net.Conn, state http.ConnState) {
 	}
 	if state == http.StateClosed || state == http.StateHijacked {
 		c.open--
+		c.closeIfLeft()
 	}
 }
 
@@ -76,17 +79,18 @@ func (c *inFlight) counts() (open, running int) {
 	return c.open, c.running
 }
 
-// drain begins to stop: enter refuses requests after arrivalWait. The returned channel is closed
-// when the last request has ended. The caller must have closed the listener.
-func (c *inFlight) drain() <-chan struct{} {
+// drain begins to stop: enter refuses requests after arrivalWait. drained is closed when the last
+// request has ended, and left when no connection is open. The caller must have closed the listener.
+func (c *inFlight) drain() (drained, left <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.draining {
-		c.draining, c.until, c.drained = true, time.Now().Add(arrivalWait), make(chan struct{})
+		c.draining, c.until, c.drained, c.left = true, time.Now().Add(arrivalWait), make(chan struct{}), make(chan struct{})
 		c.closeIfDrained()
+		c.closeIfLeft()
 		time.AfterFunc(arrivalWait, c.forgetArrivals)
 	}
-	return c.drained
+	return c.drained, c.left
 }
 
 // RefuseArrivals ends the time for which a stopping proxy accepts requests.
@@ -107,6 +111,13 @@ func (c *inFlight) closeIfDrained() {
 	if c.draining && c.running == 0 && len(c.arriving) == 0 && !c.ended {
 		c.ended = true
 		close(c.drained)
+	}
+}
+
+func (c *inFlight) closeIfLeft() {
+	if c.draining && c.open == 0 && !c.nobody {
+		c.nobody = true
+		close(c.left)
 	}
 }
 

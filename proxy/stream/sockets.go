@@ -28,7 +28,6 @@ type Sockets struct {
 	mu     sync.Mutex
 	open   map[*conn]*socket
 	ofUser map[string]int
-	left   chan struct{} // while draining: closed when none is open
 }
 
 // MaxPerUser is how many streams a user may have open. Connections are bounded in all and by their
@@ -130,20 +129,6 @@ func (s *Sockets) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, c)
-	s.closeIfLeft()
-}
-
-// closeIfLeft notes that the last client of a stopping server has closed its stream. The caller
-// holds the lock.
-func (s *Sockets) closeIfLeft() {
-	if s.left == nil || len(s.open) > 0 {
-		return
-	}
-	select {
-	case <-s.left:
-	default:
-		close(s.left)
-	}
 }
 
 // Count returns the number of open streams.
@@ -227,17 +212,12 @@ func (c *conn) sendDraining() {
 	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), func() {})
 }
 
-// Drain tells the clients of all streams that the server stops. The returned channel is closed when
-// they have closed their streams: until then, calls may be on their way. It may be called once.
-func (s *Sockets) Drain() (left <-chan struct{}) {
+// Drain tells the clients of all streams that the server stops. Until they have closed their
+// streams, calls may be on their way.
+func (s *Sockets) Drain() {
 	for c := range s.list() {
 		go c.sendDraining()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.left = make(chan struct{})
-	s.closeIfLeft()
-	return s.left
 }
 
 // Close closes all streams, after what they still have to send. It may be called once.
