@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -50,13 +51,17 @@ func request(user, password, body string, headers ...string) string {
 		base64.StdEncoding.EncodeToString([]byte(user+":"+password)), len(body), strings.Join(headers, ""), body)
 }
 
-// attacks returns requests that a hostile tenant, or a client without a password, may send.
-func (w *world) attacks() []attack {
-	t, victim := w.tenantsOf[0], w.tenantsOf[len(w.tenantsOf)-1]
-	bad := func(body string, statuses ...int) attack {
-		return attack{request(t.user, passwordOf(t.user), body), statuses}
-	}
-	return []attack{
+// A message is a body that a hostile tenant may send, by POST or on a stream.
+type message struct {
+	text     string
+	statuses []int
+}
+
+// messages returns what a hostile tenant may send.
+func (w *world) messages() []message {
+	victim := w.tenantsOf[len(w.tenantsOf)-1]
+	bad := func(text string, statuses ...int) message { return message{text, statuses} }
+	return []message{
 		bad(`{"id":1,"method":"spdk_kill_instance","params":{"sig_name":"SIGKILL"}}`, 403),
 		bad(`{"id":1,"method":"bdev_lvol_delete_lvstore","params":{"lvs_name":"`+victim.lvstore()+`"}}`, 403),
 		bad(`{"id":1,"method":"bdev_lvol_delete_lvstore","method":"spdk_get_version","params":{"lvs_name":"`+victim.lvstore()+`"}}`, 400),
@@ -65,26 +70,37 @@ func (w *world) attacks() []attack {
 		bad(strings.Repeat("[", 100_000), 400, 413),
 		bad(`{"id":1,"method":"`+strings.Repeat("m", 200<<10)+`"}`, 400),
 		bad("\x00\xff\xfe", 400), bad("", 400), bad("null", 400),
-		{request(t.user, passwordOf(t.user), "", "Transfer-Encoding: chunked\r\n"), []int{400, 408}},
-		{request(t.user, "guess", `{"id":1,"method":"spdk_get_version"}`), []int{401, 429}},
-		{request("nobody", "guess", `{"id":1,"method":"spdk_get_version"}`), []int{401, 429}},
-		{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\nAuthorization: Basic x\r\n\r\n", []int{401, 413, 429}},
-		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", nil},
-		{"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", []int{431}},
-		{"\x16\x03\x01" + strings.Repeat("\xff", 500), nil},
 	}
+}
+
+// attacks returns requests that a hostile tenant, or a client without a password, may send.
+func (w *world) attacks() (list []attack) {
+	for _, m := range w.messages() {
+		list = append(list, attack{request(hostileUser, passwordOf(hostileUser), m.text), m.statuses})
+	}
+	return append(list,
+		attack{request(hostileUser, passwordOf(hostileUser), "", "Transfer-Encoding: chunked\r\n"), []int{400, 408}},
+		attack{request(hostileUser, "guess", `{"id":1,"method":"spdk_get_version"}`), []int{401, 429}},
+		attack{request("nobody", "guess", `{"id":1,"method":"spdk_get_version"}`), []int{401, 429}},
+		attack{"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\nAuthorization: Basic x\r\n\r\n", []int{401, 413, 429}},
+		attack{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", nil},
+		attack{"GET / HTTP/1.1\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", []int{431}},
+		attack{"\x16\x03\x01" + strings.Repeat("\xff", 500), nil},
+	)
 }
 
 // attack sends about ten hostile requests a second, some of them without TLS.
 func (w *world) attack(ctx context.Context) {
-	list := w.attacks()
+	list, messages := w.attacks(), w.messages()
 	for ctx.Err() == nil {
-		a := list[rand.N(len(list))]
-		switch rand.N(10) {
-		case 0:
+		a, n := list[rand.N(len(list))], rand.N(10)
+		switch {
+		case n == 0:
 			w.sendWithoutTLS(a.raw)
-		case 1:
+		case n == 1:
 			w.hangUp(a.raw)
+		case n < 6 && w.over != overPOST || w.over == overStream:
+			w.sendOnStream(messages[rand.N(len(messages))])
 		default:
 			w.send(a)
 		}
@@ -111,9 +127,14 @@ func (w *world) send(a attack) {
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		w.book.wrong("an incomplete answer to %.80q: %v", a.raw, err)
 	}
+	w.expectRefusal(a.raw, a.statuses, resp.StatusCode)
+}
+
+// expectRefusal checks the status of an answer to an attack.
+func (w *world) expectRefusal(sent string, statuses []int, status int) {
 	// 502 means that nothing was executed, so the attack has failed.
-	if a.statuses != nil && !slices.Contains(append(a.statuses, http.StatusBadGateway), resp.StatusCode) {
-		w.book.wrong("status %d to %.80q", resp.StatusCode, a.raw)
+	if statuses != nil && !slices.Contains(append(statuses[:len(statuses):len(statuses)], http.StatusBadGateway), status) {
+		w.book.wrong("status %d to %.80q", status, sent)
 	}
 	w.book.count("attack answered")
 }
@@ -147,27 +168,42 @@ func (w *world) hangUp(raw string) {
 // crawl runs slow clients: some send a byte at a time, some stop in the middle of a body, some
 // don't read their answers, and some send nothing. The proxy must disconnect each of them.
 func (w *world) crawl(ctx context.Context) {
-	t := w.tenantsOf[0]
-	list := request(t.user, passwordOf(t.user), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
-	half := request(t.user, passwordOf(t.user), strings.Repeat(" ", 1000))
-	kinds := map[string]func(net.Conn) error{
-		"slow header": func(c net.Conn) error { return drip(c, list) },
-		"half a body": func(c net.Conn) error { _, err := io.WriteString(c, half[:len(half)-500]); return err },
-		"deaf":        func(c net.Conn) error { _, err := io.WriteString(c, strings.Repeat(list, 50)); return err },
-		"silent":      func(net.Conn) error { return nil },
+	list := request(hostileUser, passwordOf(hostileUser), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
+	half := request(hostileUser, passwordOf(hostileUser), strings.Repeat(" ", 1000))
+	dial := func() (net.Conn, error) { return w.dialTLS() }
+	kinds := map[string]slowClient{
+		"slow header": {dial, func(c net.Conn) error { return drip(c, list) }},
+		"half a body": {dial, func(c net.Conn) error { _, err := io.WriteString(c, half[:len(half)-500]); return err }},
+		"deaf":        {dial, func(c net.Conn) error { _, err := io.WriteString(c, strings.Repeat(list, 50)); return err }},
+		"silent":      {dial, func(net.Conn) error { return nil }},
 	}
+	if w.over == overPOST {
+		w.runSlowClients(ctx, kinds)
+		return
+	}
+	maps.Copy(kinds, w.slowStreams())
+	w.runSlowClients(ctx, kinds)
+}
+
+// A slowClient connects, and begins something that it does not end.
+type slowClient struct {
+	dial  func() (net.Conn, error)
+	begin func(net.Conn) error
+}
+
+func (w *world) runSlowClients(ctx context.Context, kinds map[string]slowClient) {
 	var crawlers sync.WaitGroup
-	for name, begin := range kinds {
+	for name, kind := range kinds {
 		for range 5 {
 			crawlers.Go(func() {
 				for ctx.Err() == nil {
-					conn, err := w.dialTLS()
+					conn, err := kind.dial()
 					if err != nil {
-						w.book.wrong("a slow client cannot connect: %v", err)
+						w.book.wrong("a slow client (%s) cannot connect: %v", name, err)
 						return
 					}
 					_ = conn.SetDeadline(time.Now().Add(time.Minute))
-					if begin(conn) == nil && name != "deaf" {
+					if kind.begin(conn) == nil && !strings.HasPrefix(name, "deaf") {
 						if _, err := io.Copy(io.Discard, conn); err != nil && isTimeout(err) {
 							w.book.wrong("a slow client (%s) was not disconnected within a minute", name)
 						}

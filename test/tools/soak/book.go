@@ -21,9 +21,12 @@ type book struct {
 	order   []string          // the ids in users, oldest first
 	events  map[string]int    // log lines by message
 	errors  int               // log lines at level ERROR, except refused reloads
+	entries map[string]int    // log entries of calls, by user, except the openings of streams
 	tallies map[string]*tally
-	wrongs  []string // the first violations
-	nWrong  int      // the number of violations
+
+	mostStreams int64    // that were open at once
+	wrongs      []string // the first violations
+	nWrong      int      // the number of violations
 }
 
 // A tally counts one user's calls by outcome.
@@ -37,7 +40,7 @@ type tally struct {
 const remembered = 1 << 16
 
 func newBook() *book {
-	return &book{users: map[string]string{}, events: map[string]int{}, tallies: map[string]*tally{}}
+	return &book{users: map[string]string{}, events: map[string]int{}, entries: map[string]int{}, tallies: map[string]*tally{}}
 }
 
 // Write implements io.Writer for the proxy's log.
@@ -65,8 +68,8 @@ func (b *book) read(line []byte) {
 		b.last = b.last[1:]
 	}
 	var entry struct {
-		Level, Msg, User string
-		RequestID        string `json:"request_id"`
+		Level, Msg, User, Method string
+		RequestID                string `json:"request_id"`
 	}
 	if err := json.Unmarshal(line, &entry); err != nil {
 		b.note("a log line is not JSON: %q", line)
@@ -81,7 +84,9 @@ func (b *book) read(line []byte) {
 		b.note("%s", line)
 	}
 	if entry.Msg == "call" {
-		b.users[entry.RequestID] = entry.User
+		if b.users[entry.RequestID] = entry.User; entry.Method != "stream.open" {
+			b.entries[entry.User]++
+		}
 		if b.order = append(b.order, entry.RequestID); len(b.order) > remembered {
 			delete(b.users, b.order[0])
 			b.order = b.order[1:]
@@ -128,7 +133,7 @@ func (b *book) note(format string, args ...any) {
 	}
 }
 
-func (b *book) tally(user string, r reply, took time.Duration) {
+func (b *book) tally(user string, r reply, took time.Duration, slow bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.tallies[user]
@@ -137,7 +142,6 @@ func (b *book) tally(user string, r reply, took time.Duration) {
 		b.tallies[user] = t
 	}
 	t.calls++
-	t.slowest = max(t.slowest, took)
 	switch {
 	case r.ok():
 		t.ok++
@@ -150,6 +154,10 @@ func (b *book) tally(user string, r reply, took time.Duration) {
 	default:
 		t.other++
 	}
+	if slow {
+		return
+	}
+	t.slowest = max(t.slowest, took)
 	if r.settled && (len(t.latencies) < 1<<16 || t.calls%16 == 0) {
 		t.latencies = append(t.latencies, took)
 	}

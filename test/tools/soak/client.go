@@ -21,15 +21,23 @@ type params map[string]any
 type client struct {
 	world *world
 	user  string
-	http  *http.Client
+	over  transport
+	slow  bool // it reads slowly, so its latencies mean nothing
 }
 
+// A transport sends a request and reads the answer. It checks that the answer has this id.
+type transport interface {
+	exchange(body []byte, id string, repeatable bool) reply
+	closeIdle()
+}
+
+// newClient makes a client that uses POST.
 func newClient(w *world, user, from string) *client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	return &client{world: w, user: user, http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+	return &client{world: w, user: user, over: &posts{w, user, &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DialContext:     dialer.DialContext,
 		TLSClientConfig: &tls.Config{RootCAs: w.ca}, MaxIdleConnsPerHost: 512, IdleConnTimeout: 2 * time.Second,
-	}}}
+	}}}}
 }
 
 // A reply is the outcome of a call.
@@ -75,72 +83,93 @@ func (c *client) call(method string, p params) reply {
 		panic(err)
 	}
 	era, began := c.world.era.Load(), time.Now()
-	r := c.post(body, id, strings.Contains(method, "_get_"))
+	r := c.over.exchange(body, id, strings.Contains(method, "_get_"))
 	r.method = method
 	r.settled = c.world.settled(era, began.UnixNano())
-	c.world.book.tally(c.user, r, time.Since(began))
+	c.world.book.tally(c.user, r, time.Since(began), c.slow)
 	return r
 }
 
-// post sends a request and reads the answer. It checks that the answer has this id, and that the
-// log has this user for the request. A repeatable request is sent again if the proxy closes an idle
-// connection at that moment.
-func (c *client) post(body []byte, id string, repeatable bool) (r reply) {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+c.world.address+"/", bytes.NewReader(body))
+// posts makes each call by a POST request.
+type posts struct {
+	world *world
+	user  string
+	http  *http.Client
+}
+
+func (p *posts) closeIdle() { p.http.CloseIdleConnections() }
+
+// exchange also checks that the log has this user for the request. A repeatable request is sent
+// again if the proxy closes an idle connection at that moment.
+func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+p.world.address+"/", bytes.NewReader(body))
 	if err != nil {
 		return reply{err: err}
 	}
-	req.SetBasicAuth(c.user, passwordOf(c.user))
+	req.SetBasicAuth(p.user, passwordOf(p.user))
 	if repeatable {
 		req.Header["Idempotency-Key"] = nil // tells net/http that it may repeat the request; it is not sent
 	}
-	resp, err := c.http.Do(req)
+	resp, err := p.http.Do(req)
 	if err != nil {
 		return reply{err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	r.status = resp.StatusCode
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		r.err = err
-		return r
+		return reply{status: resp.StatusCode, err: err}
 	}
-	var answer struct {
-		ID     json.RawMessage
-		Result any
-		Error  *struct {
-			Code    int
-			Message string
-		}
-	}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		c.world.book.wrong("%s: an answer is not JSON: %q", c.user, text)
-		return r
-	}
-	r.result = answer.Result
-	if answer.Error != nil {
-		r.code, r.message = answer.Error.Code, answer.Error.Message
+	answer, err := readAnswer(text)
+	if err != nil {
+		p.world.book.wrong("%s: %v", p.user, err)
+		return reply{status: resp.StatusCode}
 	}
 	if string(answer.ID) != id {
-		c.world.book.wrong("%s: received the answer to id %s for the request %s", c.user, answer.ID, id)
+		p.world.book.wrong("%s: received the answer to id %s for the request %s", p.user, answer.ID, id)
 	}
-	if whose, logged := c.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || whose != c.user {
-		c.world.book.wrong("%s: the log has for its request %s the user %q", c.user, resp.Header.Get("X-Request-Id"), whose)
+	if whose, logged := p.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || whose != p.user {
+		p.world.book.wrong("%s: the log has for its request %s the user %q", p.user, resp.Header.Get("X-Request-Id"), whose)
+	}
+	return answer.reply(resp.StatusCode)
+}
+
+// An answer is a JSON-RPC response.
+type answer struct {
+	ID     json.RawMessage
+	Method string // of a notification
+	Result any
+	Error  *struct {
+		Code    int
+		Message string
+	}
+}
+
+func readAnswer(text []byte) (a answer, err error) {
+	if err := json.Unmarshal(text, &a); err != nil {
+		return a, fmt.Errorf("an answer is not JSON: %.300q", text)
+	}
+	return a, nil
+}
+
+func (a answer) reply(status int) reply {
+	r := reply{status: status, result: a.Result}
+	if a.Error != nil {
+		r.code, r.message = a.Error.Code, a.Error.Message
 	}
 	return r
 }
 
-// flood makes many calls at once as one user.
+// flood makes many calls at once as one user, by POST and on one stream.
 func (w *world) flood(ctx context.Context) {
-	c := newClient(w, "flooder", "127.0.0.3")
 	const atOnce = 300
+	clients := w.clients(flooder, "127.0.0.3")
 	tokens := make(chan struct{}, atOnce)
 	for ctx.Err() == nil {
-		for range atOnce {
+		for i := range atOnce {
 			tokens <- struct{}{}
 			go func() {
 				defer func() { <-tokens }()
-				r := c.call("bdev_get_bdevs", nil)
+				r := clients[i%len(clients)].call("bdev_get_bdevs", nil)
 				if !r.ok() && !r.lost() && r.status != http.StatusTooManyRequests {
 					w.book.wrong("flooder: %s: %s", r.method, r)
 				}
@@ -151,7 +180,15 @@ func (w *world) flood(ctx context.Context) {
 	for range atOnce {
 		tokens <- struct{}{}
 	}
-	c.http.CloseIdleConnections()
+	for _, c := range clients {
+		c.over.closeIdle()
+	}
 }
+
+// Users without a tenant's volumes of their own.
+const (
+	flooder     = "flooder"
+	hostileUser = "hostile" // belongs to the first tenant
+)
 
 func passwordOf(user string) string { return "of " + strings.ToUpper(user) }

@@ -56,11 +56,13 @@ func (c *configs) make(w *world) error {
 		users += fmt.Sprintf("  - {name: %s, password_hash: %q, roles: [volumes], tenant: %s}\n", t.user, hash, t.name)
 		tenants += fmt.Sprintf("  %s: {lvstores: [%s], nqn_prefixes: [\"nqn.2026-11.io.spdkgate.soak:%s-\"], quota: {gib: 10}}\n", t.name, t.lvstore(), t.name)
 	}
-	hash, err := hashOf("flooder")
-	if err != nil {
-		return err
+	for user, rights := range map[string]string{flooder: "roles: [watching]", hostileUser: "roles: [volumes], tenant: " + w.tenantsOf[0].name} {
+		hash, err := hashOf(user)
+		if err != nil {
+			return err
+		}
+		users += fmt.Sprintf("  - {name: %s, password_hash: %q, %s}\n", user, hash, rights)
 	}
-	users += fmt.Sprintf("  - {name: flooder, password_hash: %q, roles: [watching]}\n", hash)
 	text := fmt.Sprintf(`listen: %q
 tls: {cert_file: one.crt, key_file: one.key}
 target: {socket: %q, max_in_flight: 256, accept_loading_what_hosts_write: true} # no host writes

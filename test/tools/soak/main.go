@@ -1,10 +1,10 @@
 // Command soak runs spdk-proxy for a long time under faults and load. It kills and restarts the
 // target, makes the proxy reload valid and invalid configurations, and runs slow and hostile
-// clients and a user that makes too many calls. Meanwhile, tenants create and delete volumes. Each
+// clients, 256 streams and a user that makes too many calls. Meanwhile, tenants create and delete volumes. Each
 // tenant checks that every answer belongs to its own request and that no volume is lost. At the
 // end, soak prints a table, and fails if any check failed.
 //
-// It may not know how the proxy works: it uses only HTTPS, the log and /proc.
+// It may not know how the proxy works: it uses only HTTPS, WebSockets, the log and /proc.
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 type plan struct {
 	span, kill, reload time.Duration
 	tenants, workers   int
+	over               string // overPOST, overStream or overBoth
 	dir                string
 }
 
@@ -34,14 +35,18 @@ func main() {
 	flag.DurationVar(&p.reload, "reload", 7*time.Second, "time between two reloads of the proxy")
 	flag.IntVar(&p.tenants, "tenants", 4, "number of tenants")
 	flag.IntVar(&p.workers, "workers", 4, "number of clients of each tenant")
+	flag.StringVar(&p.over, "over", overBoth, "how clients make calls: post, stream or both")
 	flag.StringVar(&p.dir, "dir", "", "folder for configuration, log and data, which is kept; a temporary folder by default")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if *simulate != "" {
+	switch {
+	case *simulate != "":
 		err = runSimulation(ctx, *simulate, *data)
-	} else {
+	case p.over != overPOST && p.over != overStream && p.over != overBoth:
+		err = fmt.Errorf("-over is %q: give post, stream or both", p.over)
+	default:
 		err = soak(ctx, p)
 	}
 	if err != nil {
@@ -58,7 +63,7 @@ func soak(ctx context.Context, p plan) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	fmt.Printf("target: %s, killed every %s; proxy: reloaded every %s; load: %d tenants with %d clients each; duration: %s\n", w.targetName, p.kill, p.reload, p.tenants, p.workers, p.span)
+	fmt.Printf("target: %s, killed every %s; proxy: reloaded every %s; load: %d tenants with %d clients each, over %s; duration: %s\n", w.targetName, p.kill, p.reload, p.tenants, p.workers, p.over, p.span)
 
 	if err := w.round(ctx, min(p.span/10+p.kill, time.Minute)); err != nil {
 		return err

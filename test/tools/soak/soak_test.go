@@ -24,7 +24,7 @@ func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
-	require.NoError(t, soak(t.Context(), plan{span: 8 * time.Second, kill: 3 * time.Second, reload: 700 * time.Millisecond, tenants: 4, workers: 2, dir: t.TempDir()}))
+	require.NoError(t, soak(t.Context(), plan{span: 8 * time.Second, kill: 3 * time.Second, reload: 700 * time.Millisecond, tenants: 4, workers: 2, over: overBoth, dir: t.TempDir()}))
 }
 
 // The soak detects each kind of violation.
@@ -62,7 +62,7 @@ func TestATargetThatDoesNotStartIsExplained(t *testing.T) {
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho no hugepages here: \"$@\"\nexit 3\n"), 0o755))
 	t.Setenv("SPDK_TGT", program)
 	t.Setenv("SPDK_TGT_ARGS", "-m 0x2")
-	err := soak(t.Context(), plan{span: time.Second, kill: time.Second, reload: time.Second, tenants: 1, workers: 1})
+	err := soak(t.Context(), plan{span: time.Second, kill: time.Second, reload: time.Second, tenants: 1, workers: 1, over: overBoth})
 	require.ErrorContains(t, err, "exit status 3")
 	require.ErrorContains(t, err, "no hugepages here: -r ")
 	require.ErrorContains(t, err, "-m 0x1 --limit-coredump -m 0x2")

@@ -17,10 +17,10 @@ import (
 
 // A tenant owns one lvstore, and records which volumes must be in it.
 type tenant struct {
-	world  *world
-	name   string
-	user   string
-	client *client
+	world   *world
+	name    string
+	user    string
+	clients []*client // the workers have them in turn
 
 	mu      sync.Mutex
 	volumes map[string]presence // by lvol name
@@ -41,7 +41,7 @@ func newTenant(w *world, i int) *tenant {
 	return &tenant{world: w, name: name, user: "csi-of-" + name, volumes: map[string]presence{}}
 }
 
-func (t *tenant) connect() { t.client = newClient(t.world, t.user, "127.0.0.1") }
+func (t *tenant) connect() { t.clients = t.world.clients(t.user, "127.0.0.1") }
 
 func (t *tenant) lvstore() string { return "lvs-" + t.name }
 
@@ -86,15 +86,15 @@ func (t *tenant) work(ctx context.Context, worker int) {
 		t.next++
 		name := fmt.Sprintf("%s-%d-%d", t.name, worker, t.next)
 		t.mu.Unlock()
-		t.life(name)
+		t.life(t.clients[worker%len(t.clients)], name)
 		time.Sleep(time.Duration(rand.N(5)) * time.Millisecond)
 	}
 }
 
 // life creates, lists and exports one volume, and in most cases deletes it. It checks each answer.
-func (t *tenant) life(name string) {
+func (t *tenant) life(c *client, name string) {
 	alias := t.lvstore() + "/" + name
-	made := t.client.call("bdev_lvol_create", params{"lvs_name": t.lvstore(), "lvol_name": name, "size_in_mib": 2, "thin_provision": true})
+	made := c.call("bdev_lvol_create", params{"lvs_name": t.lvstore(), "lvol_name": name, "size_in_mib": 2, "thin_provision": true})
 	t.know(name, made, present)
 	if t.expectDone(made); !made.ok() {
 		return
@@ -102,23 +102,23 @@ func (t *tenant) life(name string) {
 	uuid, _ := made.result.(string)
 	t.expect(made, "a UUID", len(uuid) == 36)
 
-	t.expectVolume(t.client.call("bdev_get_bdevs", params{"name": alias}), alias, uuid)
-	t.expectVolume(t.client.call("bdev_get_bdevs", params{"name": uuid}), alias, uuid)
-	t.expectOwn(t.client.call("bdev_lvol_get_lvols", nil))
-	t.expectForeign()
+	t.expectVolume(c.call("bdev_get_bdevs", params{"name": alias}), alias, uuid)
+	t.expectVolume(c.call("bdev_get_bdevs", params{"name": uuid}), alias, uuid)
+	t.expectOwn(c.call("bdev_lvol_get_lvols", nil))
+	t.expectForeign(c)
 
 	nqn := "nqn.2026-11.io.spdkgate.soak:" + t.name + "-" + name
-	export := t.client.call("nvmf_create_subsystem", params{"nqn": nqn, "serial_number": name[max(0, len(name)-20):], "allow_any_host": false})
+	export := c.call("nvmf_create_subsystem", params{"nqn": nqn, "serial_number": name[max(0, len(name)-20):], "allow_any_host": false})
 	if export.ok() {
-		t.expectDone(t.client.call("nvmf_subsystem_add_ns", params{"nqn": nqn, "namespace": map[string]any{"bdev_name": alias}}))
-		t.expectDone(t.client.call("nvmf_delete_subsystem", params{"nqn": nqn}))
+		t.expectDone(c.call("nvmf_subsystem_add_ns", params{"nqn": nqn, "namespace": map[string]any{"bdev_name": alias}}))
+		t.expectDone(c.call("nvmf_delete_subsystem", params{"nqn": nqn}))
 	}
 	t.expectDone(export)
 
 	if rand.N(20) == 0 && t.kept() < 50 {
 		return // this volume is kept; recount looks for it
 	}
-	gone := t.client.call("bdev_lvol_delete", params{"name": uuid})
+	gone := c.call("bdev_lvol_delete", params{"name": uuid})
 	t.know(name, gone, absent)
 	t.expectDone(gone)
 }
@@ -186,12 +186,12 @@ func (t *tenant) expectOwn(r reply) {
 }
 
 // expectForeign calls methods on another tenant's lvstore and volume, which must seem not to exist.
-func (t *tenant) expectForeign() {
+func (t *tenant) expectForeign(c *client) {
 	other := t.world.tenantsOf[rand.N(len(t.world.tenantsOf))]
 	if other == t {
 		return
 	}
-	r := t.client.call("bdev_lvol_get_lvols", params{"lvs_name": other.lvstore()})
+	r := c.call("bdev_lvol_get_lvols", params{"lvs_name": other.lvstore()})
 	t.expect(r, "hidden", r.lost() || r.status == 200 && r.code == -19)
 	other.mu.Lock()
 	var name string
@@ -199,7 +199,7 @@ func (t *tenant) expectForeign() {
 		break
 	}
 	other.mu.Unlock()
-	r = t.client.call("bdev_lvol_delete", params{"name": other.lvstore() + "/" + name})
+	r = c.call("bdev_lvol_delete", params{"name": other.lvstore() + "/" + name})
 	t.expect(r, "refused", r.lost() || r.status == 200 && r.code == -19)
 }
 

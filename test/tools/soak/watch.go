@@ -58,7 +58,9 @@ func (w *world) usage() (u usage, err error) {
 // idleUsage waits until connections have ended, and returns the resources of the idle proxy.
 func (w *world) idleUsage(ctx context.Context) (u usage, err error) {
 	for _, t := range w.tenantsOf {
-		t.client.http.CloseIdleConnections()
+		for _, c := range t.clients {
+			c.over.closeIdle()
+		}
 	}
 	http.DefaultClient.CloseIdleConnections()
 	select {
@@ -120,7 +122,13 @@ func (w *world) report(before, after usage) error {
 	_ = out.Flush()
 	fmt.Printf("\nhostile clients: %d answered, %d disconnected in a request, %d without TLS, %d slow\ntarget: killed %d times\nproxy: %d reloads, of which %d were invalid\n",
 		b.events["attack answered"], b.events["hung up"], b.events["garbage"], b.events["slow"], w.kills.Load(), w.reloads.Load(), w.refusals.Load())
+	fmt.Printf("streams: %d opened, at most %d at once\n", b.events["stream opened"], b.mostStreams)
 	fmt.Printf("idle proxy: %s before, %s after; peak under load: %s\n\n", before, after, w.peak)
+	for _, name := range w.users() {
+		if t := b.tallies[name]; t != nil && t.calls != b.entries[name] {
+			b.note("%s: %d calls, but %d entries in the log", name, t.calls, b.entries[name])
+		}
+	}
 
 	failed := 0
 	check := func(what string, good bool) {
@@ -137,6 +145,10 @@ func (w *world) report(before, after usage) error {
 	check("no goroutines left over", after.goroutines > 0 && after.goroutines <= before.goroutines+20)
 	check("valid configurations were applied, invalid ones were refused", int64(b.events["reloaded"]) >= (w.reloads.Load()-w.refusals.Load())/2 && int64(b.events[refusedReload]) >= w.refusals.Load()/2 && b.events["reloaded"] > 0)
 	check("the target was killed and restarted", w.kills.Load() > 0)
+	if w.over != overPOST {
+		most := min(crowdStreams, mostOfUser*(len(w.tenantsOf)+1))
+		check(fmt.Sprintf("%d streams were open at once", most), b.mostStreams >= int64(most))
+	}
 	for _, wrong := range b.wrongs {
 		fmt.Println("    ", wrong)
 	}

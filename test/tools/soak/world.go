@@ -35,6 +35,7 @@ type world struct {
 	upSince atomic.Int64 // when the target last became available, in nanoseconds since 1970
 
 	kills, reloads, refusals atomic.Int64
+	streams                  atomic.Int64 // that are open, of users who are not hostile
 	peak                     usage
 }
 
@@ -94,6 +95,7 @@ func (w *world) round(ctx context.Context, span time.Duration) error {
 		}
 	}
 	others.Go(func() { w.flood(ctx) })
+	others.Go(func() { w.crowd(ctx) })
 	others.Go(func() { w.attack(ctx) })
 	others.Go(func() { w.crawl(ctx) })
 	chaos.Go(func() { failed <- w.every(ctx, w.kill, func() error { return w.killTarget(parent) }) })
@@ -125,7 +127,7 @@ func (w *world) longRound(ctx context.Context, span time.Duration) error {
 
 // users returns the users whose calls are counted.
 func (w *world) users() []string {
-	names := []string{"flooder"}
+	names := []string{flooder}
 	for _, t := range w.tenantsOf {
 		names = append(names, t.user)
 	}

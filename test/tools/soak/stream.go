@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+)
+
+// Values of the option -over.
+const (
+	overPOST   = "post"
+	overStream = "stream"
+	overBoth   = "both"
+)
+
+// clients returns the clients of a user, one for each kind of connection that the plan has.
+func (w *world) clients(user, from string) (list []*client) {
+	if w.over != overStream {
+		list = append(list, newClient(w, user, from))
+	}
+	if w.over != overPOST {
+		list = append(list, &client{world: w, user: user, over: newStreams(w, user, from)})
+	}
+	return list
+}
+
+// mostStreams notes how many streams are open.
+func (w *world) mostStreams(n int64) {
+	w.book.mu.Lock()
+	defer w.book.mu.Unlock()
+	w.book.mostStreams = max(w.book.mostStreams, n)
+}
+
+// streams makes the calls of a user on one WebSocket, and opens another one when that has ended.
+type streams struct {
+	world *world
+	user  string
+	from  net.IP
+	pause time.Duration // before each answer is read
+
+	mu   sync.Mutex
+	open *openStream // nil: none
+}
+
+// An openStream is a WebSocket with calls that wait for their answers.
+type openStream struct {
+	ws      *websocket.Conn
+	writing sync.Mutex
+
+	mu      sync.Mutex
+	waiting map[string]chan answer // by id
+	leaving bool                   // the proxy has asked for a new connection
+	err     error                  // why it has ended
+}
+
+func newStreams(w *world, user, from string) *streams {
+	return &streams{world: w, user: user, from: net.ParseIP(from)}
+}
+
+// openWebSocket opens a stream from an address.
+func (w *world) openWebSocket(user, password string, from net.IP) (*websocket.Conn, *http.Response, error) {
+	dialer := websocket.Dialer{
+		NetDialContext:   (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext,
+		TLSClientConfig:  &tls.Config{RootCAs: w.ca},
+		HandshakeTimeout: time.Minute, Subprotocols: []string{"jsonrpc"},
+	}
+	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+	return dialer.DialContext(context.Background(), "wss://"+w.address+"/stream", http.Header{"Authorization": {basic}})
+}
+
+// current returns the open stream, or opens one.
+func (s *streams) current() (*openStream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open != nil && s.open.usable() {
+		return s.open, nil
+	}
+	ws, _, err := s.world.openWebSocket(s.user, passwordOf(s.user), s.from)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open a stream: %w", err)
+	}
+	s.world.book.count("stream opened")
+	s.world.mostStreams(s.world.streams.Add(1))
+	s.open = &openStream{ws: ws, waiting: map[string]chan answer{}}
+	go s.read(s.open)
+	return s.open, nil
+}
+
+func (o *openStream) usable() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err == nil && !o.leaving
+}
+
+// exchange makes a call on the stream. A call that the proxy has asked to make on a new connection
+// goes out there.
+func (s *streams) exchange(body []byte, id string, _ bool) reply {
+	for {
+		o, err := s.current()
+		if err != nil {
+			return reply{err: err}
+		}
+		got := make(chan answer, 1)
+		if !o.expect(id, got) {
+			continue
+		}
+		o.writing.Lock()
+		err = o.ws.WriteMessage(websocket.TextMessage, body)
+		o.writing.Unlock()
+		if err != nil {
+			_ = o.ws.Close()
+		}
+		select {
+		case a, answered := <-got:
+			if !answered {
+				return reply{err: o.err}
+			}
+			return a.reply(statusOf(a))
+		case <-time.After(time.Minute):
+			return reply{err: errors.New("no answer on the stream within a minute")}
+		}
+	}
+}
+
+// expect notes a call that waits for its answer; false: the stream takes no further calls.
+func (o *openStream) expect(id string, got chan answer) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil || o.leaving {
+		return false
+	}
+	o.waiting[id] = got
+	return true
+}
+
+// read gives answers to their callers until the stream ends.
+func (s *streams) read(o *openStream) {
+	defer s.world.streams.Add(-1)
+	for {
+		time.Sleep(s.pause)
+		_, text, err := o.ws.ReadMessage()
+		if err != nil {
+			o.end(err)
+			return
+		}
+		a, err := readAnswer(text)
+		if err != nil {
+			s.world.book.wrong("%s: %v", s.user, err)
+			continue
+		}
+		if err := o.deliver(a); err != nil {
+			s.world.book.wrong("%s: %v", s.user, err)
+		}
+	}
+}
+
+func (o *openStream) deliver(a answer) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if a.Method == "spdkgate.draining" {
+		o.leaving = true
+		return o.leaveIfUnused()
+	}
+	got := o.waiting[string(a.ID)]
+	if got == nil {
+		return fmt.Errorf("received an answer to id %s, which waits for none", a.ID)
+	}
+	delete(o.waiting, string(a.ID))
+	got <- a
+	return o.leaveIfUnused()
+}
+
+// leaveIfUnused closes a stream that is to be left when its calls have ended.
+func (o *openStream) leaveIfUnused() error {
+	if o.leaving && len(o.waiting) == 0 {
+		return o.ws.Close()
+	}
+	return nil
+}
+
+func (o *openStream) end(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = fmt.Errorf("the stream has ended: %w", err)
+	for _, got := range o.waiting {
+		close(got)
+	}
+	clear(o.waiting)
+}
+
+func (s *streams) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open != nil {
+		_ = s.open.ws.Close()
+		s.open = nil
+	}
+}
+
+// statusOf is the status that a POST request would get.
+func statusOf(a answer) int {
+	if a.Error == nil {
+		return http.StatusOK
+	}
+	switch a.Error.Code {
+	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound, jsonrpc.CodeInvalidParams:
+		return http.StatusBadRequest
+	case jsonrpc.CodeUnauthorized:
+		return http.StatusUnauthorized
+	case jsonrpc.CodeForbidden:
+		return http.StatusForbidden
+	case jsonrpc.CodeInUse:
+		return http.StatusConflict
+	case jsonrpc.CodeTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case jsonrpc.CodeTooMany, jsonrpc.CodeTooManyLogins:
+		return http.StatusTooManyRequests
+	case jsonrpc.CodeInternalError, jsonrpc.CodeNotSaved:
+		return http.StatusInternalServerError
+	case jsonrpc.CodeUnreachable:
+		return http.StatusBadGateway
+	case jsonrpc.CodeDraining:
+		return http.StatusServiceUnavailable
+	case jsonrpc.CodeOutcomeUnknown:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusOK // SPDK's own error
+}
+
+// crowdStreams is how many streams users keep open besides those that they work with.
+const crowdStreams = 256
+
+// mostOfUser is how many of them one user has. The proxy allows 64 streams of a user.
+const mostOfUser = 62
+
+// crowd keeps many streams open. Each makes a call now and then. One of eight is slow to read its
+// answers.
+func (w *world) crowd(ctx context.Context) {
+	if w.over == overPOST {
+		return
+	}
+	var members sync.WaitGroup
+	for i := range crowdStreams {
+		t, user := (*tenant)(nil), flooder
+		switch k := i / mostOfUser; {
+		case k < len(w.tenantsOf):
+			t = w.tenantsOf[k]
+			user = t.user
+		case k > len(w.tenantsOf):
+			continue // one user may not have so many
+		}
+		s := newStreams(w, user, "127.0.0.4")
+		c, calls := &client{world: w, user: user, over: s}, 1
+		if i%8 == 0 {
+			c.slow, s.pause, calls = true, 50*time.Millisecond, 20
+		}
+		members.Go(func() {
+			for ctx.Err() == nil {
+				var together sync.WaitGroup
+				for range calls {
+					together.Go(func() { c.list(t) })
+				}
+				together.Wait()
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Second + rand.N(6*time.Second)):
+				}
+			}
+			s.closeIdle()
+		})
+	}
+	members.Wait()
+}
+
+// list lists the volumes of the client's tenant. Without a tenant, it lists all bdevs.
+func (c *client) list(t *tenant) {
+	if t != nil {
+		t.expectOwn(c.call("bdev_lvol_get_lvols", nil))
+		return
+	}
+	if r := c.call("bdev_get_bdevs", nil); !r.ok() && !r.lost() && r.status != http.StatusTooManyRequests {
+		c.world.book.wrong("%s: %s: %s", c.user, r.method, r)
+	}
+}
