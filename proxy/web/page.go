@@ -21,8 +21,8 @@ type Page struct {
 	Fail func(v *Visit, c *gate.Call)
 	// Stream means that the response has no end. A stopping server does not wait for it.
 	Stream bool
-	// FromOtherSites means that a page of another site may cause the request. Identify must find out
-	// by itself whether the user has begun it.
+	// FromOtherSites means that a page of another site may cause the request. Identify must find
+	// out by itself whether the user has begun it.
 	FromOtherSites bool
 }
 
