@@ -56,7 +56,11 @@ func (c *configs) make(w *world) error {
 		users += fmt.Sprintf("  - {name: %s, password_hash: %q, roles: [volumes], tenant: %s}\n", t.user, hash, t.name)
 		tenants += fmt.Sprintf("  %s: {lvstores: [%s], nqn_prefixes: [\"nqn.2026-11.io.spdkgate.soak:%s-\"], quota: {gib: 10}}\n", t.name, t.lvstore(), t.name)
 	}
-	for user, rights := range map[string]string{flooder: "roles: [watching]", hostileUser: "roles: [volumes], tenant: " + w.tenantsOf[0].name} {
+	others := map[string]string{flooder: "roles: [watching]", hostileUser: "roles: [volumes], tenant: " + w.tenantsOf[0].name}
+	for i := range crowdUsers {
+		others[crowdUser(i)] = "roles: [volumes], tenant: " + w.tenantOfCrowd(i).name
+	}
+	for user, rights := range others {
 		hash, err := hashOf(user)
 		if err != nil {
 			return err

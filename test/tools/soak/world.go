@@ -131,6 +131,11 @@ func (w *world) users() []string {
 	for _, t := range w.tenantsOf {
 		names = append(names, t.user)
 	}
+	if w.over != overPOST {
+		for i := range crowdUsers {
+			names = append(names, crowdUser(i))
+		}
+	}
 	return names
 }
 
