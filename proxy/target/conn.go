@@ -105,7 +105,8 @@ type Observer struct {
 	// Sent is called when the call was sent. SPDK starts the calls of a user in the order in which
 	// they are sent.
 	Sent func()
-	// Answered is called when SPDK's answer has arrived, before the call goes on. It must not block.
+	// Answered is called when SPDK's answer has arrived, before the call goes on. It must not
+	// block.
 	Answered func()
 	// Settled is called when SPDK has answered the call, or certainly will not: the call was not
 	// sent, or its connection has ended. This can be long after the call's deadline.
