@@ -268,8 +268,8 @@ func TestStreamDrains(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
 }
 
-// A client is asked to close its idle stream, so that no call is lost that crosses with the end.
-// A client that does not is disconnected.
+// A client is asked to close its idle stream, so that no call is lost that crosses with the end. A
+// client that does not is disconnected.
 func TestIdleStreamsAreClosed(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Idle = config.Duration(time.Second) })
 	s := serve(t, b)

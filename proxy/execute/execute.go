@@ -77,6 +77,8 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 	if err := e.checkExternal(ctx, c); err != nil {
 		return nil, err
 	}
+	forwarded := c
+	c.Observer.Answered = nil // work that takes long follows SPDK's answer
 	switch name := c.Method.Name; {
 	case name == deleteMethod:
 		return e.deleteLvol(ctx, c)
@@ -89,16 +91,23 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 	case name == snapshotMethod && c.SnapshotsInUse != config.SnapshotsAllow:
 		return e.takeSnapshot(ctx, c)
 	}
-	return e.forwardShared(ctx, c)
+	if c.Tenant != nil { // whose result may need further calls
+		forwarded = c
+	}
+	return e.forwardShared(ctx, forwarded)
 }
 
 // forward makes a call at SPDK. The caller holds the locks of the objects, or has frozen the
 // objects itself.
 func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, error) {
+	changes := c.Method.Configures()
+	if changes && e.restart.saver != nil { // which may be waited for
+		c.Observer.Answered = nil
+	}
 	call := func() (json.RawMessage, error) {
 		return c.Conn.CallObserved(ctx, c.User, c.Method.Name, c.Params, c.Timeout(c.Method.Name), c.Observer)
 	}
-	if !c.Method.Configures() {
+	if !changes {
 		return call()
 	}
 	return e.change(ctx, c, call)

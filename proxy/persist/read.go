@@ -39,9 +39,9 @@ func ProcessAt(socket string) (string, error) {
 	return fmt.Sprintf("%x-%x-%d.%09d", st.Dev, st.Ino, st.Mtim.Sec, st.Mtim.Nsec), nil
 }
 
-// read reads the configuration of all subsystems, as SPDK's save_config does. The requests are
-// sent concurrently, but SPDK may answer them in several polls, see readSteady. disableAutoExamine
-// is as in Options.
+// read reads the configuration of all subsystems, as SPDK's save_config does. The requests are sent
+// concurrently, but SPDK may answer them in several polls, see readSteady. disableAutoExamine is as
+// in Options.
 func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuration, error) {
 	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
 	if err != nil {

@@ -146,10 +146,10 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	x := gate.NewExchange(c.source)
 	x.LikeSPDK = c.likeSPDK()
 	c.out.begin(func() { c.gate.ConnState(c.net, http.StateActive) })
-	answered := false
+	answered, e := false, &expected{}
 	defer func() { // in a panic only
 		if !answered {
-			c.finish(x)
+			c.send(nil, e, func() { c.finish(x) })
 		}
 	}()
 
@@ -167,12 +167,15 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	if x.Calls[len(x.Calls)-1].Observer.Sent = passOn; !x.LikeSPDK {
 		passOn()
 	}
+	if len(x.Calls) == 1 { // otherwise other calls follow
+		x.Calls[0].Observer.Answered = func() { c.out.expect(e) }
+	}
 	c.gate.Perform(c.ctx, current, x)
 	answered = true
-	c.reply(x)
+	c.reply(x, e)
 	if broken {
 		if last := c.ending(err); last != nil {
-			c.send(last, func() {})
+			c.send(last, nil, func() {})
 		}
 	}
 	return passedOn || broken
@@ -202,17 +205,18 @@ func (c *conn) receive(current *gate.Settings, x *gate.Exchange, text []byte, re
 }
 
 // reply queues the response to a message.
-func (c *conn) reply(x *gate.Exchange) {
+func (c *conn) reply(x *gate.Exchange, e *expected) {
 	text := x.Parts()
 	if len(text) > 0 {
 		text = c.frame(text)
 	}
-	c.send(text, func() { c.finish(x) })
+	c.send(text, e, func() { c.finish(x) })
 }
 
-// send queues a text. done is called when it was written, or cannot be.
-func (c *conn) send(text [][]byte, done func()) {
-	c.out.add(response{text, done}, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
+// send queues a text: the response to the message that e belongs to, or to none. done is called
+// when it was written, or cannot be.
+func (c *conn) send(text [][]byte, e *expected, done func()) {
+	c.out.add(response{text, done}, e, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
 }
 
 // finish releases what a message has taken, after its response was written.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"sync"
 	"time"
 
@@ -92,8 +91,9 @@ type response struct {
 	done func()   // called when the answer was written, or cannot be
 }
 
-// An output writes the answers on a connection. What several goroutines add at the same time goes
-// out in one write, because SPDK answers calls that arrived together at the same time.
+// An output writes the answers on a connection. SPDK answers calls that arrived together at the
+// same time, so their responses go out together: while messages are expected to have their
+// responses in a moment, the others wait for the last of them.
 type output struct {
 	write func(text []byte) error
 
@@ -101,7 +101,8 @@ type output struct {
 	active  int       // messages that have begun and not ended
 	ended   time.Time // when the last of them ended; zero: none has
 	replies []response
-	writing bool // a goroutine writes them
+	awaited int  // messages that are expected
+	writing bool // a goroutine writes replies
 	broken  bool // nothing can be written any more
 	buffer  []byte
 }
@@ -138,27 +139,47 @@ func (o *output) idleSince(d time.Duration) bool {
 	return o.active == 0 && time.Since(o.ended) > d
 }
 
-// add adds a reply. It returns when the reply was written, or when another goroutine will write it.
-// before is called before each write, and failed if one fails.
-func (o *output) add(r response, before, failed func()) {
+// An expected is a message whose response may be expected. Its fields are guarded by output.mu.
+type expected struct{ soon, added bool }
+
+// expect notes that SPDK has answered a message, whose response is added in a moment: nothing that
+// takes long comes before. After the response was added, it does nothing.
+func (o *output) expect(e *expected) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !e.soon && !e.added {
+		e.soon = true
+		o.awaited++
+	}
+}
+
+// add adds a reply. It returns when the reply was written, or when another goroutine will write it.
+// e is that of the reply's message; nil: it is the response to none. before is called before each
+// write, and failed if one fails.
+func (o *output) add(r response, e *expected, before, failed func()) {
+	o.mu.Lock()
+	if e != nil && e.soon && !e.added {
+		o.awaited--
+	}
+	if e != nil {
+		e.added = true
+	}
 	o.replies = append(o.replies, r)
-	if o.writing {
+	if o.writing || o.awaited > 0 {
 		o.mu.Unlock()
 		return
 	}
 	o.writing = true
 	o.mu.Unlock()
-	runtime.Gosched() // lets the goroutines run that have their answers already
 	var batch []response
 	for {
 		o.mu.Lock()
-		batch, o.replies = o.replies, batch[:0]
-		if len(batch) == 0 {
+		if len(o.replies) == 0 || o.awaited > 0 {
 			o.writing = false
 			o.mu.Unlock()
 			return
 		}
+		batch, o.replies = o.replies, batch[:0]
 		o.mu.Unlock()
 		if !o.broken {
 			before()

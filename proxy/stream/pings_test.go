@@ -23,7 +23,7 @@ func TestPongsDoNotPileUp(t *testing.T) {
 	s := &socket{gate: g, net: ours}
 	c := newConn(g, s, ours, auditlog.Source{})
 	writing := make(chan struct{})
-	go c.send([][]byte{[]byte("a response")}, func() { close(writing) })
+	go c.send([][]byte{[]byte("a response")}, nil, func() { close(writing) })
 	require.Eventually(t, func() bool {
 		c.out.mu.Lock()
 		defer c.out.mu.Unlock()

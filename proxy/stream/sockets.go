@@ -115,7 +115,7 @@ const closeWait = time.Second
 // connection. It takes at most closeWait.
 func (c *conn) close(code int, reason string) {
 	defer time.AfterFunc(closeWait, c.abort).Stop()
-	c.send(closing(code, reason), c.abort)
+	c.send(closing(code, reason), nil, c.abort)
 	<-c.ctx.Done()
 }
 
@@ -209,7 +209,7 @@ const draining = `{"jsonrpc":"2.0","method":"spdkgate.draining"}`
 
 // sendDraining sends the message, after the responses before it.
 func (c *conn) sendDraining() {
-	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), func() {})
+	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), nil, func() {})
 }
 
 // Drain tells the clients of all streams that the server stops. Until they have closed their

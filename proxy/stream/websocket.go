@@ -185,7 +185,7 @@ func (s *socket) frame(parts [][]byte) [][]byte { return frame(websocket.TextMes
 // not read must not take memory by pings.
 func (s *socket) pong(c *conn, data string) {
 	if s.pongWaits.CompareAndSwap(false, true) {
-		c.send(frame(websocket.PongMessage, [][]byte{[]byte(data)}), func() { s.pongWaits.Store(false) })
+		c.send(frame(websocket.PongMessage, [][]byte{[]byte(data)}), nil, func() { s.pongWaits.Store(false) })
 	}
 }
 

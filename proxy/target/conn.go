@@ -105,6 +105,9 @@ type Observer struct {
 	// Sent is called when the call was sent. SPDK starts the calls of a user in the order in which
 	// they are sent.
 	Sent func()
+	// Answered is called when SPDK's answer has arrived, before the call goes on. It must not
+	// block.
+	Answered func()
 	// Settled is called when SPDK has answered the call, or certainly will not: the call was not
 	// sent, or its connection has ended. This can be long after the call's deadline.
 	Settled func()
@@ -151,7 +154,7 @@ func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[
 	if params != nil {
 		argument = params
 	}
-	pending, err := c.socket.Start(ctx, method, argument)
+	pending, err := c.socket.StartObserved(ctx, method, argument, o.Answered)
 	if err != nil {
 		release()
 		return nil, err

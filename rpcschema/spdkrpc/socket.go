@@ -101,15 +101,23 @@ type Pending struct {
 // returns an error. If it cannot send the call because the target has closed the connection, it
 // sends the call on a new one.
 func (s *Socket) Start(ctx context.Context, method string, params any) (Pending, error) {
+	return s.StartObserved(ctx, method, params, nil)
+}
+
+// StartObserved is Start. It calls answered, which may be nil and must not block, when the answer
+// has arrived and Wait has not returned it yet.
+func (s *Socket) StartObserved(ctx context.Context, method string, params any, answered func()) (Pending, error) {
 	id := s.nextID.Add(1)
 	text, err := s.encode(id, method, params)
 	if err != nil {
 		return Pending{}, err
 	}
 	p := Pending{method: method, call: newCall(id, text)}
+	p.call.answered = answered
 	connected, err := s.send(ctx, &p)
 	if connected && err != nil && !s.once && ctx.Err() == nil {
 		p.call = newCall(id, text)
+		p.call.answered = answered
 		_, err = s.send(ctx, &p)
 	}
 	if err != nil {

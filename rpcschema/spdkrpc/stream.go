@@ -70,6 +70,8 @@ type streamCall struct {
 	text []byte
 	done chan struct{} // closed when reply or err is set
 
+	answered func() // called before done is closed, if there is a reply; may be nil
+
 	reply message
 	err   error // there will be no reply
 	sent  bool  // besides err: the peer may have executed the call
@@ -245,6 +247,7 @@ func (s *stream) run() {
 			s.end(err)
 			return
 		}
+		var replied *streamCall
 		s.update(func(f *inFlight) {
 			if m.method != "" {
 				f.draining = f.draining || m.method == drainingMethod
@@ -258,8 +261,15 @@ func (s *stream) run() {
 			f.answered = true
 			f.remove(c)
 			c.reply = m
-			close(c.done)
+			replied = c
 		})
+		if replied == nil {
+			continue
+		}
+		if replied.answered != nil {
+			replied.answered()
+		}
+		close(replied.done)
 	}
 }
 

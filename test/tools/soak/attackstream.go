@@ -18,8 +18,8 @@ func (w *world) hostileStream() (*websocket.Conn, error) {
 	return ws, err
 }
 
-// sendOnStream sends a hostile message. Some hostile clients guess the password, and some hang up in
-// the middle of the message.
+// sendOnStream sends a hostile message. Some hostile clients guess the password, and some hang up
+// in the middle of the message.
 func (w *world) sendOnStream(m message) {
 	if rand.N(10) == 0 {
 		w.guessForStream()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -53,6 +54,24 @@ func TestViolationsAreDetected(t *testing.T) {
 	x.expectDone(reply{status: 502})
 	x.expectDone(reply{status: 200, code: -19})
 	assert.Equal(t, 5, w.book.nWrong, "no violations: the target was killed meanwhile")
+}
+
+// On a stream, each answer must belong to a call that waits for it, and a lost answer is an error
+// of its call.
+func TestAnswersOnAStreamBelongToCalls(t *testing.T) {
+	o := &openStream{waiting: map[string]chan answer{}}
+	first, second := make(chan answer, 1), make(chan answer, 1)
+	require.True(t, o.expect("1", first))
+	require.True(t, o.expect(`"2"`, second))
+	require.NoError(t, o.deliver(answer{ID: []byte("1"), Result: "one"}))
+	assert.Equal(t, "one", (<-first).Result)
+	require.ErrorContains(t, o.deliver(answer{ID: []byte("1")}), "id 1")
+	require.NoError(t, o.deliver(answer{Method: "spdkgate.draining"}))
+	assert.False(t, o.expect("3", first), "further calls need a new connection")
+	o.end(io.ErrUnexpectedEOF)
+	_, answered := <-second
+	assert.False(t, answered)
+	require.ErrorIs(t, o.err, io.ErrUnexpectedEOF)
 }
 
 // The error for a target that does not start contains the end of its log, which is deleted with the

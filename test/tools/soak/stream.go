@@ -214,7 +214,7 @@ func statusOf(a answer) int {
 		return http.StatusOK
 	}
 	switch a.Error.Code {
-	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound, jsonrpc.CodeInvalidParams:
+	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound:
 		return http.StatusBadRequest
 	case jsonrpc.CodeUnauthorized:
 		return http.StatusUnauthorized
@@ -226,7 +226,7 @@ func statusOf(a answer) int {
 		return http.StatusRequestEntityTooLarge
 	case jsonrpc.CodeTooMany, jsonrpc.CodeTooManyLogins:
 		return http.StatusTooManyRequests
-	case jsonrpc.CodeInternalError, jsonrpc.CodeNotSaved:
+	case jsonrpc.CodeNotSaved:
 		return http.StatusInternalServerError
 	case jsonrpc.CodeUnreachable:
 		return http.StatusBadGateway
@@ -235,7 +235,7 @@ func statusOf(a answer) int {
 	case jsonrpc.CodeOutcomeUnknown:
 		return http.StatusGatewayTimeout
 	}
-	return http.StatusOK // SPDK's own error
+	return http.StatusOK // SPDK's own error; it also uses CodeInvalidParams and CodeInternalError
 }
 
 // A crowd keeps many streams open. Each of its users belongs to a tenant.
@@ -250,8 +250,8 @@ func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 
 func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
 
-// crowd keeps crowdStreams open. Each makes a call now and then. One of eight makes several at once,
-// and is slow to read their answers.
+// crowd keeps crowdStreams open. Each makes a call now and then. One of eight makes several at
+// once, and is slow to read their answers.
 func (w *world) crowd(ctx context.Context) {
 	if w.over == overPOST {
 		return

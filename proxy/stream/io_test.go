@@ -1,0 +1,51 @@
+package stream
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// outputs makes an output whose writes the test reads, and a function that adds a response.
+func outputs(t *testing.T) (o *output, written *[]string, add func(text string, e *expected)) {
+	written = &[]string{}
+	o = &output{write: func(text []byte) error {
+		*written = append(*written, string(text))
+		return nil
+	}}
+	add = func(text string, e *expected) {
+		o.add(response{[][]byte{[]byte(text)}, func() {}}, e, func() {}, func() { t.Error("cannot write") })
+	}
+	return o, written, add
+}
+
+// What SPDK has answered at the same time goes out in one write, whatever the order in which the
+// responses are complete.
+func TestAnswersOfOneMomentGoOutTogether(t *testing.T) {
+	o, written, add := outputs(t)
+	var a, b, c, d expected
+	for _, e := range []*expected{&a, &b, &c} {
+		o.expect(e)
+		o.expect(e) // the same message
+	}
+	add("c", &c)
+	add("d", &d)
+	add("a", &a)
+	assert.Empty(t, *written)
+	add("b", &b)
+	assert.Equal(t, []string{"cdab"}, *written)
+}
+
+// A response waits for none if SPDK has answered no other message, or if the answer came after the
+// response, which had said that none came in time.
+func TestResponsesWaitForNoLateAnswer(t *testing.T) {
+	o, written, add := outputs(t)
+	var alone, late, next expected
+	o.expect(&alone)
+	add("alone,", &alone)
+	add("late,", &late)
+	o.expect(&late)
+	add("next,", &next)
+	add("pong", nil)
+	assert.Equal(t, []string{"alone,", "late,", "next,", "pong"}, *written)
+}
