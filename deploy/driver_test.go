@@ -44,7 +44,8 @@ func loadConfig(t *testing.T) *config.Config {
 	return cfg
 }
 
-// The driver's loader accepts the content of the Secret, which has an account for each storage server.
+// The driver's loader accepts the content of the Secret, which has an account for each storage
+// server.
 func TestSecret(t *testing.T) {
 	secret := find[*corev1.Secret](t, plain(t), "spdkcsi-secret")
 	require.Len(t, secret.StringData, 1)
@@ -129,7 +130,8 @@ func section(t *testing.T, page, heading string) string {
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
-// The example of placement in docs/csi-placement.md is a valid configuration. The table has its keys and defaults.
+// The example of placement in docs/csi-placement.md is a valid configuration. The table has its
+// keys and defaults.
 func TestDocumentedPlacement(t *testing.T) {
 	page, err := os.ReadFile("../docs/csi-placement.md")
 	require.NoError(t, err)

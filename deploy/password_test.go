@@ -28,8 +28,9 @@ func block(t *testing.T, section, language string) string {
 	return strings.ReplaceAll(found[1], "\n   ", "\n") // in a list
 }
 
-// Without a password, the projected volume has the token's file that the controller's own Secret names, for the audience and
-// account in the proxy's manual. New volumes name no Secret; the one that existing volumes name stays.
+// Without a password, the projected volume has the token's file that the controller's own Secret
+// names, for the audience and account in the proxy's manual. New volumes name no Secret; the one
+// that existing volumes name stays.
 func TestWithoutAPassword(t *testing.T) {
 	objects, _ := kustomize(t, "service-account-token")
 	pod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newTenantBench makes a proxy with the configuration in docs/tenants.md, for a target with
-// two lvstores. All passwords are the same.
+// newTenantBench makes a proxy with the configuration in docs/tenants.md, for a target with two
+// lvstores. All passwords are the same.
 func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	handOver(t, map[string]string{"admin": adminPassword, "team-a": adminPassword, "team-b": adminPassword})
@@ -143,8 +143,8 @@ func TestReloadChangesTenants(t *testing.T) {
 	assert.NotContains(t, seen, "lvs-b")
 }
 
-// A result that must be filtered counts against its user's memory limit, and so does the
-// copy, before filtering begins.
+// A result that must be filtered counts against its user's memory limit, and so does the copy,
+// before filtering begins.
 func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 	b := newTenantBench(t)
 	for i := range 20 {

@@ -12,7 +12,8 @@ type Parameter struct {
 	Values  string // the allowed values, for the manual and for errors
 	Example string
 	Meaning string
-	// Mutable parameters may also be in a VolumeAttributesClass, because they can change while a volume exists.
+	// Mutable parameters may also be in a VolumeAttributesClass, because they can change while a
+	// volume exists.
 	Mutable bool
 
 	forNodes bool                      // nodes read it in the volume context, by its name: see package request

@@ -13,8 +13,9 @@ import (
 // hostsInFlight is how many exports are read at a time.
 const hostsInFlight = 32
 
-// Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export. An export that is not
-// complete, such as one of a target that lost its configuration, admits nobody.
+// Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export.
+// An export that is not complete, such as one of a target that lost its configuration, admits
+// nobody.
 func (s *Service) Hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.hosts(ctx, volumes)
@@ -78,7 +79,7 @@ func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) 
 	return hosts, nil
 }
 
-// mapsAll tells whether an initiator group can log in to a target node at all portals.
+// mapsAll reports whether an initiator group can log in to a target node at all portals.
 func (i iscsi) mapsAll(node spdkrpc.ISCSITargetNode, portals []spdkrpc.ISCSIPortalGroup, ig int32) bool {
 	return !slices.ContainsFunc(i.Listen, func(at Portal) bool {
 		return !slices.Contains(node.PGIGMaps, spdkrpc.ISCSIPGIGMap{PGTag: portalGroup(portals, at), IGTag: ig})

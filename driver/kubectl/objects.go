@@ -110,7 +110,7 @@ func (c Client) Nodes(ctx context.Context, driver string) (names []string, err e
 	return names, err
 }
 
-// hasSnapshots tells whether the cluster has the API of snapshots, which is installed separately.
+// hasSnapshots reports whether the cluster has the API of snapshots, which is installed separately.
 func (c Client) hasSnapshots(ctx context.Context) (bool, error) {
 	var groups struct{ Groups []struct{ Name string } }
 	if err := c.get(ctx, groupsPath, nil, &groups); err != nil {
@@ -128,8 +128,8 @@ func (c Client) snapshotContents(ctx context.Context, driver string) ([]snapshot
 	return slices.DeleteFunc(all, func(s snapshotContent) bool { return s.Spec.Driver != driver }), err
 }
 
-// everything returns all PersistentVolumes, VolumeAttachments and VolumeSnapshotContents as one document, in the form in which
-// spdk-csi doctor reads them.
+// everything returns all PersistentVolumes, VolumeAttachments and VolumeSnapshotContents as one
+// document, in the form in which spdk-csi doctor reads them.
 func (c Client) everything(ctx context.Context) ([]byte, error) {
 	kinds := []struct{ kind, path string }{{"PersistentVolumeList", volumesPath}, {"VolumeAttachmentList", attachmentsPath}}
 	there, err := c.hasSnapshots(ctx)

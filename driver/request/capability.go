@@ -9,8 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-// accessModes are the supported access modes, with whether a volume may be on several nodes at a time. Only a raw block volume
-// may be written by several, because nothing coordinates their writes.
+// accessModes are the supported access modes, with whether a volume may be on several nodes at a
+// time. Only a raw block volume may be written by several, because nothing coordinates their
+// writes.
 var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: {},
@@ -20,8 +21,8 @@ var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }
 	csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:   {shared: true},
 }
 
-// CheckCapabilities refuses capabilities that no volume of this driver has: missing or incomplete ones with [ErrInvalid],
-// others with [ErrUnsupported].
+// CheckCapabilities refuses capabilities that no volume of this driver has: missing or incomplete
+// ones with [ErrInvalid], others with [ErrUnsupported].
 func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	if len(capabilities) == 0 {
 		return fmt.Errorf("%w: volume_capabilities is missing", ErrInvalid)
@@ -54,13 +55,14 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	return nil
 }
 
-// ReadOnly tells whether a capability asks for a volume that is only read.
+// ReadOnly reports whether a capability asks for a volume that is only read.
 func ReadOnly(c *csi.VolumeCapability) bool {
 	mode := c.GetAccessMode().GetMode()
 	return mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// Shared tells whether one of the capabilities asks for a volume that may be on several nodes at a time.
+// Shared reports whether one of the capabilities asks for a volume that may be on several nodes at
+// a time.
 func Shared(capabilities ...*csi.VolumeCapability) bool {
 	for _, c := range capabilities {
 		if accessModes[c.GetAccessMode().GetMode()].shared {
@@ -70,7 +72,7 @@ func Shared(capabilities ...*csi.VolumeCapability) bool {
 	return false
 }
 
-// RawBlock tells whether one of the capabilities asks for a volume without a file system.
+// RawBlock reports whether one of the capabilities asks for a volume without a file system.
 func RawBlock(capabilities ...*csi.VolumeCapability) bool {
 	return slices.ContainsFunc(capabilities, func(c *csi.VolumeCapability) bool { return c.GetBlock() != nil })
 }

@@ -73,7 +73,7 @@ func decisionOf(d policy.Decision) string {
 	return isConditional
 }
 
-// An ExplainAnswer says whether a user may make a call, and why.
+// An ExplainAnswer reports whether a user may make a call, and why.
 type ExplainAnswer struct {
 	User       string             `json:"user"`
 	Roles      []string           `json:"roles"`
@@ -106,8 +106,8 @@ type TranslatedParams struct {
 
 var errExplain = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `send {"method": NAME, "params": {…}}; without params, only the method is considered. Administrators may add "user": NAME`)
 
-// Explain serves ExplainMethod: what `spdk-proxy policy explain` prints about a call of the sender or,
-// for administrators, of another user.
+// Explain serves ExplainMethod: what `spdk-proxy policy explain` prints about a call of the sender
+// or, for administrators, of another user.
 func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 	body, err := visitOf(r).ReadBody(r.Settings.MaxBody)
 	if err != nil {

@@ -20,7 +20,8 @@ var (
 	withoutTest = regexp.MustCompile(`^(no|planned, not there yet): .{30}`)
 )
 
-// Each feature has a row on the page of evidence, in the same order, which names tests that exist. A feature without a row says why.
+// Each feature has a row on the page of evidence, in the same order, which names tests that exist.
+// A feature without a row says why.
 func TestFeaturesHaveTests(t *testing.T) {
 	features, evidence := table(t, "docs/features.md"), table(t, "docs/evidence.md")
 	require.Greater(t, len(features), 80)

@@ -5,8 +5,8 @@ type page struct {
 	path string
 	// setup has commands to run before the page.
 	setup string
-	// before has commands to run before a block. Here and below, a text that only one block of the page contains names the block, so
-	// that blocks can be added to a page.
+	// before has commands to run before a block. Here and below, a text that only one block of the
+	// page contains names the block, so that blocks can be added to a page.
 	before map[string]string
 	// typed maps words that a reader replaces to their replacements. Each must be on the page.
 	typed map[string]string
@@ -140,16 +140,19 @@ cp -p /var/lib/spdk-proxy/target/current.json /var/lib/spdk-proxy/target/replace
 		setup: installed + `
 for disk in disk-a disk-b; do spdk-proxy call bdev_malloc_create name=$disk num_blocks=524288 block_size=4096; done
 write_example docs/tenants.md yaml tenants.yaml
+sed -i s/192.0.2.11:/127.0.0.1:/ tenants.yaml
 printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-proxy}' | cat - tenants.yaml >/etc/spdk-proxy/spdk-proxy.yaml`,
 		// The proxy learns within 2 s whose the new lvstore is.
 		typed: map[string]string{
 			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
+			`"192.0.2.11"`: `"127.0.0.1"`,
 		},
 	},
 	{path: "docs/wire.md", setup: installed},
 	{path: "docs/console.md", setup: installed},
 	{path: "docs/snapshots.md", setup: installed + "systemctl stop spdk-proxy"},
-	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on images of real ones.
+	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on
+	// images of real ones.
 	{path: "docs/lvstore-check.md", leave: []string{"check-lvstore"}},
 	{
 		path: "docs/migration.md",
@@ -185,8 +188,8 @@ END
 chmod +x scripts/rpc.py
 `
 
-// simulated runs the simulated target, and calls it until it answers: the socket of an
-// earlier run may still exist, without a process that listens.
+// simulated runs the simulated target, and calls it until it answers: the socket of an earlier run
+// may still exist, without a process that listens.
 const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
 until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
 kill $!`

@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/tools/debian"
 )
 
-// kitVersion is part of a kit's folder name. It depends on what is in a kit; increase the number when kits are made in
-// another way.
+// kitVersion is part of a kit's folder name. It depends on what is in a kit; increase the number
+// when kits are made in another way.
 var kitVersion = func() string {
 	sum := sha256.Sum256(fmt.Append(nil, 3, packages, tools, modules))
 	return hex.EncodeToString(sum[:4])
@@ -48,7 +48,7 @@ func kitPattern() string {
 	return release + kitSuffix()
 }
 
-// authenticates tells whether the kernel has NVMe in-band authentication.
+// authenticates reports whether the kernel has NVMe in-band authentication.
 func (k kit) authenticates() bool {
 	config, err := os.ReadFile(k.root("boot/config-" + k.kernel))
 	return err == nil && (bytes.Contains(config, []byte("CONFIG_NVME_HOST_AUTH=y")) || bytes.Contains(config, []byte("CONFIG_NVME_AUTH=y")))

@@ -75,7 +75,8 @@ func (d *demo) setUp(ctx context.Context) error {
 }
 
 func (d *demo) life(ctx context.Context) error {
-	// Growing ext4 requires CAP_SYS_RESOURCE, which root often lacks in containers; growing xfs does not.
+	// Growing ext4 requires CAP_SYS_RESOURCE, which root often lacks in containers; growing xfs
+	// does not.
 	d.data, d.restored = d.claim("pvc-data", "xfs"), d.claim("pvc-restored", "xfs")
 	d.small, d.block = d.claim("pvc-small", "ext4"), d.claim("pvc-block", "")
 	d.report.title("A volume's life")
@@ -297,8 +298,8 @@ func (d *demo) cleanUp(ctx context.Context) error {
 	)
 }
 
-// remove deletes all volumes and the snapshot, and returns the number of volumes. The
-// snapshot can be deleted only when one volume is left that needs it.
+// remove deletes all volumes and the snapshot, and returns the number of volumes. The snapshot can
+// be deleted only when one volume is left that needs it.
 func (d *demo) remove(ctx context.Context) (n int, err error) {
 	for _, c := range []*claim{d.block, d.small, d.restored} {
 		if c == nil || c.volume == nil {

@@ -60,8 +60,9 @@ func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "ready\n") }, time.Minute, 5*time.Millisecond, out.String())
-	// A terminal signals the whole group at once. Here make is first, because GNU make 4.3 reports an error of its own when a child
-	// is gone before make has looked at the signal, and the real demo takes longer to end than that.
+	// A terminal signals the whole group at once. Here make is first, because GNU make 4.3 reports
+	// an error of its own when a child is gone before make has looked at the signal, and the real
+	// demo takes longer to end than that.
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Eventually(t, func() bool { return !sigintPending(t, cmd.Process.Pid) }, time.Minute, time.Millisecond)
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
@@ -70,7 +71,8 @@ func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 	assert.NotContains(t, out.String(), "*** ", "make reports an error")
 }
 
-// The first build takes minutes. It shows modules, packages and errors as they come, and fails if the build does.
+// The first build takes minutes. It shows modules, packages and errors as they come, and fails if
+// the build does.
 func TestBuildShowsProgress(t *testing.T) {
 	dir := t.TempDir()
 	const goCommand = `#!/bin/sh

@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// facts summarizes the proxy's log of the whole run. It is an error if the log contains a
-// password.
+// facts summarizes the proxy's log of the whole run. It is an error if the log contains a password.
 func (d *demo) facts() ([]string, error) {
 	log, err := os.ReadFile(d.path("spdk-proxy.log"))
 	if err != nil {
