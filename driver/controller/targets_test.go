@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/config"
+	"github.com/spdkgate/spdkgate/driver/request"
 )
 
 // A token that is renewed in its file is used from the next call on, by the same client.
@@ -68,4 +69,6 @@ func TestUnusableCredentials(t *testing.T) {
 	require.ErrorContains(t, err, "target a: credentials: a client certificate")
 	_, err = targets.openEach(targets.placement, certificate)
 	require.ErrorContains(t, err, "target a: credentials: a client certificate")
+	_, err = targets.open("removed", map[string]config.Credential{"removed": {Username: "x", Password: "y"}})
+	require.ErrorIs(t, err, request.ErrUnknownTarget)
 }
