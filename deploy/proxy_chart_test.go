@@ -134,7 +134,7 @@ func TestProxyChartRestarts(t *testing.T) {
 		same   bool
 	}{
 		"roles":       {map[string]any{"roles": map[string]any{"x": map[string]any{"allow": []any{"bdev_get_bdevs"}}}}, true},
-		"time-outs":   {map[string]any{"target": map[string]any{"timeouts": map[string]any{"default": "1m"}}}, true},
+		"timeouts":    {map[string]any{"target": map[string]any{"timeouts": map[string]any{"default": "1m"}}}, true},
 		"limits":      {map[string]any{"limits": map[string]any{"user_in_flight": 3}}, true},
 		"log":         {map[string]any{"log": map[string]any{"level": "warn"}}, false},
 		"metrics":     {map[string]any{"metrics": map[string]any{"latency_histograms": []any{"nvme0n1"}}}, false},

@@ -128,7 +128,7 @@ func subject(req any) (attrs []any) {
 	return attrs
 }
 
-// isQuery tells whether a method is one that callers use every few seconds and that changes
+// isQuery reports whether a method is one that callers use every few seconds and that changes
 // nothing.
 func isQuery(method string) bool {
 	name := path.Base(method)

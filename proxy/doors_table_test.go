@@ -46,9 +46,6 @@ var (
 	onlyReads = reasons{
 		csrf: "the request changes nothing, and a page of another site cannot read the response",
 	}
-	readsWithCredentials = reasons{
-		otherSite: "the request changes nothing, and a page of another site cannot read the response",
-	}
 	oneMethod = reasons{
 		malformed:     "the door makes the call",
 		unknownMethod: "the door chooses the method",
@@ -128,7 +125,7 @@ func doors() []*door {
 	} {
 		own, session := because(h.exempt, onTheNetwork, hasCredentials), because(h.exempt, onTheNetwork, hasSession)
 		if h.verb == "GET" {
-			own, session = because(own, readsWithCredentials), because(session, onlyReads)
+			session = because(session, onlyReads)
 		}
 		_, ruleless := h.exempt[byMethod]
 		ruleless = ruleless || h.method == console.AuditMethod

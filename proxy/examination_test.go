@@ -61,7 +61,7 @@ func TestTenantsAreRefusedWhileTheTargetExamines(t *testing.T) {
 	assert.Len(t, b.log.Lines(t, "target does not load what hosts write into volumes"), 1)
 }
 
-// If the target does not say whether it examines volumes, it may.
+// If the target does not report whether it examines volumes, it may.
 func TestTenantsAreRefusedWhileTheExaminationIsUnknown(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease("v26.05"), ExamineListed: true, WaitForRPC: true}, oneTeam)
 	b.as(t, "team", "rpc_get_methods", "", http.StatusForbidden)

@@ -118,6 +118,7 @@ func TestHostileConnectionsEnd(t *testing.T) {
 // the administrator's name.
 func TestPagesOfOtherSites(t *testing.T) {
 	b := newBench(t, "v26.05")
+	pages := []string{"/metrics", "/metrics/target", "/openrpc.json"}
 	for name, header := range map[string][]string{
 		"a browser":       {"Sec-Fetch-Site", "cross-site"},
 		"another port":    {"Sec-Fetch-Site", "same-site"},
@@ -132,10 +133,21 @@ func TestPagesOfOtherSites(t *testing.T) {
 		assert.EqualValues(t, http.StatusForbidden, line["status"])
 		g = b.do("POST", "/", "", "", strings.NewReader(createMalloc), header...)
 		assert.Equal(t, http.StatusUnauthorized, g.StatusCode, "an unauthenticated client learns nothing")
+		for _, path := range pages {
+			assert.Equal(t, http.StatusForbidden, b.do("GET", path, "admin", adminPassword, nil, header...).StatusCode, "%s: GET %s", name, path)
+		}
 	}
 	assert.Empty(t, b.reached())
-	for _, header := range [][]string{{"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"}, {"Origin", b.http.URL}} {
-		assert.Equal(t, http.StatusOK, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version), header...).StatusCode)
+	for name, header := range map[string][]string{
+		"a page of the proxy": {"Sec-Fetch-Site", "same-origin"},
+		"the address bar":     {"Sec-Fetch-Site", "none"},
+		"an older browser":    {"Origin", b.http.URL},
+		"curl, Prometheus":    nil,
+	} {
+		assert.Equal(t, http.StatusOK, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version), header...).StatusCode, name)
+		for _, path := range pages {
+			assert.Equal(t, http.StatusOK, b.do("GET", path, "admin", adminPassword, nil, header...).StatusCode, "%s: GET %s", name, path)
+		}
 	}
 }
 

@@ -268,11 +268,18 @@ func TestStreamDrains(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
 }
 
+// A client is asked to close its idle stream, so that no call is lost that crosses with the end.
+// A client that does not is disconnected.
 func TestIdleStreamsAreClosed(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Idle = config.Duration(time.Second) })
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)
 	c.send(version).next()
+	for range 2 {
+		assert.Equal(t, "spdkgate.draining", c.next().Method)
+		assert.Nil(t, c.send(version).next().Error, "a call that crosses with the notification is answered")
+	}
+	assert.Equal(t, "spdkgate.draining", c.next().Method)
 	code, reason := c.closed()
 	assert.Equal(t, websocket.CloseNormalClosure, code)
 	assert.Equal(t, "idle", reason)

@@ -16,7 +16,7 @@ func newServe() *cobra.Command {
 
 The proxy reloads the configuration and the files that it names after they change,
 after SIGHUP, and, if systemd started it, on ` + "`spdk-proxy reload`" + `. Users,
-roles, time-outs, limits of requests and the certificate change without dropping a call;
+roles, timeouts, limits of requests and the certificate change without dropping a call;
 other changes need a restart. If the new configuration has a mistake, the proxy keeps
 the old one, and the log and the service's status report it.
 

@@ -52,7 +52,7 @@ func evaluate(t *testing.T, expression string, of map[string]any) ref.Val {
 	return value
 }
 
-// decide returns the messages with which the policy refuses a change; matched tells whether it
+// decide returns the messages with which the policy refuses a change; matched reports whether it
 // applies.
 func decide(t *testing.T, p policy, former, changed, request string) (matched bool, refused []string) {
 	t.Helper()

@@ -5,5 +5,5 @@
 // creates or exports a volume. A new parameter is a field of Class and a line in the table of
 // parameters.
 //
-// It may not know what is done with a Class: no other room of the driver, no RPC, nothing of CSI.
+// It must not know what is done with a Class: no other room of the driver, no RPC, nothing of CSI.
 package class

@@ -9,6 +9,6 @@
 // nothing is attached. The error of a call that reached its deadline tells what it was waiting for,
 // and a later call continues from the state that the kernel has then.
 //
-// The package supports NVMe over Fabrics, iSCSI and loop devices. It may not know CSI, gRPC, the
+// The package supports NVMe over Fabrics, iSCSI and loop devices. It must not know CSI, gRPC, the
 // target's RPCs, or file systems on the device.
 package connect

@@ -138,7 +138,7 @@ func (e Export) paths() []Export {
 	return all
 }
 
-// IsZero tells whether e is the zero Export.
+// IsZero reports whether e is the zero Export.
 func (e Export) IsZero() bool { return reflect.ValueOf(e).IsZero() }
 
 // Target returns the name under which the target exports the volume: its NQN or IQN.

@@ -94,7 +94,7 @@ func labelSuffix(e Export, id string) string {
 	return fmt.Sprintf(":%x:%s", sum[:4], id)
 }
 
-// isOfOtherHost tells whether a device's label is that of another host for the same export.
+// isOfOtherHost reports whether a device's label is that of another host for the same export.
 func isOfOtherHost(label, own string) bool {
 	suffix := len(labelPrefix) + 8
 	return label != own && len(label) == len(own) && strings.HasPrefix(label, labelPrefix) && label[suffix:] == own[suffix:]

@@ -60,7 +60,7 @@ func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module s
 		"by /etc/modules-load.d, or on Talos by machine.kernel.modules; if there is no such module, install the distribution's package with more kernel modules", ErrUnsupported, module, module, err, reason)
 }
 
-// hasModule tells whether a module is loaded or built into the kernel. Modules that are built in
+// hasModule reports whether a module is loaded or built into the kernel. Modules that are built in
 // and have no parameters are not in /sys/module, only in the list of their kernel.
 func (n *node) hasModule(module string) bool {
 	if n.exists("sys/module", strings.ReplaceAll(module, "-", "_")) {

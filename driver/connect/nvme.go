@@ -85,7 +85,7 @@ func (n *nvme) ensureControllers(ctx context.Context, e Export, step *operation.
 	return made, nil
 }
 
-// connected tells whether there is a usable controller for the export's address.
+// connected reports whether there is a usable controller for the export's address.
 func (n *nvme) connected(ctx context.Context, e Export) bool {
 	address, err := resolve(ctx, e.Address)
 	if err != nil {
@@ -153,7 +153,7 @@ func (n *nvme) hostFor(e Export) Host {
 	return n.host
 }
 
-// nativeMultipath tells whether the kernel joins several controllers of a subsystem into one
+// nativeMultipath reports whether the kernel joins several controllers of a subsystem into one
 // device.
 func (n *nvme) nativeMultipath() bool {
 	return n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y"

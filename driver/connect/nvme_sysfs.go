@@ -23,7 +23,7 @@ type controller struct {
 	model     string
 }
 
-// usable tells whether the controller is live, or the kernel is still connecting it.
+// usable reports whether the controller is live, or the kernel is still connecting it.
 func (c controller) usable() bool {
 	return c.state != "dead" && !strings.HasPrefix(c.state, "deleting")
 }

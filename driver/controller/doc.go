@@ -5,5 +5,5 @@
 // credentials of the call, and does the work by packages placement and volume. Its only state is
 // the calls in flight and the connections to the proxies.
 //
-// It may not know package node, gRPC codes, or SPDK's JSON.
+// It must not know package node, gRPC codes, or SPDK's JSON.
 package controller

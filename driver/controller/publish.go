@@ -85,7 +85,7 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	}, nil
 }
 
-// exportedByHand tells whether a volume context comes from a PV that was written by hand, for a
+// exportedByHand reports whether a volume context comes from a PV that was written by hand, for a
 // target that is not in config.json. Such a volume was exported by hand too, so this driver need
 // not, and cannot, export it.
 func (c *Controller) exportedByHand(volumeContext map[string]string) bool {

@@ -95,7 +95,7 @@ func addresses(c config.Target) (all []connect.Address) {
 	return all
 }
 
-// mayFormat tells whether the node may format the volume if it is empty. A pristine volume has no
+// mayFormat reports whether the node may format the volume if it is empty. A pristine volume has no
 // data to lose. If the target does not know whether the volume is pristine, only the volume context
 // decides. PVs of spdk-csi have no such key, and all their volumes were to be formatted if empty.
 // In any case the node checks that the device is empty.

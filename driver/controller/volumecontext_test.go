@@ -118,8 +118,8 @@ func TestFilesystemOptions(t *testing.T) {
 	}
 }
 
-// Only the volume context, which never changes, says whether a volume is encrypted. Each class says
-// it for its volumes, also for copies.
+// Only the volume context, which never changes, reports whether a volume is encrypted. Each class
+// says it for its volumes, also for copies.
 func TestEncryptedVolumes(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {

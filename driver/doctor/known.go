@@ -195,7 +195,7 @@ func (p *parser) lines(text []byte) error {
 	return s.Err()
 }
 
-// names tells whether the list names a volume, by its id or by its UUID alone.
+// names reports whether the list names a volume, by its id or by its UUID alone.
 func (k *Known) names(id request.VolumeID) bool {
 	_, full := k.Volumes[id.String()]
 	_, bare := k.Volumes[id.UUID]

@@ -49,7 +49,7 @@ type Reading struct {
 // inFlight is how many queries for single objects are sent at a time.
 const inFlight = 32
 
-// Read reads a target. A target that does not answer gives a reading that says so. sizes tells
+// Read reads a target. A target that does not answer gives a reading that says so. sizes decides
 // whether to read the sizes of all volumes too, which takes a query for each.
 func Read(ctx context.Context, t Target, sizes bool) *Reading {
 	r := &Reading{target: t, byID: map[string]volume.Listed{}, unneeded: map[string]bool{}, connected: map[string][]string{}, sizes: map[string]int64{}}

@@ -6,5 +6,6 @@
 // repeated after a crash or a lost reply at any point. This package knows a volume only by its
 // UUID, which is the name of its bdev.
 //
-// It may not know gRPC, CSI's messages, how volumes are made, or how nodes attach what is exported.
+// It must not know gRPC, CSI's messages, how volumes are made, or how nodes attach what is
+// exported.
 package export

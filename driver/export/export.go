@@ -36,12 +36,12 @@ type Host struct {
 	Keys *hostauth.Keys
 }
 
-// is tells whether a name is one of the host's.
+// is reports whether a name is one of the host's.
 func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
 }
 
-// isMultipath tells whether a host NQN is one of Host.Multipath: only these have a UUID of
+// isMultipath reports whether a host NQN is one of Host.Multipath: only these have a UUID of
 // version 8.
 func isMultipath(hostNQN string) bool {
 	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
@@ -62,13 +62,13 @@ type Portal struct{ Addr, Port string }
 // String returns the portal as ADDRESS:PORT, with brackets around an IPv6 address.
 func (p Portal) String() string { return net.JoinHostPort(p.Addr, p.Port) }
 
-// isIPv6 tells whether the portal's address is one of IPv6.
+// isIPv6 reports whether the portal's address is one of IPv6.
 func (p Portal) isIPv6() bool {
 	ip, err := netip.ParseAddr(p.Addr)
 	return err == nil && ip.Is6()
 }
 
-// is tells whether addr and port, as SPDK reports them, are the portal. IP addresses are compared
+// is reports whether addr and port, as SPDK reports them, are the portal. IP addresses are compared
 // by value, since one address has several spellings, and host names as text.
 func (p Portal) is(addr, port string) bool { return p.Port == port && sameAddr(p.Addr, addr) }
 
@@ -125,7 +125,7 @@ func (t *Target) Service(client *spdkrpc.Client) *Service { return &Service{Targ
 
 // An Admission is what Admit learned about an export.
 type Admission struct {
-	// Multipath tells whether the host may connect as Host.Multipath.
+	// Multipath reports whether the host may connect as Host.Multipath.
 	Multipath bool
 	// NotListening says why the target does not listen on some of its portals for this volume; nil
 	// if it listens on all.
@@ -187,7 +187,7 @@ func (s *Service) RemoveUnused(ctx context.Context, id string) error {
 	return nvmf{s}.removeUnused(ctx, id)
 }
 
-// Exists tells whether there is an export of the volume.
+// Exists reports whether there is an export of the volume.
 func (s *Service) Exists(ctx context.Context, id string) (bool, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.exists(ctx, id)

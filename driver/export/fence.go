@@ -49,7 +49,7 @@ func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) (
 	return nvmf{s}.fence(ctx, h, node, dryRun)
 }
 
-// Unfence removes the mark of a host. It tells whether the host had one.
+// Unfence removes the mark of a host. It reports whether the host had one.
 func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, err error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.unfence(ctx, h, dryRun)

@@ -79,7 +79,7 @@ func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) 
 	return hosts, nil
 }
 
-// mapsAll tells whether an initiator group can log in to a target node at all portals.
+// mapsAll reports whether an initiator group can log in to a target node at all portals.
 func (i iscsi) mapsAll(node spdkrpc.ISCSITargetNode, portals []spdkrpc.ISCSIPortalGroup, ig int32) bool {
 	return !slices.ContainsFunc(i.Listen, func(at Portal) bool {
 		return !slices.Contains(node.PGIGMaps, spdkrpc.ISCSIPGIGMap{PGTag: portalGroup(portals, at), IGTag: ig})

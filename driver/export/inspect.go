@@ -20,7 +20,7 @@ type Found struct {
 	Name   string   // NQN or IQN
 	Hosts  []string // NVMe host NQNs or iSCSI initiator names that are admitted
 	Open   bool     // every host is admitted
-	// Complete tells whether hosts can use a volume through it: it has a namespace or LUN, and at
+	// Complete reports whether hosts can use a volume through it: it has a namespace or LUN, and at
 	// least one listener or portal group.
 	Complete bool
 	// NotListening are the configured portals at which hosts do not reach it.
@@ -32,7 +32,8 @@ type Found struct {
 type Group struct {
 	Tag       int32
 	Initiator string
-	// Claim tells whether the group is a claim to create the portal group, not the group of a node.
+	// Claim reports whether the group is a claim to create the portal group, not the group of a
+	// node.
 	Claim bool
 }
 
@@ -139,7 +140,7 @@ func (i iscsi) inspect(ctx context.Context) (Inspection, error) {
 // hostPrefix is how the initiator names of the driver's nodes begin.
 const hostPrefix = "iqn.2026-11.io.spdkgate:host:"
 
-// ours tells whether the driver created an initiator group, for a node.
+// ours reports whether the driver created an initiator group, for a node.
 func (i iscsi) ours(g spdkrpc.ISCSIInitiatorGroup) bool {
 	return g.Tag >= leastTag && holds(g, g.Initiators...) && strings.HasPrefix(g.Initiators[0], hostPrefix)
 }

@@ -283,7 +283,7 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 }
 
 // withdrawFrom deletes the target node unless it exports the volume to a host other than h. It
-// tells whether it did.
+// reports whether it did.
 func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h *Host) (gone bool, err error) {
 	if h == nil {
 		return true, i.delete(ctx, id)

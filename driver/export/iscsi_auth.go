@@ -98,7 +98,7 @@ func usesAuthGroup(nodes []spdkrpc.ISCSITargetNode, tag int32) bool {
 	return slices.ContainsFunc(nodes, func(n spdkrpc.ISCSITargetNode) bool { return n.CHAPGroup == tag })
 }
 
-// requires tells whether a target node requires the authentication that the host's keys need.
+// requires reports whether a target node requires the authentication that the host's keys need.
 func (h Host) requires(node *spdkrpc.ISCSITargetNode, tag int32) bool {
 	return h.Keys == nil || node.RequireCHAP && !node.DisableCHAP && node.MutualCHAP == h.Keys.Both() && node.CHAPGroup == tag
 }
@@ -131,7 +131,7 @@ func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) er
 	return nil
 }
 
-// mayHaveAuthGroups tells whether a volume has authentication groups, or whether an interrupted
+// mayHaveAuthGroups reports whether a volume has authentication groups, or whether an interrupted
 // call may have left some. Either argument may be nil.
 func mayHaveAuthGroups(node *spdkrpc.ISCSITargetNode, h *Host) bool {
 	return node != nil && node.CHAPGroup >= leastAuthTag || h != nil && h.Keys != nil && h.Keys.Method == hostauth.CHAP

@@ -98,7 +98,7 @@ func initiatorGroup(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	return 0
 }
 
-// holds tells whether the group is one that this package creates: for one initiator, at any
+// holds reports whether the group is one that this package creates: for one initiator, at any
 // address.
 func holds(g spdkrpc.ISCSIInitiatorGroup, initiator ...string) bool {
 	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})

@@ -172,8 +172,8 @@ func (i iscsi) claim(ctx context.Context) (name string, err error) {
 	return name, err
 }
 
-// isAbandoned tells whether this process has seen the claim for longer than its owner can need it.
-// The caller holds the token creatingPortal.
+// isAbandoned reports whether this process has seen the claim for longer than its owner can need
+// it. The caller holds the token creatingPortal.
 func (i iscsi) isAbandoned(name string) bool {
 	if i.claimSeen.name != name {
 		i.claimSeen = claimSeen{name, time.Now()}

@@ -20,7 +20,7 @@ import (
 // is the volume's, and with the nodes that use the volume as its only hosts.
 type nvmf struct{ *Service }
 
-// The maximum number of namespaces tells whether a subsystem was created for one host or for
+// The maximum number of namespaces reports whether a subsystem was created for one host or for
 // several: SPDK reports it, keeps it in its configuration, and never changes it. Both kinds have
 // one namespace.
 const (
@@ -223,7 +223,7 @@ func admits(sub *spdkrpc.NVMfSubsystem, hostNQN string) bool {
 	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.NQN == hostNQN })
 }
 
-// reportsANA tells whether a subsystem with a namespace was created with ANA reporting.
+// reportsANA reports whether a subsystem with a namespace was created with ANA reporting.
 func reportsANA(sub *spdkrpc.NVMfSubsystem) bool {
 	return len(sub.Namespaces) > 0 && sub.Namespaces[0].Anagrpid != nil
 }

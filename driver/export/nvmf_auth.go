@@ -25,7 +25,7 @@ const DefaultKeyPrefix = "csi-"
 
 var keyPrefix = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,59})?$`)
 
-// IsKeyPrefix tells whether names of keys can begin with a text.
+// IsKeyPrefix reports whether names of keys can begin with a text.
 func IsKeyPrefix(text string) bool { return keyPrefix.MatchString(text) }
 
 // Authenticates returns the method by which hosts can authenticate over the target's transport.
@@ -154,7 +154,7 @@ func (n nvmf) placeKeys(ctx context.Context, k *hostauth.Keys) error {
 	return place(names.target, k.Target)
 }
 
-// usesKeys tells whether a host has keys in a subsystem, or any host if h is nil, or whether an
+// usesKeys reports whether a host has keys in a subsystem, or any host if h is nil, or whether an
 // interrupted call may have placed keys for it. sub may be nil.
 func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 	return h != nil && n.keyNames(h.Keys).host != nil ||
@@ -223,7 +223,7 @@ func (n nvmf) removeUnusedKeys(ctx context.Context) error {
 	return nil
 }
 
-// keysChanged tells whether a host had other keys before than it has now.
+// keysChanged reports whether a host had other keys before than it has now.
 func (h Host) keysChanged(before, now *spdkrpc.NVMfSubsystem) bool {
 	if before == nil {
 		return false

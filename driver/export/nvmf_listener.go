@@ -62,7 +62,8 @@ func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return errors.Join(refused...), nil
 }
 
-// toleratedBeside tells whether SPDK refused to listen on a portal, so that the others have to do.
+// toleratedBeside reports whether SPDK refused to listen on a portal, so that the others have to
+// do.
 func toleratedBeside(err error) bool {
 	return err != nil && readback.Clarifies(err) && readback.Refused(err) && spdkrpc.KindOf(err) != spdkrpc.Busy && !errors.Is(err, ErrBusy)
 }

@@ -75,7 +75,7 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// IsZero tells whether there is no secret.
+// IsZero reports whether there is no secret.
 func (s Secret) IsZero() bool { return s.Reveal() == "" }
 
 const hidden = "(secret)"
@@ -99,13 +99,13 @@ type Keys struct {
 	HostUser, TargetUser string
 }
 
-// Both tells whether the target authenticates too.
+// Both reports whether the target authenticates too.
 func (k *Keys) Both() bool { return k != nil && !k.Target.IsZero() }
 
 // Format implements [fmt.Formatter].
 func (k *Keys) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
 
-// IsSecretKey tells whether a key of a Kubernetes Secret is one of this package's.
+// IsSecretKey reports whether a key of a Kubernetes Secret is one of this package's.
 func IsSecretKey(name string) bool {
 	return slices.Contains(secretKeys[DHCHAP], name) || slices.Contains(secretKeys[CHAP], name)
 }
@@ -201,7 +201,7 @@ func checkCHAP(k *Keys) error {
 
 var names = regexp.MustCompile(`^[a-z2-7]{32}$`)
 
-// IsName tells whether a text has the form of what [Secret.Name] returns.
+// IsName reports whether a text has the form of what [Secret.Name] returns.
 func IsName(text string) bool { return names.MatchString(text) }
 
 // Name derives a name from a secret with the same length for all secrets, which does not help to

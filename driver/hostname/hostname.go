@@ -1,7 +1,7 @@
 // Package hostname derives the names under which targets know a node. Controller, nodes and the
 // kubectl plugin derive them from the node's id, so none of them has to store or to send them.
 //
-// It may not know how nodes connect, or how targets admit them.
+// It must not know how nodes connect, or how targets admit them.
 package hostname
 
 import "github.com/google/uuid"

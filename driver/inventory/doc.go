@@ -2,5 +2,5 @@
 // reads it, the command spdk-csi inventory prints it as JSON, and the kubectl plugin shows it.
 //
 // It contains only values, so that a program that shows an inventory does not contain a client for
-// SPDK. It may not know how targets are read, or how the values are shown.
+// SPDK. It must not know how targets are read, or how the values are shown.
 package inventory

@@ -76,9 +76,9 @@ type Path struct {
 // Inspected describes one volume for a move.
 type Inspected struct {
 	SizeBytes int64
-	// Named tells whether the volume was created under the name in question.
+	// Named reports whether the volume was created under the name in question.
 	Named bool
-	// Published tells whether it is published to the node in question, and Others whether it is to
-	// another one.
+	// Published reports whether it is published to the node in question, and Others whether it is
+	// to another one.
 	Published, Others bool
 }

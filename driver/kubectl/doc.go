@@ -5,6 +5,6 @@
 // and targets through the controller's pod, where it runs the commands of spdk-csi. It decides
 // nothing about targets by itself.
 //
-// It may not know SPDK's RPC, how targets are reached, or the controller's configuration and
+// It must not know SPDK's RPC, how targets are reached, or the controller's configuration and
 // secrets.
 package kubectl

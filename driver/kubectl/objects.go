@@ -110,7 +110,7 @@ func (c Client) Nodes(ctx context.Context, driver string) (names []string, err e
 	return names, err
 }
 
-// hasSnapshots tells whether the cluster has the API of snapshots, which is installed separately.
+// hasSnapshots reports whether the cluster has the API of snapshots, which is installed separately.
 func (c Client) hasSnapshots(ctx context.Context) (bool, error) {
 	var groups struct{ Groups []struct{ Name string } }
 	if err := c.get(ctx, groupsPath, nil, &groups); err != nil {

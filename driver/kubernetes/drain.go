@@ -69,7 +69,7 @@ func (d Drain) Wait(ctx context.Context) error {
 	}
 }
 
-// emptied tells whether the node is being emptied.
+// emptied reports whether the node is being emptied.
 func (d Drain) emptied(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()

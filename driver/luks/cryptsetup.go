@@ -131,7 +131,7 @@ func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	}
 }
 
-// opens tells whether a passphrase opens the device. It changes nothing.
+// opens reports whether a passphrase opens the device. It changes nothing.
 func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Secret) (bool, error) {
 	err := l.deriving(ctx, func() error {
 		return l.cryptsetup(passphrase, "open", "--type", "luks2", "--batch-mode", "--key-file=-", "--test-passphrase", device)

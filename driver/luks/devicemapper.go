@@ -26,7 +26,7 @@ type mapping struct {
 
 func (m mapping) path() string { return fmt.Sprintf("/dev/dm-%d", m.minor) }
 
-// ours tells whether cryptsetup made the mapping of a LUKS2 device.
+// ours reports whether cryptsetup made the mapping of a LUKS2 device.
 func (m mapping) ours() bool { return strings.HasPrefix(m.uuid, "CRYPT-LUKS2-") }
 
 // A deviceMapper manages the kernel's mappings, by name. Tests replace it.

@@ -12,6 +12,6 @@
 // arguments, the environment or a disk. Calls can be repeated, and a call whose context ends
 // returns at once, as in package mount.
 //
-// The package knows block devices and cryptsetup. It may not know CSI, gRPC, transports, file
+// The package knows block devices and cryptsetup. It must not know CSI, gRPC, transports, file
 // systems or mounts.
 package luks

@@ -192,7 +192,8 @@ func (l *LUKS) openClosed(ctx context.Context, v Volume, number string, step *op
 	return m, err
 }
 
-// mustFormat tells whether the device needs a LUKS header. It fails if the device must not be used.
+// mustFormat reports whether the device needs a LUKS header. It fails if the device must not be
+// used.
 func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	signature, dataAt, marked, err := l.prober.Contents(ctx, v.Device, !v.ReadOnly)
 	if err != nil {
@@ -279,8 +280,8 @@ func (l *LUKS) unlock(ctx context.Context, v Volume, step *operation.Step) error
 	return err
 }
 
-// OpenedFromAnother tells whether a mapping of this name exists that was opened from another device
-// than this one: the one that the volume had before the kernel removed it.
+// OpenedFromAnother reports whether a mapping of this name exists that was opened from another
+// device than this one: the one that the volume had before the kernel removed it.
 func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	number, err := l.number(device)
 	if err != nil {

@@ -5,5 +5,5 @@
 // or makes a file system that older kernels of nodes refuse without a reason. The controller checks
 // them before it creates a volume, and the node before it formats one.
 //
-// It may not know devices, mounts, CSI or who asks: it turns texts into texts.
+// It must not know devices, mounts, CSI or who asks: it turns texts into texts.
 package mkfs

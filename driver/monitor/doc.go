@@ -12,5 +12,5 @@
 // only if the same volume is behind them. It never mounts, unmounts or formats anything:
 // NodePublishVolume does so.
 //
-// It may not know CSI, gRPC, records on disk, Kubernetes or targets' RPCs.
+// It must not know CSI, gRPC, records on disk, Kubernetes or targets' RPCs.
 package monitor

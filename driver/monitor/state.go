@@ -15,8 +15,8 @@ type Volume struct {
 	Export       connect.Export
 	Path         string   // where its file system is mounted; empty for a raw block volume
 	Targets      []string // where it was published; it may have been unpublished since
-	// OnAnother tells whether the volume is used through a mapping of another device than this one,
-	// which was removed. It is nil for a volume without a mapping.
+	// OnAnother reports whether the volume is used through a mapping of another device than this
+	// one, which was removed. It is nil for a volume without a mapping.
 	OnAnother func(device string) (bool, error)
 	// Err tells why the rest is unknown; nil otherwise.
 	Err error
@@ -26,7 +26,7 @@ type Volume struct {
 type Source interface {
 	// Staged lists the volumes that are staged completely.
 	Staged() ([]Volume, error)
-	// Busy tells whether a call is working on a volume.
+	// Busy reports whether a call is working on a volume.
 	Busy(volumeID string) bool
 	// Hold keeps calls away from a volume until release is called, and returns the volume as it is
 	// now. ok is false if a call is working on the volume, or if it is no longer staged.
@@ -83,7 +83,7 @@ func (s State) Kind() Kind {
 	return s.Findings[0].Kind
 }
 
-// Has tells whether there is a finding of a kind.
+// Has reports whether there is a finding of a kind.
 func (s State) Has(k Kind) bool {
 	return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Kind == k })
 }

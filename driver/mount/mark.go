@@ -31,7 +31,7 @@ func markOffsets(size int64) (all []int64) {
 	return all
 }
 
-// formattingMarked tells whether a device has a mark.
+// formattingMarked reports whether a device has a mark.
 func formattingMarked(d *os.File, size int64) (bool, error) {
 	for _, at := range markOffsets(size) {
 		if marked, err := markedAt(d, at); err != nil || marked {
@@ -83,7 +83,7 @@ func markFormatting(device string, set bool) (err error) {
 	return nil
 }
 
-// neverMounted tells whether an ext4 was never mounted: the superblock has the time of the last
+// neverMounted reports whether an ext4 was never mounted: the superblock has the time of the last
 // mount and the number of mounts, which mkfs sets to 0.
 func neverMounted(start []byte) bool {
 	const superblock, lastMount, mounts = 1024, 44, 52

@@ -67,7 +67,7 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	return err
 }
 
-// isStaged tells whether the device is mounted as requested. It removes a broken mount, and fails
+// isStaged reports whether the device is mounted as requested. It removes a broken mount, and fails
 // for any other mount.
 func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	p, err := m.at(s.Path)
@@ -148,8 +148,8 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.S
 	return m.ensureUUID(ctx, s, step)
 }
 
-// decide tells whether to format the device, and sets s.FSType to the type. It fails if the device
-// must not be mounted.
+// decide reports whether to format the device, and sets s.FSType to the type. It fails if the
+// device must not be mounted.
 func decide(found contents, s *Stage) (format bool, err error) {
 	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume"
 	switch {

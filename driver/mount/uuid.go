@@ -52,7 +52,7 @@ func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step
 	return err
 }
 
-// hasUUID tells whether the file system has the UUID that was asked for.
+// hasUUID reports whether the file system has the UUID that was asked for.
 func (m *Mounter) hasUUID(s *Stage) (bool, error) {
 	out, code, err := m.runTool("blkid", "-p", "-o", "value", "-s", "UUID", s.Device)
 	if err == nil && code != 0 {

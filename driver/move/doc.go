@@ -10,6 +10,6 @@
 // The original is exported to a node of the move's own (NodeOf) from the beginning until it is
 // deleted or given back, so that no other node can attach it.
 //
-// It may not know targets, SPDK's RPC or how connectors work: it calls CSI's controller service and
-// a connector.
+// It must not know targets, SPDK's RPC or how connectors work: it calls CSI's controller service
+// and a connector.
 package move

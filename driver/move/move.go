@@ -294,8 +294,8 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 	return err
 }
 
-// publish publishes a volume to the move's node. mayFormat tells whether the volume was never used
-// before. Of the volume context, only how nodes authenticate matters.
+// publish publishes a volume to the move's node. mayFormat reports whether the volume was never
+// used before. Of the volume context, only how nodes authenticate matters.
 func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,

@@ -26,7 +26,7 @@ type PV struct {
 	Volume            request.VolumeID
 	// Context is the volume context.
 	Context map[string]string
-	// Filesystem tells whether Kubernetes mounts the volume. Otherwise it is a raw block device.
+	// Filesystem reports whether Kubernetes mounts the volume. Otherwise it is a raw block device.
 	Filesystem bool
 }
 

@@ -6,5 +6,5 @@
 // (record.go). Files in the node's state directory tell which volumes were used on this node
 // (used.go).
 //
-// It may not know package controller, targets or SPDK's RPC: nodes never speak to a proxy.
+// It must not know package controller, targets or SPDK's RPC: nodes never speak to a proxy.
 package node

@@ -78,7 +78,7 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 }
 
 // filesystemSector is the size of the encrypted units of a volume with a file system, in bytes:
-// fewer and larger ones take less processor time. Raw block volumes keep the size of their device's
+// fewer and larger ones take less CPU time. Raw block volumes keep the size of their device's
 // sectors, which the application may depend on.
 const filesystemSector, blockSector = 4096, 512
 

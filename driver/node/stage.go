@@ -34,7 +34,7 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// stageVolume stages a volume. staged tells whether an earlier call left a record.
+// stageVolume stages a volume. staged reports whether an earlier call left a record.
 func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest, record stageRecord, staged bool) error {
 	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
 		return err

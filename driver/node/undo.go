@@ -42,7 +42,8 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	return failed
 }
 
-// inUse tells whether a pod may be using a volume: its file system is mounted, or it is published.
+// inUse reports whether a pod may be using a volume: its file system is mounted, or it is
+// published.
 func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }
@@ -67,7 +68,7 @@ func (n *Node) failedPublish(ctx context.Context, staging, id, target string, ag
 	return failed
 }
 
-// isConnected tells whether a volume may be connected. It is, unless the kernel says that it is
+// isConnected reports whether a volume may be connected. It is, unless the kernel says that it is
 // not.
 func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)

@@ -2,7 +2,7 @@
 // failed call tells little: if an object already exists, releases of SPDK fail in different ways or
 // not at all, and after a lost reply the call may have been executed.
 //
-// It may not know what the steps are about.
+// It must not know what the steps are about.
 package readback
 
 import (
@@ -63,7 +63,7 @@ func RunAtOnce(steps []Step) error {
 	return errors.Join(failed...)
 }
 
-// Clarifies tells whether it is useful to read back after a failed call. It is not if the target
+// Clarifies reports whether it is useful to read back after a failed call. It is not if the target
 // does not answer, if the call was certainly not executed, or if it was executed and is not saved.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
@@ -73,8 +73,8 @@ func Clarifies(failed error) bool {
 	return true
 }
 
-// Refused tells whether SPDK itself refused a call, so that it was not and will not be executed. If
-// there is no answer, or one that cannot be decoded, the call may still be executed.
+// Refused reports whether SPDK itself refused a call, so that it was not and will not be executed.
+// If there is no answer, or one that cannot be decoded, the call may still be executed.
 func Refused(failed error) bool {
 	var e *spdkrpc.Error
 	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown && e.Kind != spdkrpc.NotSaved

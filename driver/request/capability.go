@@ -55,14 +55,14 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	return nil
 }
 
-// ReadOnly tells whether a capability asks for a volume that is only read.
+// ReadOnly reports whether a capability asks for a volume that is only read.
 func ReadOnly(c *csi.VolumeCapability) bool {
 	mode := c.GetAccessMode().GetMode()
 	return mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// Shared tells whether one of the capabilities asks for a volume that may be on several nodes at a
-// time.
+// Shared reports whether one of the capabilities asks for a volume that may be on several nodes at
+// a time.
 func Shared(capabilities ...*csi.VolumeCapability) bool {
 	for _, c := range capabilities {
 		if accessModes[c.GetAccessMode().GetMode()].shared {
@@ -72,7 +72,7 @@ func Shared(capabilities ...*csi.VolumeCapability) bool {
 	return false
 }
 
-// RawBlock tells whether one of the capabilities asks for a volume without a file system.
+// RawBlock reports whether one of the capabilities asks for a volume without a file system.
 func RawBlock(capabilities ...*csi.VolumeCapability) bool {
 	return slices.ContainsFunc(capabilities, func(c *csi.VolumeCapability) bool { return c.GetBlock() != nil })
 }

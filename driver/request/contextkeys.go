@@ -8,9 +8,9 @@ const (
 	KeyStore = "lvstore"
 	// KeyFSType is the file system of the StorageClass.
 	KeyFSType = "fsType"
-	// KeyMayFormat tells whether the node may create a file system on the volume if it is empty.
-	// The value in the volume context tells whether the volume was created empty, not as a copy.
-	// The value in the publish context tells whether the target, when the volume was published,
+	// KeyMayFormat reports whether the node may create a file system on the volume if it is empty.
+	// The value in the volume context reports whether the volume was created empty, not as a copy.
+	// The value in the publish context reports whether the target, when the volume was published,
 	// knew that it was never written. A node formats only if both allow it.
 	KeyMayFormat = "mayFormat"
 	// KeyMkfsOptions are the options with which the node creates a file system.

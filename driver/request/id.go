@@ -25,7 +25,7 @@ func (id VolumeID) String() string {
 
 var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// IsTargetName tells whether a target can have this name, which becomes part of volume ids.
+// IsTargetName reports whether a target can have this name, which becomes part of volume ids.
 func IsTargetName(s string) bool { return targetName.MatchString(s) }
 
 // ParseVolumeID parses the id of a volume or snapshot. It accepts only the exact form: locks work

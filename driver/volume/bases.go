@@ -81,7 +81,7 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 	return s.removeBase(ctx, now)
 }
 
-// usedByHost tells whether a host may be writing to a volume. If so, SPDK must not delete the
+// usedByHost reports whether a host may be writing to a volume. If so, SPDK must not delete the
 // snapshot below it, because it copies the map of clusters without waiting for writes in progress.
 // The base is deleted together with the volume.
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {

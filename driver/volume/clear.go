@@ -38,7 +38,7 @@ func (s *Service) clearMethod(ctx context.Context, st Store, c class.Clear) (spd
 // bdev_get_bdevs identifies them.
 const mallocProduct = "Malloc disk"
 
-// unmapZeroes tells whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two
+// unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two
 // kinds do: bdev_malloc fills with zeroes, and bdev_aio with fallocate punches holes. NVMe devices
 // may ignore a deallocation, other bdevs pass it on to a bdev that is unknown here, and bdev_aio
 // without fallocate does nothing and reports success. If the driver's user is not permitted to see
@@ -121,7 +121,7 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 	return errors.Join(s.rpc.BdevLvolSetParent(ctx, p), s.remove(ctx, made))
 }
 
-// isUnfinishedClone tells whether v may be a clone of source that was created but has not got its
+// isUnfinishedClone reports whether v may be a clone of source that was created but has not got its
 // parent yet. It has no data, and may be smaller than the source, which was grown since.
 func isUnfinishedClone(v, source Volume) bool {
 	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes <= source.SizeBytes && v.Store == source.Store

@@ -278,7 +278,7 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 	return nil
 }
 
-// Pristine tells whether a volume was never written to, if the target knows (known). It does not
+// Pristine reports whether a volume was never written to, if the target knows (known). It does not
 // know for thick volumes, which have all clusters from the beginning, and on releases that do not
 // count clusters, unless the volume's name tells that it was used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {

@@ -130,7 +130,7 @@ func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin,
 	return fmt.Errorf("target %s: %w: %s has thin=%t, but thin=%t is requested", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
 }
 
-// createdThin tells whether a volume was created thin. Taking a snapshot makes a volume thin, and
+// createdThin reports whether a volume was created thin. Taking a snapshot makes a volume thin, and
 // the snapshot keeps the former property, so the oldest snapshot of the volume decides.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v

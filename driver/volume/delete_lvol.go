@@ -62,7 +62,7 @@ func ignore(err, kind error) error {
 	return err
 }
 
-// hasUsers tells whether a volume is exported, or another bdev uses it.
+// hasUsers reports whether a volume is exported, or another bdev uses it.
 func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 	list, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &v.UUID})
 	if err != nil {

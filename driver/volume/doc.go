@@ -7,6 +7,6 @@
 // repeat it after a crash or a lost reply at any point. Reading back tells what a failed call did
 // (package readback). The texts of SPDK's errors are never used.
 //
-// It may not know gRPC, CSI's messages, which target was chosen, or how nodes attach what is
+// It must not know gRPC, CSI's messages, which target was chosen, or how nodes attach what is
 // exported.
 package volume

@@ -38,7 +38,8 @@ type Listed struct {
 	Nested   bool    // its lvstore is nested
 }
 
-// Used tells whether the name records that the volume was used, and returns the name without that.
+// Used reports whether the name records that the volume was used, and returns the name without
+// that.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
 // Inspect lists the lvols of all lvstores of the target, also of those that the driver may not use.
@@ -72,7 +73,7 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 	return all, nil
 }
 
-// Permits tells whether the driver may use an lvol.
+// Permits reports whether the driver may use an lvol.
 func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
 
 // Nested describes an lvstore or a RAID that is on a logical volume, so that a host may have
@@ -123,14 +124,14 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	return nested, nil
 }
 
-// KnowsStores tells whether the configuration names the lvstores of the target. If not, a volume
+// KnowsStores reports whether the configuration names the lvstores of the target. If not, a volume
 // that is not listed may be in an lvstore that is not loaded.
 func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 
 // Exports returns the exports of the same target, with the same credentials.
 func (s *Service) Exports() *export.Service { return s.exports }
 
-// Unneeded tells whether an internal snapshot or a helper clone can be deleted now without loss:
+// Unneeded reports whether an internal snapshot or a helper clone can be deleted now without loss:
 // the snapshot has at most one clone, and no host uses that clone; the helper has no data of its
 // own.
 func (s *Service) Unneeded(ctx context.Context, l Listed) (bool, error) {

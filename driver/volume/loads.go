@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Loading says whether a target loads what hosts write into volumes (see nested.go).
+// A Loading reports whether a target loads what hosts write into volumes (see nested.go).
 type Loading string
 
 // The values of Loading.

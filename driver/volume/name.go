@@ -57,7 +57,7 @@ func LvolName(name string) string {
 	return "v" + plain[:min(len(plain), nameMax-34)] + "-" + hex.EncodeToString(sum[:16])
 }
 
-// reservedName tells whether a requested name cannot be the name of an lvol, because it has a
+// reservedName reports whether a requested name cannot be the name of an lvol, because it has a
 // special meaning there.
 func reservedName(name string) bool {
 	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix)
@@ -111,7 +111,7 @@ func secondsOf(hex8 string) time.Time {
 	return time.Unix(int64(seconds), 0).UTC()
 }
 
-// isSnapshot tells whether an lvol is a snapshot. SPDK reports that only for snapshots that have
+// isSnapshot reports whether an lvol is a snapshot. SPDK reports that only for snapshots that have
 // had clones since it started: after a restart, a snapshot whose volume was deleted looks like a
 // volume. Names from this package are reliable.
 func isSnapshot(name string, reported bool) bool {

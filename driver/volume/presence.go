@@ -64,7 +64,7 @@ func (m *memory) noteStores(now []Store) (missing []string) {
 	return missing
 }
 
-// haveAll tells whether all of these lvstores were seen before.
+// haveAll reports whether all of these lvstores were seen before.
 func (m *memory) haveAll(stores []Store) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// changes tells whether a method of SPDK changes anything. It returns false for the proxy's own
+// changes reports whether a method of SPDK changes anything. It returns false for the proxy's own
 // methods, which a target does not have.
 func changes(method string) bool {
 	m, ok := rpcschema.Default().Method(method)

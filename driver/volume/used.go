@@ -18,7 +18,7 @@ import (
 )
 
 // A volume that was attached once may contain data, and must never be formatted again, even if it
-// reads as empty. For thin volumes, newer releases count the clusters, which tells whether they
+// reads as empty. For thin volumes, newer releases count the clusters, which reports whether they
 // were written to (see Pristine). For all other volumes SPDK stores nothing that tells. So the
 // driver appends ".used" to their names when they are detached. Renaming is one atomic and durable
 // step that does not change the volume's UUID, bdev, exports and connections.
@@ -38,7 +38,7 @@ func usedName(lvol string) string {
 	return lvol[:nameMax-len(usedSuffix)-len(id)-1] + "-" + id + usedSuffix
 }
 
-// Named tells whether a volume was created under a name.
+// Named reports whether a volume was created under a name.
 func (v Volume) Named(name string) bool {
 	lvol := LvolName(name)
 	return v.Name == lvol || v.Name == usedName(lvol)
@@ -114,7 +114,7 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 // created first, because otherwise SPDK would have refused its name. Then findCreated deletes the
 // volume id, of which no caller knows.
 //
-// mayBeRenamed tells whether another call may rename the volume meanwhile.
+// mayBeRenamed reports whether another call may rename the volume meanwhile.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string, mayBeRenamed bool) (Volume, error) {
 	found, err := s.lookUpEach(ctx, store, []string{lvol, usedName(lvol)}, mayBeRenamed)
 	switch {

@@ -2,5 +2,5 @@
 // the entries of unauthenticated requests, and the reader that creates roles from it
 // ([ReadLearned]). Both use the same names of keys.
 //
-// The package may not know the server, or how a call is decided.
+// The package must not know the server, or how a call is decided.
 package auditlog

@@ -6,7 +6,7 @@
 // knows that all have arrived, it opens the barriers. A barrier that is not opened in time gives
 // up, so hosts never wait for a client that has died.
 //
-// The package may not know what the calls do, nor who makes them: a key names a barrier.
+// The package must not know what the calls do, nor who makes them: a key names a barrier.
 package barrier
 
 import (

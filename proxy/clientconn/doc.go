@@ -2,5 +2,5 @@
 // from one source, and how slowly a client may read an answer. It takes numbers and works below
 // TLS.
 //
-// It may not know HTTP's requests or users, nor any other room of the proxy.
+// It must not know HTTP's requests or users, nor any other room of the proxy.
 package clientconn

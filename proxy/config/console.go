@@ -25,7 +25,7 @@ func (c *Console) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(c))
 }
 
-// Bounds of the time-outs: shorter ones end a session between two clicks, longer ones are no bound.
+// Bounds of the timeouts: shorter ones end a session between two clicks, longer ones are no bound.
 const (
 	minConsoleIdle     = Duration(time.Minute)
 	maxConsoleLifetime = Duration(7 * 24 * time.Hour)

@@ -5,5 +5,5 @@
 // [Config] returns values for the stages: users for package authn, roles for policy, tenants for
 // tenancy. It makes no stage.
 //
-// The package may not know package proxy, which uses it.
+// The package must not know package proxy, which uses it.
 package config

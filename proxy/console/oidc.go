@@ -56,7 +56,7 @@ func (s *Server) endOIDC(w http.ResponseWriter, r *http.Request) {
 // oidcPage makes the page that a browser gets at its way back from an issuer.
 func (s *Server) oidcPage(identify func(v *web.Visit) error) http.HandlerFunc {
 	return s.Web.Page(web.Page{
-		Method: SignInMethod, Identify: identify,
+		Method: SignInMethod, Identify: identify, FromOtherSites: true,
 		Write: func(v *web.Visit, _ any) { writePage(v.W, http.StatusOK, "") },
 		Fail:  func(v *web.Visit, c *gate.Call) { writePage(v.W, c.Answer().Status, oidcMessage(c.Err(), c.Answer())) },
 	})

@@ -110,7 +110,7 @@ func (d *DryRun) Call(user config.User, name string, params map[string]any, give
 	return c, nil
 }
 
-// Verdict states the decision in one sentence. given says whether parameters were given.
+// Verdict states the decision in one sentence. given reports whether parameters were given.
 func (c *Result) Verdict(given bool) string {
 	with := ""
 	if given {

@@ -5,5 +5,6 @@
 // own, so a slow one takes no memory; if its position leaves the ring, it gets an event that says
 // so.
 //
-// The package may not know where events come from, who may see which of them, or how they are sent.
+// The package must not know where events come from, who may see which of them, or how they are
+// sent.
 package events

@@ -2,7 +2,7 @@ package policy
 
 import "github.com/spdkgate/spdkgate/rpcschema"
 
-// A Decision says whether a call is allowed, and which rule decides.
+// A Decision reports whether a call is allowed, and which rule decides.
 type Decision struct {
 	Allowed bool
 	Rule    string // such as "role ops: deny bdev_lvol_delete"; for the log

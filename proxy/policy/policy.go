@@ -3,7 +3,7 @@
 // parameters. A call that no role allows is denied, and a deny of any role takes precedence over
 // every allow.
 //
-// The package may not know how a user was authenticated, who owns the objects that a call names,
+// The package must not know how a user was authenticated, who owns the objects that a call names,
 // what a result has, or how an answer looks on the wire. It imports no other stage of the proxy.
 package policy
 

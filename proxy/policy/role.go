@@ -37,7 +37,7 @@ type Test struct {
 	Enum    []Value  `yaml:"enum" empty:"no"`
 	Minimum *Integer `yaml:"minimum" empty:"no"`
 	Maximum *Integer `yaml:"maximum" empty:"no"`
-	// Absent says whether the test holds if the parameter is absent. Without it, the test of an
+	// Absent reports whether the test holds if the parameter is absent. Without it, the test of an
 	// allow does not hold then, and that of a deny does.
 	Absent *bool `yaml:"absent" empty:"no"`
 }

@@ -10,6 +10,6 @@
 // before they are frozen, and an entry that no running process works on is thawed by a running
 // proxy, by the next one, or by the command `spdk-proxy thaw`.
 //
-// The package may not know who calls, what is allowed, or how a call is transported. It imports no
+// The package must not know who calls, what is allowed, or how a call is transported. It imports no
 // other stage of the proxy, and reaches the target through a Connect.
 package quiesce

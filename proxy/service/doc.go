@@ -2,5 +2,5 @@
 // systemd's watchdog, and with a configuration that is reloaded when its files change. It also
 // works without systemd.
 //
-// It may not know what a call is, nor the stages of the proxy.
+// It must not know what a call is, nor the stages of the proxy.
 package service

@@ -60,14 +60,14 @@ func (s *Sockets) Open(r *gate.Request) (any, error) {
 // upgrader makes WebSockets of requests that the gate has allowed. What it refuses is no WebSocket.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{Subprotocol}, HandshakeTimeout: clientconn.WriteWait, ReadBufferSize: firstBuffer, WriteBufferSize: firstBuffer,
-	CheckOrigin: func(*http.Request) bool { return true }, // see identify
+	CheckOrigin: func(*http.Request) bool { return true }, // the gate has checked it
 }
 
 // Handler opens streams.
 func (s *Sockets) Handler() http.HandlerFunc {
 	page := s.web.Page(web.Page{
 		Method: Method, Stream: true,
-		Identify: s.identify,
+		Identify: s.web.AuthenticateByCredentials, // a session's cookie opens no stream
 		Write:    func(v *web.Visit, leave any) { s.serve(v, leave.(func())) },
 	})
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -79,18 +79,6 @@ func (s *Sockets) Handler() http.HandlerFunc {
 		}
 		page(w, r)
 	}
-}
-
-// identify authenticates the sender of a request for a stream. A browser sends such a request for
-// pages of any site, with the credentials that it has stored, so its Origin must be this server.
-func (s *Sockets) identify(v *web.Visit) error {
-	if err := s.web.AuthenticateByCredentials(v); err != nil {
-		return err
-	}
-	if !web.SameOrigin(v.R) {
-		return gate.ErrCrossOrigin
-	}
-	return nil
 }
 
 // serve performs the messages of a stream until it ends.
@@ -175,12 +163,22 @@ func (s *Sockets) list() map[*conn]*socket {
 	return open
 }
 
+// leaveWait is how long the client of an idle stream may take to close it. Calls that cross with
+// the proxy's notification are answered until then.
+const leaveWait = 5 * time.Second
+
+// A watched is what Watch knows of a stream.
+type watched struct {
+	credential
+	asked time.Time // when the client was asked to close the idle stream; zero: it was not
+}
+
 // Watch closes streams whose sender is no longer authenticated, and those without calls, until ctx
 // ends.
 func (s *Sockets) Watch(ctx context.Context) {
 	tick := time.NewTicker(recheck / 2)
 	defer tick.Stop()
-	checked := map[*conn]*credential{}
+	known := map[*conn]*watched{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -189,34 +187,51 @@ func (s *Sockets) Watch(ctx context.Context) {
 		}
 		current, open := s.gate.Settings(), s.list()
 		for c, sock := range open {
-			known := checked[c]
-			if known == nil {
-				known = &credential{user: sock.who.user}
-				checked[c] = known
+			if known[c] == nil {
+				known[c] = &watched{credential: credential{user: sock.who.user}}
 			}
-			if _, err := known.check(ctx, current.Authn, sock.evidence); gate.AnswerTo(err).Status == http.StatusUnauthorized {
+			if _, err := known[c].check(ctx, current.Authn, sock.evidence); gate.AnswerTo(err).Status == http.StatusUnauthorized {
 				go c.close(websocket.ClosePolicyViolation, invalidCredentials)
-			} else if c.out.idleSince(s.idle) {
-				go c.close(websocket.CloseNormalClosure, "idle")
+				continue
 			}
+			known[c].endIdle(c, s.idle)
 		}
-		for c := range checked {
+		for c := range known {
 			if open[c] == nil {
-				delete(checked, c)
+				delete(known, c)
 			}
 		}
 	}
 }
 
-// draining is the message by which a stopping server asks its clients to send further calls on new
-// connections.
+// endIdle asks the client of an idle stream to close it, and later closes the stream itself. If the
+// stream were closed at once, the outcome of a call that is on its way would be unknown.
+func (w *watched) endIdle(c *conn, idle time.Duration) {
+	switch {
+	case !c.out.idleSince(idle):
+		w.asked = time.Time{}
+	case w.asked.IsZero():
+		w.asked = time.Now()
+		go c.sendDraining()
+	case time.Since(w.asked) > leaveWait:
+		go c.close(websocket.CloseNormalClosure, "idle")
+	}
+}
+
+// draining is the message by which the server asks its clients to send further calls on new
+// connections: it stops, or the stream was idle.
 const draining = `{"jsonrpc":"2.0","method":"spdkgate.draining"}`
+
+// sendDraining sends the message, after the responses before it.
+func (c *conn) sendDraining() {
+	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), func() {})
+}
 
 // Drain tells the clients of all streams that the server stops. The returned channel is closed when
 // they have closed their streams: until then, calls may be on their way. It may be called once.
 func (s *Sockets) Drain() (left <-chan struct{}) {
 	for c := range s.list() {
-		go c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), func() {})
+		go c.sendDraining()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

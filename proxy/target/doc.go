@@ -2,6 +2,6 @@
 // target's socket, each for many calls, reads the release behind them, shares slots for calls among
 // users, and bounds how long it waits for an answer.
 //
-// The package may not know what is allowed, or what a method means. It imports no other stage of
+// The package must not know what is allowed, or what a method means. It imports no other stage of
 // the proxy.
 package target

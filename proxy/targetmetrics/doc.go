@@ -1,8 +1,9 @@
 // Package targetmetrics writes a target's figures (package figures) in Prometheus' text format. It
-// bounds the number of series: a target may have 10,000 volumes.
+// bounds the number of series: a target may have 10,000 volumes. What the proxy does itself is
+// counted in package metrics.
 //
 // The text is written directly and not through client_golang's registry, which takes about ten
-// times as much processor time for as many series.
+// times as much CPU time for as many series.
 //
-// The package may not know how figures are read, or who may see them.
+// The package must not know how figures are read, or who may see them.
 package targetmetrics

@@ -56,7 +56,7 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	}
 }
 
-// Every parameter that sounds as if it opened something says whether it does, so that one of a
+// Every parameter that sounds as if it opened something reports whether it does, so that one of a
 // later release is not overlooked.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)

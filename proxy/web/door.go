@@ -36,13 +36,15 @@ type door struct {
 	answer  func(v *Visit)
 	// endless means that the response of a call that succeeds has no end.
 	endless bool
+	// fromOtherSites is Page.FromOtherSites.
+	fromOtherSites bool
 }
 
 // serve takes a request from its arrival to its response.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door) {
 	v := s.arrive(w, r)
 	defer s.Gate.Leave(v.X)
-	err := s.enter(v, d.identify)
+	err := s.enter(v, d)
 	if err == nil {
 		err = s.Gate.Guard(v.X, func() error { return d.read(v) })
 	}
@@ -69,7 +71,8 @@ func (s *Server) arrive(w http.ResponseWriter, r *http.Request) *Visit {
 }
 
 // enter takes a request through the stages that its calls share.
-func (s *Server) enter(v *Visit, identify func(v *Visit) error) error {
+func (s *Server) enter(v *Visit, d door) error {
+	identify := d.identify
 	if identify == nil {
 		identify = s.authenticate
 	}
@@ -77,7 +80,7 @@ func (s *Server) enter(v *Visit, identify func(v *Visit) error) error {
 		Conn:     connOf(v.R),
 		Identify: func(*gate.Settings, *gate.Exchange) error { return identify(v) },
 		CheckOrigin: func(*gate.Exchange) error {
-			if err := v.checkOrigin(); err != nil {
+			if err := v.checkOrigin(); err != nil && !d.fromOtherSites {
 				return err
 			}
 			if v.Session != nil && !v.sentInBackground() {

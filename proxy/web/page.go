@@ -21,6 +21,9 @@ type Page struct {
 	Fail func(v *Visit, c *gate.Call)
 	// Stream means that the response has no end. A stopping server does not wait for it.
 	Stream bool
+	// FromOtherSites means that a page of another site may cause the request. Identify must find
+	// out by itself whether the user has begun it.
+	FromOtherSites bool
 }
 
 // maxOwnAnswer is the largest response, in bytes, that the proxy makes itself. It counts towards
@@ -45,7 +48,7 @@ func (s *Server) Page(p Page) http.HandlerFunc {
 				v.X.NoteCall(p.Method, err)
 			},
 			answer:  func(v *Visit) { s.answerPage(v, p) },
-			endless: p.Stream,
+			endless: p.Stream, fromOtherSites: p.FromOtherSites,
 		})
 	}
 }

@@ -3,5 +3,5 @@
 // parameters.
 //
 // Known differences are listed in known.yaml, each with its reason and the place in SPDK's sources
-// that shows it; only the others must be examined. It may not know how a target is reached.
+// that shows it; only the others must be examined. It must not know how a target is reached.
 package drift

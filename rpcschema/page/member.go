@@ -13,7 +13,7 @@ import (
 // required ones, results the optional ones.
 type words struct{ required, optional string }
 
-// need says whether a value is required, or what its default is.
+// need reports whether a value is required, or what its default is.
 func need(required bool, s *rpcschema.Schema, must, may string) string {
 	switch {
 	case required:

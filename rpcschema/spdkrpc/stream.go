@@ -54,7 +54,7 @@ type inFlight struct {
 	control  bool                   // a ping or an answer to one has to be written
 	writing  bool                   // a goroutine writes, and will write what is in queue
 	leaving  bool                   // accepts no further call, and ends when no call is awaited
-	draining bool                   // the peer has said that it stops
+	draining bool                   // the peer will close the connection
 	answered bool                   // a reply has arrived
 	err      error                  // why the connection has ended, or is about to
 	closed   bool
@@ -264,7 +264,7 @@ func (s *stream) run() {
 }
 
 // drainingMethod is the method, as JSON text, of the notification that a proxy sends before it
-// stops.
+// stops, and before it closes an idle connection.
 const drainingMethod = `"spdkgate.draining"`
 
 // giveUp is called when the caller of a call no longer waits. A call that is not written yet is
@@ -304,7 +304,7 @@ func (s *stream) end(err error) {
 	})
 }
 
-// isDraining reports whether the peer has said that it stops.
+// isDraining reports whether the peer has said that it will close the connection.
 func (s *stream) isDraining() (draining bool) {
 	s.update(func(f *inFlight) { draining = f.draining })
 	return draining

@@ -12,5 +12,5 @@
 // on the files, because it does not notice writes to them. The folder is laid out for the loop
 // connector: see layout.go.
 //
-// It may not know the proxy, the driver, or who calls it.
+// It must not know the proxy, the driver, or who calls it.
 package spdktest

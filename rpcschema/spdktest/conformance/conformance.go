@@ -3,7 +3,7 @@
 // simulated target, and on a real one if there is one, directly and through the proxy. So it shows
 // that the simulation behaves like SPDK, and that the proxy changes nothing.
 //
-// It may not know the target that it runs on, except for the facts in Env.
+// It must not know the target that it runs on, except for the facts in Env.
 package conformance
 
 import (

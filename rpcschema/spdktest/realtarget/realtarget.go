@@ -4,7 +4,7 @@
 // ended, however it ended: one failed test must not fail the next, and a test must not delete
 // objects that it did not create.
 //
-// It knows SPDK's RPCs. It may not know the proxy, the driver, or the tests.
+// It knows SPDK's RPCs. It must not know the proxy, the driver, or the tests.
 package realtarget
 
 import (

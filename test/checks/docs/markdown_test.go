@@ -26,6 +26,7 @@ type document struct {
 	links   []string // destinations of links and images, as written
 	anchors []string // of its headings, as GitHub makes them
 	code    []string // inline code, and the lines of code blocks
+	prose   string   // the rest of the text
 }
 
 var load = sync.OnceValues(func() (map[string]document, error) {
@@ -67,8 +68,8 @@ func documents(t *testing.T) map[string]document {
 }
 
 func parse(path string, source []byte) document {
-	d := document{path: path}
 	tree := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser().Parse(text.NewReader(source))
+	d := document{path: path, prose: prose(tree, source)}
 	// A walker that returns no error cannot fail.
 	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
@@ -103,6 +104,26 @@ func plain(n ast.Node, source []byte) string {
 			if t.SoftLineBreak() {
 				b.WriteByte(' ')
 			}
+		}
+		return ast.WalkContinue, nil
+	})
+	return b.String()
+}
+
+// prose returns the text of a page without code and markup, each block on a line.
+func prose(page ast.Node, source []byte) string {
+	var b strings.Builder
+	_ = ast.Walk(page, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		switch t, isText := n.(*ast.Text); {
+		case n.Kind() == ast.KindCodeSpan:
+			return ast.WalkSkipChildren, nil
+		case isText && entering:
+			b.Write(t.Value(source))
+			if t.SoftLineBreak() {
+				b.WriteByte(' ')
+			}
+		case n.Type() == ast.TypeBlock && !entering:
+			b.WriteByte('\n')
 		}
 		return ast.WalkContinue, nil
 	})

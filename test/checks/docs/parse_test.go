@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +14,7 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, []string{"b.md#x", "c.png", "d.md"}, d.links)
 	assert.Equal(t, []string{"the-proxy-what-and-why", "twice", "twice-1"}, d.anchors)
 	assert.Equal(t, []string{"proxy", "make demo", "[no](link.md)", "$ make test", "[no](link.md)"}, d.code)
+	assert.Equal(t, []string{"The : what, and why?", "See this, that, , , .", "Twice", "Twice", "A ref."}, strings.FieldsFunc(d.prose, func(r rune) bool { return r == '\n' }))
 }
 
 func TestFollow(t *testing.T) {

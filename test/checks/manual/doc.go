@@ -8,5 +8,5 @@
 // and kubectl read the files that they are given.
 //
 // pages_test.go lists what a reader replaces on a page, and what must exist before a block. The
-// package may not know how the proxy works: it checks only commands and their exit codes.
+// package must not know how the proxy works: it checks only commands and their exit codes.
 package manual

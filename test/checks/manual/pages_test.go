@@ -140,10 +140,12 @@ cp -p /var/lib/spdk-proxy/target/current.json /var/lib/spdk-proxy/target/replace
 		setup: installed + `
 for disk in disk-a disk-b; do spdk-proxy call bdev_malloc_create name=$disk num_blocks=524288 block_size=4096; done
 write_example docs/tenants.md yaml tenants.yaml
+sed -i s/192.0.2.11:/127.0.0.1:/ tenants.yaml
 printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-proxy}' | cat - tenants.yaml >/etc/spdk-proxy/spdk-proxy.yaml`,
 		// The proxy learns within 2 s whose the new lvstore is.
 		typed: map[string]string{
 			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
+			`"192.0.2.11"`: `"127.0.0.1"`,
 		},
 	},
 	{path: "docs/wire.md", setup: installed},

@@ -191,7 +191,7 @@ func eventually(ctx context.Context, attempt func(ctx context.Context) error) er
 		select {
 		case <-ctx.Done():
 			return last
-		case <-time.After(max(pollInterval, 2*time.Since(start))): // each kubectl takes processor time from what is waited for
+		case <-time.After(max(pollInterval, 2*time.Since(start))): // each kubectl takes CPU time from what is waited for
 		}
 	}
 }

@@ -255,7 +255,7 @@ func connection(to string) string {
 	return fmt.Sprintf(tryConnection, host, port)
 }
 
-// connects says whether a pod of the namespace can connect to an address and port.
+// connects reports whether a pod of the namespace can connect to an address and port.
 func (n *namespace) connects(pod, to string) bool {
 	n.t.Helper()
 	return n.exec(pod, connection(to)) == "yes"

@@ -180,7 +180,7 @@ func focus(names []string) string {
 	return "--ginkgo.focus=" + strings.Join(quoted, "|")
 }
 
-// canGrowMounted says whether the kernel lets ext4 grow while it is mounted, which needs
+// canGrowMounted reports whether the kernel lets ext4 grow while it is mounted, which needs
 // CAP_SYS_RESOURCE.
 func canGrowMounted(n *namespace) bool {
 	text, err := os.ReadFile("/proc/self/status")

@@ -48,7 +48,7 @@ func kitPattern() string {
 	return release + kitSuffix()
 }
 
-// authenticates tells whether the kernel has NVMe in-band authentication.
+// authenticates reports whether the kernel has NVMe in-band authentication.
 func (k kit) authenticates() bool {
 	config, err := os.ReadFile(k.root("boot/config-" + k.kernel))
 	return err == nil && (bytes.Contains(config, []byte("CONFIG_NVME_HOST_AUTH=y")) || bytes.Contains(config, []byte("CONFIG_NVME_AUTH=y")))

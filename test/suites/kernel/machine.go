@@ -31,8 +31,8 @@ import (
 type Machine struct {
 	// Target executes the guest's calls. Nil if there is no target on the host.
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
-	// Progress receives the guest's reports of its writes, and tells whether the guest should end.
-	// Nil if the scenario does not report progress.
+	// Progress receives the guest's reports of its writes, and reports whether the guest should
+	// end. Nil if the scenario does not report progress.
 	Progress func([]control.Progress) (end bool)
 	// Found receives what the guest found in a new volume. Nil if the scenario does not search.
 	Found func(control.Found)
@@ -142,7 +142,7 @@ func (m *Machine) PowerOff() {
 	m.off()
 }
 
-// Lost tells whether [Machine.PowerOff] ended the last run.
+// Lost reports whether [Machine.PowerOff] ended the last run.
 func (m *Machine) Lost() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -109,7 +109,7 @@ type outcome struct {
 	code    int
 }
 
-// scriptTime bounds one run of rpc.py, which has a time-out of one minute itself.
+// scriptTime bounds one run of rpc.py, which has a timeout of one minute itself.
 const scriptTime = 5 * time.Minute
 
 // run runs rpc.py at a socket. A shell expands the line of arguments.

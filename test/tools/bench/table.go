@@ -54,7 +54,7 @@ func (r *report) print(out io.Writer) {
 				x.proxy.perSecond/x.raw.perSecond, x.proxy.cpuPerCall.Microseconds())
 		}
 	})
-	table(out, "\nprocessor time of the server for a call, beside a server that forwards and decides nothing; and calls on one stream:",
+	table(out, "\nCPU time of the server for a call, beside a server that forwards and decides nothing; and calls on one stream:",
 		"in flight\tfloor POST µs\tPOST µs\tratio\tfloor stream µs\tstream µs\tratio\tstream/POST\tstream calls/s\tp50 ms\tp99 ms\tstream/socket\t", func(w io.Writer) {
 			for _, x := range r.rows {
 				fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%d\t%d\t%.2f\t%.2f\t%.0f\t%s\t%s\t%.2f\t\n", x.inFlight,

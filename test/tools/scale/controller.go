@@ -159,7 +159,7 @@ func (c *controller) rssMiB() int {
 	return kib >> 10
 }
 
-// cpu returns the processor time that the controller has used.
+// cpu returns the CPU time that the controller has used.
 func (c *controller) cpu() time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
 	_, rest, _ := strings.Cut(string(text), ") ")

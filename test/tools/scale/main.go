@@ -1,6 +1,6 @@
 // Command scale measures one controller of spdk-csi, in a process of its own, with many storage
 // servers, each a simulated target behind an spdk-proxy, that have many volumes. It prints how long
-// calls take, how many RPCs they need, and what memory and processor time the controller takes:
+// calls take, how many RPCs they need, and what memory and CPU time the controller takes:
 //
 //   - 1,000 volumes that are created at once, by a controller that has just started, and again;
 //   - capacity, and the list of all volumes, as csi-provisioner and csi-attacher ask for them;

@@ -4,7 +4,7 @@
 // tenant checks that every answer belongs to its own request and that no volume is lost. At the
 // end, soak prints a table, and fails if any check failed.
 //
-// It may not know how the proxy works: it uses only HTTPS, the log and /proc.
+// It must not know how the proxy works: it uses only HTTPS, the log and /proc.
 package main
 
 import (

@@ -27,7 +27,7 @@ type tenant struct {
 	next    int
 }
 
-// presence tells whether a volume must exist.
+// presence reports whether a volume must exist.
 type presence int
 
 const (

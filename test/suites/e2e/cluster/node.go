@@ -52,7 +52,7 @@ func (n *Node) path(parts ...string) string {
 // Mounts are not visible there.
 func (n *Node) Disk(path string) string { return n.path(path) }
 
-// On tells whether the node has power.
+// On reports whether the node has power.
 func (n *Node) On() bool { return n.machine != nil }
 
 func (n *Node) cgroup() string { return filepath.Join(n.cluster.options.Cgroup, n.Name) }

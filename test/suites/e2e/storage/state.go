@@ -67,7 +67,7 @@ func (s *Server) ExportAsSPDKCSI(ctx context.Context, uuid string) (nqn string, 
 	return nqn, err
 }
 
-// AdmitsEverybody says whether a volume's export admits every host.
+// AdmitsEverybody reports whether a volume's export admits every host.
 func (s *Server) AdmitsEverybody(ctx context.Context, uuid string) (bool, error) {
 	subsystems, err := s.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: new(nqnOf(uuid))})
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package control defines the messages between the guest of a kernel test and the test on the host,
-// which use HTTP and JSON. It may not know either side.
+// which use HTTP and JSON. It must not know either side.
 package control
 
 import "time"
@@ -150,7 +150,7 @@ type Progress struct {
 	Longest time.Duration // of the writes since the last report
 }
 
-// ProgressReply tells whether the guest should end.
+// ProgressReply reports whether the guest should end.
 type ProgressReply struct{ End bool }
 
 // Sizes of the deleted scenario. It fills a volume of DeletedBytes and deletes it. Then it writes

@@ -160,7 +160,7 @@ func (t *tracer) run() error {
 	}
 }
 
-// killedAt tells whether the process of the system call was killed.
+// killedAt reports whether the process of the system call was killed.
 func (t *tracer) killedAt(n seccompNotification) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
