@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -93,7 +91,7 @@ type Store struct {
 	TotalBytes   int64
 	FreeBytes    int64
 
-	unmapZeroes *bool // nil if it was not asked
+	unmapZeroes bool // see unmapZeroes
 }
 
 // Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be looked up. It fails with
@@ -106,7 +104,7 @@ type Store struct {
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	ctx = AskOnce(ctx)
 	var all []spdkrpc.LvolStore
-	var ahead map[string]error
+	var ahead map[string]verdict
 	err := atOnce(ctx,
 		func(ctx context.Context) (err error) {
 			if all, err = s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{}); err != nil {
@@ -221,8 +219,9 @@ func (s *Service) Find(ctx context.Context, stores []Store, spec Spec) (Volume, 
 }
 
 // Survey returns the lvstores that the driver may use, and the volume with the name of spec; nil if it does not exist, or if
-// spec has no name. It also asks in advance what Create has to know of the lvstores.
+// spec has no name.
 func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existing *Volume, err error) {
+	ctx = AskOnce(ctx)
 	if spec.Name == "" {
 		stores, err = s.Stores(ctx)
 		return stores, nil, err
@@ -239,28 +238,11 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 	if err != nil {
 		return nil, nil, err
 	}
-	ask := []func(context.Context) error{func(ctx context.Context) error {
-		v, err := s.Find(ctx, stores, spec)
-		if err == nil {
-			existing = &v
-		}
-		return ignore(err, ErrNotFound)
-	}}
-	zeroes := make([]*bool, len(stores))
-	if cmp.Or(spec.Class.Clear, class.ClearZeroes) == class.ClearZeroes {
-		for i, st := range stores {
-			ask = append(ask, func(ctx context.Context) error {
-				z, err := s.unmapZeroes(ctx, st)
-				zeroes[i] = &z
-				return err
-			})
-		}
+	v, err := s.Find(ctx, stores, spec)
+	if err == nil {
+		existing = &v
 	}
-	err = atOnce(ctx, ask...)
-	for i := range stores {
-		stores[i].unmapZeroes = zeroes[i]
-	}
-	return stores, existing, err
+	return stores, existing, ignore(err, ErrNotFound)
 }
 
 // lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that it has no bdev; it may
@@ -272,7 +254,7 @@ func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 		store = "" // a UUID
 	}
 	var asking sync.WaitGroup
-	var ahead map[string]error
+	var ahead map[string]verdict
 	asking.Go(func() { ahead = s.askAhead(ctx, store) })
 	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &bdev})
 	asking.Wait()
