@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -62,11 +63,14 @@ func (s *Service) fencedError(h Host) error {
 var markFence = Fencing{Change: "mark the node as fenced, so that no volume is published to it"}
 
 func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
-	_, err := n.subsystemNamed(ctx, fenceNQN+h.id())
-	if errors.Is(err, errNotExported) {
-		return false, nil
-	}
-	return err == nil, err
+	mark := fenceNQN + h.id()
+	return coalesce.Do(ctx, &n.marks, mark, func(ctx context.Context) (bool, error) {
+		_, err := n.subsystemNamed(ctx, mark)
+		if errors.Is(err, errNotExported) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
 
 // readBack reads the volume's subsystem, and whether the host is fenced. Everything that was done before is saved then.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -159,7 +160,9 @@ func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 // basesOf returns a bdev and the bdevs on which it is; none if it is a device. It fails with ErrNested if the bdev is a logical
 // volume, or if its kind is unknown.
 func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo, bases []string, err error) {
-	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
+	infos, err := coalesce.Do(ctx, &s.reads, "bdev "+name, func(ctx context.Context) ([]spdkrpc.BdevInfo, error) {
+		return s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
+	})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
 		return b, nil, fmt.Errorf("target %s: %w: bdev %s, on which an lvstore is, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -51,6 +52,7 @@ type Service struct {
 	rpc     *spdkrpc.Client
 	exports *export.Service
 	seen    *memory
+	reads   coalesce.Group // of what is the same for many calls
 
 	detaching sync.Mutex // one volume at a time: SPDK loses data of volumes that it decouples at the same time
 }
@@ -107,7 +109,7 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	var ahead map[string]verdict
 	err := atOnce(ctx,
 		func(ctx context.Context) (err error) {
-			if all, err = s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{}); err != nil {
+			if all, err = s.lvstores(ctx); err != nil {
 				return fmt.Errorf("target %s: list lvstores: %w", s.Name, err)
 			}
 			return nil
@@ -132,6 +134,13 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 		return stores, err
 	}
 	return stores, s.waitForExamine(ctx)
+}
+
+// lvstores lists all lvstores of the target.
+func (s *Service) lvstores(ctx context.Context) ([]spdkrpc.LvolStore, error) {
+	return coalesce.Do(ctx, &s.reads, "lvstores", func(ctx context.Context) ([]spdkrpc.LvolStore, error) {
+		return s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
+	})
 }
 
 // atOnce runs functions at the same time. It returns when all have ended, with the error of the first that failed; the others
