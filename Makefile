@@ -37,7 +37,8 @@ krew: ## the kubectl plugin for krew: an archive for each platform, and the mani
 	deploy/krew/manifest.sh $(VERSION) $(BIN)/krew >$(BIN)/krew/spdkgate.yaml
 
 demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated target (ARGS=--keep leaves it running)
-	@$(GO) build -o $(BIN)/demo ./test/tools/demo && exec $(BIN)/demo $(ARGS) # go run exits with 1 after Ctrl-C
+	@GO=$(GO) ./test/tools/build.sh -o $(BIN)/demo-programs/ ./test/tools/demo ./cmd/spdk-proxy ./cmd/spdk-csi
+	@exec $(BIN)/demo-programs/demo $(ARGS) # go run exits with 1 after Ctrl-C
 
 # Each process of the race detector waits for a second when it ends, by default. gotestsum prints a line for each package when that ends.
 # Many tests wait more than they compute, so twice as many packages as cores are tested at a time.

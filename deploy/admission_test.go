@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chartCases are options of the charts with which TestAdmission renders them. The names begin with that of the chart.
+// chartCases are options of the charts with which TestAdmission renders them. The names begin with
+// that of the chart.
 var chartCases = map[string]map[string]any{
 	"spdk-csi": nil,
 	"spdk-csi-everything": {
@@ -29,9 +30,10 @@ var chartCases = map[string]map[string]any{
 	"spdk-csi-registration":  {"node": map[string]any{"selfRegistration": true}},
 }
 
-// What an API server would say of the manifests: the admission policy of the node plugin's token, the level of the Pod Security
-// Standards that pods of the charts meet, and the objects of the Prometheus operator. The tests have a module of their own, because
-// they need CEL and Kubernetes' admission library.
+// What an API server would say of the manifests: the admission policy of the node plugin's token,
+// the level of the Pod Security Standards that pods of the charts meet, and the objects of the
+// Prometheus operator. The tests have a module of their own, because they need CEL and Kubernetes'
+// admission library.
 func TestAdmission(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildTool builds the tool of the module deploy/NAME, and returns its path in the go command's cache. The first time takes minutes.
+// buildTool builds the tool of the module deploy/NAME, and returns its path in the go command's
+// cache. The first time takes minutes.
 func buildTool(name string) (string, error) {
 	cmd := exec.Command("go", "tool", "-modfile", "deploy/"+name+"/go.mod", "-n", name)
 	cmd.Dir = repository

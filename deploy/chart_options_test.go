@@ -19,7 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// Options of the driver's chart that the manifests do not have. TestChartValues has the values of which each changes one line.
+// Options of the driver's chart that the manifests do not have. TestChartValues has the values of
+// which each changes one line.
 
 func server(name, url string) map[string]any {
 	return map[string]any{"name": name, "rpcURL": url, "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}
@@ -169,7 +170,8 @@ func testPod(t *testing.T, values map[string]any) *corev1.Pod {
 	return nil
 }
 
-// The pod of `helm test` has what the controller has to reach the storage servers, and no access to Kubernetes.
+// The pod of `helm test` has what the controller has to reach the storage servers, and no access to
+// Kubernetes.
 func TestChartTest(t *testing.T) {
 	for _, token := range []bool{false, true} {
 		values := map[string]any{"credentials": map[string]any{"serviceAccountToken": token}}

@@ -58,7 +58,8 @@ func TestChartReadme(t *testing.T) {
 	}
 }
 
-// A chart cannot read files outside its folder, so it has copies of the alerts and dashboards in monitoring.
+// A chart cannot read files outside its folder, so it has copies of the alerts and dashboards in
+// monitoring.
 func TestChartFiles(t *testing.T) {
 	rules, err := os.ReadFile("monitoring/spdk-proxy.rules.yaml")
 	require.NoError(t, err)
@@ -142,7 +143,8 @@ func testKnown(t *testing.T, chart, path string, schema, values map[string]any) 
 	}
 }
 
-// The schemas of the values have the keys that the programs read, except for those that the charts set.
+// The schemas of the values have the keys that the programs read, except for those that the charts
+// set.
 func TestChartsKnowTheConfiguration(t *testing.T) {
 	properties := func(chart string) map[string]any {
 		var schema map[string]any

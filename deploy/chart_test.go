@@ -37,8 +37,8 @@ func helm(t *testing.T, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// noteFiles reads the files of a folder that another process reads, so that the go command does not take a result from its cache
-// after they have changed.
+// noteFiles reads the files of a folder that another process reads, so that the go command does not
+// take a result from its cache after they have changed.
 func noteFiles(t *testing.T, folder string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -62,8 +62,8 @@ func template(t *testing.T, chart, namespace string, values map[string]any) stri
 	return out
 }
 
-// kubernetesObjects decodes what helm has rendered, except for the objects of the Prometheus operator, whose types are in
-// another module (admission), of cert-manager, and for tests (hooks).
+// kubernetesObjects decodes what helm has rendered, except for the objects of the Prometheus
+// operator, whose types are in another module (admission), of cert-manager, and for tests (hooks).
 func kubernetesObjects(t *testing.T, text string) (objects []object) {
 	t.Helper()
 	for doc := range strings.SplitSeq(text, "\n---\n") {
@@ -82,7 +82,8 @@ func rendered(t *testing.T, values map[string]any) []object {
 	return kubernetesObjects(t, template(t, chart, namespace, values))
 }
 
-// canonical returns an object as a value in which the order of named items, and the format of JSON texts, do not matter.
+// canonical returns an object as a value in which the order of named items, and the format of JSON
+// texts, do not matter.
 func canonical(t *testing.T, o object) any {
 	t.Helper()
 	text, err := json.Marshal(o.Object)
@@ -117,7 +118,8 @@ func sorted(v any) any {
 	return v
 }
 
-// TestChartEqualsKustomize renders the chart and the manifests with each option: Helm's users get what is tested as manifests.
+// TestChartEqualsKustomize renders the chart and the manifests with each option: Helm's users get
+// what is tested as manifests.
 func TestChartEqualsKustomize(t *testing.T) {
 	for name, c := range map[string]struct {
 		values     map[string]any

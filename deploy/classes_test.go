@@ -47,8 +47,8 @@ func TestSnapshotClass(t *testing.T) {
 	assert.Equal(t, []string{"snapshotter", "snapshotter-list"}, secretPurposes(t, c.Parameters))
 }
 
-// secretPurposes returns the calls for which parameters name a Secret, sorted. The sidecars
-// refuse all other keys with their prefix.
+// secretPurposes returns the calls for which parameters name a Secret, sorted. The sidecars refuse
+// all other keys with their prefix.
 func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	known := []string{"controller-expand", "controller-publish", "provisioner", "snapshotter", "snapshotter-list"}
 	var purposes []string
@@ -70,8 +70,8 @@ func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	return purposes
 }
 
-// The classes name Secrets for exactly those calls in which the driver needs one. Its messages
-// tell users to set these parameters.
+// The classes name Secrets for exactly those calls in which the driver needs one. Its messages tell
+// users to set these parameters.
 func TestClassesNameTheSecretsThatTheDriverNeeds(t *testing.T) {
 	source, err := os.ReadFile("../driver/controller/controller.go")
 	require.NoError(t, err)

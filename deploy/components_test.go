@@ -26,8 +26,8 @@ var (
 	kubeletRoots  = map[string]string{"kubelet-root/k0s": "/var/lib/k0s/kubelet", "kubelet-root/microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
 )
 
-// kustomize renders the manifests with components, in this order, as a user's kustomization does. It returns the objects by
-// kind and name, and the text.
+// kustomize renders the manifests with components, in this order, as a user's kustomization does.
+// It returns the objects by kind and name, and the text.
 func kustomize(t *testing.T, components ...string) (objects []object, text string) {
 	t.Helper()
 	program, err := builds["kustomize"]()
@@ -59,7 +59,8 @@ func daemonSet(t *testing.T, objects []object) *appsv1.DaemonSet {
 	return find[*appsv1.DaemonSet](t, objects, "spdkcsi-node")
 }
 
-// TestComponentsAreListed compares the folders with kustomization.yaml, whose comments users read, and with this test.
+// TestComponentsAreListed compares the folders with kustomization.yaml, whose comments users read,
+// and with this test.
 func TestComponentsAreListed(t *testing.T) {
 	files, err := filepath.Glob("kubernetes/components/*/kustomization.yaml")
 	require.NoError(t, err)
@@ -88,8 +89,8 @@ func TestNoComponents(t *testing.T) {
 	}
 }
 
-// All options together, in both orders, with each kubelet root: valid objects, consistent pods, arguments that the program
-// accepts, and the same result.
+// All options together, in both orders, with each kubelet root: valid objects, consistent pods,
+// arguments that the program accepts, and the same result.
 func TestComponentsTogether(t *testing.T) {
 	for root, path := range kubeletRoots {
 		t.Run(root, func(t *testing.T) {
@@ -162,7 +163,8 @@ func TestSelfRegistration(t *testing.T) {
 	assert.False(t, *pod.AutomountServiceAccountToken)
 }
 
-// No path of the node plugin is below another distribution's directory, and paths in the container are those of the node.
+// No path of the node plugin is below another distribution's directory, and paths in the container
+// are those of the node.
 func TestKubeletRoots(t *testing.T) {
 	for component, root := range kubeletRoots {
 		t.Run(component, func(t *testing.T) {

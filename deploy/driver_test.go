@@ -44,7 +44,8 @@ func loadConfig(t *testing.T) *config.Config {
 	return cfg
 }
 
-// The driver's loader accepts the content of the Secret, which has an account for each storage server.
+// The driver's loader accepts the content of the Secret, which has an account for each storage
+// server.
 func TestSecret(t *testing.T) {
 	secret := find[*corev1.Secret](t, plain(t), "spdkcsi-secret")
 	require.Len(t, secret.StringData, 1)
@@ -129,11 +130,12 @@ func section(t *testing.T, page, heading string) string {
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
-// The example of placement in README.md is a valid configuration. The table has its keys and defaults.
+// The example of placement in docs/csi-placement.md is a valid configuration. The table has its
+// keys and defaults.
 func TestDocumentedPlacement(t *testing.T) {
-	readme, err := os.ReadFile("kubernetes/README.md")
+	page, err := os.ReadFile("../docs/csi-placement.md")
 	require.NoError(t, err)
-	text := section(t, string(readme), "## Choose storage servers")
+	text := section(t, string(page), "## Choose storage servers")
 	example, err := config.Parse([]byte(jsonBlock.FindStringSubmatch(text)[1]))
 	require.NoError(t, err)
 	usual, err := config.Parse([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`))

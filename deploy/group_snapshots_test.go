@@ -47,8 +47,8 @@ func TestGroupSnapshotRole(t *testing.T) {
 	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}, binding.Subjects)
 }
 
-// The patch turns the feature on in csi-snapshotter. Without the CRDs, that would end its other work, so the plain manifests
-// leave it off.
+// The patch turns the feature on in csi-snapshotter. Without the CRDs, that would end its other
+// work, so the plain manifests leave it off.
 func TestGroupSnapshotPatch(t *testing.T) {
 	source, err := os.ReadFile(groupFolder + "/kustomization.yaml")
 	require.NoError(t, err)

@@ -129,8 +129,8 @@ func testCopy(t *testing.T, in instruction, stages []string) {
 	}
 }
 
-// sent reports whether .dockerignore sends a path to the builder. The file begins with * and
-// lists exceptions.
+// sent reports whether .dockerignore sends a path to the builder. The file begins with * and lists
+// exceptions.
 func sent(t *testing.T, path string) bool {
 	source, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
 	require.NoError(t, err)
@@ -154,7 +154,8 @@ func sent(t *testing.T, path string) bool {
 	return sent
 }
 
-// .dockerignore sends all source files of the programs to the builder, and no unrelated or secret files.
+// .dockerignore sends all source files of the programs to the builder, and no unrelated or secret
+// files.
 func TestBuildContext(t *testing.T) {
 	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/tools/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
 		assert.False(t, sent(t, path), path)

@@ -47,7 +47,8 @@ func krewPlatforms(t *testing.T) []string {
 	return strings.Fields(string(line[1]))
 }
 
-// The manifest has what krew demands of it, an archive for each platform that make krew builds, and its checksum.
+// The manifest has what krew demands of it, an archive for each platform that make krew builds, and
+// its checksum.
 func TestKrewManifest(t *testing.T) {
 	folder, sums := t.TempDir(), map[string]string{}
 	for _, platform := range krewPlatforms(t) {

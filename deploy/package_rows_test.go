@@ -26,8 +26,8 @@ type packageRow struct {
 	} `yaml:"file_info"`
 }
 
-// files returns the files that the row adds to a package, with their modes. It returns nil for man pages, which only a build
-// makes.
+// files returns the files that the row adds to a package, with their modes. It returns nil for man
+// pages, which only a build makes.
 func (r packageRow) files(t *testing.T) map[string]string {
 	t.Helper()
 	switch {
@@ -54,8 +54,8 @@ func (r packageRow) files(t *testing.T) map[string]string {
 	return files
 }
 
-// Both packages contain each unit, page of the manual and dashboard of the repository. TestPackages finds the same in built
-// packages, but takes long.
+// Both packages contain each unit, page of the manual and dashboard of the repository. TestPackages
+// finds the same in built packages, but takes long.
 func TestPackageRowsNameEachFile(t *testing.T) {
 	text, err := os.ReadFile("package/nfpm.yaml")
 	require.NoError(t, err)

@@ -44,6 +44,7 @@ var packaged = map[string]string{
 	"/usr/share/doc/spdk-proxy/examples/spdk_tgt.service.d/spdk-proxy.conf": "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/README.md":                                   "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/CHANGELOG.md":                                "-rw-r--r--",
+	"/usr/share/doc/spdk-proxy/SECURITY.md":                                 "-rw-r--r--",
 	"/usr/share/doc/spdk-proxy/systemd/spdk-proxy.yaml":                     "-rw-r--r--",
 	"/usr/share/bash-completion/completions/spdk-proxy":                     "-rw-r--r--",
 	"/usr/share/fish/vendor_completions.d/spdk-proxy.fish":                  "-rw-r--r--",
@@ -52,7 +53,8 @@ var packaged = map[string]string{
 	"/etc/spdk-proxy/spdk-proxy.yaml": "-rw-r-----",
 }
 
-// packagedBy adds the files of the repository to packaged, and the license at the path of the format.
+// packagedBy adds the files of the repository to packaged, and the license at the path of the
+// format.
 func packagedBy(t *testing.T, license string) map[string]string {
 	all := maps.Clone(packaged)
 	all[license] = "-rw-r--r--"
@@ -180,8 +182,8 @@ func checkScript(t *testing.T, script string) {
 	}
 }
 
-// After an upgrade, the scripts restart the service if the new version accepts the
-// configuration. Otherwise the previous version keeps running.
+// After an upgrade, the scripts restart the service if the new version accepts the configuration.
+// Otherwise the previous version keeps running.
 func TestUpgradeScripts(t *testing.T) {
 	const restarted, instance = "systemctl try-restart spdk-proxy.service\n", "systemctl try-restart spdk-proxy@a.service\n"
 	for name, script := range map[string][]string{
@@ -223,8 +225,8 @@ func TestUpgradeScripts(t *testing.T) {
 	}
 }
 
-// runScript runs a maintainer's script with stubs of the commands that it calls, which print
-// their arguments.
+// runScript runs a maintainer's script with stubs of the commands that it calls, which print their
+// arguments.
 func runScript(t *testing.T, script []string, active, sound string) (stdout, stderr string) {
 	text, err := os.ReadFile(filepath.Join(repository, script[0]))
 	require.NoError(t, err)
@@ -281,7 +283,8 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// Stubs for this root folder: systemctl checks that each unit exists, and the program looks for its files there.
+	// Stubs for this root folder: systemctl checks that each unit exists, and the program looks for
+	// its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,
@@ -298,8 +301,8 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	assert.NotContains(t, string(out), "warning")
 }
 
-// Removing the package removes the sockets in /run, and unmasks the units that the manual told users to mask, so that the next
-// installation works.
+// Removing the package removes the sockets in /run, and unmasks the units that the manual told
+// users to mask, so that the next installation works.
 func TestPurge(t *testing.T) {
 	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {
 		text, err := os.ReadFile(filepath.Join(repository, "deploy/package", script))

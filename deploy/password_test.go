@@ -17,19 +17,20 @@ import (
 	"github.com/spdkgate/spdkgate/driver/config"
 )
 
-// block returns the first code block of a language in a section of the README.
+// block returns the first code block of a language in a section of the page about credentials.
 func block(t *testing.T, section, language string) string {
-	readme, err := os.ReadFile("kubernetes/README.md")
+	page, err := os.ReadFile("../docs/csi-credentials.md")
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(readme), "# "+section+"\n")
+	_, rest, ok := strings.Cut(string(page), "# "+section+"\n")
 	require.True(t, ok)
 	found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(rest)
 	require.NotNil(t, found)
 	return strings.ReplaceAll(found[1], "\n   ", "\n") // in a list
 }
 
-// Without a password, the projected volume has the token's file that the controller's own Secret names, for the audience and
-// account in the proxy's manual. New volumes name no Secret; the one that existing volumes name stays.
+// Without a password, the projected volume has the token's file that the controller's own Secret
+// names, for the audience and account in the proxy's manual. New volumes name no Secret; the one
+// that existing volumes name stays.
 func TestWithoutAPassword(t *testing.T) {
 	objects, _ := kustomize(t, "service-account-token")
 	pod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec

@@ -25,8 +25,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// podFiles writes the files that the proxy's container has into root, a folder instead of the container's root, and returns the path of the
-// configuration. Paths of the configuration must be below what is mounted. root must be short, because it has sockets.
+// podFiles writes the files that the proxy's container has into root, a folder instead of the
+// container's root, and returns the path of the configuration. Paths of the configuration must be
+// below what is mounted. root must be short, because it has sockets.
 func podFiles(t *testing.T, root string, objects []object, server tls.Certificate, more map[string]string) (config string) {
 	t.Helper()
 	text := configuration(t, objects)
@@ -127,8 +128,8 @@ func hashOf(t *testing.T, password string) string {
 	return string(out)
 }
 
-// The proxy runs as the chart's pod says: as the user of the target, and as root without capabilities. kubelet's probes succeed,
-// and what the target needs after a restart is saved.
+// The proxy runs as the chart's pod says: as the user of the target, and as root without
+// capabilities. kubelet's probes succeed, and what the target needs after a restart is saved.
 func TestProxyChartServes(t *testing.T) {
 	root, user := shortFolder(t), os.Getuid()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

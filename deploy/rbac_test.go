@@ -132,7 +132,8 @@ func TestNamedSecretsAreReadable(t *testing.T) {
 	}
 }
 
-// The sidecars may read further Secrets by name: in the release's namespace, in those that the values list, or in all.
+// The sidecars may read further Secrets by name: in the release's namespace, in those that the
+// values list, or in all.
 func TestChartClassSecrets(t *testing.T) {
 	objects := rendered(t, map[string]any{"classSecrets": []any{
 		map[string]any{"name": "host-keys"},

@@ -160,7 +160,8 @@ func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 	}
 }
 
-// The names of volumes, ports and labels that a pod refers to exist. The API server checks the same, but later.
+// The names of volumes, ports and labels that a pod refers to exist. The API server checks the
+// same, but later.
 func TestReferencesInPods(t *testing.T) {
 	for name, pod := range allPods(t) {
 		checkReferences(t, name, pod)

@@ -22,8 +22,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// calls is the interceptor of every call: it gives the call an id, logs and counts it, and converts a panic to an error and
-// the error to a gRPC status.
+// calls is the interceptor of every call: it gives the call an id, logs and counts it, and converts
+// a panic to an error and the error to a gRPC status.
 type calls struct {
 	log       *slog.Logger
 	metrics   *metrics.Metrics
@@ -62,8 +62,8 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return resp, err
 }
 
-// level returns the level of the line for a failed call: a warning, unless it is a repetition of what has been logged of a target
-// that is down.
+// level returns the level of the line for a failed call: a warning, unless it is a repetition of
+// what has been logged of a target that is down.
 func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	target, kind := Outage(failed, volumeID)
 	switch {
@@ -75,8 +75,8 @@ func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	return slog.LevelWarn
 }
 
-// during returns the level of a line that only repeats what is known while calls fail because of a target; of any target if
-// it is empty.
+// during returns the level of a line that only repeats what is known while calls fail because of a
+// target; of any target if it is empty.
 func (c *calls) during(usual slog.Level, target string) slog.Level {
 	if c.outages.Ongoing(target) {
 		return slog.LevelDebug
@@ -128,7 +128,8 @@ func subject(req any) (attrs []any) {
 	return attrs
 }
 
-// isQuery tells whether a method is one that callers use every few seconds and that changes nothing.
+// isQuery tells whether a method is one that callers use every few seconds and that changes
+// nothing.
 func isQuery(method string) bool {
 	name := path.Base(method)
 	return strings.Contains(name, "Get") || strings.HasPrefix(name, "List") || name == "Probe" || name == "Check"

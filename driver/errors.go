@@ -22,9 +22,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// codesOf is the one table that maps errors to gRPC codes, after the tables of the CSI specification. The first match
-// counts. A caller repeats ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED, and assumes that the call may still be running. An
-// error that repeating cannot cure must not have one of these codes.
+// codesOf is the one table that maps errors to gRPC codes, after the tables of the CSI
+// specification. The first match counts. A caller repeats ABORTED, UNAVAILABLE and
+// DEADLINE_EXCEEDED, and assumes that the call may still be running. An error that repeating cannot
+// cure must not have one of these codes.
 var codesOf = []struct {
 	kind error
 	code codes.Code
@@ -149,9 +150,9 @@ var remedies = []struct {
 	{spdkrpc.MethodNotFound, "the target runs an SPDK release without this method: v23.05 or later is needed"},
 }
 
-// Status returns an error as a gRPC status, with its text and, if there is one, the remedy. Kubernetes shows it as an event, and
-// counts events with the same text: so the text of a failure with a target has no more than the target and the cause, and the log
-// has the rest.
+// Status returns an error as a gRPC status, with its text and, if there is one, the remedy.
+// Kubernetes shows it as an event, and counts events with the same text: so the text of a failure
+// with a target has no more than the target and the cause, and the log has the rest.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -187,8 +188,8 @@ func withRemedy(text string, err error) string {
 	return text
 }
 
-// failedTarget returns the failure with a target that determines the code of an error. It is nil if there is none, or if the
-// error's text is needed to understand it.
+// failedTarget returns the failure with a target that determines the code of an error. It is nil if
+// there is none, or if the error's text is needed to understand it.
 func failedTarget(err error) *request.TargetError {
 	var t *request.TargetError
 	if !errors.As(err, &t) || t.Cause == "" {
@@ -205,8 +206,9 @@ func failedTarget(err error) *request.TargetError {
 	return nil
 }
 
-// lostTarget is like failedTarget, for targets that were not reached or gave no response. Of several calls at the same time, some
-// may have been sent; which of them fails first must not make a difference to callers, who repeat all of them.
+// lostTarget is like failedTarget, for targets that were not reached or gave no response. Of
+// several calls at the same time, some may have been sent; which of them fails first must not make
+// a difference to callers, who repeat all of them.
 func lostTarget(err error) *request.TargetError {
 	if t := failedTarget(err); t != nil && t.Lost {
 		return t

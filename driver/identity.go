@@ -23,7 +23,8 @@ func (i *Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 	return &csi.GetPluginInfoResponse{Name: i.Name, VendorVersion: i.Version}, nil
 }
 
-// GetPluginCapabilities lists what the driver as a whole supports, whichever services run in this process.
+// GetPluginCapabilities lists what the driver as a whole supports, whichever services run in this
+// process.
 func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE}
 	if i.Topology {
@@ -38,8 +39,9 @@ func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
-// Probe reports that the process works. The state of targets does not matter: if the liveness probe failed because of one
-// target, Kubernetes would restart a healthy driver and interrupt work on the other targets.
+// Probe reports that the process works. The state of targets does not matter: if the liveness probe
+// failed because of one target, Kubernetes would restart a healthy driver and interrupt work on the
+// other targets.
 func (i *Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }

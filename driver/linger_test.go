@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// TestSidecarsFinishBeforeTheDriver: a sidecar that is stopped together with the driver makes the calls that it needs to
-// complete its work, and then disconnects. The driver serves it until then.
+// TestSidecarsFinishBeforeTheDriver: a sidecar that is stopped together with the driver makes the
+// calls that it needs to complete its work, and then disconnects. The driver serves it until then.
 func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	for name, linger := range map[string]time.Duration{"lingers": time.Hour, "does not": 0} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// outageKinds are the kinds of errors that each call has while a target is down, with their names in the log. The first match
-// counts.
+// outageKinds are the kinds of errors that each call has while a target is down, with their names
+// in the log. The first match counts.
 var outageKinds = []struct {
 	kind error
 	name string
@@ -27,8 +27,9 @@ var outageKinds = []struct {
 	{context.DeadlineExceeded, "no response"},
 }
 
-// Outage returns the target because of which a call failed, and the kind of the failure, if every call to that target may fail so.
-// Otherwise kind is empty. volume is the id of the call's volume, for errors that do not name a target; it may be empty.
+// Outage returns the target because of which a call failed, and the kind of the failure, if every
+// call to that target may fail so. Otherwise kind is empty. volume is the id of the call's volume,
+// for errors that do not name a target; it may be empty.
 func Outage(err error, volume string) (target, kind string) {
 	if target = targetOf(err, volume); target == "" {
 		return "", ""

@@ -61,7 +61,8 @@ func down(target string) error {
 
 const anyUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
-// An outage of 90 s, during which 870 calls fail, writes few lines; what has another cause is logged all the same.
+// An outage of 90 s, during which 870 calls fail, writes few lines; what has another cause is
+// logged all the same.
 func TestOutageWritesFewLines(t *testing.T) {
 	s := newShift()
 	n := 0
@@ -116,7 +117,8 @@ func TestOutageOnANode(t *testing.T) {
 	assert.Equal(t, 1, s.lines("reachable again", "target=t0", "failures=50"))
 }
 
-// The text of an event names the target and the cause only, unless something else determines the code.
+// The text of an event names the target and the cause only, unless something else determines the
+// code.
 func TestTextOfAnEvent(t *testing.T) {
 	const want = "target t0: unreachable: connection refused (t0): check that the target's rpcURL is right, and that the proxy and spdk_tgt run there"
 	assert.ErrorContains(t, Status(down("t0")), "desc = "+want)

@@ -25,20 +25,24 @@ type Server struct {
 	Node       csi.NodeServer            // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil to count nothing
-	// Outages counts the calls that fail because a target is down. If it is nil, the server makes its own.
+	// Outages counts the calls that fail because a target is down. If it is nil, the server makes
+	// its own.
 	Outages *outage.Log
 	// SlowAfter is how long a call runs before it is logged as slow. Zero means 30 s.
 	SlowAfter time.Duration
-	// Drain bounds the wait for calls in flight when the server stops. Zero means 20 s, less than Kubernetes' 30 s.
+	// Drain bounds the wait for calls in flight when the server stops. Zero means 20 s, less than
+	// Kubernetes' 30 s.
 	Drain time.Duration
-	// Linger is for how long no call has to be running before the server stops accepting calls, when it is to stop; at most
-	// half of Drain. Zero means that it stops accepting at once. Kubernetes stops the sidecars of a pod at the same moment. They
-	// complete what they have begun, with more calls, and then give up their leases. If they lose the driver before, they exit
-	// at once and keep the leases, and nobody leads until these expire.
+	// Linger is for how long no call has to be running before the server stops accepting calls,
+	// when it is to stop; at most half of Drain. Zero means that it stops accepting at once.
+	// Kubernetes stops the sidecars of a pod at the same moment. They complete what they have
+	// begun, with more calls, and then give up their leases. If they lose the driver before, they
+	// exit at once and keep the leases, and nobody leads until these expire.
 	Linger time.Duration
 }
 
-// Serve serves until ctx ends. Then it lingers, accepts no new calls, and waits for those in flight.
+// Serve serves until ctx ends. Then it lingers, accepts no new calls, and waits for those in
+// flight.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	calls := &calls{log: s.Log, metrics: s.Metrics, outages: s.Outages, slowAfter: s.SlowAfter}
 	if calls.outages == nil {
@@ -59,8 +63,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)
 	}
-	// Tools for people and probes: grpcurl lists and calls methods, grpc-health-probe asks whether the process serves. Like
-	// Probe, the answer does not depend on targets.
+	// Tools for people and probes: grpcurl lists and calls methods, grpc-health-probe asks whether
+	// the process serves. Like Probe, the answer does not depend on targets.
 	reflection.Register(server)
 	state := health.NewServer()
 	healthpb.RegisterHealthServer(server, state)
@@ -89,7 +93,8 @@ func (s *Server) stop(server *grpc.Server, clients *clients) {
 	if drain == 0 {
 		drain = 20 * time.Second
 	}
-	// Callers repeat calls that are cut off, and the repeated call continues where the first one stopped.
+	// Callers repeat calls that are cut off, and the repeated call continues where the first one
+	// stopped.
 	cutOff := time.AfterFunc(drain, func() {
 		s.Log.Warn("drain time is over: cutting off the calls in flight", "after", drain)
 		server.Stop()

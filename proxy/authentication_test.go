@@ -21,8 +21,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// gatehouse is a proxy with the configuration in docs/authentication.md. It serves over TLS,
-// and has fixtures for all kinds of credentials.
+// gatehouse is a proxy with the configuration in docs/authentication.md. It serves over TLS, and
+// has fixtures for all kinds of credentials.
 type gatehouse struct {
 	*serving
 	dir       string
@@ -221,8 +221,8 @@ func TestRequiredCertificates(t *testing.T) {
 	}
 }
 
-// If an issuer is unavailable, its users are told to retry. Other users are not affected,
-// not even at the start of the proxy.
+// If an issuer is unavailable, its users are told to retry. Other users are not affected, not even
+// at the start of the proxy.
 func TestUnavailableIssuer(t *testing.T) {
 	g := newGatehouse(t)
 	g.issuer.SetAway(true)
@@ -256,8 +256,8 @@ func TestUnavailableIssuer(t *testing.T) {
 	assert.Equal(t, 200, answer.StatusCode)
 }
 
-// Many made-up tokens cause few requests to the issuer, and do not delay other clients
-// from the same address.
+// Many made-up tokens cause few requests to the issuer, and do not delay other clients from the
+// same address.
 func TestFloodOfMadeUpTokens(t *testing.T) {
 	g := newGatehouse(t)
 	client := g.client(nil)

@@ -18,8 +18,7 @@ import (
 // canary replaces every secret. It is also a valid key in hexadecimal.
 const canary = "0ca0a0ca0a0ca0a0ca0a0ca0a0ca0a00"
 
-// A poisoner puts the canary into every part of a value that the schema marks as
-// sensitive.
+// A poisoner puts the canary into every part of a value that the schema marks as sensitive.
 type poisoner struct {
 	document *rpcschema.Document
 	placed   int
@@ -54,9 +53,9 @@ func (p *poisoner) value(s *rpcschema.Schema, v any) any {
 	return v
 }
 
-// Every method is called with secrets in all sensitive parameters and in some others, by
-// users who may and may not call it, well-formed and malformed. No secret is in the log, at
-// any level, or in the metrics.
+// Every method is called with secrets in all sensitive parameters and in some others, by users who
+// may and may not call it, well-formed and malformed. No secret is in the log, at any level, or in
+// the metrics.
 func TestSecretsAreNeitherLoggedNorCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "spdk_get_version", Times: -1, Do: spdktest.Nothing})

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// CheckFile reads a configuration file. Its error lists everything that is wrong with it.
-// It makes no certificate and does not connect.
+// CheckFile reads a configuration file. Its error lists everything that is wrong with it. It makes
+// no certificate and does not connect.
 func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -26,8 +26,7 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 	return c, nil
 }
 
-// check lists everything that is wrong with a configuration and that config.Load does not
-// detect.
+// check lists everything that is wrong with a configuration and that config.Load does not detect.
 func check(c *config.Config, schema *rpcschema.Document) error {
 	_, err := gate.NewSettings(c, schema, nil)
 	if c.TLS.CertFile != "" {
@@ -37,8 +36,8 @@ func check(c *config.Config, schema *rpcschema.Document) error {
 	return err
 }
 
-// checkRoles lists what is wrong with roles, tenants and timeouts in a file whose other
-// keys are wrong, so that an administrator can correct all of them at once.
+// checkRoles lists what is wrong with roles, tenants and timeouts in a file whose other keys are
+// wrong, so that an administrator can correct all of them at once.
 func checkRoles(path string, schema *rpcschema.Document) error {
 	c, err := config.LoadWhatDecodes(path)
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// A targetClaim shows to other proxies of the host that this one serves the target. Each proxy makes only its own calls wait for each
-// other, and a deletion beside another call can lose space or crash the target.
+// A targetClaim shows to other proxies of the host that this one serves the target. Each proxy
+// makes only its own calls wait for each other, and a deletion beside another call can lose space
+// or crash the target.
 type targetClaim struct {
 	socket string
 	log    *slog.Logger

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A reload that removes an authority takes effect at once: for open connections, for
-// resumed sessions, and for new connections.
+// A reload that removes an authority takes effect at once: for open connections, for resumed
+// sessions, and for new connections.
 func TestReloadRemovesAnAuthority(t *testing.T) {
 	for name, change := range map[string][]string{
 		"for another one":        nil,
@@ -56,8 +56,8 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 			}
 			assert.NotEqual(t, "allow", g.lastCall()["decision"])
 
-			// A header is still accepted on connections whose certificate is no longer valid, except
-			// if certificates are required.
+			// A header is still accepted on connections whose certificate is no longer valid,
+			// except if certificates are required.
 			answer, err = g.ask(kept, basicHeader("admin", adminPassword))
 			if strings.Contains(name, "to be had") {
 				assert.Error(t, err)
@@ -111,8 +111,7 @@ func TestReloadAndClientCertificates(t *testing.T) {
 	}
 }
 
-// dialed counts the connections of a client, and records whether the last one resumed
-// a session.
+// dialed counts the connections of a client, and records whether the last one resumed a session.
 func dialed(client *http.Client) (count *int, resumed *bool) {
 	count, resumed = new(int), new(bool)
 	transport := client.Transport.(*http.Transport)

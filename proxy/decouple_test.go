@@ -50,7 +50,8 @@ func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 	}
 }
 
-// SPDK lets a snapshot become a clone of its own clone. Then it cannot be read, or loaded after a restart.
+// SPDK lets a snapshot become a clone of its own clone. Then it cannot be read, or loaded after a
+// restart.
 func TestParentsFormNoLoop(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	for _, store := range []string{"lvs0", "lvs1"} {

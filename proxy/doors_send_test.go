@@ -44,8 +44,8 @@ func (v *visitor) signIn() {
 	v.session.csrf = began.CSRF
 }
 
-// sendHTTP sends requests with the session of the visitor, or else with credentials. text is the text
-// of the body; nil: it has none.
+// sendHTTP sends requests with the session of the visitor, or else with credentials. text is the
+// text of the body; nil: it has none.
 func sendHTTP(verb, path string, text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		body := ""
@@ -103,8 +103,8 @@ func (v *visitor) exchange(verb, path, body string, header []string) response {
 	return got.read(text)
 }
 
-// read reads the error in a response of JSON-RPC, with one call or a batch of one, or of the console.
-// The status of a batch says nothing about its calls.
+// read reads the error in a response of JSON-RPC, with one call or a batch of one, or of the
+// console. The status of a batch says nothing about its calls.
 func (got response) read(text []byte) response {
 	var batch []localAnswer
 	var one struct {

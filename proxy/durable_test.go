@@ -136,8 +136,8 @@ func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	}
 }
 
-// If the change cannot be saved, the response says that it was made. A repetition that SPDK refuses,
-// and a client that only waits, wait for the save too.
+// If the change cannot be saved, the response says that it was made. A repetition that SPDK
+// refuses, and a client that only waits, wait for the save too.
 func TestResponseSaysThatAChangeIsNotSaved(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A target that examines no volumes would not find an external clone of a volume after a restart, so nobody can make one. Disks can
-// have such clones.
+// A target that examines no volumes would not find an external clone of a volume after a restart,
+// so nobody can make one. Disks can have such clones.
 func TestVolumesAreNoExternalParents(t *testing.T) {
 	for name, c := range map[string]struct {
 		release                   string

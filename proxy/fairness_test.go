@@ -28,8 +28,8 @@ func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 	return b
 }
 
-// awaitAtBarriers has a user take 16 snapshots with barriers, and waits until n
-// of them wait at their barriers. open opens those.
+// awaitAtBarriers has a user take 16 snapshots with barriers, and waits until n of them wait at
+// their barriers. open opens those.
 func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) {
 	var calls []string
 	for i := range 16 {

@@ -75,7 +75,8 @@ func (w *witness) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// inWords writes a call in one form, independent of the order of members and the spelling of numbers.
+// inWords writes a call in one form, independent of the order of members and the spelling of
+// numbers.
 func inWords(method string, params map[string]any) string {
 	text, err := jsonrpc.Marshal(plainNumbers(rpcschema.Default().Redact(method, params)))
 	return fmt.Sprint(method, " ", string(text), err)
@@ -107,9 +108,9 @@ func plainNumbers(v any) any {
 	return v
 }
 
-// FuzzConnection sends any bytes on a connection, unchanged or as the body of a user with
-// few rights. Nothing panics; only calls that were allowed with exactly their parameters
-// reach SPDK; and other users are still served.
+// FuzzConnection sends any bytes on a connection, unchanged or as the body of a user with few
+// rights. Nothing panics; only calls that were allowed with exactly their parameters reach SPDK;
+// and other users are still served.
 func FuzzConnection(f *testing.F) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(f, err)

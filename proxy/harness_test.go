@@ -193,8 +193,8 @@ func handOver(t *testing.T, passwords map[string]string) {
 
 const createMalloc = `{"id":1,"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}`
 
-// documented returns the code blocks of a language in a section (## or ###) of a page of
-// the manual, such as docs/wire.md.
+// documented returns the code blocks of a language in a section (## or ###) of a page of the
+// manual, such as docs/wire.md.
 func documented(t *testing.T, page, section, language string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", page))

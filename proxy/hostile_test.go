@@ -22,8 +22,7 @@ func asUser(user string) string {
 	return "Authorization: " + basicHeader(user, map[string]string{"admin": adminPassword, "viewer": viewerPassword}[user]) + "\r\n"
 }
 
-// Hostile clients do not prevent the calls of other users, and nothing that they send
-// reaches SPDK.
+// Hostile clients do not prevent the calls of other users, and nothing that they send reaches SPDK.
 func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	post := "POST / HTTP/1.1\r\nHost: x\r\n"
 	for _, hostile := range []struct {
@@ -76,8 +75,8 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// The time to read a request is bounded, whether the client sends slowly or not at all. So is
-// the time to write an answer.
+// The time to read a request is bounded, whether the client sends slowly or not at all. So is the
+// time to write an answer.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
@@ -115,8 +114,8 @@ func TestHostileConnectionsEnd(t *testing.T) {
 	}, long, time.Millisecond, "and takes no place any longer")
 }
 
-// Calls that a page of another site makes with an administrator's browser are refused. The log
-// has the administrator's name.
+// Calls that a page of another site makes with an administrator's browser are refused. The log has
+// the administrator's name.
 func TestPagesOfOtherSites(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, header := range map[string][]string{
@@ -208,8 +207,8 @@ func TestVersionAndSuitesOfTLS(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// The connections of one source are limited. Further ones are closed before the TLS
-// handshake; open ones continue.
+// The connections of one source are limited. Further ones are closed before the TLS handshake; open
+// ones continue.
 func TestConnectionsOfOneSource(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *config.Config) { c.Limits.ConnectionsPerSource = 3 }))
 	var open []*rawClient

@@ -42,8 +42,8 @@ func TestALongAnswerWaitsForRoom(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// The declared length of a body counts before the body arrives: many slow bodies take no
-// more memory than others.
+// The declared length of a body counts before the body arrives: many slow bodies take no more
+// memory than others.
 func TestAnnouncedBodiesAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
 	s := serve(t, b)

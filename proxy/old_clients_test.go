@@ -23,8 +23,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A wireClient imitates an existing client byte for byte: what its HTTP library sends, and
-// how it reads an answer.
+// A wireClient imitates an existing client byte for byte: what its HTTP library sends, and how it
+// reads an answer.
 type wireClient struct {
 	name   string
 	file   string // its calls, in testdata/clients
@@ -50,11 +50,11 @@ const (
 		"Accept: */*\r\nConnection: keep-alive\r\nContent-Length: %d\r\nAuthorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\n\r\n"
 )
 
-// TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant of docs/old-clients.md, beside a subsystem of somebody
-// else.
+// TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant of
+// docs/old-clients.md, beside a subsystem of somebody else.
 func TestCinderAsATenant(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
-		documented := documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0]
+		documented := strings.Replace(documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0], "192.0.2.11", "127.0.0.1", 1) // as in the recorded calls
 		var more config.Config
 		require.NoError(t, config.DecodeStrict([]byte(documented), &more))
 		more.Users[0].PasswordHash, more.Users[0].PasswordHashFile = hashes()[viewerPassword], ""
@@ -87,8 +87,8 @@ func TestCinderAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads an answer like rpcClient.call: it ignores the body if the status is 400 or
-// more, ids must be the same numbers, and it distinguishes errors by their text.
+// asSPDKCSI reads an answer like rpcClient.call: it ignores the body if the status is 400 or more,
+// ids must be the same numbers, and it distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		return fmt.Sprintf("HTTP error code: %d", status)
@@ -100,8 +100,8 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads an answer like _rpc_call: the status must be ok in the sense of the Python
-// library requests, and there must be a result.
+// asCinder reads an answer like _rpc_call: the status must be ok in the sense of the Python library
+// requests, and there must be a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		text, _ := json.Marshal(response)
@@ -114,8 +114,8 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 	return ""
 }
 
-// TestOldClientsLiveOn replays the life of a volume with existing clients, on old and
-// current releases of the target. SPDK_SOCK names a real target, which must be freshly started.
+// TestOldClientsLiveOn replays the life of a volume with existing clients, on old and current
+// releases of the target. SPDK_SOCK names a real target, which must be freshly started.
 func TestOldClientsLiveOn(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
 	if realtarget.Given() {
@@ -207,8 +207,8 @@ func (w *wire) hangUp() {
 	}
 }
 
-// call sends the bytes and compares the answer with the expected one: "result",
-// "result NAME" if later calls use it, "result = JSON" or "error TEXT".
+// call sends the bytes and compares the answer with the expected one: "result", "result NAME" if
+// later calls use it, "result = JSON" or "error TEXT".
 func (w *wire) call(body, want string, names map[string]string) {
 	t := w.t
 	if w.conn == nil {
@@ -250,8 +250,8 @@ func (w *wire) call(body, want string, names map[string]string) {
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Each kind of translation is made, logged in the line of the call, and warned of once for
-// each user, also after reloads.
+// Each kind of translation is made, logged in the line of the call, and warned of once for each
+// user, also after reloads.
 func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})
@@ -287,8 +287,8 @@ func TestTranslationsAreLogged(t *testing.T) {
 	}, b.reached(), "SPDK gets the present names")
 }
 
-// Without translation, old parameters are refused with a message that names the new ones. A
-// reload is enough to switch it off.
+// Without translation, old parameters are refused with a message that names the new ones. A reload
+// is enough to switch it off.
 func TestTranslationCanBeSwitchedOff(t *testing.T) {
 	b := newBench(t, "v26.05")
 	next := *b.config

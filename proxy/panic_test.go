@@ -29,8 +29,8 @@ func (l *panickingLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// A panic outside of the stages of a call is in the log at the default level, in the
-// metrics, and answered to the client.
+// A panic outside of the stages of a call is in the log at the default level, in the metrics, and
+// answered to the client.
 func TestPanicsAreReported(t *testing.T) {
 	b := newBench(t, "v26.05")
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}

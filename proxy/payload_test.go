@@ -94,8 +94,8 @@ func (h *hostileTenant) step(i int) {
 	}
 }
 
-// check fails the test if the tenant has gained anything, or another one has lost anything.
-// With loaded, the target loads lvstores in volumes, which may claim other tenants' volumes.
+// check fails the test if the tenant has gained anything, or another one has lost anything. With
+// loaded, the target loads lvstores in volumes, which may claim other tenants' volumes.
 func (h *hostileTenant) check(loaded bool) {
 	type info struct {
 		Name     string

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A restartBench is a proxy that saves the configuration and keeps keys, for a target that
-// starts with the saved configuration.
+// A restartBench is a proxy that saves the configuration and keeps keys, for a target that starts
+// with the saved configuration.
 type restartBench struct {
 	*bench
 	dir, keys string
@@ -187,8 +187,8 @@ func TestWhatIsFollowedByASave(t *testing.T) {
 	assert.False(t, pending(), "it is saved before the response")
 }
 
-// A change that SPDK executes after the deadline of its call is saved, although the target
-// was read at the deadline, before the execution.
+// A change that SPDK executes after the deadline of its call is saved, although the target was read
+// at the deadline, before the execution.
 func TestLateChangesAreSaved(t *testing.T) {
 	r := newRestartBench(t, func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{"bdev_malloc_create": config.Duration(10 * time.Millisecond)}

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
-// runbook runs documented commands in the proxy's folder, and then applies the calls of
-// systemctl to the proxy.
+// runbook runs documented commands in the proxy's folder, and then applies the calls of systemctl
+// to the proxy.
 func (g *gatehouse) runbook(commands string) {
 	bin := g.t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("another password"), bcrypt.MinCost)
@@ -50,8 +50,8 @@ func (g *gatehouse) reload() {
 	require.NoError(g.t, g.proxy.Reload(c))
 }
 
-// The documented commands revoke each kind of credential at once, also on an open connection,
-// and also a user's only credential. Other credentials remain valid.
+// The documented commands revoke each kind of credential at once, also on an open connection, and
+// also a user's only credential. Other credentials remain valid.
 func TestTheDocumentedRevocation(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
 	require.Len(t, blocks, 4)

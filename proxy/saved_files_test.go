@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An administrator lists and fetches the saved configurations by calls, without access to the machine.
+// An administrator lists and fetches the saved configurations by calls, without access to the
+// machine.
 func TestSavedFilesByCalls(t *testing.T) {
 	r := newRestartBench(t)
 	r.call(t, "nvmf_create_transport", `{"trtype":"TCP"}`)

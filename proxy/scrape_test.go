@@ -293,8 +293,8 @@ func TestResourcesAreLogged(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// A GET has the same limits as the call that it replaces: memory, concurrency, and draining
-// when the proxy stops.
+// A GET has the same limits as the call that it replaces: memory, concurrency, and draining when
+// the proxy stops.
 func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })

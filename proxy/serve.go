@@ -28,9 +28,9 @@ func (s *Server) Listen() (net.Listener, error) {
 }
 
 // Serve answers requests on l until ctx ends, and messages of SPDK's own protocol on local, which
-// must be UNIX sockets. Then it closes the listeners, waits up to limits.drain for
-// running calls, answers new ones on open connections for a short time and then refuses them,
-// and closes the connections to the target. It may be called once.
+// must be UNIX sockets. Then it closes the listeners, waits up to limits.drain for running calls,
+// answers new ones on open connections for a short time and then refuses them, and closes the
+// connections to the target. It may be called once.
 func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listener) error {
 	scheme := "http"
 	server := s.web.HTTP(s.handler, time.Duration(s.config.Limits.Idle))
@@ -86,8 +86,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 // listener removes the socket when it is closed.
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
-// stop waits for running calls and closes all connections. The listeners are closed.
-// leaveWait is how long a stopping server waits for clients that close their streams, after the last call has ended.
+// stop waits for running calls and closes all connections. The listeners are closed. leaveWait is
+// how long a stopping server waits for clients that close their streams, after the last call has
+// ended.
 const leaveWait = time.Second
 
 func (s *Server) stop(server *http.Server, programs *stream.Local) error {

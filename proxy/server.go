@@ -61,8 +61,8 @@ type Options struct {
 // eventsKept is how many events are kept for clients that connect again, each of about 300 bytes.
 const eventsKept = 4096
 
-// NewServer makes a Server from a configuration. It does not listen or connect to
-// the target. If it returns no error, the configuration is valid.
+// NewServer makes a Server from a configuration. It does not listen or connect to the target. If it
+// returns no error, the configuration is valid.
 func NewServer(c *config.Config, opts Options) (*Server, error) {
 	schema, log := opts.Schema, opts.Log
 	if schema == nil {
@@ -153,8 +153,8 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // complete reports whether the target has everything that is in its saved configuration.
 func (s *Server) complete() bool { return s.execute.Saves() && s.execute.Saver().Complete() }
 
-// Reloaded counts a reload in the metrics: as failed if err is not nil, also if the file
-// could not be read, so that Reload was not called.
+// Reloaded counts a reload in the metrics: as failed if err is not nil, also if the file could not
+// be read, so that Reload was not called.
 func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
 
 // clientLimits are the limits of clients' connections.

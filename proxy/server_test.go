@@ -189,7 +189,8 @@ func TestClientsBytesAreNotForwarded(t *testing.T) {
 	assert.Equal(t, map[string]any{"name": "m0"}, calls[0].Params)
 }
 
-// Some methods of SPDK require {} without parameters, and others refuse it. Clients may send either.
+// Some methods of SPDK require {} without parameters, and others refuse it. Clients may send
+// either.
 func TestCallsWithoutParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
 	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores"}`).StatusCode)

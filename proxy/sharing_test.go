@@ -97,8 +97,8 @@ func TestUsersShareTheTarget(t *testing.T) {
 	b.of("csi", list).says(t, answers[1])
 }
 
-// A target that was started with --wait-for-rpc is not ready, but can be initialized through
-// the proxy.
+// A target that was started with --wait-for-rpc is not ready, but can be initialized through the
+// proxy.
 func TestStartupState(t *testing.T) {
 	waiting, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)

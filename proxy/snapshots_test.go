@@ -120,8 +120,8 @@ func TestChangesBelowVolumesInUse(t *testing.T) {
 	assert.Contains(t, b.call(t, safeDeleteMethod, `{"name":"lvs0/v"}`), `"frozen":false`)
 }
 
-// SPDK's errors for bdev_lvol_snapshot are returned unchanged, whether SPDK refuses the call
-// itself or one that the proxy makes before it.
+// SPDK's errors for bdev_lvol_snapshot are returned unchanged, whether SPDK refuses the call itself
+// or one that the proxy makes before it.
 func TestSnapshotRefusalsAreSPDKs(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsFreeze })
 	nqn := b.exported(t, true)
@@ -242,8 +242,9 @@ func TestThawAtTheStart(t *testing.T) {
 	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
 }
 
-// The proxy's own deletions, below a frozen volume and of snapshots that it undoes, never run at the same time as clients'
-// listings. The same applies to clients' deletions: before v24.09, a listing during a deletion crashes the target.
+// The proxy's own deletions, below a frozen volume and of snapshots that it undoes, never run at
+// the same time as clients' listings. The same applies to clients' deletions: before v24.09, a
+// listing during a deletion crashes the target.
 func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`
 	for name, c := range map[string]struct {
@@ -276,7 +277,8 @@ func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	}
 }
 
-// A tenant can delete its own volumes only, also with the proxy's own method. Deleted volumes no longer count.
+// A tenant can delete its own volumes only, also with the proxy's own method. Deleted volumes no
+// longer count.
 func TestDeletionsOfTenants(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeDeleteMethod), c.Roles["volumes"].Allow...)}

@@ -64,8 +64,8 @@ func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 	}
 }
 
-// The proxy waits at most one second for the body of an unauthenticated request, whatever the
-// limit for users and the path.
+// The proxy waits at most one second for the body of an unauthenticated request, whatever the limit
+// for users and the path.
 func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
 	assert.LessOrEqual(t, b.proxy.web.UnreadBodyWait, time.Second)

@@ -16,8 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A proxy that is restarted under load, with a socket that stays open as systemd's does, loses no call of package spdkrpc, and
-// none is executed twice. The calls go on over streams to each new process.
+// A proxy that is restarted under load, with a socket that stays open as systemd's does, loses no
+// call of package spdkrpc, and none is executed twice. The calls go on over streams to each new
+// process.
 func TestRestartsLoseNoCallOfAStream(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 )
 
-// fill sends calls with long results, which the client does not read: more than the kernel keeps for it.
+// fill sends calls with long results, which the client does not read: more than the kernel keeps
+// for it.
 func (c *streamClient) fill(b *bench) {
 	for i := range 300 {
 		b.post(createNamed(fmt.Sprint("m", i)))
@@ -24,7 +25,8 @@ func (c *streamClient) fill(b *bench) {
 	require.Eventually(c.t, func() bool { return b.log.Count(`"method":"bdev_get_bdevs"`) == calls }, long, 10*time.Millisecond)
 }
 
-// A client that does not read keeps neither its own stream, when it is revoked, nor those of others.
+// A client that does not read keeps neither its own stream, when it is revoked, nor those of
+// others.
 func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)

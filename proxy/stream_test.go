@@ -67,6 +67,7 @@ func (c *streamClient) send(text string) *streamClient {
 }
 
 func (c *streamClient) next() (r reply) {
+	require.NoError(c.t, c.ws.SetReadDeadline(time.Now().Add(long)))
 	kind, text, err := c.ws.ReadMessage()
 	require.NoError(c.t, err)
 	assert.Equal(c.t, websocket.TextMessage, kind)
@@ -144,7 +145,8 @@ func TestStreamIsConcurrent(t *testing.T) {
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), 51)
 }
 
-// A deletion looks for what uses the volume before it is sent. It does not delay other messages meanwhile.
+// A deletion looks for what uses the volume before it is sent. It does not delay other messages
+// meanwhile.
 func TestCallsOfTheProxyDelayNoOtherMessage(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Hang})

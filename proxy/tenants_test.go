@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newTenantBench makes a proxy with the configuration in docs/tenants.md, for a target with
-// two lvstores. All passwords are the same.
+// newTenantBench makes a proxy with the configuration in docs/tenants.md, for a target with two
+// lvstores. All passwords are the same.
 func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	handOver(t, map[string]string{"admin": adminPassword, "team-a": adminPassword, "team-b": adminPassword})
@@ -73,13 +73,13 @@ func resultText(t *testing.T, g got) string {
 func TestTeamsOnOneTarget(t *testing.T) {
 	b := newTenantBench(t)
 	volumes := map[string]string{}
-	for user, lvs := range map[string]string{teamA: "lvs-a", teamB: "lvs-b"} {
-		v := resultText(t, b.as(t, user, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"`+lvs+`"}`, http.StatusOK))
+	for user, team := range map[string]struct{ lvs, address string }{teamA: {"lvs-a", "192.0.2.11"}, teamB: {"lvs-b", "198.51.100.11"}} {
+		v := resultText(t, b.as(t, user, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"`+team.lvs+`"}`, http.StatusOK))
 		volumes[user] = v
 		nqn := `"nqn":"nqn.2020-04.io.spdk.csi:uuid:` + v + `"`
 		b.as(t, user, "nvmf_create_subsystem", `{`+nqn+`,"serial_number":"s"}`, http.StatusOK)
 		b.as(t, user, "nvmf_subsystem_add_ns", `{`+nqn+`,"namespace":{"bdev_name":"`+v+`"}}`, http.StatusOK)
-		b.as(t, user, "nvmf_subsystem_add_listener", `{`+nqn+`,"listen_address":{"trtype":"TCP","adrfam":"IPv4","traddr":"127.0.0.1","trsvcid":"4420"}}`, http.StatusOK)
+		b.as(t, user, "nvmf_subsystem_add_listener", `{`+nqn+`,"listen_address":{"trtype":"TCP","adrfam":"IPv4","traddr":"`+team.address+`","trsvcid":"4420"}}`, http.StatusOK)
 		b.as(t, user, "nvmf_subsystem_add_host", `{`+nqn+`,"host":"nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-555555555555"}`, http.StatusOK)
 	}
 	for _, method := range []string{"bdev_get_bdevs", "bdev_lvol_get_lvols", "nvmf_get_subsystems"} {
@@ -118,10 +118,11 @@ func TestTeamsOnOneTarget(t *testing.T) {
 	assert.Equal(t, "deny", last["decision"])
 	assert.Equal(t, "tenant team-a", last["rule"])
 
-	// The quota is 1 GiB, of which 8 MiB are used.
-	over := b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"big","size_in_mib":1024,"lvs_name":"lvs-a","thin_provision":true}`, http.StatusInsufficientStorage)
+	// The quota of each team is 2,000 GiB, of which team-a has used 8 MiB.
+	const most = 2000 << 10
+	over := b.as(t, teamA, "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"big","size_in_mib":%d,"lvs_name":"lvs-a","thin_provision":true}`, most), http.StatusInsufficientStorage)
 	assert.Equal(t, -28, over.code(t))
-	b.as(t, teamB, "bdev_lvol_create", `{"lvol_name":"big","size_in_mib":1024,"lvs_name":"lvs-b","thin_provision":true}`, http.StatusOK)
+	b.as(t, teamA, "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"big","size_in_mib":%d,"lvs_name":"lvs-a","thin_provision":true}`, most-8), http.StatusOK)
 
 	// The OpenRPC document has only methods that the users may call.
 	document := b.as(t, teamA, "rpc.discover", "", http.StatusOK).body
@@ -142,8 +143,8 @@ func TestReloadChangesTenants(t *testing.T) {
 	assert.NotContains(t, seen, "lvs-b")
 }
 
-// A result that must be filtered counts against its user's memory limit, and so does the
-// copy, before filtering begins.
+// A result that must be filtered counts against its user's memory limit, and so does the copy,
+// before filtering begins.
 func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 	b := newTenantBench(t)
 	for i := range 20 {

@@ -71,8 +71,8 @@ func TestLoadedLvstoreWithATenantsName(t *testing.T) {
 	assert.NotContains(t, b.as(t, "team", "bdev_lvol_get_lvols", "", http.StatusOK).body, "lvs-team")
 }
 
-// A bdev on a logical volume, such as a RAID whose superblock a host wrote, belongs to no tenant even
-// if its name matches a tenant's bdevs. Lists do not contain it.
+// A bdev on a logical volume, such as a RAID whose superblock a host wrote, belongs to no tenant
+// even if its name matches a tenant's bdevs. Lists do not contain it.
 func TestBdevsOnVolumesAreNotListed(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		oneTeam(c)

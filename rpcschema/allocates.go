@@ -13,8 +13,8 @@ type Allocates struct {
 // Bounded reports whether there is a bound.
 func (a *Allocates) Bounded() bool { return a != nil && a.AtMost+a.AtLeast != "" }
 
-// Exceeded returns the bound that a value is beyond, and its kind ("at most" or "at least"); ""
-// if the value is permitted, or is not a number.
+// Exceeded returns the bound that a value is beyond, and its kind ("at most" or "at least"); "" if
+// the value is permitted, or is not a number.
 func (a *Allocates) Exceeded(v any) (kind string, bound json.Number) {
 	number, ok := v.(json.Number)
 	n, err := number.Float64()

@@ -56,7 +56,8 @@ func TestCapabilitiesAgreeWithTheSchema(t *testing.T) {
 	}
 }
 
-// Each capability states the file in SPDK's source, and the commit or the real targets that show it.
+// Each capability states the file in SPDK's source, and the commit or the real targets that show
+// it.
 func TestCapabilitiesHaveASource(t *testing.T) {
 	source := regexp.MustCompile(`^"(lib|module)/[a-z0-9_/]+\.[ch]: .*([0-9a-f]{10}|seen on real v\d\d\.\d\d and v\d\d\.\d\d)\b.*"$`)
 	f, err := parser.ParseFile(token.NewFileSet(), "capability.go", nil, parser.SkipObjectResolution)

@@ -49,8 +49,8 @@ func (c *compiler) compiled(r Release, part, method string) (*jsonschema.Schema,
 	return s, nil
 }
 
-// compilerFor returns the compiler of a release. The first call for a release makes it, which takes tens of milliseconds;
-// calls at the same time wait for it, instead of making one each.
+// compilerFor returns the compiler of a release. The first call for a release makes it, which takes
+// tens of milliseconds; calls at the same time wait for it, instead of making one each.
 func (d *Document) compilerFor(r Release) (*compiler, error) {
 	once, ok := d.releases.Load(r)
 	if !ok {

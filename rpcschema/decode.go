@@ -11,14 +11,14 @@ type Relaxed struct {
 	Until Release `json:"until"` // zero: the newest still does
 }
 
-// IgnoresUnknown reports whether release r ignores parameters that m does not have.
-// ValidateParams refuses them at every release.
+// IgnoresUnknown reports whether release r ignores parameters that m does not have. ValidateParams
+// refuses them at every release.
 func (m *Method) IgnoresUnknown(r Release) bool {
 	return m.Relaxed != nil && Window{Since: m.Relaxed.Since, Until: m.Relaxed.Until}.Has(r)
 }
 
-// DecoderRequires reports whether release r cannot decode a call without a parameter. It differs from RequiredAt where
-// a release decodes such a call, and then refuses it with another error.
+// DecoderRequires reports whether release r cannot decode a call without a parameter. It differs
+// from RequiredAt where a release decodes such a call, and then refuses it with another error.
 func (m *Method) DecoderRequires(name string, r Release) bool {
 	return m.RequiredAt(name, r) && !r.Before(m.Param(name).Schema.RequiredSince)
 }

@@ -15,8 +15,8 @@ import (
 //go:embed openrpc.json
 var OpenRPC []byte
 
-// A Document is the schema of SPDK's RPCs. It does not change after it is loaded, and may be
-// used by several goroutines at once.
+// A Document is the schema of SPDK's RPCs. It does not change after it is loaded, and may be used
+// by several goroutines at once.
 type Document struct {
 	methods    []*Method // sorted by name
 	byName     map[string]*Method
@@ -38,16 +38,16 @@ type Method struct {
 	// ReadsIf lists parameters with values. A method that mutates only reads while each of these
 	// parameters is left out or has one of its values.
 	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
-	// Saved says when a change is saved in the target's configuration: SavedFirst, SavedNever,
-	// or "" for soon after the response.
+	// Saved says when a change is saved in the target's configuration: SavedFirst, SavedNever, or
+	// "" for soon after the response.
 	Saved string `json:"x-spdk-saved"`
 	// Removes means that the method removes the objects that it names from the configuration.
 	Removes bool `json:"x-spdk-removes"`
-	// Undoes is the method whose call makes the object that this method removes, if both name it only by equal
-	// parameters, such as the tag of a group.
+	// Undoes is the method whose call makes the object that this method removes, if both name it
+	// only by equal parameters, such as the tag of a group.
 	Undoes string `json:"x-spdk-undoes"`
-	// Stalls says that a method, although it changes nothing, may hold up the target's I/O or
-	// wait without end.
+	// Stalls says that a method, although it changes nothing, may hold up the target's I/O or wait
+	// without end.
 	Stalls bool `json:"x-spdk-stalls"`
 	// Statistics says that the result consists of figures about load, health or usage.
 	Statistics bool     `json:"x-spdk-statistics"`
@@ -60,14 +60,14 @@ type Method struct {
 	Params []*Param `json:"params"`
 	// ParamsForm is how a call without parameters is sent; see WithoutParams.
 	ParamsForm string `json:"x-spdk-params"`
-	// OneOf lists groups of parameters of which exactly one must be given;
-	// AnyOf groups of which at least one must.
+	// OneOf lists groups of parameters of which exactly one must be given; AnyOf groups of which at
+	// least one must.
 	OneOf  [][]string `json:"x-spdk-one-of"`
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
 	Errors []Error    `json:"errors"`
-	// ErrorKinds are the kinds of codes that mean something else from this method than in
-	// general. OpenRPC's error objects take no extensions.
+	// ErrorKinds are the kinds of codes that mean something else from this method than in general.
+	// OpenRPC's error objects take no extensions.
 	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
 	// DecodeError is the code that SPDK answers when it cannot decode the parameters.
 	DecodeError int `json:"x-spdk-decode-error"`
@@ -75,8 +75,8 @@ type Method struct {
 	Relaxed *Relaxed `json:"x-spdk-relaxed"`
 	// Instead says what to do in place of a method that is gone.
 	Instead string `json:"x-spdk-instead"`
-	// RPCPy says how scripts/rpc.py makes the call, by parameter or path; nil: it has no such command.
-	// RPCPyFails lists the releases whose rpc.py cannot make it. See RPCPyAt.
+	// RPCPy says how scripts/rpc.py makes the call, by parameter or path; nil: it has no such
+	// command. RPCPyFails lists the releases whose rpc.py cannot make it. See RPCPyAt.
 	RPCPy      map[string]RPCPyWords `json:"x-spdk-rpcpy"`
 	RPCPyFails []Release             `json:"x-spdk-rpcpy-fails"`
 
@@ -109,8 +109,8 @@ type Param struct {
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
-	// Kind is one of ErrorKinds if the code means something else from this method than in
-	// general; "" otherwise.
+	// Kind is one of ErrorKinds if the code means something else from this method than in general;
+	// "" otherwise.
 	Kind string `json:"-"`
 }
 
@@ -127,8 +127,8 @@ func (m *Method) KindOf(code int) string {
 	return ""
 }
 
-// Default returns the embedded document. It panics if the embedded text is invalid, which
-// the package's tests rule out.
+// Default returns the embedded document. It panics if the embedded text is invalid, which the
+// package's tests rule out.
 var Default = sync.OnceValue(func() *Document {
 	d, err := Load(OpenRPC)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 type Opens struct {
 	To string `json:"to"` // one of Openings
 	If []any  `json:"if"` // these values
-	// Instead is the value that a tenant's call gets in place of one that opens;
-	// nil: the call is refused.
+	// Instead is the value that a tenant's call gets in place of one that opens; nil: the call is
+	// refused.
 	Instead any `json:"instead"`
 }
 
 // Openings are the kinds of access that parameters can open (x-spdk-opens).
 var Openings = []string{"any-host", "deleted-data", "device-commands", "unauthenticated"}
 
-// By reports whether a value opens the object. Text is compared in any case, as
-// SPDK compares the words that stand for every host.
+// By reports whether a value opens the object. Text is compared in any case, as SPDK compares the
+// words that stand for every host.
 func (o *Opens) By(v any) bool {
 	return o != nil && slices.ContainsFunc(o.If, func(opening any) bool {
 		given, isText := v.(string)

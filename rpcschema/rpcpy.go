@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// An RPCPyWord says how SPDK's scripts/rpc.py writes a parameter, or a member of one, on its command line. It has a
-// position, or an option, or flags.
+// An RPCPyWord says how SPDK's scripts/rpc.py writes a parameter, or a member of one, on its
+// command line. It has a position, or an option, or flags.
 type RPCPyWord struct {
 	// Since and Until limit the releases of rpc.py.
 	Since Release `json:"since,omitzero"`
@@ -31,16 +31,18 @@ type RPCPyWord struct {
 	List string `json:"list,omitzero"`
 	// Item names the members of an item that is an object. Colons separate them.
 	Item []string `json:"item,omitzero"`
-	// MiBOf names the parameter that holds the size of a block. The parameter is a number of blocks, and rpc.py
-	// takes it in MiB.
+	// MiBOf names the parameter that holds the size of a block. The parameter is a number of
+	// blocks, and rpc.py takes it in MiB.
 	MiBOf string `json:"mib-of,omitzero"`
 	// Only lists the numbers that rpc.py accepts; nil: all.
 	Only []json.Number `json:"only,omitzero"`
-	// Sends is the value that rpc.py sends if the word is not given; nil: none, or the schema's default.
+	// Sends is the value that rpc.py sends if the word is not given; nil: none, or the schema's
+	// default.
 	Sends json.RawMessage `json:"sends,omitzero"`
 	// NotWith names the parameter whose option rpc.py refuses beside this one.
 	NotWith string `json:"not-with,omitzero"`
-	// NonzeroUntil is the last release whose rpc.py does not send 0. As exported for a release, that is Nonzero.
+	// NonzeroUntil is the last release whose rpc.py does not send 0. As exported for a release,
+	// that is Nonzero.
 	NonzeroUntil Release `json:"nonzero-until,omitzero"`
 	Nonzero      bool    `json:"nonzero,omitzero"`
 
@@ -77,8 +79,9 @@ func (w *RPCPyWord) UnmarshalJSON(b []byte) error {
 // Has reports whether release r of rpc.py has this form.
 func (w *RPCPyWord) Has(r Release) bool { return Window{w.Since, w.Until}.Has(r) }
 
-// RPCPyAt returns the words of release r of rpc.py by parameter, or by the path to a member, such as listen_address.traddr.
-// It returns nil if that rpc.py cannot make the call, or if the release is not known.
+// RPCPyAt returns the words of release r of rpc.py by parameter, or by the path to a member, such
+// as listen_address.traddr. It returns nil if that rpc.py cannot make the call, or if the release
+// is not known.
 func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
 	if m.RPCPy == nil || !r.Known() || slices.Contains(m.RPCPyFails, r) {
 		return nil, nil

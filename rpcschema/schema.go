@@ -46,7 +46,8 @@ type Schema struct {
 	Sensitive bool `json:"x-spdk-sensitive"`
 	// Opens lists values that give access beyond the hosts that are named; nil: none.
 	Opens *Opens `json:"x-spdk-opens"`
-	// Allocates marks a number in proportion to which SPDK allocates memory at once; nil: it is none.
+	// Allocates marks a number in proportion to which SPDK allocates memory at once; nil: it is
+	// none.
 	Allocates *Allocates `json:"x-spdk-allocates"`
 	// Unit of a number: bytes, MiB, us, …
 	Unit string `json:"x-spdk-unit"`
@@ -167,8 +168,8 @@ func (a *Additional) UnmarshalJSON(b []byte) error {
 	return decode(b, &a.Schema)
 }
 
-// decode is json.Unmarshal that keeps the spelling of numbers in Enum, Const and
-// Default: a uint64 would not survive a float64.
+// decode is json.Unmarshal that keeps the spelling of numbers in Enum, Const and Default: a uint64
+// would not survive a float64.
 func decode(text []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

@@ -26,8 +26,8 @@ func decodeAndValidate(d *Document, text []byte) error {
 	return d.ValidateParams(r.Method, r.Params, v2605)
 }
 
-// Decoding and validating a call makes at most 60 allocations on any machine. The benchmark measures
-// how long it takes.
+// Decoding and validating a call makes at most 60 allocations on any machine. The benchmark
+// measures how long it takes.
 func TestAllocations(t *testing.T) {
 	d := Default()
 	for name, text := range requests {

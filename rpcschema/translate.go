@@ -16,11 +16,11 @@ const LeftOut = "nothing"
 
 // Translate adapts params to release r, if nothing is lost:
 //   - A call without parameters gets the form that SPDK accepts (x-spdk-params).
-//   - A newer name is replaced by its old name (x-spdk-replaces) for a release that
-//     does not know it yet, and an older name as its successor for a release that no
-//     longer knows it. A size in bytes is rounded up to MiB.
-//   - A removed parameter is left out if its value is what later releases do
-//     anyway (x-spdk-drop-if).
+//   - A newer name is replaced by its old name (x-spdk-replaces) for a release that does not know
+//     it yet, and an older name as its successor for a release that no longer knows it. A size in
+//     bytes is rounded up to MiB.
+//   - A removed parameter is left out if its value is what later releases do anyway
+//     (x-spdk-drop-if).
 //   - Values that earlier releases accepted in any case get their present spelling.
 //
 // Translate does not change params itself. Parameters without a counterpart stay as they are:

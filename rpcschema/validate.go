@@ -35,8 +35,7 @@ func (v Violations) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// An UnknownMethodError names a method that the schema, or the target's
-// release, does not have.
+// An UnknownMethodError names a method that the schema, or the target's release, does not have.
 type UnknownMethodError struct {
 	Method  string
 	Release Release // set if the method exists in other releases
@@ -211,8 +210,8 @@ func (m *Method) unknown(pointer string, r Release) string {
 	return fmt.Sprintf("%s has no such parameter: it takes %s", m.Name, strings.Join(names, ", "))
 }
 
-// memberAt finds the parameter, or the member of one, that a pointer leads to,
-// with the names above it; nil if there is none.
+// memberAt finds the parameter, or the member of one, that a pointer leads to, with the names above
+// it; nil if there is none.
 func (m *Method) memberAt(pointer string) (p *Property, path []string) {
 	names := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	first := m.Param(names[0])

@@ -55,8 +55,9 @@ func configuration(t *testing.T) *config.Config {
 	return c
 }
 
-// However the service ends, systemd then thaws what is frozen. That command does not read the configuration, which may be
-// the reason for the end. So the journal of the example must be at the command's default path.
+// However the service ends, systemd then thaws what is frozen. That command does not read the
+// configuration, which may be the reason for the end. So the journal of the example must be at the
+// command's default path.
 func TestServiceThaws(t *testing.T) {
 	o := options(t, service)
 	assert.Equal(t, []string{"/usr/bin/spdk-proxy thaw"}, o["Service/ExecStopPost"])
@@ -174,7 +175,8 @@ func manual(t *testing.T) map[string]string {
 	return shown
 }
 
-// The drop-ins in the manual for an spdk_tgt that does not run as root agree with the units and with each other.
+// The drop-ins in the manual for an spdk_tgt that does not run as root agree with the units and
+// with each other.
 func TestTheDocumentedDropIns(t *testing.T) {
 	shown := manual(t)
 	parse := func(name string) map[string][]string {
@@ -194,7 +196,8 @@ func TestTheDocumentedDropIns(t *testing.T) {
 		"-+/usr/bin/spdk-proxy hand-over-keys --dir /var/lib/" + options(t, keysService)["Service/StateDirectory"][0] + " --to " + user,
 	}, spdk["Service/ExecStartPre"])
 	for _, command := range spdk["Service/ExecStartPre"] {
-		// Commands that run as root must not follow links in another user's folder, as only spdk-proxy ensures.
+		// Commands that run as root must not follow links in another user's folder, as only
+		// spdk-proxy ensures.
 		assert.True(t, strings.HasPrefix(strings.TrimLeft(command, "-+"), "/usr/bin/spdk-proxy "), command)
 	}
 	assert.Equal(t, []string{"", "/usr/local/bin/spdk_tgt -r " + socket + " -c " + saved + " --json-ignore-init-errors"}, spdk["Service/ExecStart"])

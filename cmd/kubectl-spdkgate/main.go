@@ -1,5 +1,5 @@
-// Command kubectl-spdkgate is a kubectl plugin for volumes of the CSI driver spdk-csi. This package contains only flags and
-// wiring.
+// Command kubectl-spdkgate is a kubectl plugin for volumes of the CSI driver spdk-csi. This package
+// contains only flags and wiring.
 package main
 
 import (
@@ -20,7 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// version is set by the linker. If it is empty, the version of the Go toolchain's build information is used.
+// version is set by the linker. If it is empty, the version of the Go toolchain's build information
+// is used.
 var version string
 
 func main() {
@@ -40,7 +41,8 @@ func printError(w io.Writer, err error) {
 	fmt.Fprintln(printable.NewWriter(w), "kubectl spdkgate:", err)
 }
 
-// escapeOutput makes all commands escape what they print, including what the controller's pod prints.
+// escapeOutput makes all commands escape what they print, including what the controller's pod
+// prints.
 func escapeOutput(cmd *cobra.Command) {
 	root := cmd.Root()
 	root.SetOut(printable.NewWriter(root.OutOrStdout()))

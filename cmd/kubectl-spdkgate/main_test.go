@@ -14,7 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubectl"
 )
 
-// kubectlOf puts a kubectl into PATH that records its arguments in a file, and answers from the script.
+// kubectlOf puts a kubectl into PATH that records its arguments in a file, and answers from the
+// script.
 func kubectlOf(t *testing.T, script string) (calls func() []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -83,7 +84,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// For snapshots that Kubernetes deletes, wide tables say what keeps them. Without the permission to ask, the rest is shown.
+// For snapshots that Kubernetes deletes, wide tables say what keeps them. Without the permission to
+// ask, the rest is shown.
 func TestSnapshotsThatAreKept(t *testing.T) {
 	const contents = `case "$*" in
 *"--raw /apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"*) echo '{"items": [{"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"driver": "csi.spdk.io",

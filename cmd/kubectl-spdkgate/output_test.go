@@ -50,7 +50,8 @@ func TestOutputOfHostileNames(t *testing.T) {
 	}
 }
 
-// Every command inherits the escaping of its output: a hook of its own would replace that of the root.
+// Every command inherits the escaping of its output: a hook of its own would replace that of the
+// root.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	root := command()
 	var visit func(cmd *cobra.Command)

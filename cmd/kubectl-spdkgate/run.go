@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// readTargetsFirst is how long doctor has for its first reading of the targets before the list of volumes is read.
+// readTargetsFirst is how long doctor has for its first reading of the targets before the list of
+// volumes is read.
 const readTargetsFirst = 10 * time.Second
 
 func (p *plugin) doctorCommand() *cobra.Command {

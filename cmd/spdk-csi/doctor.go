@@ -164,8 +164,8 @@ func (f doctorFlags) open(notes io.Writer) (targets []doctor.Target, closeAll fu
 	return openTargets(f.targets, notes)
 }
 
-// openTargets opens targets of config.json, with the credentials of the controller; all if none is named. The caller calls
-// closeAll.
+// openTargets opens targets of config.json, with the credentials of the controller; all if none is
+// named. The caller calls closeAll.
 func openTargets(names []string, notes io.Writer) (targets []doctor.Target, closeAll func(), err error) {
 	c, err := openController(notes)
 	if err != nil {
@@ -255,7 +255,8 @@ func (r *result) apply(ctx context.Context) {
 	}
 }
 
-// A printer prints findings for people as soon as they are known, or as one JSON document at the end.
+// A printer prints findings for people as soon as they are known, or as one JSON document at the
+// end.
 type printer struct {
 	out   io.Writer
 	flags doctorFlags
@@ -309,7 +310,8 @@ func (p printer) end(results []result) error {
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		// Confirmed reports whether two readings agree on the findings, except for those that one reading proves.
+		// Confirmed reports whether two readings agree on the findings, except for those that one
+		// reading proves.
 		Confirmed bool     `json:"confirmed"`
 		Findings  []result `json:"findings"`
 	}{p.flags.wait > 0, results})

@@ -30,7 +30,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newTarget starts a simulated target behind a stand-in for its proxy, and configures the driver for it.
+// newTarget starts a simulated target behind a stand-in for its proxy, and configures the driver
+// for it.
 func newTarget(t *testing.T) *spdkrpc.Client {
 	t.Helper()
 	sim, err := spdktest.Start(spdktest.Options{})
@@ -182,7 +183,8 @@ func TestDoctor(t *testing.T) {
 	assert.Zero(t, code)
 }
 
-// A wrong password and a certificate of another authority are findings of their own, which doctor prints without a second reading.
+// A wrong password and a certificate of another authority are findings of their own, which doctor
+// prints without a second reading.
 func TestDoctorReportsRefusalsAtOnce(t *testing.T) {
 	refusing := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)

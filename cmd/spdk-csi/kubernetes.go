@@ -69,10 +69,12 @@ func (f kubernetesFlags) register(ctx context.Context, driverName string, log *s
 	return func() error { return r.Serve(ctx, l, listen) }, nil
 }
 
-// lookForLabels bounds the wait for the labels of a new node, and for an API server that does not answer.
+// lookForLabels bounds the wait for the labels of a new node, and for an API server that does not
+// answer.
 const lookForLabels = 5 * time.Minute
 
-// topology completes a topology by labels of the Node object. Without access to the API, it logs which labels are missing.
+// topology completes a topology by labels of the Node object. Without access to the API, it logs
+// which labels are missing.
 func (f kubernetesFlags) topology(ctx context.Context, node string, given map[string]string, log *slog.Logger) (map[string]string, error) {
 	var missing []string
 	for _, key := range f.topologyLabels {
@@ -113,7 +115,8 @@ func (f kubernetesFlags) modules(ctx context.Context) error {
 	return connect.LoadModules(ctx, f.transports, connect.Options{})
 }
 
-// untaint removes the startup taint when the driver is ready. Without access to the API, it logs that it does not.
+// untaint removes the startup taint when the driver is ready. Without access to the API, it logs
+// that it does not.
 func (f kubernetesFlags) untaint(ctx context.Context, node, driverName string, maxVolumes int64, log *slog.Logger) {
 	if f.startupTaint == "" {
 		return
@@ -176,7 +179,8 @@ func waitForDrain(ctx context.Context, node, driverName string, limit time.Durat
 	return kubernetes.Drain{Client: client, Node: node, Driver: driverName, Log: log}.Wait(ctx)
 }
 
-// containerLog returns the log of the container: what a hook prints itself is shown only in an event, if the hook fails.
+// containerLog returns the log of the container: what a hook prints itself is shown only in an
+// event, if the hook fails.
 func containerLog(otherwise io.Writer) (w io.Writer, done func()) {
 	f, err := os.OpenFile("/proc/1/fd/2", os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil || os.Getpid() == 1 {

@@ -57,7 +57,8 @@ func kubeletAt(t *testing.T, socket string) registerapi.RegistrationClient {
 	return registerapi.NewRegistrationClient(conn)
 }
 
-// The node plugin registers itself: it replaces the socket of a killed one, and removes its own when it stops.
+// The node plugin registers itself: it replaces the socket of a killed one, and removes its own
+// when it stops.
 func TestRegistersWithKubelet(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "csi.spdk.io-reg.sock")

@@ -1,5 +1,6 @@
-// Command spdk-csi is the CSI driver for SPDK: the controller, which creates and exports volumes through spdk-proxy, and
-// the node plugin, which attaches and mounts them. This package contains only flags and wiring.
+// Command spdk-csi is the CSI driver for SPDK: the controller, which creates and exports volumes
+// through spdk-proxy, and the node plugin, which attaches and mounts them. This package contains
+// only flags and wiring.
 package main
 
 import (
@@ -34,7 +35,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// version is set by the linker. If it is empty, the version of the Go toolchain's build information is used.
+// version is set by the linker. If it is empty, the version of the Go toolchain's build information
+// is used.
 var version string
 
 func main() {

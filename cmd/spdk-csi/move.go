@@ -209,7 +209,8 @@ func (f moveFlags) secrets() (map[string]string, error) {
 	return keys, nil
 }
 
-// progress returns a function that prints a line of progress at least five seconds after the last one, and when a phase ends.
+// progress returns a function that prints a line of progress at least five seconds after the last
+// one, and when a phase ends.
 func progress(notes io.Writer) func(move.Progress) {
 	var last, began time.Time
 	phase := ""

@@ -20,7 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newLoopTargets starts simulated targets whose volumes are files, and configures the driver for them. Each has an lvstore.
+// newLoopTargets starts simulated targets whose volumes are files, and configures the driver for
+// them. Each has an lvstore.
 func newLoopTargets(t *testing.T, names ...string) (rpc map[string]*spdkrpc.Client, files map[string]string) {
 	t.Helper()
 	rpc, files = map[string]*spdkrpc.Client{}, map[string]string{}

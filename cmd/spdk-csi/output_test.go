@@ -28,7 +28,8 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// Every command inherits the escaping of its output: a hook of its own would replace that of the root.
+// Every command inherits the escaping of its output: a hook of its own would replace that of the
+// root.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	var visit func(root, cmd *cobra.Command)
 	visit = func(root, cmd *cobra.Command) {

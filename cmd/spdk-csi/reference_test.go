@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the reference of the manual")
 
-// docs/csi-reference.md is generated: from the parameters of package class, the types of the configuration with their
-// comments, and the flags. `make generate` writes it.
+// docs/csi-reference.md is generated: from the parameters of package class, the types of the
+// configuration with their comments, and the flags. `make generate` writes it.
 func TestReferenceIsCurrent(t *testing.T) {
 	t.Setenv("NODE_ID", "") // a default of a flag
 	const page = "../../docs/csi-reference.md"

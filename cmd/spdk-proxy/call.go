@@ -209,8 +209,8 @@ func (o callOptions) caller() (closer, error) {
 	return caller, nil
 }
 
-// begin returns a caller, and the context of a command until a signal ends it. The command calls end at
-// its end.
+// begin returns a caller, and the context of a command until a signal ends it. The command calls
+// end at its end.
 func (o callOptions) begin(cmd *cobra.Command) (ctx context.Context, caller closer, end func(), err error) {
 	if caller, err = o.caller(); err != nil {
 		return nil, nil, nil, err

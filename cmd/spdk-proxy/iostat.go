@@ -14,15 +14,16 @@ const iostatMethod = "bdev_get_iostat"
 // maxIONames is how many names one call of SPDK takes.
 const maxIONames = 1024
 
-// An ioStat is the part of an answer of bdev_get_iostat that answers about single bdevs have in common.
+// An ioStat is the part of an answer of bdev_get_iostat that answers about single bdevs have in
+// common.
 type ioStat struct {
 	TickRate json.RawMessage   `json:"tick_rate"`
 	Ticks    json.RawMessage   `json:"ticks"`
 	Bdevs    []json.RawMessage `json:"bdevs"`
 }
 
-// askIO asks for the I/O statistics of all bdevs. A tenant may ask about its own bdevs only, by their
-// names, so that it gets those of its volumes.
+// askIO asks for the I/O statistics of all bdevs. A tenant may ask about its own bdevs only, by
+// their names, so that it gets those of its volumes.
 func (r *remote) askIO(ctx context.Context, release rpcschema.Release) (json.RawMessage, error) {
 	raw, refused := r.ask(ctx, iostatMethod, nil)
 	if spdkrpc.KindOf(refused) != spdkrpc.Denied {

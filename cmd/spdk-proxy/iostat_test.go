@@ -14,7 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A tenantsTarget has volumes, and lets a tenant ask about them by name only. It refuses what the schema refuses.
+// A tenantsTarget has volumes, and lets a tenant ask about them by name only. It refuses what the
+// schema refuses.
 type tenantsTarget struct {
 	volumes int
 	release rpcschema.Release

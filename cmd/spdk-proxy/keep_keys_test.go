@@ -14,7 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
-// The command works as systemd runs it: one process for each connection, which is its standard input.
+// The command works as systemd runs it: one process for each connection, which is its standard
+// input.
 func TestKeepKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "sock", dir)

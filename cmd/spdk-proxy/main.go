@@ -1,5 +1,5 @@
-// Command spdk-proxy serves SPDK's RPCs over HTTPS, as far as the configuration allows each user
-// to call them. It has flags and wiring only.
+// Command spdk-proxy serves SPDK's RPCs over HTTPS, as far as the configuration allows each user to
+// call them. It has flags and wiring only.
 package main
 
 import (
@@ -95,8 +95,8 @@ func knownCommand(root *cobra.Command, args []string) error {
 	return usage("unknown command %q: see `spdk-proxy --help`", args[0])
 }
 
-// isScript recognises the command line of rpc_http_proxy.py: HOST PORT USER PASSWORD instead of
-// a command, with -s and -c anywhere.
+// isScript recognises the command line of rpc_http_proxy.py: HOST PORT USER PASSWORD instead of a
+// command, with -s and -c anywhere.
 func isScript(root *cobra.Command, args []string) bool {
 	var positional []string
 	for i := 0; i < len(args); i++ {

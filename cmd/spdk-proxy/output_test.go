@@ -36,7 +36,8 @@ func hostile() string {
 	return b.String()
 }
 
-// assertPrintable fails if an output has unsafe characters within its lines, or lines that a name began.
+// assertPrintable fails if an output has unsafe characters within its lines, or lines that a name
+// began.
 func assertPrintable(t *testing.T, output string) {
 	t.Helper()
 	for line := range strings.Lines(output) {
@@ -45,7 +46,8 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// Every command inherits the escaping of its output: a hook of its own would replace that of the root.
+// Every command inherits the escaping of its output: a hook of its own would replace that of the
+// root.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	var visit func(root, cmd *cobra.Command)
 	visit = func(root, cmd *cobra.Command) {

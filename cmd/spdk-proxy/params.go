@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// parseParams makes parameters from name=value and name:=JSON arguments. The schema gives a
-// value its type; a.b=value sets member b of object a; repeating name=value adds to a list. The
-// result is nil if there are no arguments.
+// parseParams makes parameters from name=value and name:=JSON arguments. The schema gives a value
+// its type; a.b=value sets member b of object a; repeating name=value adds to a list. The result is
+// nil if there are no arguments.
 func parseParams(m *rpcschema.Method, schema *rpcschema.Document, args []string) (map[string]any, error) {
 	top := rpcschema.Schema{Type: rpcschema.TypeSet{"object"}}
 	for _, p := range m.Params {

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// assertHash asserts that a line is the argon2id hash of a password. Unlike bcrypt, argon2id is fast with the race detector.
+// assertHash asserts that a line is the argon2id hash of a password. Unlike bcrypt, argon2id is
+// fast with the race detector.
 func assertHash(t *testing.T, line []byte, password string) {
 	t.Helper()
 	parts := strings.Split(strings.TrimSpace(string(line)), "$")

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A storage server is lost with everything that it has saved. A copy of its saved configuration that
-// another host has fetched restores the target.
+// A storage server is lost with everything that it has saved. A copy of its saved configuration
+// that another host has fetched restores the target.
 func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "target")
 	target := target(t)
@@ -104,8 +104,8 @@ func TestFetchRefuses(t *testing.T) {
 	}
 }
 
-// Another host's answers are not trusted: neither names of files outside of the directory, nor texts
-// that differ from their checksums.
+// Another host's answers are not trusted: neither names of files outside of the directory, nor
+// texts that differ from their checksums.
 func TestFetchTrustsNoAnswer(t *testing.T) {
 	text := `{"subsystems":[]}`
 	const sum = "ff"

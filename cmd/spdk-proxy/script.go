@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// scriptCommand is the command that handles the command line of rpc_http_proxy.py, which has
-// none. main inserts it.
+// scriptCommand is the command that handles the command line of rpc_http_proxy.py, which has none.
+// main inserts it.
 const scriptCommand = "rpc-http-proxy"
 
 func newScript() *cobra.Command {

@@ -293,7 +293,8 @@ func TestGrantSocket(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that spdk_tgt runs and listens there")
 	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
 
-	// SPDK starts while the command waits, and again after it was killed. The socket that it has left then does not count.
+	// SPDK starts while the command waits, and again after it was killed. The socket that it has
+	// left then does not count.
 	for range 2 {
 		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
 		waiting.Stderr = os.Stderr

@@ -74,7 +74,8 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"status"}, at...)...).code)
 }
 
-// A tenant's status shows what it may read, and names the rest in one line. top shows the tenant's volumes.
+// A tenant's status shows what it may read, and names the rest in one line. top shows the tenant's
+// volumes.
 func TestStatusAndTopOfATenant(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {

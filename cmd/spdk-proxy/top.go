@@ -115,8 +115,8 @@ func notReadable(f *figures.Figures) error {
 	return &spdkrpc.Error{Method: "bdev_get_iostat", Kind: spdkrpc.Unreachable, Message: "the target is " + f.Phase}
 }
 
-// targetDown reports whether a proxy answered that it cannot reach its target, and not that the proxy
-// itself cannot be reached.
+// targetDown reports whether a proxy answered that it cannot reach its target, and not that the
+// proxy itself cannot be reached.
 func targetDown(err error) bool {
 	var answer *spdkrpc.Error
 	var network net.Error

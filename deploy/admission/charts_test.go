@@ -21,7 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rendered returns the documents that helm has rendered into $CHARTS, by chart and options: the name of the file.
+// rendered returns the documents that helm has rendered into $CHARTS, by chart and options: the
+// name of the file.
 func rendered(t *testing.T) map[string][][]byte {
 	folder := os.Getenv("CHARTS")
 	if folder == "" {
@@ -66,7 +67,8 @@ func pod(t *testing.T, doc []byte) (name string, meta *metav1.ObjectMeta, spec *
 	return name, nil, nil
 }
 
-// The violations of the Pod Security Standard "restricted" that pods need, by chart and options; all other pods have none.
+// The violations of the Pod Security Standard "restricted" that pods need, by chart and options;
+// all other pods have none.
 var violations = map[string][]string{
 	"spdk-csi":               nodeService,
 	"spdk-csi-everything":    nodeService,
@@ -108,7 +110,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// The objects of the Prometheus operator have no unknown fields, and rules are those that were tested.
+// The objects of the Prometheus operator have no unknown fields, and rules are those that were
+// tested.
 func TestPrometheusOperator(t *testing.T) {
 	found := map[string]int{}
 	for chart, docs := range rendered(t) {

@@ -1,6 +1,7 @@
-// Package admission tests what an API server would say of manifests and charts. It evaluates the ValidatingAdmissionPolicy of
-// deploy/kubernetes/components/node-lifecycle: CEL over the changed object, the former one and the request. It compares the pods of
-// the charts with the Pod Security Standards.
+// Package admission tests what an API server would say of manifests and charts. It evaluates the
+// ValidatingAdmissionPolicy of deploy/kubernetes/components/node-lifecycle: CEL over the changed
+// object, the former one and the request. It compares the pods of the charts with the Pod Security
+// Standards.
 package admission
 
 import (
@@ -51,7 +52,8 @@ func evaluate(t *testing.T, expression string, of map[string]any) ref.Val {
 	return value
 }
 
-// decide returns the messages with which the policy refuses a change; matched tells whether it applies.
+// decide returns the messages with which the policy refuses a change; matched tells whether it
+// applies.
 func decide(t *testing.T, p policy, former, changed, request string) (matched bool, refused []string) {
 	t.Helper()
 	of := map[string]any{"variables": map[string]any{}}

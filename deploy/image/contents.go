@@ -53,7 +53,8 @@ func merged(name string) string {
 
 var linked = []string{"bin", "lib", "lib64", "sbin"}
 
-// unpackAll returns the layer of the packages: their files, and what their scripts would have made of them.
+// unpackAll returns the layer of the packages: their files, and what their scripts would have made
+// of them.
 func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error) {
 	packages, err := l.of(r, arch)
 	if err != nil {
@@ -101,7 +102,8 @@ func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error)
 
 func text(s string) entry { return entry{kind: tar.TypeReg, mode: 0o644, data: []byte(s)} }
 
-// unpack adds the files of a Debian package. Owners and setuid bits are dropped: the container's user is set by its pod.
+// unpack adds the files of a Debian package. Owners and setuid bits are dropped: the container's
+// user is set by its pod.
 func (t tree) unpack(ctx context.Context, file string) error {
 	out, err := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", file).Output()
 	if err != nil {
@@ -188,7 +190,8 @@ func (t tree) archive(created time.Time) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// missingLibraries returns the libraries that programs of a tree need and that it does not have, as "PROGRAM needs LIBRARY".
+// missingLibraries returns the libraries that programs of a tree need and that it does not have, as
+// "PROGRAM needs LIBRARY".
 func (t tree) missingLibraries() (missing []string) {
 	there := map[string]bool{}
 	for name := range t {

@@ -89,7 +89,8 @@ func TestLock(t *testing.T) {
 	require.ErrorContains(t, err, "not a line of a lock")
 }
 
-// A Debian package is unpacked without what containers do not use, without setuid bits, and as if /bin were /usr/bin.
+// A Debian package is unpacked without what containers do not use, without setuid bits, and as if
+// /bin were /usr/bin.
 func TestUnpack(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("dpkg-deb is not installed")

@@ -17,8 +17,8 @@ type debian struct {
 	path                         string // below the root of a mirror, such as debian/pool/main/…
 }
 
-// A lock names everything that images are made of besides the source. goVersion is that of the compiler, snapshot the time
-// at which snapshot.debian.org has all of the packages.
+// A lock names everything that images are made of besides the source. goVersion is that of the
+// compiler, snapshot the time at which snapshot.debian.org has all of the packages.
 type lock struct {
 	goVersion, snapshot string
 	packages            []debian

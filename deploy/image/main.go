@@ -1,7 +1,8 @@
-// Command image builds the container images of spdk-csi and spdk-proxy for amd64 and arm64, without a container engine, base
-// images or root. An image contains the program and, for spdk-csi, unpacked Debian packages whose versions and digests are in
-// packages.lock. The result depends only on the source, the lock and $SOURCE_DATE_EPOCH, so that everybody can build it again and
-// compare the digest.
+// Command image builds the container images of spdk-csi and spdk-proxy for amd64 and arm64, without
+// a container engine, base images or root. An image contains the program and, for spdk-csi,
+// unpacked Debian packages whose versions and digests are in packages.lock. The result depends only
+// on the source, the lock and $SOURCE_DATE_EPOCH, so that everybody can build it again and compare
+// the digest.
 package main
 
 import (
@@ -27,7 +28,8 @@ var architectures = []string{"amd64", "arm64"}
 type recipe struct {
 	program     string
 	description string
-	// packages are the Debian packages whose programs are run; packages.lock also has what they depend on.
+	// packages are the Debian packages whose programs are run; packages.lock also has what they
+	// depend on.
 	packages []string
 	// files are files of the repository: path there, path in the image.
 	files [][2]string
@@ -122,7 +124,8 @@ func (o options) check() error {
 	return nil
 }
 
-// build writes the image of the chosen architectures, and a list of what each contains (SPDX) beside it. It returns the image's digest.
+// build writes the image of the chosen architectures, and a list of what each contains (SPDX)
+// beside it. It returns the image's digest.
 func build(ctx context.Context, r recipe, lock lock, o options, archive string) (string, error) {
 	var images []v1.Image
 	for _, arch := range o.architectures {
@@ -154,7 +157,8 @@ func build(ctx context.Context, r recipe, lock lock, o options, archive string) 
 	return writeImages(archive, images, reference(r.program, o.version), o.created)
 }
 
-// reference is the image's name in the manifests, with the version as its tag, which may not have + and ~.
+// reference is the image's name in the manifests, with the version as its tag, which may not have +
+// and ~.
 func reference(program, version string) string {
 	return "ghcr.io/spdkgate/" + program + ":" + strings.NewReplacer("+", "-", "~", "-").Replace(version)
 }

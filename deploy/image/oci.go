@@ -71,8 +71,8 @@ func (t tree) layer(createdBy string, created time.Time) (mutate.Addendum, error
 	return mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: created}, CreatedBy: createdBy}}, err
 }
 
-// writeImages writes the images of all architectures as an archive, which skopeo and buildah read as oci-archive, and returns the
-// digest of the index that names them.
+// writeImages writes the images of all architectures as an archive, which skopeo and buildah read
+// as oci-archive, and returns the digest of the index that names them.
 func writeImages(path string, images []v1.Image, name string, created time.Time) (string, error) {
 	var all []mutate.IndexAddendum
 	for _, image := range images {

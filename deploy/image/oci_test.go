@@ -36,7 +36,8 @@ func writeSample(t *testing.T) (digest, path string) {
 	return digest, path
 }
 
-// The same contents give the same bytes, whatever the order of maps and of parallel writes, and the time of the build.
+// The same contents give the same bytes, whatever the order of maps and of parallel writes, and the
+// time of the build.
 func TestLayoutIsReproducible(t *testing.T) {
 	first, path := writeSample(t)
 	archive, err := os.ReadFile(path)
@@ -114,8 +115,9 @@ func checkImage(t *testing.T, image v1.Image, arch string) {
 	}
 }
 
-// checkEntries returns the names in an archive. It checks that the entries have no owner and the time of the build, and that the
-// archive has its end, which Go's reader does not need, but other programs do.
+// checkEntries returns the names in an archive. It checks that the entries have no owner and the
+// time of the build, and that the archive has its end, which Go's reader does not need, but other
+// programs do.
 func checkEntries(t *testing.T, archive []byte) (names []string) {
 	t.Helper()
 	assert.Zero(t, len(archive)%512)

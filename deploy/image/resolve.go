@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// Debian 12, not the latest: file systems made by the newer mkfs of Debian 13 use features that kernels before 5.15 (ext4:
+// Debian 12, not the latest: file systems made by the newer mkfs of Debian 13 use features that
+// kernels before 5.15 (ext4:
 // orphan_file) and 5.19 (XFS: nrext64) refuse to mount.
 const release = "bookworm"
 
@@ -27,7 +28,8 @@ const debianKeys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
 
 var suites = [][2]string{{"debian", release}, {"debian", release + "-updates"}, {"debian-security", release + "-security"}}
 
-// unneeded are dependencies of maintainer scripts, which do not run, and of programs that are left out (see leftOut).
+// unneeded are dependencies of maintainer scripts, which do not run, and of programs that are left
+// out (see leftOut).
 var unneeded = []string{"debconf", "debconf-2.0", "dpkg", "init-system-helpers", "sysvinit-utils", "openssl", "python3", "libicu72", "logsave", "awk"}
 
 // updateLock writes the lock with the current versions of all packages that the recipes need.
@@ -43,7 +45,8 @@ func updateLock(ctx context.Context, o options) error {
 	return l.write(o.lock)
 }
 
-// resolve returns the packages of each recipe with those that they depend on, as apt chooses them from a mirror.
+// resolve returns the packages of each recipe with those that they depend on, as apt chooses them
+// from a mirror.
 func resolve(ctx context.Context, arch, mirror, keys string) (all []debian, err error) {
 	root, err := os.MkdirTemp("", "apt-")
 	if err != nil {
@@ -73,8 +76,9 @@ func resolve(ctx context.Context, arch, mirror, keys string) (all []debian, err 
 	return all, nil
 }
 
-// configureApt prepares a directory in which apt-get works without root and without the host's configuration and packages. The unneeded
-// packages count as installed there, so that apt does not choose them.
+// configureApt prepares a directory in which apt-get works without root and without the host's
+// configuration and packages. The unneeded packages count as installed there, so that apt does not
+// choose them.
 func configureApt(root, arch, mirror, keys string) error {
 	var sources, status strings.Builder
 	for _, s := range suites {
@@ -83,7 +87,8 @@ func configureApt(root, arch, mirror, keys string) error {
 	for _, name := range unneeded {
 		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nVersion: 999:0\nArchitecture: %s\nMulti-Arch: allowed\n\n", name, arch)
 	}
-	// Error-Mode: apt otherwise ignores that an index, such as that of security updates, cannot be downloaded.
+	// Error-Mode: apt otherwise ignores that an index, such as that of security updates, cannot be
+	// downloaded.
 	config := fmt.Sprintf(`Dir "%s";
 Dir::State::status "%[1]s/status";
 APT::Architecture "%s";

@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serveMirror serves a mirror of Debian with the packages of the recipes, without dependencies, and those in more, for each suite by
-// its path below the mirror's root. All are for arm64. It returns the mirror's address.
+// serveMirror serves a mirror of Debian with the packages of the recipes, without dependencies, and
+// those in more, for each suite by its path below the mirror's root. All are for arm64. It returns
+// the mirror's address.
 func serveMirror(t *testing.T, more map[string]string) string {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil {

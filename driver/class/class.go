@@ -8,25 +8,29 @@ import (
 	"strings"
 )
 
-// ErrParameter is the kind of the error for a parameter that is unknown, or has a value that it cannot have.
+// ErrParameter is the kind of the error for a parameter that is unknown, or has a value that it
+// cannot have.
 var ErrParameter = errors.New("invalid class parameter")
 
 // A Class is what the parameters of a StorageClass and a VolumeAttributesClass ask for.
 type Class struct {
 	// FSType is ext4, xfs or btrfs, or empty.
 	FSType string
-	// MkfsOptions are the options of mkfs; which are allowed depends on the file system (package mkfs).
+	// MkfsOptions are the options of mkfs; which are allowed depends on the file system (package
+	// mkfs).
 	MkfsOptions string
 	// VolumeUUID gives each xfs and btrfs the UUID of its volume, also copies.
 	VolumeUUID bool
-	// Targets, TargetLabels and Stores limit where volumes are made; anywhere when empty. A target has all of the labels.
+	// Targets, TargetLabels and Stores limit where volumes are made; anywhere when empty. A target
+	// has all of the labels.
 	Targets, Stores []string
 	TargetLabels    map[string]string
 	// Strategy chooses among the lvstores that are left; Spread when empty.
 	Strategy Strategy
 	// Thick volumes get all of their clusters when they are made.
 	Thick bool
-	// Clear says what becomes of the contents of clusters that a volume gives back; ClearZeroes when empty.
+	// Clear says what becomes of the contents of clusters that a volume gives back; ClearZeroes
+	// when empty.
 	Clear Clear
 	// Limits bound the volume's I/O.
 	Limits Limits
@@ -84,15 +88,16 @@ func (c Class) Allows(target string, labels map[string]string) bool {
 	return len(c.Targets) == 0 || slices.Contains(c.Targets, target)
 }
 
-// A Clear says what becomes of the contents of clusters that a volume gives back. SPDK clears clusters when they are
-// freed, by the method that was recorded when the volume was created, and never when they are allocated: what was not
-// cleared shows in the next volume that gets the cluster.
+// A Clear says what becomes of the contents of clusters that a volume gives back. SPDK clears
+// clusters when they are freed, by the method that was recorded when the volume was created, and
+// never when they are allocated: what was not cleared shows in the next volume that gets the
+// cluster.
 type Clear string
 
 // The values of Clear. The zero Clear is ClearZeroes.
 const (
-	// ClearZeroes makes clusters read as zeroes: by unmap if the bdev below the lvstore is known to zero what it unmaps,
-	// else by writing zeroes.
+	// ClearZeroes makes clusters read as zeroes: by unmap if the bdev below the lvstore is known to
+	// zero what it unmaps, else by writing zeroes.
 	ClearZeroes Clear = "zeroes"
 	// ClearWriteZeroes writes zeroes, whatever the lvstore is on.
 	ClearWriteZeroes Clear = "write_zeroes"
@@ -105,8 +110,8 @@ const (
 // sidecarPrefix begins the keys that Kubernetes' sidecars add for their own use.
 const sidecarPrefix = "csi.storage.k8s.io/"
 
-// Parse reads the parameters of a StorageClass, and those of a VolumeAttributesClass, which count more. Errors are of kind
-// [ErrParameter].
+// Parse reads the parameters of a StorageClass, and those of a VolumeAttributesClass, which count
+// more. Errors are of kind [ErrParameter].
 func Parse(storage, mutable map[string]string) (Class, error) {
 	var c Class
 	for _, key := range slices.Sorted(maps.Keys(storage)) {
@@ -138,7 +143,8 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 	return c, err
 }
 
-// CheckSnapshot refuses parameters of a VolumeSnapshotClass: snapshots have none. Errors are of kind [ErrParameter].
+// CheckSnapshot refuses parameters of a VolumeSnapshotClass: snapshots have none. Errors are of
+// kind [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(snapshot)) {
 		// spdk-csi's sample class sets fsType, which means nothing for a snapshot.

@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// The parameters of NVMe say how nodes connect over NVMe/TCP and NVMe/RDMA. They have the names and the units of the kernel's
-// options. A parameter that is missing leaves the decision to the node's flags.
+// The parameters of NVMe say how nodes connect over NVMe/TCP and NVMe/RDMA. They have the names and
+// the units of the kernel's options. A parameter that is missing leaves the decision to the node's
+// flags.
 
 // seconds completes a parameter with a time, or the value that means unlimited.
 func seconds(p Parameter, most int, unlimited string) Parameter {

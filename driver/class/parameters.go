@@ -12,7 +12,8 @@ type Parameter struct {
 	Values  string // the allowed values, for the manual and for errors
 	Example string
 	Meaning string
-	// Mutable parameters may also be in a VolumeAttributesClass, because they can change while a volume exists.
+	// Mutable parameters may also be in a VolumeAttributesClass, because they can change while a
+	// volume exists.
 	Mutable bool
 
 	forNodes bool                      // nodes read it in the volume context, by its name: see package request
@@ -55,17 +56,17 @@ var parameters = []Parameter{
 	},
 	{
 		Name: "clearMethod", Values: "zeroes (the default), write_zeroes, or one that lets others read what deleted volumes held: unmap-may-expose-deleted-data, none-exposes-deleted-data", Example: "write_zeroes",
-		Meaning: "how freed space is cleared, see [deleted data](../deploy/kubernetes/README.md#deleted-data)",
+		Meaning: "how freed space is cleared, see [deleted data](csi-deleted-data.md)",
 		set:     setClear,
 	},
 	{
 		Name: "fsType", Values: "ext4, xfs or btrfs", Example: "xfs", forNodes: true,
-		Meaning: "file system of mounted volumes, ext4 by default, see [file systems](../deploy/kubernetes/README.md#file-systems). `csi.storage.k8s.io/fstype` means the same",
+		Meaning: "file system of mounted volumes, ext4 by default, see [file systems](csi-volumes.md#file-systems). `csi.storage.k8s.io/fstype` means the same",
 		set:     setFSType,
 	},
 	{
 		Name: "mkfsOptions", Values: "options of mkfs, like -m reflink=0", Example: "-m 5", forNodes: true,
-		Meaning: "options of mkfs, see [file systems](../deploy/kubernetes/README.md#file-systems)",
+		Meaning: "options of mkfs, see [file systems](csi-volumes.md#file-systems)",
 		set: func(c *Class, v string) bool {
 			c.MkfsOptions = v
 			return strings.TrimSpace(v) != ""

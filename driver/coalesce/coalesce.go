@@ -1,7 +1,8 @@
 // Package coalesce merges equal reads that are wanted at the same time into one.
 //
-// A caller gets the result of a read that began after the call, so the result is as new as one of its own read. It never gets
-// the result of a read that was already running: what that read saw may be older than the call.
+// A caller gets the result of a read that began after the call, so the result is as new as one of
+// its own read. It never gets the result of a read that was already running: what that read saw may
+// be older than the call.
 //
 // It must not know what is read.
 package coalesce
@@ -11,7 +12,8 @@ import (
 	"sync"
 )
 
-// A Group merges reads with the same key. The zero Group is ready for use. It may be used concurrently.
+// A Group merges reads with the same key. The zero Group is ready for use. It may be used
+// concurrently.
 type Group struct {
 	mu      sync.Mutex
 	waiting map[string]*batch // those that wait for the running read of a key; nil values: one runs, and nobody waits
@@ -27,9 +29,9 @@ type batch struct {
 	err    error
 }
 
-// Do calls read, and returns its results. If a read with the same key is running, Do waits until it has ended, and shares the
-// next one with all others that wait. All reads with one key must return the same type and mean the same. Callers must not
-// change what a result refers to.
+// Do calls read, and returns its results. If a read with the same key is running, Do waits until it
+// has ended, and shares the next one with all others that wait. All reads with one key must return
+// the same type and mean the same. Callers must not change what a result refers to.
 //
 // A shared read is cancelled when the contexts of all its callers have ended.
 func Do[T any](ctx context.Context, g *Group, key string, read func(context.Context) (T, error)) (T, error) {

@@ -91,7 +91,8 @@ func TestErrorIsShared(t *testing.T) {
 	})
 }
 
-// A caller that gives up ends neither the read of others, nor waits for it. When all have given up, the read is cancelled.
+// A caller that gives up ends neither the read of others, nor waits for it. When all have given up,
+// the read is cancelled.
 func TestCallersGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group

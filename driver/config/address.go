@@ -18,10 +18,12 @@ type Address struct {
 	// TargetAddr and TargetPort are where nodes connect to.
 	TargetAddr string `json:"targetAddr"`
 	TargetPort string `json:"targetPort,omitzero"`
-	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes connect to.
+	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes
+	// connect to.
 	ListenAddr string `json:"listenAddr,omitzero"`
 	ListenPort string `json:"listenPort,omitzero"`
-	// Topology holds the labels that a node must have to use the address; every node uses it when empty.
+	// Topology holds the labels that a node must have to use the address; every node uses it when
+	// empty.
 	Topology map[string]string `json:"topology,omitzero"`
 }
 

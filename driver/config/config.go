@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Path and CredentialsDir are where the controller's files are, as with spdk-csi. The environment variables
-// PathEnv and CredentialsEnv name other places.
+// Path and CredentialsDir are where the controller's files are, as with spdk-csi. The environment
+// variables PathEnv and CredentialsEnv name other places.
 const (
 	PathEnv        = "SPDKCSI_CONFIG"
 	Path           = "/etc/spdkcsi-config/config.json"
@@ -42,32 +42,37 @@ type Config struct {
 type Target struct {
 	// Name is the name of the target. It is part of volume ids, so it must never change.
 	Name string `json:"name"`
-	// RPCURL is the URL of spdk-proxy or rpc_http_proxy.py: https://host:port/, or http:// if the network is trusted.
+	// RPCURL is the URL of spdk-proxy or rpc_http_proxy.py: https://host:port/, or http:// if the
+	// network is trusted.
 	RPCURL string `json:"rpcURL"`
 	// TargetType is nvme-tcp, nvme-rdma or iscsi, or loop for simulated targets.
 	TargetType string `json:"targetType"`
-	// TargetAddr and TargetPort are where nodes connect to. The port is 4420 by default, 3260 for iSCSI.
+	// TargetAddr and TargetPort are where nodes connect to. The port is 4420 by default, 3260 for
+	// iSCSI.
 	TargetAddr string `json:"targetAddr"`
 	TargetPort string `json:"targetPort,omitzero"`
-	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes connect to.
+	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes
+	// connect to.
 	ListenAddr string `json:"listenAddr,omitzero"`
 	ListenPort string `json:"listenPort,omitzero"`
-	// Addresses are the target's addresses if it has several; the four keys above are left out then.
+	// Addresses are the target's addresses if it has several; the four keys above are left out
+	// then.
 	Addresses []Address `json:"addresses,omitzero"`
-	// CA or CAFile holds the PEM certificates of the authorities to trust for RPCURL. If both are empty, the system's are
-	// trusted.
+	// CA or CAFile holds the PEM certificates of the authorities to trust for RPCURL. If both are
+	// empty, the system's are trusted.
 	CA     string `json:"ca,omitzero"`
 	CAFile string `json:"caFile,omitzero"`
-	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all, but then cannot know of an
-	// lvstore that is not loaded when the controller starts: the volumes in it count as deleted.
+	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all,
+	// but then cannot know of an lvstore that is not loaded when the controller starts: the volumes
+	// in it count as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
-	// Topology holds the labels that a node must have to reach the target, such as topology.kubernetes.io/zone; every node
-	// reaches it when empty.
+	// Topology holds the labels that a node must have to reach the target, such as
+	// topology.kubernetes.io/zone; every node reaches it when empty.
 	Topology map[string]string `json:"topology,omitzero"`
 	// Labels are those by which a StorageClass selects targets, with its parameter targetLabels.
 	Labels map[string]string `json:"labels,omitzero"`
-	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; "csi-" when empty
-	// ([export.DefaultKeyPrefix]). A tenant of the proxy needs one of its key_prefixes.
+	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; "csi-"
+	// when empty ([export.DefaultKeyPrefix]). A tenant of the proxy needs one of its key_prefixes.
 	KeyPrefix string `json:"keyPrefix,omitzero"`
 	// LoopDir is the data folder of a simulated target.
 	LoopDir string `json:"loopDir,omitzero"`
@@ -97,8 +102,8 @@ func Load() (*Config, error) {
 	return c, nil
 }
 
-// Parse reads config.json strictly. It ignores the case of names, because spdk-csi does, and files written for
-// spdk-csi must keep working.
+// Parse reads config.json strictly. It ignores the case of names, because spdk-csi does, and files
+// written for spdk-csi must keep working.
 func Parse(text []byte) (*Config, error) {
 	var c Config
 	err := json.Unmarshal(bytes.TrimSpace(text), &c, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(true))

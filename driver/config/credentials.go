@@ -17,13 +17,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// SecretKey is the key of a Kubernetes secret, and the name of the file, that holds the credentials of all targets.
+// SecretKey is the key of a Kubernetes secret, and the name of the file, that holds the credentials
+// of all targets.
 const SecretKey = "secret.json"
 
 const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "password": "…"}]}, with token or tokenFile instead of username and password, or with certFile and keyFile`
 
-// A Credential authenticates the driver to one target's proxy: by user name and password, as in spdk-csi, or by a token. A
-// client certificate may replace them or be used with them.
+// A Credential authenticates the driver to one target's proxy: by user name and password, as in
+// spdk-csi, or by a token. A client certificate may replace them or be used with them.
 type Credential struct {
 	// Name is the name of the target in config.json.
 	Name string `json:"name"`
@@ -32,15 +33,17 @@ type Credential struct {
 	Password string `json:"password,omitzero"`
 	// Token is a bearer token, such as spdk-proxy new-token makes.
 	Token string `json:"token,omitzero"`
-	// TokenFile is a file with a bearer token, such as a ServiceAccount token, which is read for each call. Paths are
-	// relative to the Secret's directory.
+	// TokenFile is a file with a bearer token, such as a ServiceAccount token, which is read for
+	// each call. Paths are relative to the Secret's directory.
 	TokenFile string `json:"tokenFile,omitzero"`
-	// CertFile and KeyFile are files with a client certificate and its key, instead of or beside the others.
+	// CertFile and KeyFile are files with a client certificate and its key, instead of or beside
+	// the others.
 	CertFile string `json:"certFile,omitzero"`
 	KeyFile  string `json:"keyFile,omitzero"`
 }
 
-// check returns what is wrong with a credential, or an empty string. A user name does not need a password.
+// check returns what is wrong with a credential, or an empty string. A user name does not need a
+// password.
 func (c Credential) check() string {
 	kinds := 0
 	for _, given := range []bool{c.Username != "", c.Token != "", c.TokenFile != ""} {
@@ -94,11 +97,13 @@ func (c *Credential) resolveFiles(dir string) {
 	}
 }
 
-// errFiles means that the secret of a call names files that the controller's own secret does not name.
+// errFiles means that the secret of a call names files that the controller's own secret does not
+// name.
 var errFiles = fmt.Errorf("names files, which the secret of a call may do only with an entry that the controller's own %s has, too ($%s, or in %s): correct it, give a token or a password, or remove the secret from the class, so that the controller's own is used",
 	SecretKey, CredentialsEnv, CredentialsDir)
 
-// parseSecret reads secret.json, and calls resolve for each entry that names files. Errors never contain parts of the secret.
+// parseSecret reads secret.json, and calls resolve for each entry that names files. Errors never
+// contain parts of the secret.
 func parseSecret(text []byte, resolve func(*Credential) error) (map[string]Credential, error) {
 	var secret struct {
 		RPCTokens []Credential `json:"rpcTokens"`
@@ -124,15 +129,17 @@ func parseSecret(text []byte, resolve func(*Credential) error) (map[string]Crede
 	return tokens, nil
 }
 
-// parseOwn reads the controller's own secret.json, in which paths are relative to the file's directory.
+// parseOwn reads the controller's own secret.json, in which paths are relative to the file's
+// directory.
 func parseOwn(text []byte, file string) (map[string]Credential, error) {
 	return parseSecret(text, func(c *Credential) error { c.resolveFiles(filepath.Dir(file)); return nil })
 }
 
-// parseCalls reads the secret.json of a call. An entry may name files only if the controller's own secret, in file, has the
-// same entry. Then its author gains nothing: calls without a secret use the controller's own. Volumes bring the Secret that
-// they were created with, so this is how a Secret that many volumes name can be changed from a password to a token's file.
-// All other files could be any file of the controller.
+// parseCalls reads the secret.json of a call. An entry may name files only if the controller's own
+// secret, in file, has the same entry. Then its author gains nothing: calls without a secret use
+// the controller's own. Volumes bring the Secret that they were created with, so this is how a
+// Secret that many volumes name can be changed from a password to a token's file. All other files
+// could be any file of the controller.
 func parseCalls(text []byte, file string) (map[string]Credential, error) {
 	return parseSecret(text, func(c *Credential) error {
 		given := *c
@@ -153,8 +160,9 @@ func parseCalls(text []byte, file string) (map[string]Credential, error) {
 	})
 }
 
-// CredentialsFile returns the path of the controller's own credentials, which are used for calls without a secret. It
-// returns an empty path if there is no such file, unless the environment names one.
+// CredentialsFile returns the path of the controller's own credentials, which are used for calls
+// without a secret. It returns an empty path if there is no such file, unless the environment names
+// one.
 func CredentialsFile() (string, error) {
 	path := cmp.Or(os.Getenv(CredentialsEnv), filepath.Join(CredentialsDir, SecretKey))
 	text, err := os.ReadFile(path)
@@ -170,10 +178,10 @@ func CredentialsFile() (string, error) {
 	return path, nil
 }
 
-// Credentials returns the credentials of a call by target: those in its secret, or else the controller's own, from file. A
-// secret may hold only keys of hosts (package hostauth), and then the controller's own credentials count.
-// class is the name of the class parameters that give such calls a secret, without -name and -namespace. It is empty for
-// calls that never have one.
+// Credentials returns the credentials of a call by target: those in its secret, or else the
+// controller's own, from file. A secret may hold only keys of hosts (package hostauth), and then
+// the controller's own credentials count. class is the name of the class parameters that give such
+// calls a secret, without -name and -namespace. It is empty for calls that never have one.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseCalls([]byte(text), file)

@@ -23,7 +23,8 @@ func TestSecretsOfCallsNameNoFiles(t *testing.T) {
 	assert.Equal(t, "t", tokens["a"].Token)
 }
 
-// Volumes bring the Secret that they were created with. If it is changed to what the controller uses itself, their calls go on.
+// Volumes bring the Secret that they were created with. If it is changed to what the controller
+// uses itself, their calls go on.
 func TestSecretsOfCallsNameTheControllersFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.json")
 	secret := func(entries string) map[string]string {

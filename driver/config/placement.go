@@ -12,20 +12,21 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// A Placement configures how targets and lvstores are chosen for new volumes, and how full they may become. All keys
-// have defaults.
+// A Placement configures how targets and lvstores are chosen for new volumes, and how full they may
+// become. All keys have defaults.
 type Placement struct {
 	// Candidates is how many targets of each topology may get the volume of a name; 2 by default.
 	Candidates int `json:"candidates,omitzero"`
-	// Margin is how many further targets are asked whether they have the volume; 1 by default. Up to Margin targets can be
-	// added to nodes at a time while volumes are being created.
+	// Margin is how many further targets are asked whether they have the volume; 1 by default. Up
+	// to Margin targets can be added to nodes at a time while volumes are being created.
 	Margin *int `json:"margin,omitzero"`
-	// ThinOvercommit bounds the sum of the sizes of an lvstore's volumes, as a multiple of its size; 1 by default, so that
-	// thin volumes alone cannot fill it.
+	// ThinOvercommit bounds the sum of the sizes of an lvstore's volumes, as a multiple of its
+	// size; 1 by default, so that thin volumes alone cannot fill it.
 	ThinOvercommit float64 `json:"thinOvercommit,omitzero"`
 	// ReservePercent is the part of an lvstore that new volumes leave free; 5 by default.
 	ReservePercent *float64 `json:"reservePercent,omitzero"`
-	// TargetTimeout limits how long one target may take to list its lvstores and volumes; 10s by default.
+	// TargetTimeout limits how long one target may take to list its lvstores and volumes; 10s by
+	// default.
 	TargetTimeout string `json:"targetTimeout,omitzero"`
 }
 
@@ -95,8 +96,9 @@ func (p Placement) Timeout() time.Duration {
 	return d
 }
 
-// checkTopology checks the topologies and labels of targets. All topologies must have the same keys: if one target had no
-// zone and the others had one, its volumes would be accessible from all zones.
+// checkTopology checks the topologies and labels of targets. All topologies must have the same
+// keys: if one target had no zone and the others had one, its volumes would be accessible from all
+// zones.
 func checkTopology(nodes []Target) (problems []error) {
 	keys := slices.Sorted(maps.Keys(nodes[0].Topology))
 	for i, n := range nodes {

@@ -16,7 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Keys of the context map. The first seven are the same as in spdk-csi, so its volumes keep working.
+// Keys of the context map. The first seven are the same as in spdk-csi, so its volumes keep
+// working.
 const (
 	KeyTargetType = "targetType"
 	KeyTargetAddr = "targetAddr"
@@ -27,10 +28,11 @@ const (
 	KeyLvolSize   = "lvolSize"
 	KeyNSUUID     = "nsUUID"
 	KeyLoopDir    = "loopDir"
-	// KeyTargetAddrs lists the target's addresses if it has several, as [FormatAddresses] writes them.
-	// KeyTargetAddr and KeyTargetPort then have the first one, for nodes of earlier versions.
+	// KeyTargetAddrs lists the target's addresses if it has several, as [FormatAddresses] writes
+	// them. KeyTargetAddr and KeyTargetPort then have the first one, for nodes of earlier versions.
 	KeyTargetAddrs = "targetAddrs"
-	// KeyMultipath tells that the export reports ANA, and also admits this node as [Host.Multipath].
+	// KeyMultipath tells that the export reports ANA, and also admits this node as
+	// [Host.Multipath].
 	KeyMultipath = "multipathHost"
 )
 
@@ -45,19 +47,19 @@ const (
 	Loop  Transport = "loop"
 )
 
-// An Export describes how a target exports a volume. Callers can store it as JSON to record what they
-// connected; the JSON has no secrets.
+// An Export describes how a target exports a volume. Callers can store it as JSON to record what
+// they connected; the JSON has no secrets.
 type Export struct {
 	Transport Transport `json:"transport"`
 	Address   string    `json:"address,omitzero"` // IP address or host name
 	Port      string    `json:"port,omitzero"`
-	// More are further addresses at which the target exports the volume. A node with native multipath
-	// connects to all of them, and another node to the first that works.
+	// More are further addresses at which the target exports the volume. A node with native
+	// multipath connects to all of them, and another node to the first that works.
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`
-	// NSUUID is the namespace's UUID in lower case. It is empty for volumes of spdk-csi;
-	// LegacyUUID then helps to find the namespace.
+	// NSUUID is the namespace's UUID in lower case. It is empty for volumes of spdk-csi; LegacyUUID
+	// then helps to find the namespace.
 	NSUUID string `json:"nsUUID,omitzero"`
 	// LegacyUUID is the lvol's UUID, which spdk-csi wrote into model and NQN.
 	LegacyUUID string `json:"legacyUUID,omitzero"`
@@ -65,12 +67,12 @@ type Export struct {
 	SizeBytes int64 `json:"sizeBytes,omitzero"`
 	// Multipath: see KeyMultipath.
 	Multipath bool `json:"multipath,omitzero"`
-	// Options are options of the kernel's NVMe controllers which the volume's StorageClass sets, by the kernel's names. They
-	// replace those of [NVMeOptions].
+	// Options are options of the kernel's NVMe controllers which the volume's StorageClass sets, by
+	// the kernel's names. They replace those of [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
-	// Authentication tells how this node must authenticate, with keys that [Export.WithKeys] adds. If
-	// BothAuthenticate is set, the target must do so too.
+	// Authentication tells how this node must authenticate, with keys that [Export.WithKeys] adds.
+	// If BothAuthenticate is set, the target must do so too.
 	Authentication   hostauth.Method `json:"authentication,omitzero"`
 	BothAuthenticate bool            `json:"authenticateTarget,omitzero"`
 
@@ -81,7 +83,8 @@ type Export struct {
 type Address struct {
 	Addr string `json:"address"` // IP address or host name
 	Port string `json:"port"`
-	// Topology holds the labels that a node must have to use the address. It is empty in [Export.More].
+	// Topology holds the labels that a node must have to use the address. It is empty in
+	// [Export.More].
 	Topology map[string]string `json:"topology,omitzero"`
 }
 
@@ -94,7 +97,8 @@ func FormatAddresses(all []Address) string {
 	return string(text)
 }
 
-// parseAddresses reads the value of [KeyTargetAddrs], and returns the addresses for a node with these labels.
+// parseAddresses reads the value of [KeyTargetAddrs], and returns the addresses for a node with
+// these labels.
 func parseAddresses(text string, node map[string]string) ([]Address, error) {
 	var all, ours []Address
 	if err := json.Unmarshal([]byte(text), &all); err != nil {

@@ -49,7 +49,8 @@ func (i *iscsi) connect(ctx context.Context, e Export, step *operation.Step) (De
 	return d, err
 }
 
-// loginAtAny logs in at the first address that works. A second session would be a second block device.
+// loginAtAny logs in at the first address that works. A second session would be a second block
+// device.
 func (i *iscsi) loginAtAny(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	var failures []error
 	for _, p := range e.paths() {
@@ -77,7 +78,8 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 		i.ifaceArgs("new"),
 		i.ifaceArgs("update", "-n", "iface.initiatorname", "-v", i.host.IQN),
 		i.recordArgs(e, "-o", "new"),
-		// The driver logs in when the volume is staged. The node's start-up scripts must not log in.
+		// The driver logs in when the volume is staged. The node's start-up scripts must not log
+		// in.
 		i.recordArgs(e, "-o", "update", "-n", "node.startup", "-v", "manual"),
 		// The default of iscsid is to retry for two minutes.
 		i.recordArgs(e, "-o", "update", "-n", "node.session.initial_login_retry_max", "-v", "2"),
@@ -231,7 +233,8 @@ func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, step *ope
 	}
 	step.Doing("waiting for the device to grow")
 	inTime, err := poll(ctx, func() (bool, error) {
-		// The target reports its new size in the sense data of a later command, so rescan repeatedly.
+		// The target reports its new size in the sense data of a later command, so rescan
+		// repeatedly.
 		if err := i.rescanDevice(d); err != nil {
 			return false, err
 		}

@@ -11,16 +11,17 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// iscsiadm takes the value of a record only from its arguments, which every user of the node can read. So it creates the
-// record, and this package writes the user names and passwords into the record's file. iscsid keeps the record for as long as
-// the session exists, to log in again after a restart.
+// iscsiadm takes the value of a record only from its arguments, which every user of the node can
+// read. So it creates the record, and this package writes the user names and passwords into the
+// record's file. iscsid keeps the record for as long as the session exists, to log in again after a
+// restart.
 
-// recordFolders are the folders in which open-iscsi keeps records: the first one before version 2.1.9 and on Debian, and the
-// second one since.
+// recordFolders are the folders in which open-iscsi keeps records: the first one before version
+// 2.1.9 and on Debian, and the second one since.
 var recordFolders = []string{"etc/iscsi", "var/lib/iscsi"}
 
-// hostRoot is the path to the node's root folder, as it is in the container; the plugin's own if it does not run in one. The
-// node's iscsiadm runs there.
+// hostRoot is the path to the node's root folder, as it is in the container; the plugin's own if it
+// does not run in one. The node's iscsiadm runs there.
 func (i *iscsi) hostRoot() string {
 	const inContainer = "host/proc/1/root"
 	if i.node.exists(inContainer) {
@@ -70,7 +71,8 @@ func (i *iscsi) writeKeys(e Export) error {
 	return nil
 }
 
-// records returns the paths of the records of an export's address: ADDRESS,PORT, or ADDRESS,PORT,GROUP/INTERFACE.
+// records returns the paths of the records of an export's address: ADDRESS,PORT, or
+// ADDRESS,PORT,GROUP/INTERFACE.
 func (i *iscsi) records(folder string, e Export) (found []string, err error) {
 	names, err := i.node.entries(folder)
 	if err != nil {
@@ -97,8 +99,8 @@ func (i *iscsi) records(folder string, e Export) (found []string, err error) {
 
 const endOfRecord = "# END RECORD"
 
-// changeRecord replaces the settings for authentication in a record. The file is replaced as a whole, and only its owner can
-// read it.
+// changeRecord replaces the settings for authentication in a record. The file is replaced as a
+// whole, and only its owner can read it.
 func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 	text, err := os.ReadFile(i.node.path(record))
 	if err != nil {
@@ -124,8 +126,9 @@ func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 	return nil
 }
 
-// explainCHAP explains that iscsid could not log in to a target that requires authentication. iscsid reports a refusal of the
-// target's as one, and its own of a target as a login that failed for good.
+// explainCHAP explains that iscsid could not log in to a target that requires authentication.
+// iscsid reports a refusal of the target's as one, and its own of a target as a login that failed
+// for good.
 func explainCHAP(e Export, code int, err error) error {
 	who, compare := "the target refused this node's user or password", "chap-user and chap-password"
 	if code != exitAuthFailed && e.keys.Both() {

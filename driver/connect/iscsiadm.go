@@ -81,7 +81,8 @@ func (i *iscsi) recordArgs(e Export, more ...string) []string {
 	return append([]string{"-m", "node", "-T", e.IQN, "-p", e.portal(), "-I", iface}, more...)
 }
 
-// deleteRecord deletes the records of a target, one for each address. Without iscsiadm there are none.
+// deleteRecord deletes the records of a target, one for each address. Without iscsiadm there are
+// none.
 func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
 	for _, p := range e.paths() {
 		err := i.iscsiadm(ctx, i.recordArgs(p, "-o", "delete"), exitNoObjects)
@@ -89,7 +90,8 @@ func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
 			return nil
 		}
 		if failed := (*iscsiadmError)(nil); errors.As(err, &failed) {
-			// Without the interface's record, which the first login creates, iscsiadm does not look for the target's.
+			// Without the interface's record, which the first login creates, iscsiadm does not look
+			// for the target's.
 			if newErr := i.iscsiadm(ctx, i.ifaceArgs("new"), exitExists); newErr != nil {
 				return errors.Join(err, newErr)
 			}

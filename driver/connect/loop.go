@@ -62,7 +62,8 @@ func (l *loop) find(e Export) (Device, error) {
 	}
 	file, err := l.open(e)
 	if errors.Is(err, ErrNoSubsystem) || errors.Is(err, ErrNoNamespace) {
-		// The volume is no longer exported. If a device is left, it cannot be verified to be this volume's.
+		// The volume is no longer exported. If a device is left, it cannot be verified to be this
+		// volume's.
 		return Device{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	if err != nil {
@@ -83,7 +84,8 @@ func (l *loop) find(e Export) (Device, error) {
 	return d, err
 }
 
-// disconnect finds devices by the label that attach set, because the target may have removed the export.
+// disconnect finds devices by the label that attach set, because the target may have removed the
+// export.
 func (l *loop) disconnect(ctx context.Context, e Export, step *operation.Step) error {
 	if err := l.permitted(); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Loop devices are controlled by ioctl, because losetup's output and options differ between releases.
+// Loop devices are controlled by ioctl, because losetup's output and options differ between
+// releases.
 
 // attachedDevices lists the attached loop devices for which match returns true.
 func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, error) {
@@ -45,8 +46,8 @@ func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, err
 	return found, nil
 }
 
-// attachedTo lists the loop devices on a volume's file. It compares device and inode, because the path may now lead to
-// another file. Devices of other hosts do not count.
+// attachedTo lists the loop devices on a volume's file. It compares device and inode, because the
+// path may now lead to another file. Devices of other hosts do not count.
 func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	var foreign string
 	found, err := l.attachedDevices(func(info *unix.LoopInfo64) bool {

@@ -78,9 +78,10 @@ func hostAllowed(list string, e Export, h Host) bool {
 	return slices.Contains(lines, "*") || slices.Contains(lines, nameFor(h, e))
 }
 
-// label returns the name by which a loop device is marked as set up by this package for a host and an export. Several hosts can be
-// one machine, as in tests, and each has a device of its own, as on real machines. Without a UUID, label returns the common
-// prefix of all labels of the host for the export's target. It has at most the 63 characters that the kernel stores.
+// label returns the name by which a loop device is marked as set up by this package for a host and
+// an export. Several hosts can be one machine, as in tests, and each has a device of its own, as on
+// real machines. Without a UUID, label returns the common prefix of all labels of the host for the
+// export's target. It has at most the 63 characters that the kernel stores.
 func label(h Host, e Export, id string) string {
 	return labelPrefix + h.UUID[:8] + labelSuffix(e, id)
 }

@@ -136,8 +136,8 @@ func TestLoopLife(t *testing.T) {
 	}
 }
 
-// requireTooSmall demands that a rescan ends with the advice to resize the volume. On a busy machine, its caller's time may end before it
-// can say so; then it gets more time.
+// requireTooSmall demands that a rescan ends with the advice to resize the volume. On a busy
+// machine, its caller's time may end before it can say so; then it gets more time.
 func requireTooSmall(t *testing.T, limit time.Duration, rescan func(ctx context.Context) error) {
 	t.Helper()
 	const advice = "resize the volume on the target first"
@@ -190,8 +190,8 @@ func TestLoopIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// severalTimes returns a time that is long for a call like one that began then and has just ended: each is some system calls on
-// a real device, which take seconds on a busy machine.
+// severalTimes returns a time that is long for a call like one that began then and has just ended:
+// each is some system calls on a real device, which take seconds on a busy machine.
 func severalTimes(began time.Time) time.Duration { return max(5*time.Second, 10*time.Since(began)) }
 
 func TestLoopBusy(t *testing.T) {

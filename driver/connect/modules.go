@@ -24,9 +24,9 @@ func CheckTransport(name string) error {
 	return nil
 }
 
-// LoadModules makes sure that the kernel has the modules of transports (nvme-tcp, nvme-rdma, iscsi): it loads those that are
-// neither loaded nor built in. It fails with [ErrUnsupported] if the node does not have a module. Only Root and Exec of the
-// options are used.
+// LoadModules makes sure that the kernel has the modules of transports (nvme-tcp, nvme-rdma,
+// iscsi): it loads those that are neither loaded nor built in. It fails with [ErrUnsupported] if
+// the node does not have a module. Only Root and Exec of the options are used.
 func LoadModules(ctx context.Context, transports []string, o Options) error {
 	if o.Exec == nil {
 		o.Exec = utilexec.New()
@@ -42,8 +42,8 @@ func LoadModules(ctx context.Context, transports []string, o Options) error {
 	return errors.Join(failures...)
 }
 
-// loadModule makes sure that the kernel has a module. Many hosts have no modprobe, or none that a container can use: there,
-// the module may be built in, or the host loads it at boot.
+// loadModule makes sure that the kernel has a module. Many hosts have no modprobe, or none that a
+// container can use: there, the module may be built in, or the host loads it at boot.
 func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module string) error {
 	if n.hasModule(module) {
 		return nil
@@ -60,8 +60,8 @@ func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module s
 		"by /etc/modules-load.d, or on Talos by machine.kernel.modules; if there is no such module, install the distribution's package with more kernel modules", ErrUnsupported, module, module, err, reason)
 }
 
-// hasModule tells whether a module is loaded or built into the kernel. Modules that are built in and have no parameters are
-// not in /sys/module, only in the list of their kernel.
+// hasModule tells whether a module is loaded or built into the kernel. Modules that are built in
+// and have no parameters are not in /sys/module, only in the list of their kernel.
 func (n *node) hasModule(module string) bool {
 	if n.exists("sys/module", strings.ReplaceAll(module, "-", "_")) {
 		return true

@@ -23,7 +23,8 @@ type node struct {
 	exchange func(path, text string) (string, error)
 	// rdev returns the device number behind a block device's node.
 	rdev func(path string) (uint64, error)
-	// claim opens a block device exclusively and closes it. It fails with EBUSY if the device is held.
+	// claim opens a block device exclusively and closes it. It fails with EBUSY if the device is
+	// held.
 	claim func(path string) error
 }
 

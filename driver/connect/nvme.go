@@ -50,8 +50,9 @@ func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 }
 
 // ensureControllers creates a controller for each of the export's addresses that has none, if the
-// kernel has native multipath. Otherwise it creates one controller, for the first address that works,
-// because two would be two block devices. It succeeds if there is a controller for at least one address.
+// kernel has native multipath. Otherwise it creates one controller, for the first address that
+// works, because two would be two block devices. It succeeds if there is a controller for at least
+// one address.
 func (n *nvme) ensureControllers(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	paths := e.paths()
 	if len(paths) == 1 {
@@ -152,13 +153,15 @@ func (n *nvme) hostFor(e Export) Host {
 	return n.host
 }
 
-// nativeMultipath tells whether the kernel joins several controllers of a subsystem into one device.
+// nativeMultipath tells whether the kernel joins several controllers of a subsystem into one
+// device.
 func (n *nvme) nativeMultipath() bool {
 	return n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y"
 }
 
-// prepare loads the kernel modules of NVMe over Fabrics. Without /dev/nvme-fabrics, it fails. Otherwise it returns as
-// missing why the transport's module may not be there; the connection shows whether it is.
+// prepare loads the kernel modules of NVMe over Fabrics. Without /dev/nvme-fabrics, it fails.
+// Otherwise it returns as missing why the transport's module may not be there; the connection shows
+// whether it is.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
 	if !n.node.hasModule(module) || !n.node.exists("dev/nvme-fabrics") {
@@ -277,8 +280,8 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 	if err != nil {
 		return err
 	}
-	// The target may have removed the namespace. If the volume's namespace cannot be distinguished from the others, any
-	// namespace that is in use may be the volume's.
+	// The target may have removed the namespace. If the volume's namespace cannot be distinguished
+	// from the others, any namespace that is in use may be the volume's.
 	ours, chooseErr := choose(e, all)
 	known := chooseErr == nil || errors.Is(chooseErr, ErrNoNamespace)
 	for _, ns := range all {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// The kernel authenticates by DH-HMAC-CHAP when it connects, and again with the same keys when it reconnects: it keeps them
-// with the controller. So the node need not store them.
+// The kernel authenticates by DH-HMAC-CHAP when it connects, and again with the same keys when it
+// reconnects: it keeps them with the controller. So the node need not store them.
 
 // keyOptions returns what to append to [fabricsOptions] for the keys of an export.
 func keyOptions(e Export) string {
@@ -26,8 +26,9 @@ func keyOptions(e Export) string {
 	return options
 }
 
-// checkAuthenticates fails with [ErrUnsupported] if the kernel says that it cannot authenticate. Kernels before 5.17 do not
-// list their options; these have no authentication either, and refuse the option.
+// checkAuthenticates fails with [ErrUnsupported] if the kernel says that it cannot authenticate.
+// Kernels before 5.17 do not list their options; these have no authentication either, and refuse
+// the option.
 func (n *nvme) checkAuthenticates(e Export) error {
 	if e.Authentication == hostauth.None {
 		return nil
@@ -39,8 +40,8 @@ func (n *nvme) checkAuthenticates(e Export) error {
 	return nil
 }
 
-// replaceKeys gives controllers that exist the keys of the export, if theirs differ. The kernel then authenticates again. A
-// call without keys changes nothing.
+// replaceKeys gives controllers that exist the keys of the export, if theirs differ. The kernel
+// then authenticates again. A call without keys changes nothing.
 func (n *nvme) replaceKeys(e Export, existing []controller, step *operation.Step) error {
 	if e.Authentication != hostauth.DHCHAP || e.keys == nil {
 		return nil
@@ -49,8 +50,9 @@ func (n *nvme) replaceKeys(e Export, existing []controller, step *operation.Step
 		return err
 	}
 	for _, c := range existing {
-		// The kernel authenticates after each change. If both keys differ, the first attempt may fail, and the target may end the
-		// connection; the kernel then reconnects with both new keys.
+		// The kernel authenticates after each change. If both keys differ, the first attempt may
+		// fail, and the target may end the connection; the kernel then reconnects with both new
+		// keys.
 		for _, k := range []struct {
 			attribute string
 			secret    hostauth.Secret

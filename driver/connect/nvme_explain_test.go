@@ -115,7 +115,8 @@ func TestProbeConnectToAnotherServer(t *testing.T) {
 	require.ErrorContains(t, err, "does not speak NVMe/TCP")
 }
 
-// Without a valid host identifier, the probe fails and does not report that the target accepts the host.
+// Without a valid host identifier, the probe fails and does not report that the target accepts the
+// host.
 func TestProbeConnectWithoutHostIdentifier(t *testing.T) {
 	port := nvmeTarget(t, func(string, string) uint16 { return 0 })
 	_, err := probeConnect(t.Context(), "127.0.0.1", port, nqn1, Host{UUID: "worker-1"})

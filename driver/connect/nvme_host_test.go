@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A node connects as its multipath host if its kernel has native multipath and the export admits it.
+// A node connects as its multipath host if its kernel has native multipath and the export admits
+// it.
 func TestNVMeHost(t *testing.T) {
 	for _, tt := range []struct {
 		kernel  string

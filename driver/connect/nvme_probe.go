@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// nvmeStatus is the status code type and status code of an NVMe completion (NVMe Base Specification,
-// "Status Field"), such as 0x184.
+// nvmeStatus is the status code type and status code of an NVMe completion (NVMe Base
+// Specification, "Status Field"), such as 0x184.
 type nvmeStatus uint16
 
 // Statuses of the Fabrics Connect command (NVMe Base Specification, "Connect Response").
@@ -23,8 +23,8 @@ const (
 	statusAuthRequired nvmeStatus = 0x191
 )
 
-// mustAuthenticate is the answer of probeConnect for a target that accepts the host, and requires it to authenticate next. It
-// is no status of NVMe's: a status has 11 bits.
+// mustAuthenticate is the answer of probeConnect for a target that accepts the host, and requires
+// it to authenticate next. It is no status of NVMe's: a status has 11 bits.
 const mustAuthenticate nvmeStatus = 0x8000
 
 // Sizes and types of NVMe/TCP PDUs (NVMe TCP Transport Specification).

@@ -36,7 +36,8 @@ func TestNVMeRescan(t *testing.T) {
 	})
 }
 
-// A write that hangs in the kernel continues in the background. A later call removes what it created.
+// A write that hangs in the kernel continues in the background. A later call removes what it
+// created.
 func TestNVMeHangingConnect(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	started, proceed := make(chan struct{}, 1), make(chan struct{})

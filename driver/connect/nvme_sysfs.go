@@ -34,7 +34,8 @@ func (n *nvme) controllers(nqn string) ([]controller, error) {
 	return n.controllersWhere(func(of string) bool { return of == nqn })
 }
 
-// controllersWhere lists the controllers that this host has for the subsystems whose NQNs are wanted.
+// controllersWhere lists the controllers that this host has for the subsystems whose NQNs are
+// wanted.
 func (n *nvme) controllersWhere(wanted func(nqn string) bool) ([]controller, error) {
 	names, err := n.node.entries("sys/class/nvme")
 	if err != nil {
@@ -114,7 +115,8 @@ type namespace struct {
 // multipath are nvme<subsystem>c<controller>n<index>, hidden, and must not be used.
 var namespacePattern = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
 
-// subsystems lists the entries of all NVMe subsystems, among which are their controllers and namespaces.
+// subsystems lists the entries of all NVMe subsystems, among which are their controllers and
+// namespaces.
 func (n *nvme) subsystems() (map[string][]string, error) {
 	names, err := n.node.entries("sys/class/nvme-subsystem")
 	if err != nil {
@@ -157,8 +159,8 @@ func (n *nvme) namespaces(controllers []controller, subsystems map[string][]stri
 }
 
 // namespaceUUID reads the UUID that the target gave the namespace, from the attribute "wwid". The
-// attribute "uuid" is not reliable: for a namespace without a UUID it has the NGUID in the form of a
-// UUID. If the target gives only an NGUID of 16 bytes, that is used as the UUID.
+// attribute "uuid" is not reliable: for a namespace without a UUID it has the NGUID in the form of
+// a UUID. If the target gives only an NGUID of 16 bytes, that is used as the UUID.
 func (n *nvme) namespaceUUID(name string) string {
 	return uuidOf(n.node.attribute("sys/block", name, "wwid"))
 }
@@ -177,8 +179,8 @@ func uuidOf(wwid string) string {
 }
 
 // choose returns the namespace of an export, by its UUID. For volumes of spdk-csi only the lvol's
-// UUID is known. For them the only namespace of a subsystem is accepted too, if the subsystem's model
-// is the lvol's UUID, as spdk-csi sets it, or if not even the lvol's UUID is known.
+// UUID is known. For them the only namespace of a subsystem is accepted too, if the subsystem's
+// model is the lvol's UUID, as spdk-csi sets it, or if not even the lvol's UUID is known.
 func choose(e Export, all []namespace) (namespace, error) {
 	want := e.NSUUID
 	if want == "" {

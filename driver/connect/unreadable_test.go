@@ -25,7 +25,8 @@ func (k *kernel) blocked(path string) {
 	k.file(path, "")
 }
 
-// If a part of sysfs cannot be read, no volume is reported as found, grown or detached, and nothing is detached.
+// If a part of sysfs cannot be read, no volume is reported as found, grown or detached, and nothing
+// is detached.
 func TestNVMeSysfsCannotBeRead(t *testing.T) {
 	every := []string{"find", "connect", "rescan", "disconnect"}
 	for name, c := range map[string]struct {
@@ -72,8 +73,8 @@ func TestNVMeSysfsCannotBeRead(t *testing.T) {
 	}
 }
 
-// operations returns all operations of a connector. Some end only at their deadline, which is long enough for a busy
-// machine to report the reason.
+// operations returns all operations of a connector. Some end only at their deadline, which is long
+// enough for a busy machine to report the reason.
 func operations(t *testing.T, c Connector, e Export, bytes int64) map[string]func() error {
 	return map[string]func() error{
 		"find":       func() error { _, err := c.Find(t.Context(), e); return err },
@@ -146,7 +147,8 @@ func TestISCSIScansOwnHosts(t *testing.T) {
 	require.ErrorContains(t, i.scanHosts(k.export), "list iSCSI sessions")
 }
 
-// For volumes of spdk-csi only the lvol's UUID is known. A LUN with the serial number of another lvol is refused.
+// For volumes of spdk-csi only the lvol's UUID is known. A LUN with the serial number of another
+// lvol is refused.
 func TestISCSILegacyIdentity(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
@@ -220,8 +222,8 @@ func TestNodeFiles(t *testing.T) {
 	require.ErrorIs(t, claim(filepath.Join(dir, "missing")), fs.ErrNotExist)
 }
 
-// A device without a usable device node is not in use. A mount of the device node is a raw block volume; a mount of a
-// folder with the same name in a file system is not.
+// A device without a usable device node is not in use. A mount of the device node is a raw block
+// volume; a mount of a folder with the same name in a file system is not.
 func TestInUse(t *testing.T) {
 	k := newKernel(t)
 	for _, err := range []error{fs.ErrNotExist, unix.ENXIO, unix.ENODEV} {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// earlier returns a context that ends shortly before ctx does, so that an operation's error still reaches its caller.
+// earlier returns a context that ends shortly before ctx does, so that an operation's error still
+// reaches its caller.
 func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -14,20 +14,22 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// A Watcher is a Connector that also tells how the kernel sees what is attached, and restores connections that the kernel
-// has given up.
+// A Watcher is a Connector that also tells how the kernel sees what is attached, and restores
+// connections that the kernel has given up.
 type Watcher interface {
 	Connector
-	// Paths reads the state of an export's connections, which may be a second old. It sends nothing to the target. If the kernel does not answer
-	// before ctx ends, the error is of kind [ErrTimeout]; until it answers, further calls wait for the same answer.
+	// Paths reads the state of an export's connections, which may be a second old. It sends nothing
+	// to the target. If the kernel does not answer before ctx ends, the error is of kind
+	// [ErrTimeout]; until it answers, further calls wait for the same answer.
 	Paths(ctx context.Context, e Export) (Paths, error)
-	// Reconnect restores the connections of an attached export that no longer exist. It changes none that exists, and
-	// connects to no address that does not answer. It fails if the target has another volume there, and then removes the
-	// connections that it made.
+	// Reconnect restores the connections of an attached export that no longer exist. It changes
+	// none that exists, and connects to no address that does not answer. It fails if the target has
+	// another volume there, and then removes the connections that it made.
 	Reconnect(ctx context.Context, e Export) error
 }
 
-// A Path is one connection of this node to an export: an NVMe controller, an iSCSI session or a loop device.
+// A Path is one connection of this node to an export: an NVMe controller, an iSCSI session or a
+// loop device.
 type Path struct {
 	Name    string // nvme0, session1, loop3
 	Address string // of the target; empty if the kernel does not tell it there
@@ -47,11 +49,13 @@ func (p Path) String() string {
 // Paths describe how the kernel sees an attached export.
 type Paths struct {
 	All []Path
-	// Expected is the number of paths that [Connector.Connect] makes if all of the target's addresses answer.
+	// Expected is the number of paths that [Connector.Connect] makes if all of the target's
+	// addresses answer.
 	Expected int
 	// GivenUp is how many of them the kernel no longer has, and does not try to restore.
 	GivenUp int
-	// Device is the export's device, whose identity was verified. If there is none, NoDevice tells why.
+	// Device is the export's device, whose identity was verified. If there is none, NoDevice tells
+	// why.
 	Device   Device
 	NoDevice error
 }
@@ -89,8 +93,8 @@ func (c *byTransport) Reconnect(ctx context.Context, e Export) error {
 	return err
 }
 
-// query reads the kernel's state of an export, for all callers that ask for the same at once. The time is bounded, as the
-// kernel may be busy with a target that does not answer.
+// query reads the kernel's state of an export, for all callers that ask for the same at once. The
+// time is bounded, as the kernel may be busy with a target that does not answer.
 func query[T any](ctx context.Context, c *byTransport, name string, e Export, read func(transport) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -105,7 +109,8 @@ func query[T any](ctx context.Context, c *byTransport, name string, e Export, re
 	return v, nil
 }
 
-// dialTimeout limits how long an address may take to answer before the kernel is asked to connect to it.
+// dialTimeout limits how long an address may take to answer before the kernel is asked to connect
+// to it.
 const dialTimeout = 3 * time.Second
 
 // viewAge is how old the state of connections may be that [Watcher.Paths] returns.
@@ -142,8 +147,8 @@ type view struct {
 	subsystems  map[string][]string     // as nvme.subsystems
 }
 
-// A sharedView lets the reads of many volumes, one after the other or at once, use one view of sysfs: each would otherwise
-// read the controllers of all.
+// A sharedView lets the reads of many volumes, one after the other or at once, use one view of
+// sysfs: each would otherwise read the controllers of all.
 type sharedView struct {
 	// age is how old a view may be. Zero: each read makes its own.
 	age time.Duration
@@ -173,7 +178,8 @@ func (s *sharedView) get(n *nvme) (view, error) {
 	return v, nil
 }
 
-// reconnect creates the controllers that are missing. If all are missing, the device is found anew, as by connect.
+// reconnect creates the controllers that are missing. If all are missing, the device is found anew,
+// as by connect.
 func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) error {
 	existing, err := n.controllers(e.NQN)
 	if err != nil {
@@ -220,7 +226,8 @@ func (n *nvme) answering(ctx context.Context, e Export, step *operation.Step) (E
 	return e, nil
 }
 
-// answers checks that something listens at an address. The kernel would log every attempt that fails.
+// answers checks that something listens at an address. The kernel would log every attempt that
+// fails.
 func (n *nvme) answers(ctx context.Context, e Export, step *operation.Step) error {
 	if e.Transport != TCP {
 		return nil
@@ -235,8 +242,8 @@ func (n *nvme) answers(ctx context.Context, e Export, step *operation.Step) erro
 	return conn.Close()
 }
 
-// addPath creates a controller for one address of an attached export, unless there is one. It removes the controller again
-// if the target has no path to the export's device there.
+// addPath creates a controller for one address of an attached export, unless there is one. It
+// removes the controller again if the target has no path to the export's device there.
 func (n *nvme) addPath(ctx context.Context, e Export, d Device, step *operation.Step) error {
 	if n.connected(ctx, e) {
 		return nil
@@ -255,8 +262,9 @@ func (n *nvme) addPath(ctx context.Context, e Export, d Device, step *operation.
 	return nil
 }
 
-// waitForPath waits until the controller for an address has a path to a device. With native multipath, the kernel joins
-// the paths of a namespace by its identifiers: a namespace that differs gets no path to this device.
+// waitForPath waits until the controller for an address has a path to a device. With native
+// multipath, the kernel joins the paths of a namespace by its identifiers: a namespace that differs
+// gets no path to this device.
 func (n *nvme) waitForPath(ctx context.Context, e Export, d Device, step *operation.Step) error {
 	address, err := resolve(ctx, e.Address)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // listening returns the port of a server that accepts connections.
 func listening(t *testing.T) string { return serveTCP(t, func(net.Conn) {}) }
 
-// twoListeners returns an export with two addresses that answer, and the kernel's number for the controller of each.
+// twoListeners returns an export with two addresses that answer, and the kernel's number for the
+// controller of each.
 func twoListeners(t *testing.T) Export {
 	e := export1
 	e.Port, e.More = listening(t), []Address{{Addr: "127.0.0.1", Port: listening(t)}}
@@ -297,7 +298,8 @@ func TestLoopReconnect(t *testing.T) {
 	require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoSubsystem)
 }
 
-// The monitor asks for the paths of all volumes at once. They share one reading of sysfs, which the other operations never use.
+// The monitor asks for the paths of all volumes at once. They share one reading of sysfs, which the
+// other operations never use.
 func TestPathsShareAView(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")

@@ -16,10 +16,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// targetError adds to the failure of a call to a target which target it was, and a cause that is the same at each repetition.
-// Kubernetes counts events with the same text, and shows each other text as a new event: so the cause must contain neither local
-// ports nor times, nor the method, because of several calls at the same time any may fail first. Errors that say something about
-// the call rather than the target are returned unchanged. host is that of the proxy.
+// targetError adds to the failure of a call to a target which target it was, and a cause that is
+// the same at each repetition. Kubernetes counts events with the same text, and shows each other
+// text as a new event: so the cause must contain neither local ports nor times, nor the method,
+// because of several calls at the same time any may fail first. Errors that say something about the
+// call rather than the target are returned unchanged. host is that of the proxy.
 func targetError(target, host string, err error) error {
 	var e *spdkrpc.Error
 	if !errors.As(err, &e) || errors.Is(e.Err, context.Canceled) {
@@ -42,7 +43,8 @@ func targetError(target, host string, err error) error {
 	return named
 }
 
-// cause returns what went wrong with a connection, in words that do not depend on the time or the connection.
+// cause returns what went wrong with a connection, in words that do not depend on the time or the
+// connection.
 func cause(err error) string {
 	var (
 		timeout interface{ Timeout() bool }

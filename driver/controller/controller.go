@@ -28,12 +28,14 @@ type Controller struct {
 	locks    *request.Locks
 	nodes    *nodeNames
 	measured *measured
-	// credentialsFile is the path of the credentials for calls without a secret; empty if there are none.
+	// credentialsFile is the path of the credentials for calls without a secret; empty if there are
+	// none.
 	credentialsFile string
 	log             *slog.Logger
 }
 
-// New returns the controller for a configuration. credentialsFile is what config.CredentialsFile returned, or empty.
+// New returns the controller for a configuration. credentialsFile is what config.CredentialsFile
+// returned, or empty.
 func New(c *config.Config, credentialsFile string, log *slog.Logger) (*Controller, error) {
 	t, err := newTargets(c)
 	if err != nil {
@@ -56,7 +58,8 @@ func warnOf(c *config.Config, log *slog.Logger) {
 	}
 }
 
-// Observe makes the controller count its calls to targets. Call it before the controller serves calls.
+// Observe makes the controller count its calls to targets. Call it before the controller serves
+// calls.
 func (c *Controller) Observe(m *metrics.Metrics) { c.targets.metrics = m }
 
 // HasTopology reports whether not every node reaches every target.
@@ -65,7 +68,8 @@ func (c *Controller) HasTopology() bool { return len(c.targets.configs[0].Topolo
 // Close closes the connections to the proxies.
 func (c *Controller) Close() { c.targets.close() }
 
-// Parameters of a class that make Kubernetes send a secret with calls, without -name and -namespace.
+// Parameters of a class that make Kubernetes send a secret with calls, without -name and
+// -namespace.
 const (
 	provisionerSecret = "csi.storage.k8s.io/provisioner-secret"
 	publishSecret     = "csi.storage.k8s.io/controller-publish-secret"
@@ -86,8 +90,8 @@ func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, 
 	return c.targets.open(id.Target, tokens)
 }
 
-// findTarget opens the target of an id. The id of a volume that was provisioned by hand does not name its target; then
-// findTarget asks each target for the volume.
+// findTarget opens the target of an id. The id of a volume that was provisioned by hand does not
+// name its target; then findTarget asks each target for the volume.
 func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if id.Target != "" {
 		return c.openTarget(id, secrets, secretParam)
@@ -133,7 +137,8 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	}
 	id, err := request.ParseVolumeID(req.GetVolumeId())
 	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
-		// This driver issued no such id. A volume that was provisioned by hand has to be deleted by hand.
+		// This driver issued no such id. A volume that was provisioned by hand has to be deleted by
+		// hand.
 		c.log.WarnContext(ctx, "nothing to delete: this driver did not create the volume", "volume", req.GetVolumeId())
 		return &csi.DeleteVolumeResponse{}, nil
 	}
@@ -189,8 +194,8 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
 }
 
-// ControllerModifyVolume changes what a VolumeAttributesClass says of a volume: the limits of its I/O. Limits that the class
-// does not name stay.
+// ControllerModifyVolume changes what a VolumeAttributesClass says of a volume: the limits of its
+// I/O. Limits that the class does not name stay.
 func (c *Controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

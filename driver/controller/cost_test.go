@@ -66,8 +66,8 @@ func (m *costMeter) take() cost {
 	return m.sum
 }
 
-// listsAll are the calls that read all exports of a target, because SPDK has no call that reads one iSCSI target. Their bytes
-// grow with the number of exported volumes, their RPCs do not.
+// listsAll are the calls that read all exports of a target, because SPDK has no call that reads one
+// iSCSI target. Their bytes grow with the number of exported volumes, their RPCs do not.
 var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"}
 
 // TestCostDoesNotGrow compares what the calls cost beside few and beside many volumes.
@@ -105,7 +105,8 @@ func TestCostDoesNotGrow(t *testing.T) {
 				assert.Equal(t, c.rpcs, most[call].rpcs, call)
 				if !slices.Contains(listsAll, call) {
 					assert.Equal(t, c.sent, most[call].sent, call)
-					// A volume that is read while its export is being deleted is described with a claim or without.
+					// A volume that is read while its export is being deleted is described with a
+					// claim or without.
 					assert.InEpsilon(t, c.received, most[call].received, 0.05, call)
 				}
 			}
@@ -136,7 +137,8 @@ func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	require.NoError(t, g.Wait())
 }
 
-// costs measures each call for a volume after the calls for another one, in which the controller learns about the target.
+// costs measures each call for a volume after the calls for another one, in which the controller
+// learns about the target.
 func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[string]cost {
 	t.Helper()
 	costs := map[string]cost{}
@@ -164,7 +166,8 @@ func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[
 	return costs
 }
 
-// readSizes makes the controller read the sizes of all volumes now, and not beside the calls that are measured.
+// readSizes makes the controller read the sizes of all volumes now, and not beside the calls that
+// are measured.
 func (b *testController) readSizes(t *testing.T) {
 	t.Helper()
 	service, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})

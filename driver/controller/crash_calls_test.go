@@ -14,7 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A csiCall is a call that meets fates. prepare returns it; it may be repeated, and then answers the same.
+// A csiCall is a call that meets fates. prepare returns it; it may be repeated, and then answers
+// the same.
 type csiCall struct {
 	name     string
 	attached bool // it concerns exports, which differ by transport
@@ -62,7 +63,8 @@ func (b *crashBench) hosts(v *csi.Volume) string {
 	return fmt.Sprint(subs[0].Hosts)
 }
 
-// weakest is the one class of which every release makes clones: those before v24.05 record no clear method for them.
+// weakest is the one class of which every release makes clones: those before v24.05 record no clear
+// method for them.
 var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
 
 // zeroed is the strongest class of which the target can make clones.
@@ -73,7 +75,8 @@ func (b *crashBench) zeroed(t *testing.T) map[string]string {
 	return map[string]string{"clearMethod": "write_zeroes"}
 }
 
-// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that are larger.
+// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that
+// are larger.
 func (b *crashBench) largerBytes(t *testing.T) int64 {
 	t.Helper()
 	release, err := b.target.rpc.Release(t.Context())

@@ -43,7 +43,8 @@ const (
 
 var fates = []fate{killedBefore, killedAfter, replyLost, replyLate, targetRestart, overtaken}
 
-// A crashTarget is a simulated target, or with SPDK_SOCK a real one, that meets a fate at one of its calls.
+// A crashTarget is a simulated target, or with SPDK_SOCK a real one, that meets a fate at one of
+// its calls.
 type crashTarget struct {
 	*simTarget
 	t    *testing.T
@@ -112,7 +113,8 @@ func (c *crashTarget) strike(at int, f fate) {
 	c.count, c.at, c.fate, c.ended = 0, at, f, make(chan struct{})
 }
 
-// next returns the fate of a call, whether the controller is dead, and a channel that is closed when the CSI call has ended.
+// next returns the fate of a call, whether the controller is dead, and a channel that is closed
+// when the CSI call has ended.
 func (c *crashTarget) next() (f fate, dead bool, ended <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,9 +283,11 @@ func (b *crashBench) deleteAll(t *testing.T) {
 	}
 }
 
-// TestCSICrashPoints kills the controller before and after every RPC of every CSI call, and separately loses the reply, lets
-// the deadline pass, restarts the target, and lets another controller make the same call. The call is repeated as the sidecar repeats it, by another controller if the
-// first was killed, and must succeed. Then everything is deleted, and the target must be as before.
+// TestCSICrashPoints kills the controller before and after every RPC of every CSI call, and
+// separately loses the reply, lets the deadline pass, restarts the target, and lets another
+// controller make the same call. The call is repeated as the sidecar repeats it, by another
+// controller if the first was killed, and must succeed. Then everything is deleted, and the target
+// must be as before.
 func TestCSICrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -314,7 +318,8 @@ func TestCSICrashPoints(t *testing.T) {
 	t.Logf("%d crash points, nothing left behind", points)
 }
 
-// tryAt lets one RPC of the call meet a fate, or none if at is 0, and returns how many RPCs the first try made.
+// tryAt lets one RPC of the call meet a fate, or none if at is 0, and returns how many RPCs the
+// first try made.
 func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls int) {
 	b := newCrashBench(t, transport)
 	start := b.state(t)

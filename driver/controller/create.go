@@ -107,8 +107,8 @@ func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 	return n, err
 }
 
-// checkFilesystem refuses options that mkfs of the volume's file system may not have. Kubernetes puts the file system into
-// the capability; a class may also name it.
+// checkFilesystem refuses options that mkfs of the volume's file system may not have. Kubernetes
+// puts the file system into the capability; a class may also name it.
 func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) error {
 	types := []string{wanted.FSType}
 	for _, c := range capabilities {
@@ -127,8 +127,9 @@ func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) e
 	return nil
 }
 
-// sizes returns the smallest and the largest size that a capacity range allows. If the range requests none, the smallest is
-// byDefault, or less if the limit is less. A largest size of 0 is no limit.
+// sizes returns the smallest and the largest size that a capacity range allows. If the range
+// requests none, the smallest is byDefault, or less if the limit is less. A largest size of 0 is no
+// limit.
 func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error) {
 	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
 	switch {
@@ -146,5 +147,6 @@ func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error)
 	return least, most, nil
 }
 
-// maxSize is the largest size that can be requested. It is small enough to be rounded up without an overflow.
+// maxSize is the largest size that can be requested. It is small enough to be rounded up without an
+// overflow.
 const maxSize = 1 << 60

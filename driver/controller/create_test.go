@@ -94,7 +94,8 @@ func TestSameNameWithOtherParameters(t *testing.T) {
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 }
 
-// A clone is in the lvstore of its source. A class that asks for another place is refused before anything is created.
+// A clone is in the lvstore of its source. A class that asks for another place is refused before
+// anything is created.
 func TestCloneStaysWithItsSource(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

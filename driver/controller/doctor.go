@@ -62,7 +62,8 @@ func (k *checker) check(ctx context.Context, c *Controller) {
 	k.count(c.targets.metrics, targets, found)
 }
 
-// count records the number of findings of each kind and target, and removes targets that are not configured any more.
+// count records the number of findings of each kind and target, and removes targets that are not
+// configured any more.
 func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doctor.Finding) {
 	var names []string
 	for _, t := range targets {
@@ -86,7 +87,8 @@ func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doc
 	k.targets = names
 }
 
-// check checks all targets at the configured interval, for the first time shortly after the start, until ctx ends.
+// check checks all targets at the configured interval, for the first time shortly after the start,
+// until ctx ends.
 func (r *Reloading) check(ctx context.Context) {
 	k := &checker{wait: func(ctx context.Context) error { return Pause(ctx, doctor.LongestCall) }}
 	var last time.Time

@@ -44,8 +44,9 @@ func eachCall(t *testing.T, f func(t *testing.T, b *crashBench, call csiCall)) {
 	}
 }
 
-// TestCallsInFlightAreNoFindings examines the target before every RPC of every CSI call. The check in the controller knows
-// the call by its locks; the command, which knows no locks, finds nothing of it at the second reading.
+// TestCallsInFlightAreNoFindings examines the target before every RPC of every CSI call. The check
+// in the controller knows the call by its locks; the command, which knows no locks, finds nothing
+// of it at the second reading.
 func TestCallsInFlightAreNoFindings(t *testing.T) {
 	examined := 0
 	eachCall(t, func(t *testing.T, b *crashBench, call csiCall) {
@@ -90,8 +91,9 @@ func TestCallsInFlightAreNoFindings(t *testing.T) {
 // atomicCalls leave nothing behind, at whatever RPC they are interrupted.
 var atomicCalls = []string{"create", "create thick, limited", "expand", "modify", "snapshot", "delete a snapshot"}
 
-// TestMendingAfterCrashes kills the controller after every RPC of the CSI calls that need several changes, and mends what it left behind. The call can
-// be repeated all the same, and in the end nothing is left.
+// TestMendingAfterCrashes kills the controller after every RPC of the CSI calls that need several
+// changes, and mends what it left behind. The call can be repeated all the same, and in the end
+// nothing is left.
 func TestMendingAfterCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -31,8 +31,8 @@ const (
 	nodeA, nodeB   = "node-a", "node-b"
 )
 
-// A simTarget is a simulated target behind a gateway that replaces the proxy: with Basic authentication, and one call for
-// each request.
+// A simTarget is a simulated target behind a gateway that replaces the proxy: with Basic
+// authentication, and one call for each request.
 type simTarget struct {
 	*spdktest.Target
 	name    string
@@ -208,7 +208,8 @@ func newTestControllerWith(t *testing.T, transport string, target *simTarget) *t
 	return newTestControllerOf(t, config.Config{Nodes: []config.Target{{TargetType: transport}}}, target)
 }
 
-// newTestControllerOf returns a controller with a configuration, in which each target may have its entry already.
+// newTestControllerOf returns a controller with a configuration, in which each target may have its
+// entry already.
 func newTestControllerOf(t *testing.T, c config.Config, targets ...*simTarget) *testController {
 	t.Helper()
 	b := &testController{targets: targets, logs: &bytes.Buffer{}}

@@ -14,7 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Parameters of a VolumeGroupSnapshotClass that make Kubernetes send a secret with calls, without -name and -namespace.
+// Parameters of a VolumeGroupSnapshotClass that make Kubernetes send a secret with calls, without
+// -name and -namespace.
 const (
 	groupSnapshotterSecret = "csi.storage.k8s.io/group-snapshotter-secret"
 	groupGetSecret         = "csi.storage.k8s.io/group-snapshotter-get-secret"
@@ -29,7 +30,8 @@ func (c *Controller) GroupControllerGetCapabilities(context.Context, *csi.GroupC
 	}}}, nil
 }
 
-// CreateVolumeGroupSnapshot takes snapshots of several volumes at the same moment, or finds those that an earlier call took.
+// CreateVolumeGroupSnapshot takes snapshots of several volumes at the same moment, or finds those
+// that an earlier call took.
 func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	switch {
 	case req.GetName() == "":
@@ -159,8 +161,8 @@ func groupMessage(g volume.Group) *csi.VolumeGroupSnapshot {
 // groupClaim is the name under which calls for groups of one name are claimed.
 func groupClaim(hash string) string { return "group snapshot " + hash }
 
-// formatGroupID returns the id of a group snapshot that has a member on a target. It names the target only if it is the
-// only one: there is no room for all.
+// formatGroupID returns the id of a group snapshot that has a member on a target. It names the
+// target only if it is the only one: there is no room for all.
 func formatGroupID(target string, id volume.GroupID) string {
 	if id.Several() {
 		return id.String()
@@ -168,7 +170,8 @@ func formatGroupID(target string, id volume.GroupID) string {
 	return target + ":" + id.String()
 }
 
-// parseGroupID parses what formatGroupID returned. target is "" if the members are on several targets.
+// parseGroupID parses what formatGroupID returned. target is "" if the members are on several
+// targets.
 func parseGroupID(text string) (id volume.GroupID, target string, ok bool) {
 	target, rest, named := strings.Cut(text, ":")
 	if !named {

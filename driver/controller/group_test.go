@@ -37,7 +37,8 @@ func (s *simTarget) snapshotAll(ctx context.Context, _ string, params, result an
 	return err
 }
 
-// passBarrier answers as if the volumes were frozen at once. How the proxies wait for each other is tested in driver/volume.
+// passBarrier answers as if the volumes were frozen at once. How the proxies wait for each other is
+// tested in driver/volume.
 func passBarrier(_ context.Context, _ string, _, result any) error {
 	*result.(*json.RawMessage) = json.RawMessage("true")
 	return nil
@@ -195,7 +196,8 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 		assert.Equal(t, g.GetGroupSnapshotId(), list.GetEntries()[0].GetSnapshot().GetGroupSnapshotId())
 	}
 
-	// A request for other volumes, of which one call sees only a part, must not take the group for one that was interrupted.
+	// A request for other volumes, of which one call sees only a part, must not take the group for
+	// one that was interrupted.
 	for _, of := range [][]*csi.Volume{{volumes[0]}, {volumes[0], volumes[2]}, {volumes[2]}} {
 		_, err = b.groupSnapshot(t.Context(), "group-1", of...)
 		if len(of) == 1 && of[0] == volumes[2] {

@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// requiredKeys returns the keys with which the node must authenticate, as the volume context requires; nil if it need not.
+// requiredKeys returns the keys with which the node must authenticate, as the volume context
+// requires; nil if it need not.
 func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, error) {
 	method, err := hostauth.ParseMethod(req.GetVolumeContext()[hostauth.KeyMethod])
 	if err != nil {
@@ -21,8 +22,9 @@ func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, erro
 	return hostauth.Read(method, req.GetSecrets(), publishSecret)
 }
 
-// givenKeys returns the keys in the secret of a ControllerUnpublishVolume, which does not tell whether the volume requires
-// any; nil if there are none. An interrupted call may have placed them on the target.
+// givenKeys returns the keys in the secret of a ControllerUnpublishVolume, which does not tell
+// whether the volume requires any; nil if there are none. An interrupted call may have placed them
+// on the target.
 func givenKeys(method hostauth.Method, secrets map[string]string) *hostauth.Keys {
 	k, err := hostauth.Read(method, secrets, publishSecret)
 	if err != nil {
@@ -31,7 +33,8 @@ func givenKeys(method hostauth.Method, secrets map[string]string) *hostauth.Keys
 	return k
 }
 
-// checkAuthenticates fails with [export.ErrNoAuthentication] if nodes cannot authenticate to a target as a class requires.
+// checkAuthenticates fails with [export.ErrNoAuthentication] if nodes cannot authenticate to a
+// target as a class requires.
 func (t *targets) checkAuthenticates(name string, wanted class.Authentication) error {
 	c, err := t.config(name)
 	if err != nil || wanted == class.NoAuthentication {

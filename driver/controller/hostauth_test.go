@@ -36,7 +36,8 @@ var (
 	changedCHAPSecrets = map[string]string{"chap-user": "u", "chap-password": "correct-horse-3"}
 )
 
-// createAuthenticated creates a volume that nodes must authenticate for, and gives all calls from now on the secrets for it.
+// createAuthenticated creates a volume that nodes must authenticate for, and gives all calls from
+// now on the secrets for it.
 func (b *testController) createAuthenticated(t *testing.T, method hostauth.Method, secrets map[string]string) *csi.Volume {
 	t.Helper()
 	req := b.request("pvc-1", 4*mib)

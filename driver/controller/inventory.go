@@ -15,8 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Inventory reads targets of config.json at once, all if none is named, with the controller's own credentials. It changes
-// nothing. A target that cannot be read within timeout has an error in its entry. Inventory fails if a name is unknown.
+// Inventory reads targets of config.json at once, all if none is named, with the controller's own
+// credentials. It changes nothing. A target that cannot be read within timeout has an error in its
+// entry. Inventory fails if a name is unknown.
 func (c *Controller) Inventory(ctx context.Context, names []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -42,9 +43,10 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 	return all, nil
 }
 
-// InventoryOfSnapshots asks targets why snapshots cannot be deleted, with the controller's own credentials. ids are in the form of
-// Kubernetes. It changes nothing. A target that cannot be asked within timeout has an error in its entry. InventoryOfSnapshots fails
-// if an id is not of a target of config.json.
+// InventoryOfSnapshots asks targets why snapshots cannot be deleted, with the controller's own
+// credentials. ids are in the form of Kubernetes. It changes nothing. A target that cannot be asked
+// within timeout has an error in its entry. InventoryOfSnapshots fails if an id is not of a target
+// of config.json.
 func (c *Controller) InventoryOfSnapshots(ctx context.Context, ids []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {

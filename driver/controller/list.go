@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerGetCapabilities lists what this controller supports. It lists calls that have no secret only if the controller
-// has its own credentials.
+// ControllerGetCapabilities lists what this controller supports. It lists calls that have no secret
+// only if the controller has its own credentials.
 func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	types := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
@@ -52,11 +52,12 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// ListVolumes lists all volumes in the driver's lvstores, also those that the driver did not create, because an lvstore does
-// not record who created a volume. A volume counts as published to a node if its export to it is complete, and if this
-// process has published or unpublished a volume there: otherwise Kubernetes publishes it again, which does no harm and is
-// what a target needs that came back without its configuration. The list has no sizes: Kubernetes does not read them, and
-// SPDK would have to be asked for each.
+// ListVolumes lists all volumes in the driver's lvstores, also those that the driver did not
+// create, because an lvstore does not record who created a volume. A volume counts as published to
+// a node if its export to it is complete, and if this process has published or unpublished a volume
+// there: otherwise Kubernetes publishes it again, which does no harm and is what a target needs
+// that came back without its configuration. The list has no sizes: Kubernetes does not read them,
+// and SPDK would have to be asked for each.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)
 	if err != nil {
@@ -147,9 +148,10 @@ func (l listed[T]) id(uuid string) string {
 	return request.VolumeID{Target: l.target.Name, UUID: uuid}.String()
 }
 
-// list reads one page of the entries of all targets, ordered by the targets' names. A token is the id after which the next
-// page begins, so it stays valid when entries are created and deleted. list fails if a target does not answer, because a
-// list without its volumes would mean that they were deleted.
+// list reads one page of the entries of all targets, ordered by the targets' names. A token is the
+// id after which the next page begins, so it stays valid when entries are created and deleted. list
+// fails if a target does not answer, because a list without its volumes would mean that they were
+// deleted.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,
 	of func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {
@@ -197,7 +199,8 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 // lastUUID sorts after all others, so a token with it continues with the next target.
 const lastUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
-// GetCapacity returns how much more can be made, in a topology if one is named. Targets that do not answer count with nothing.
+// GetCapacity returns how much more can be made, in a topology if one is named. Targets that do not
+// answer count with nothing.
 func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if len(req.GetVolumeCapabilities()) > 0 {
 		if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); errors.Is(err, request.ErrUnsupported) {

@@ -77,8 +77,8 @@ func TestVolumeIsNotAnsweredWithoutItsLimits(t *testing.T) {
 	assert.Equal(t, uint64(5000), target.limitsOf(t, made.GetVolume()).RWIOsPerSec)
 }
 
-// From v25.09 on, SPDK refuses to change the limits of a volume that no host uses. The error tells the sidecar to repeat the
-// call, and tells users that it succeeds when the volume is attached.
+// From v25.09 on, SPDK refuses to change the limits of a volume that no host uses. The error tells
+// the sidecar to repeat the call, and tells users that it succeeds when the volume is attached.
 func TestLimitsOfAnUnusedVolume(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// nodeNames translates the names under which targets know nodes back into ids. The names are derived from ids by a hash, so
-// that only nodes can be named for which this process has published or unpublished a volume. Safe for concurrent use; the
-// zero nodeNames is empty.
+// nodeNames translates the names under which targets know nodes back into ids. The names are
+// derived from ids by a hash, so that only nodes can be named for which this process has published
+// or unpublished a volume. Safe for concurrent use; the zero nodeNames is empty.
 type nodeNames struct {
 	mu  sync.Mutex
 	ids map[string]string

@@ -47,8 +47,8 @@ func (e *expiring) Err() error {
 	}
 }
 
-// During an outage, every call has the same text at each repetition, so that Kubernetes counts its events instead of showing a new
-// one each time.
+// During an outage, every call has the same text at each repetition, so that Kubernetes counts its
+// events instead of showing a new one each time.
 func TestTextsOfAnOutageAreStable(t *testing.T) {
 	var instead atomic.Pointer[http.HandlerFunc]
 	s := newSimTarget(t, "t0", "lvs0")

@@ -89,8 +89,9 @@ var pairCalls = []pairCall{
 	}},
 }
 
-// TestPairsOfCalls lets each call be overtaken at each of its RPCs by each other call, which another controller makes. What
-// one of them has reported stays true, unless the other one deletes it, and nothing is left when everything is deleted.
+// TestPairsOfCalls lets each call be overtaken at each of its RPCs by each other call, which
+// another controller makes. What one of them has reported stays true, unless the other one deletes
+// it, and nothing is left when everything is deleted.
 func TestPairsOfCalls(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -113,8 +114,8 @@ func TestPairsOfCalls(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-// tryPair makes the slow call, and the fast one before the slow one's at-th RPC. It returns false if the slow call has
-// fewer.
+// tryPair makes the slow call, and the fast one before the slow one's at-th RPC. It returns false
+// if the slow call has fewer.
 func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 	b := newCrashBench(t, config.TargetNVMeTCP)
 	start := b.state(t)

@@ -30,7 +30,8 @@ func someSimTargets(t *testing.T, n int) (targets []*simTarget) {
 	return targets
 }
 
-// replace replaces the proxy of a target by a handler, or stops it if the handler is nil. undo starts the proxy again.
+// replace replaces the proxy of a target by a handler, or stops it if the handler is nil. undo
+// starts the proxy again.
 func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	t.Helper()
 	address, proxy := s.gateway.Listener.Addr().String(), s.gateway.Config.Handler
@@ -54,14 +55,16 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	}
 }
 
-// While one target is down and one hangs, volumes are created whose names do not depend on the two. The calls for other
-// names fail in time, name the target that does not answer, and create nothing on other targets.
+// While one target is down and one hangs, volumes are created whose names do not depend on the two.
+// The calls for other names fail in time, name the target that does not answer, and create nothing
+// on other targets.
 func TestCreateWhileTargetsAreDown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// Long enough for targets that work, also on a busy machine; the calls that need the hanging one take as long.
+	// Long enough for targets that work, also on a busy machine; the calls that need the hanging
+	// one take as long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target's connection is not new
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))
@@ -130,7 +133,8 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 	assert.Equal(t, names, total, "each volume must be created once")
 }
 
-// The number of calls does not depend on the number of targets: with 100 targets, volumes need no more than with five.
+// The number of calls does not depend on the number of targets: with 100 targets, volumes need no
+// more than with five.
 func TestCallsDoNotGrowWithTargets(t *testing.T) {
 	calls := func(n int) (sum int) {
 		targets := someSimTargets(t, n)
@@ -267,7 +271,8 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// The sizes of thin volumes never exceed the limit of the configuration, however many calls run in parallel.
+// The sizes of thin volumes never exceed the limit of the configuration, however many calls run in
+// parallel.
 func TestThinOvercommit(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
@@ -322,7 +327,8 @@ func TestOvercommitAfterARestart(t *testing.T) {
 	}
 }
 
-// A volume that was deleted without the driver does not count: before a volume is refused, the sizes are read again.
+// A volume that was deleted without the driver does not count: before a volume is refused, the
+// sizes are read again.
 func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{}, target)

@@ -16,7 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// addDisk creates an lvstore on a file, and returns functions that detach and attach the file's bdev.
+// addDisk creates an lvstore on a file, and returns functions that detach and attach the file's
+// bdev.
 func (s *simTarget) addDisk(t *testing.T, store string) (detach, attach func()) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), store)
@@ -63,7 +64,8 @@ func TestDetachedStoreIsUnavailable(t *testing.T) {
 	assert.Empty(t, target.lvols(t))
 }
 
-// CreateVolume calls every target. With a hundred targets and two credentials for each, all connections are kept.
+// CreateVolume calls every target. With a hundred targets and two credentials for each, all
+// connections are kept.
 func TestHundredTargetsKeepTheirClients(t *testing.T) {
 	var c config.Config
 	var names []string

@@ -16,7 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerPublishVolume exports a volume to one node alone, or to one node beside others if its access mode allows several.
+// ControllerPublishVolume exports a volume to one node alone, or to one node beside others if its
+// access mode allows several.
 func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	switch {
 	case req.GetVolumeId() == "":
@@ -84,8 +85,9 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	}, nil
 }
 
-// exportedByHand tells whether a volume context comes from a PV that was written by hand, for a target that is not in
-// config.json. Such a volume was exported by hand too, so this driver need not, and cannot, export it.
+// exportedByHand tells whether a volume context comes from a PV that was written by hand, for a
+// target that is not in config.json. Such a volume was exported by hand too, so this driver need
+// not, and cannot, export it.
 func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
 	e, err := connect.ParseExport(volumeContext, nil)
 	if err != nil || e.Transport == connect.Loop {
@@ -107,8 +109,8 @@ func hostOf(nodeID string) export.Host {
 	return export.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}
 }
 
-// ControllerUnpublishVolume ends a volume's export to a node, or to all nodes if the request names none. The target closes
-// the node's connections. From then on the volume is never formatted.
+// ControllerUnpublishVolume ends a volume's export to a node, or to all nodes if the request names
+// none. The target closes the node's connections. From then on the volume is never formatted.
 func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
@@ -148,7 +150,8 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	return done, nil
 }
 
-// ValidateVolumeCapabilities confirms that a volume has the requested capabilities, or tells why not.
+// ValidateVolumeCapabilities confirms that a volume has the requested capabilities, or tells why
+// not.
 func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

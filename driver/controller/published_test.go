@@ -16,7 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// published lists the nodes of each volume as ListVolumes and ControllerGetVolume report them, which must agree.
+// published lists the nodes of each volume as ListVolumes and ControllerGetVolume report them,
+// which must agree.
 func (b *testController) published(t *testing.T) map[string][]string {
 	t.Helper()
 	list, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
@@ -32,8 +33,9 @@ func (b *testController) published(t *testing.T) map[string][]string {
 	return nodes
 }
 
-// Kubernetes publishes a volume again if the list does not say that it is published, as after a target came back empty. The
-// list is also right after a restart of the controller, which then does not know the names of nodes.
+// Kubernetes publishes a volume again if the list does not say that it is published, as after a
+// target came back empty. The list is also right after a restart of the controller, which then does
+// not know the names of nodes.
 func TestPublishedNodesAreListed(t *testing.T) {
 	for _, transport := range []string{"nvme-tcp", "iscsi"} {
 		t.Run(transport, func(t *testing.T) {
@@ -121,7 +123,8 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	assert.Len(t, all.GetEntries(), 4)
 }
 
-// What a target knows of a volume's health reaches Kubernetes; a target that does not answer is an error, not a condition.
+// What a target knows of a volume's health reaches Kubernetes; a target that does not answer is an
+// error, not a condition.
 func TestVolumeHealth(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)

@@ -19,7 +19,8 @@ func (s *simTarget) setInfo(info *spdkrpc.ProxyTargetInfo) {
 	s.info = info
 }
 
-// TestRawBlockVolumesNeedATargetThatLoadsNothing creates and publishes volumes with and without a file system.
+// TestRawBlockVolumesNeedATargetThatLoadsNothing creates and publishes volumes with and without a
+// file system.
 func TestRawBlockVolumesNeedATargetThatLoadsNothing(t *testing.T) {
 	rawBlock := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 	for name, c := range map[string]struct {

@@ -41,8 +41,8 @@ func newObjects(t *testing.T) (*testController, objects) {
 	return b, objects{v, b.snapshot(t, "snapshot-1", v), id.UUID}
 }
 
-// calls returns all calls of the controller that have a secret. Those with the suffix "by UUID" are for a volume that was
-// provisioned by hand, whose id does not name a target.
+// calls returns all calls of the controller that have a secret. Those with the suffix "by UUID" are
+// for a volume that was provisioned by hand, whose id does not name a target.
 func (x objects) calls(t *testing.T) map[string]controllerCall {
 	ctx, volume, snapshot := t.Context(), x.volume.GetVolumeId(), x.snapshot.GetSnapshotId()
 	snapshotUUID := snapshot[strings.Index(snapshot, ":")+1:]
@@ -119,8 +119,8 @@ func (x objects) ownCalls(t *testing.T) map[string]controllerCall {
 	}
 }
 
-// No call answers OK without credentials, with wrong ones, without its target, or while another call works on the same
-// object.
+// No call answers OK without credentials, with wrong ones, without its target, or while another
+// call works on the same object.
 func TestRefusedCalls(t *testing.T) {
 	b, x := newObjects(t)
 	right := b.secrets
@@ -166,8 +166,8 @@ func TestRefusedCalls(t *testing.T) {
 	require.NoError(t, b.targets[0].Restart())
 }
 
-// askedAgain has the methods, by call, that are called beside others before it is known whether their answer is needed. If it
-// is, they are called again.
+// askedAgain has the methods, by call, that are called beside others before it is known whether
+// their answer is needed. If it is, they are called again.
 var askedAgain = map[string][]string{
 	"CreateVolume":                 {"bdev_get_bdevs"},
 	"CreateSnapshot":               {"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
@@ -176,7 +176,8 @@ var askedAgain = map[string][]string{
 	"CreateVolume from a volume":   {"bdev_get_bdevs", "spdk_get_version"},
 }
 
-// Whichever step of a call fails on the target, the call answers OK only if it did not need that step.
+// Whichever step of a call fails on the target, the call answers OK only if it did not need that
+// step.
 func TestFailingTargetFailsTheCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -15,8 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/outage"
 )
 
-// A Reloading controller follows its configuration: each call is served by the configuration that was in force when it
-// began. Targets that did not change keep their connections, and what is known of their lvstores.
+// A Reloading controller follows its configuration: each call is served by the configuration that
+// was in force when it began. Targets that did not change keep their connections, and what is known
+// of their lvstores.
 type Reloading struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -29,8 +30,8 @@ type Reloading struct {
 	failed string     // the error that was logged last; empty after a success
 }
 
-// NewReloading returns the controller of the configuration that load reads. credentialsFile is as for [New]. metrics may be
-// nil.
+// NewReloading returns the controller of the configuration that load reads. credentialsFile is as
+// for [New]. metrics may be nil.
 func NewReloading(load func() (*config.Config, error), credentialsFile string, m *metrics.Metrics, log *slog.Logger) (*Reloading, error) {
 	cfg, err := load()
 	if err != nil {
@@ -47,11 +48,13 @@ func NewReloading(load func() (*config.Config, error), credentialsFile string, m
 	return r, nil
 }
 
-// reloadInterval is how often the configuration is read. Kubernetes updates mounted ConfigMaps within about a minute.
+// reloadInterval is how often the configuration is read. Kubernetes updates mounted ConfigMaps
+// within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Follow reads the configuration every few seconds, and when now receives, until ctx ends. Meanwhile it measures the space of
-// lvstores and the I/O of volumes for the metrics, and checks targets for leftovers.
+// Follow reads the configuration every few seconds, and when now receives, until ctx ends.
+// Meanwhile it measures the space of lvstores and the I/O of volumes for the metrics, and checks
+// targets for leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 	var measured sync.WaitGroup
 	defer measured.Wait()
@@ -85,7 +88,8 @@ func (r *Reloading) measure(ctx context.Context) {
 	}
 }
 
-// Reload reads the configuration, and uses it from now on if it is valid and differs. Otherwise the controller continues with the former one.
+// Reload reads the configuration, and uses it from now on if it is valid and differs. Otherwise the
+// controller continues with the former one.
 func (r *Reloading) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

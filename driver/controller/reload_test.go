@@ -54,7 +54,8 @@ func (r *reloadingController) create(t *testing.T, name string, targets ...strin
 	return resp.GetVolume(), err
 }
 
-// A target that is added takes volumes without a restart, and calls to the others keep their connections.
+// A target that is added takes volumes without a restart, and calls to the others keep their
+// connections.
 func TestReloadAddsTargets(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, first))
@@ -108,7 +109,8 @@ func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a reload changes about a target takes effect, and an lvstore that was there before it is still missed.
+// What a reload changes about a target takes effect, and an lvstore that was there before it is
+// still missed.
 func TestReloadRemembersLvstores(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0", "lvs1")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
@@ -164,7 +166,8 @@ func TestReloadDuringCalls(t *testing.T) {
 
 // Each call that the controller implements is passed on, and no other.
 func TestReloadingServesEveryCall(t *testing.T) {
-	// A service without anything panics in a call that it implements; one that it does not implement says so.
+	// A service without anything panics in a call that it implements; one that it does not
+	// implement says so.
 	implements := func(service any, method string) (implemented bool) {
 		defer func() { implemented = recover() != nil || implemented }()
 		m := reflect.ValueOf(service).MethodByName(method)

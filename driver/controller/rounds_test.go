@@ -20,9 +20,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A slowCaller makes each call take one millisecond of a bubble's time, so that a CSI call takes as many milliseconds as it has
-// rounds: RPCs that wait for each other. It passes the calls on to goroutines outside of the bubble, because a bubble's time
-// stands still while one of its goroutines waits for a socket.
+// A slowCaller makes each call take one millisecond of a bubble's time, so that a CSI call takes as
+// many milliseconds as it has rounds: RPCs that wait for each other. It passes the calls on to
+// goroutines outside of the bubble, because a bubble's time stands still while one of its
+// goroutines waits for a socket.
 type slowCaller struct{ idle chan *passer }
 
 type passer struct {
@@ -78,8 +79,8 @@ func (s slowCaller) Call(_ context.Context, method string, params, result any) e
 	return <-p.answers
 }
 
-// TestRounds counts the rounds of each call: how many RPCs it sends one after the other. A real target takes 4 to 8 ms for
-// each round, however many RPCs it has.
+// TestRounds counts the rounds of each call: how many RPCs it sends one after the other. A real
+// target takes 4 to 8 ms for each round, however many RPCs it has.
 func TestRounds(t *testing.T) {
 	for _, c := range []struct {
 		release, transport string
@@ -97,7 +98,8 @@ func TestRounds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, secrets := roundsController(t, slow, transport)
 				rounds := map[string]int{}
-				// The second volume shows what each call costs; the first one, what a controller learns once.
+				// The second volume shows what each call costs; the first one, what a controller
+				// learns once.
 				for _, name := range []string{"pvc-1", "pvc-2"} {
 					count := func(call string, do func() error) {
 						began := time.Now()
@@ -147,7 +149,8 @@ func slowTarget(t *testing.T, release string) slowCaller {
 	return newSlowCaller(t, socket)
 }
 
-// roundsController returns a controller that reaches its target through slow, and the secrets of its calls.
+// roundsController returns a controller that reaches its target through slow, and the secrets of
+// its calls.
 func roundsController(t *testing.T, slow slowCaller, transport string) (*Controller, map[string]string) {
 	t.Helper()
 	cfg := config.Config{Placement: config.Placement{ThinOvercommit: 1000}, Nodes: []config.Target{{Name: "t0", RPCURL: "https://t0/", TargetType: transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1", TargetPort: "4420", ListenPort: "4420"}}}
@@ -162,7 +165,8 @@ func roundsController(t *testing.T, slow slowCaller, transport string) (*Control
 	return b, map[string]string{config.SecretKey: string(secret)}
 }
 
-// TestRoundsOfCopies counts the rounds of snapshots and copies, without those of the proxy's own method for snapshots.
+// TestRoundsOfCopies counts the rounds of snapshots and copies, without those of the proxy's own
+// method for snapshots.
 func TestRoundsOfCopies(t *testing.T) {
 	slow := slowTarget(t, "v26.05")
 	synctest.Test(t, func(t *testing.T) {

@@ -23,8 +23,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A methodMeter counts the RPCs that pass it, by method. It answers spdkgate_config_await as the proxy does when everything is
-// saved.
+// A methodMeter counts the RPCs that pass it, by method. It answers spdkgate_config_await as the
+// proxy does when everything is saved.
 type methodMeter struct {
 	mu   sync.Mutex
 	sent map[string]int
@@ -65,8 +65,9 @@ func (m *methodMeter) take() (list []string) {
 	return list
 }
 
-// TestRPCs lists the RPCs of each CSI call for a raw block volume of a thin class. Each RPC is CPU time of the driver and of the
-// proxy: before you add one, see "Rounds and cost" in docs/design/csi-controller.md.
+// TestRPCs lists the RPCs of each CSI call for a raw block volume of a thin class. Each RPC is CPU
+// time of the driver and of the proxy: before you add one, see "Rounds and cost" in
+// docs/design/csi-controller.md.
 func TestRPCs(t *testing.T) {
 	const (
 		examine, lvstores, info = "bdev_wait_for_examine", "bdev_lvol_get_lvstores", "spdkgate_target_get_info"
@@ -89,7 +90,8 @@ func TestRPCs(t *testing.T) {
 			b.readSizes(t)
 			rawBlock := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 			got := map[string][]string{}
-			// The second volume shows what each call costs; the first one, what a controller learns once.
+			// The second volume shows what each call costs; the first one, what a controller learns
+			// once.
 			for _, name := range []string{"pvc-1", "pvc-2"} {
 				count := func(call string, do func(ctx context.Context) error) {
 					meter.take()

@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// Behind the driver's server, an error of the controller becomes a code, and the log contains no secret.
+// Behind the driver's server, an error of the controller becomes a code, and the log contains no
+// secret.
 func TestServer(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)

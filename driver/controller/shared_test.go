@@ -33,8 +33,9 @@ func (b *testController) publishFor(t *testing.T, v *csi.Volume, node string, c 
 	return driver.Status(err)
 }
 
-// The calls of KubeVirt's live migrations, in the order in which Kubernetes makes them: the volume is published to the
-// target node before it is unpublished from the source, whatever fails or is repeated in between.
+// The calls of KubeVirt's live migrations, in the order in which Kubernetes makes them: the volume
+// is published to the target node before it is unpublished from the source, whatever fails or is
+// repeated in between.
 func TestLiveMigration(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)
@@ -70,7 +71,8 @@ func TestLiveMigration(t *testing.T) {
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
 }
 
-// A volume for one node is refused on a second one, whatever the second one asks for, and the other way round.
+// A volume for one node is refused on a second one, whatever the second one asks for, and the other
+// way round.
 func TestAccessModesAcrossNodes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	modes := map[string]*csi.VolumeCapability{
@@ -98,7 +100,8 @@ func TestAccessModesAcrossNodes(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, err, "volumeMode Block")
 }
 
-// Over iSCSI a volume is on one node at a time: volumes for several nodes are made on other targets, or refused.
+// Over iSCSI a volume is on one node at a time: volumes for several nodes are made on other
+// targets, or refused.
 func TestSharedVolumesAreNotOnISCSI(t *testing.T) {
 	iscsi, tcp := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	placement := config.Placement{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}

@@ -12,8 +12,9 @@ import (
 // spaceInterval is how often the space of lvstores is measured.
 const spaceInterval = time.Minute
 
-// measureSpace records the space of all lvstores as metrics. It does nothing if the controller has no
-// credentials of its own, or serves no metrics. A target that does not answer keeps its last values; the metric target_up tells.
+// measureSpace records the space of all lvstores as metrics. It does nothing if the controller has
+// no credentials of its own, or serves no metrics. A target that does not answer keeps its last
+// values; the metric target_up tells.
 func (c *Controller) measureSpace(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

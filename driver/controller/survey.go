@@ -33,8 +33,8 @@ type located struct {
 	volume.Volume
 }
 
-// survey asks targets in parallel for their lvstores, and for the volume of spec. It fails if a target does not answer in
-// time, because the volume may be there.
+// survey asks targets in parallel for their lvstores, and for the volume of spec. It fails if a
+// target does not answer in time, because the volume may be there.
 func (c *Controller) survey(ctx context.Context, services []*volume.Service, spec volume.Spec) (surveyed, error) {
 	answers := make([]surveyed, len(services))
 	g, ctx := errgroup.WithContext(ctx)
@@ -50,7 +50,8 @@ func (c *Controller) survey(ctx context.Context, services []*volume.Service, spe
 	return join(answers), nil
 }
 
-// surveyStores asks targets in parallel for their lvstores. It leaves out the targets that fail, and returns their errors.
+// surveyStores asks targets in parallel for their lvstores. It leaves out the targets that fail,
+// and returns their errors.
 func (c *Controller) surveyStores(ctx context.Context, services []*volume.Service, wanted class.Class) (surveyed, []error) {
 	answers, failures := make([]surveyed, len(services)), make([]error, len(services))
 	var g errgroup.Group
@@ -109,7 +110,8 @@ func join(answers []surveyed) surveyed {
 	return all
 }
 
-// only returns the volume that was found. If there is none, the error is of kind [volume.ErrNotFound].
+// only returns the volume that was found. If there is none, the error is of kind
+// [volume.ErrNotFound].
 func (f surveyed) only(name string) (located, error) {
 	switch len(f.volumes) {
 	case 0:
@@ -121,8 +123,8 @@ func (f surveyed) only(name string) (located, error) {
 	return located{}, fmt.Errorf("%w: volume %q is on the targets %s and %s: rename or delete one of them", volume.ErrIncompatible, name, f.volumes[0].target.Name, f.volumes[1].target.Name)
 }
 
-// forRawBlock returns those of the candidates on which raw block volumes may be made. If there is none, it fails as
-// [volume.Service.CheckRawBlock] does.
+// forRawBlock returns those of the candidates on which raw block volumes may be made. If there is
+// none, it fails as [volume.Service.CheckRawBlock] does.
 func (f surveyed) forRawBlock(ctx context.Context, candidates []placement.Target) (may []placement.Target, err error) {
 	var refused []error
 	for _, t := range candidates {
@@ -141,8 +143,8 @@ func (f surveyed) forRawBlock(ctx context.Context, candidates []placement.Target
 	return may, nil
 }
 
-// createInFirst creates the volume in the first of the candidates' lvstores that has room for it. After any other failure
-// it tries no further lvstore, because the volume may have been created.
+// createInFirst creates the volume in the first of the candidates' lvstores that has room for it.
+// After any other failure it tries no further lvstore, because the volume may have been created.
 func (f surveyed) createInFirst(ctx context.Context, candidates []placement.Target, spec volume.Spec, where placement.Accessibility) (located, error) {
 	byName := map[string]placement.Target{}
 	for _, t := range candidates {

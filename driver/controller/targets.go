@@ -40,13 +40,15 @@ type targets struct {
 	clock   uint64 // increases with each use of a client
 }
 
-// A clientKey identifies a client by its target and a hash of its credentials, so that passwords are not kept.
+// A clientKey identifies a client by its target and a hash of its credentials, so that passwords
+// are not kept.
 type clientKey struct {
 	target     string
 	credential [sha256.Size]byte
 }
 
-// A client is a connection to a target's proxy. It keeps its service, which caches what it learned about the target.
+// A client is a connection to a target's proxy. It keeps its service, which caches what it learned
+// about the target.
 type client struct {
 	rpc     *spdkrpc.Client
 	service *volume.Service
@@ -54,11 +56,13 @@ type client struct {
 	used    uint64 // the clock at the last use
 }
 
-// errNoAnswer is the kind of the error for a target that does not list its lvstores and volumes in time.
+// errNoAnswer is the kind of the error for a target that does not list its lvstores and volumes in
+// time.
 var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spdkrpc.Unreachable)
 
-// maxClients limits how many clients are kept for each target. There is one client for each of its credentials. The limit
-// is per target because calls ask several targets: with one limit for all, many targets would evict each other's clients.
+// maxClients limits how many clients are kept for each target. There is one client for each of its
+// credentials. The limit is per target because calls ask several targets: with one limit for all,
+// many targets would evict each other's clients.
 const maxClients = 16
 
 func newTargets(c *config.Config) (*targets, error) {
@@ -150,8 +154,8 @@ func (t *targets) client(c config.Target, token config.Credential) (*client, err
 	return made, nil
 }
 
-// evict makes room for another client of a target: if there are maxClients, it drops the least recently used one. Calls in
-// flight are not interrupted.
+// evict makes room for another client of a target: if there are maxClients, it drops the least
+// recently used one. Calls in flight are not interrupted.
 func (t *targets) evict(target string) {
 	var oldest clientKey
 	kept := 0
@@ -202,8 +206,8 @@ func (t *targets) same(other *targets, name string) bool {
 	return err == nil && reflect.DeepEqual(mine, theirs) && t.pools[name].Equal(other.pools[name]) && t.byName[name].Space == other.byName[name].Space && t.byName[name].DetachClones == other.byName[name].DetachClones
 }
 
-// takeOver continues with the clients of targets that are the same as before. It returns the names of the others, and the
-// clients that are not used any more.
+// takeOver continues with the clients of targets that are the same as before. It returns the names
+// of the others, and the clients that are not used any more.
 func (t *targets) takeOver(old *targets) (changed []string, unused []*client) {
 	old.mu.Lock()
 	defer old.mu.Unlock()

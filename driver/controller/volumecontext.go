@@ -61,7 +61,8 @@ func withAuthentication(m map[string]string, method hostauth.Method, both bool) 
 	return m
 }
 
-// withClaim adds to a volume context the claim that the volume is for, if the parameters of CreateVolume name it.
+// withClaim adds to a volume context the claim that the volume is for, if the parameters of
+// CreateVolume name it.
 func withClaim(m, parameters map[string]string) map[string]string {
 	for _, key := range []string{request.KeyClaimNamespace, request.KeyClaim} {
 		if name := parameters[key]; name != "" {
@@ -71,7 +72,8 @@ func withClaim(m, parameters map[string]string) map[string]string {
 	return m
 }
 
-// publishContext returns the context that the node gets: how to reach the volume, and whether it may be formatted.
+// publishContext returns the context that the node gets: how to reach the volume, and whether it
+// may be formatted.
 func publishContext(c config.Target, v volume.Exported, mayFormat bool) map[string]string {
 	m := exportContext(c, v.Volume)
 	m[request.KeyMayFormat] = strconv.FormatBool(mayFormat)
@@ -84,8 +86,8 @@ func publishContext(c config.Target, v volume.Exported, mayFormat bool) map[stri
 	return m
 }
 
-// addresses returns the addresses of a target in the form that nodes get. Each node uses those for its topology, which the
-// controller does not know.
+// addresses returns the addresses of a target in the form that nodes get. Each node uses those for
+// its topology, which the controller does not know.
 func addresses(c config.Target) (all []connect.Address) {
 	for _, a := range c.AllAddresses() {
 		all = append(all, connect.Address{Addr: a.TargetAddr, Port: a.TargetPort, Topology: a.Topology})
@@ -93,9 +95,10 @@ func addresses(c config.Target) (all []connect.Address) {
 	return all
 }
 
-// mayFormat tells whether the node may format the volume if it is empty. A pristine volume has no data to lose. If the
-// target does not know whether the volume is pristine, only the volume context decides. PVs of spdk-csi have no such key,
-// and all their volumes were to be formatted if empty. In any case the node checks that the device is empty.
+// mayFormat tells whether the node may format the volume if it is empty. A pristine volume has no
+// data to lose. If the target does not know whether the volume is pristine, only the volume context
+// decides. PVs of spdk-csi have no such key, and all their volumes were to be formatted if empty.
+// In any case the node checks that the device is empty.
 func mayFormat(pristine, known bool, volumeContext map[string]string) bool {
 	return volumeContext[request.KeyMayFormat] != "false" && (pristine || !known)
 }

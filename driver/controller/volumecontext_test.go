@@ -82,7 +82,8 @@ func TestSeveralAddresses(t *testing.T) {
 	}
 }
 
-// Options of mkfs are checked before a volume is created, for the file system that Kubernetes or the class names.
+// Options of mkfs are checked before a volume is created, for the file system that Kubernetes or
+// the class names.
 func TestFilesystemOptions(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {
@@ -117,8 +118,8 @@ func TestFilesystemOptions(t *testing.T) {
 	}
 }
 
-// Only the volume context, which never changes, says whether a volume is encrypted. Each class says it for its volumes, also
-// for copies.
+// Only the volume context, which never changes, says whether a volume is encrypted. Each class says
+// it for its volumes, also for copies.
 func TestEncryptedVolumes(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {

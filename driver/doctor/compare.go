@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// compare finds differences between what Kubernetes knows and what the targets have. It says nothing of targets that could
-// not be read.
+// compare finds differences between what Kubernetes knows and what the targets have. It says
+// nothing of targets that could not be read.
 func (e Examination) compare(all []*Reading, known *Known) (found []Finding) {
 	readings := map[string]*Reading{}
 	for _, r := range all {
@@ -101,7 +101,8 @@ func (r *Reading) ofPV(id request.VolumeID, pv PV, known *Known, hosts func(stri
 	return append(found, r.attached(id, object, known.Attached[id.String()], hosts)...)
 }
 
-// attached compares the nodes to which Kubernetes attaches a volume with the hosts to which the target exports it.
+// attached compares the nodes to which Kubernetes attaches a volume with the hosts to which the
+// target exports it.
 func (r *Reading) attached(id request.VolumeID, object string, to []Attachment, hosts func(string) export.Host) (found []Finding) {
 	var admitted []string
 	complete, open := false, false
@@ -137,8 +138,8 @@ func (r *Reading) withdraw(uuid, host string) string {
 	return r.call("nvmf_subsystem_remove_host nqn=%s host=%s", export.NQN(uuid), host)
 }
 
-// DeleteOrphans makes those orphans be deleted by Apply whose ids a person named. It fails if an id is not that of an orphan
-// volume, so that nothing is deleted by mistake.
+// DeleteOrphans makes those orphans be deleted by Apply whose ids a person named. It fails if an id
+// is not that of an orphan volume, so that nothing is deleted by mistake.
 func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 	var problems []error
 	for _, text := range ids {

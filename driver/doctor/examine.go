@@ -9,23 +9,27 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// LongestCall is longer than a call that is in flight can leave an object half made: callers of the driver wait for a minute.
+// LongestCall is longer than a call that is in flight can leave an object half made: callers of the
+// driver wait for a minute.
 const LongestCall = time.Minute
 
-// An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated otherwise.
+// An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated
+// otherwise.
 type Examination struct {
 	Targets []Target
 	// Hosts derives the host of a node from its id. Needed with Known, and to name fenced nodes.
 	Hosts func(node string) export.Host
 	// Timeout bounds one reading of one target; needed.
 	Timeout time.Duration
-	// Wait waits between the two readings. If it is nil, there is one reading only, and no finding is mended. It is not called if
-	// all findings are of conclusive kinds.
+	// Wait waits between the two readings. If it is nil, there is one reading only, and no finding
+	// is mended. It is not called if all findings are of conclusive kinds.
 	Wait func(context.Context) error
-	// Early gets the findings of conclusive kinds before Wait is called. They are part of the result, too.
+	// Early gets the findings of conclusive kinds before Wait is called. They are part of the
+	// result, too.
 	Early func([]Finding)
-	// Known reads what Kubernetes knows. It is called after the first reading, so that a volume which is created meanwhile
-	// is not mistaken for an orphan. If it is nil, or returns nil, nothing is known.
+	// Known reads what Kubernetes knows. It is called after the first reading, so that a volume
+	// which is created meanwhile is not mistaken for an orphan. If it is nil, or returns nil,
+	// nothing is known.
 	Known func() (*Known, error)
 	// Partial tells that Targets are not all that Kubernetes uses.
 	Partial bool
@@ -33,8 +37,8 @@ type Examination struct {
 	Held func() []string
 }
 
-// Run returns the findings on which two readings agree. If the first one finds nothing else than conclusive kinds, there is no
-// second.
+// Run returns the findings on which two readings agree. If the first one finds nothing else than
+// conclusive kinds, there is no second.
 func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	readings, held := e.read(ctx)
 	var known *Known
@@ -70,8 +74,8 @@ func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	return Confirmed(first, findings()), ctx.Err()
 }
 
-// findings returns the leftovers and differences in readings of the targets. Without a list of volumes, known is nil; then only
-// what the targets alone prove is found.
+// findings returns the leftovers and differences in readings of the targets. Without a list of
+// volumes, known is nil; then only what the targets alone prove is found.
 func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
 	for _, r := range all {
 		found = append(found, e.ofTarget(r, known)...)

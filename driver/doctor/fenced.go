@@ -9,7 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// fencedNode returns the node of a mark: one that Kubernetes names, or the label of the mark. exact reports whether that is the node's id.
+// fencedNode returns the node of a mark: one that Kubernetes names, or the label of the mark. exact
+// reports whether that is the node's id.
 func (e Examination) fencedNode(f export.FencedHost, known *Known) (node string, exact bool) {
 	if e.Hosts == nil {
 		return f.Label, false

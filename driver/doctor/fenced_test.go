@@ -14,7 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A fenced node is one finding, which says how to lift the fence. The exports that the fence emptied are none.
+// A fenced node is one finding, which says how to lift the fence. The exports that the fence
+// emptied are none.
 func TestFencedNodeIsFound(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -92,7 +93,8 @@ func TestFencedNodeWithALongName(t *testing.T) {
 	assert.Contains(t, found[0].Command, "--node "+name+" ")
 }
 
-// fencesAmong leaves out the initiator groups of fenced nodes, which nothing needs until they are let in again.
+// fencesAmong leaves out the initiator groups of fenced nodes, which nothing needs until they are
+// let in again.
 func fencesAmong(all []doctor.Finding) (found []doctor.Finding) {
 	for _, f := range all {
 		if f.Kind != doctor.LeakedGroup {

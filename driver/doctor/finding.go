@@ -16,7 +16,8 @@ const (
 	Unreachable Kind = "unreachable"
 	// CredentialsRefused: the target's proxy does not accept the credentials.
 	CredentialsRefused Kind = "credentials-refused"
-	// CertificateUntrusted: no authority that is trusted issued the certificate of the target's proxy for the host in its URL.
+	// CertificateUntrusted: no authority that is trusted issued the certificate of the target's
+	// proxy for the host in its URL.
 	CertificateUntrusted Kind = "certificate-untrusted"
 	// Denied: the user's roles at the proxy do not allow a call that is needed to read the target.
 	Denied Kind = "denied"
@@ -61,7 +62,8 @@ const (
 // Kinds lists all kinds.
 var Kinds = []Kind{Unreachable, CredentialsRefused, CertificateUntrusted, Denied, StoreMissing, Nested, Dropped, Loads, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
 
-// Conclusive reports whether one reading proves findings of the kind. No call in flight causes them.
+// Conclusive reports whether one reading proves findings of the kind. No call in flight causes
+// them.
 func (k Kind) Conclusive() bool {
 	return k == CredentialsRefused || k == CertificateUntrusted || k == Denied
 }
@@ -72,7 +74,8 @@ type Finding struct {
 	Target string `json:"target"`
 	// Object is what the finding is about, such as "subsystem NQN".
 	Object string `json:"object"`
-	// Volume is the id of the volume that the object belongs to, in the form of Kubernetes; empty if there is none.
+	// Volume is the id of the volume that the object belongs to, in the form of Kubernetes; empty
+	// if there is none.
 	Volume  string `json:"volume,omitzero"`
 	Problem string `json:"problem"`
 	// Mend is what Mend would do; empty if the finding is only reported.
@@ -97,8 +100,9 @@ func Confirmed(first, second []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(second), func(f Finding) bool { return !seen[f.Key()] })
 }
 
-// NotBusy returns the findings without those about objects that a call has locked. held has the locks of the calls that were
-// in flight before or after the reading, as [request.Locks] lists them.
+// NotBusy returns the findings without those about objects that a call has locked. held has the
+// locks of the calls that were in flight before or after the reading, as [request.Locks] lists
+// them.
 func NotBusy(all []Finding, held []string) []Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool {
 		return slices.ContainsFunc(held, func(lock string) bool {
@@ -107,8 +111,9 @@ func NotBusy(all []Finding, held []string) []Finding {
 	})
 }
 
-// Locks of calls that create an object of a name begin with namePrefix. anyName is the subject of objects whose name does not
-// tell which of these calls created them, and anyCall that of objects which any call may need.
+// Locks of calls that create an object of a name begin with namePrefix. anyName is the subject of
+// objects whose name does not tell which of these calls created them, and anyCall that of objects
+// which any call may need.
 const (
 	anyCall    = "*"
 	namePrefix = "name "

@@ -25,8 +25,8 @@ import (
 
 const mib = 1 << 20
 
-// A fixture is a target with the lvstores lvs0 and lvs1, of which the driver may use lvs0: simulated, or real if SPDK_SOCK is
-// set.
+// A fixture is a target with the lvstores lvs0 and lvs1, of which the driver may use lvs0:
+// simulated, or real if SPDK_SOCK is set.
 type fixture struct {
 	*volume.Service
 	rpc    *spdkrpc.Client

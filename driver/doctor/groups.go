@@ -14,8 +14,8 @@ type groupMember struct {
 	volume.Listed
 }
 
-// halfMadeGroups finds group snapshots of which members are missing. If the members are on several targets, all must have
-// been read.
+// halfMadeGroups finds group snapshots of which members are missing. If the members are on several
+// targets, all must have been read.
 func halfMadeGroups(all []*Reading, partial bool) (found []Finding) {
 	members := map[volume.GroupID][]groupMember{}
 	for _, r := range all {

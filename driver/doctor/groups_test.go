@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The members of a group on several targets are counted on all of them. Nothing is said if one could not be read.
+// The members of a group on several targets are counted on all of them. Nothing is said if one
+// could not be read.
 func TestGroupsOnSeveralTargets(t *testing.T) {
 	simulatedOnly(t)
 	first, second := newFixture(t, export.TCP), newFixture(t, export.TCP)

@@ -19,10 +19,11 @@ import (
 type Known struct {
 	// Volumes are the PersistentVolumes, by volume id.
 	Volumes map[string]PV
-	// Snapshots are the ids of snapshots; nil if the list has no snapshots of this driver, so that nothing is known of them.
+	// Snapshots are the ids of snapshots; nil if the list has no snapshots of this driver, so that
+	// nothing is known of them.
 	Snapshots map[string]bool
-	// Attached are the nodes to which volumes are or are being attached, by volume id; nil if the list has no attachments of
-	// this driver.
+	// Attached are the nodes to which volumes are or are being attached, by volume id; nil if the
+	// list has no attachments of this driver.
 	Attached map[string][]Attachment
 }
 
@@ -41,8 +42,9 @@ type Attachment struct {
 	Done bool // it is attached, and not being detached
 }
 
-// ParseKnown reads what Kubernetes knows of the volumes of a driver: the JSON that kubectl writes of PersistentVolumes,
-// VolumeAttachments and VolumeSnapshotContents, one or several documents, or lines with one volume id each.
+// ParseKnown reads what Kubernetes knows of the volumes of a driver: the JSON that kubectl writes
+// of PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, one or several documents, or
+// lines with one volume id each.
 func ParseKnown(text []byte, driverName string) (*Known, error) {
 	p := parser{driver: driverName, known: &Known{Volumes: map[string]PV{}}, handles: map[string]string{}}
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {

@@ -163,7 +163,8 @@ func TestOrphansThatAreNone(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// The same volume on two targets is a finding, and so are two of one provisioner's name in two lvstores.
+// The same volume on two targets is a finding, and so are two of one provisioner's name in two
+// lvstores.
 func TestSecondCopies(t *testing.T) {
 	const name = "pvc-11111111-2222-4333-8444-555555555555"
 	simulatedOnly(t)

@@ -18,8 +18,8 @@ type Target struct {
 	*volume.Service
 	// URL of its proxy, for the commands in findings.
 	URL string
-	// Account describes the credentials for the proxy, without secrets. CAFile is the file with the authorities that the proxy's
-	// certificate may be of; empty if it is not configured.
+	// Account describes the credentials for the proxy, without secrets. CAFile is the file with the
+	// authorities that the proxy's certificate may be of; empty if it is not configured.
 	Account, CAFile string
 }
 
@@ -36,19 +36,21 @@ type Reading struct {
 	groups  []export.Group
 	fenced  []export.FencedHost
 	keys    []export.UnusedKey
-	// unneeded has the UUIDs of internal snapshots and helper clones that can be deleted without loss.
+	// unneeded has the UUIDs of internal snapshots and helper clones that can be deleted without
+	// loss.
 	unneeded map[string]bool
 	// connected has the hosts that are connected to exports which could be removed.
 	connected map[string][]string
-	// sizes has the sizes in bytes of volumes; -1 for a volume that the target lists but cannot show.
+	// sizes has the sizes in bytes of volumes; -1 for a volume that the target lists but cannot
+	// show.
 	sizes map[string]int64
 }
 
 // inFlight is how many queries for single objects are sent at a time.
 const inFlight = 32
 
-// Read reads a target. A target that does not answer gives a reading that says so. sizes tells whether to read the sizes of
-// all volumes too, which takes a query for each.
+// Read reads a target. A target that does not answer gives a reading that says so. sizes tells
+// whether to read the sizes of all volumes too, which takes a query for each.
 func Read(ctx context.Context, t Target, sizes bool) *Reading {
 	r := &Reading{target: t, byID: map[string]volume.Listed{}, unneeded: map[string]bool{}, connected: map[string][]string{}, sizes: map[string]int64{}}
 	r.err = r.read(ctx, sizes)
@@ -63,7 +65,8 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	if r.nested, err = r.target.Nested(ctx); err != nil {
 		return err
 	}
-	// Exports are read before volumes: the driver creates a volume before its export, and deletes its export before it.
+	// Exports are read before volumes: the driver creates a volume before its export, and deletes
+	// its export before it.
 	inspection, err := r.target.Exports().Inspect(ctx)
 	if err != nil {
 		return err
@@ -140,7 +143,8 @@ func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	return nil
 }
 
-// size returns the size of a volume in bytes, 0 if it was deleted meanwhile, and -1 if the target cannot show it.
+// size returns the size of a volume in bytes, 0 if it was deleted meanwhile, and -1 if the target
+// cannot show it.
 func (r *Reading) size(ctx context.Context, id string) (int64, error) {
 	v, err := r.target.Get(ctx, id)
 	switch {

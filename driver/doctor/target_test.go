@@ -28,7 +28,8 @@ const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 type wrong struct {
 	name string
 	over export.Transport // TCP if empty
-	// make makes it, and returns parts of the names of the objects that mending removes; none if it is only reported.
+	// make makes it, and returns parts of the names of the objects that mending removes; none if it
+	// is only reported.
 	make func(t *testing.T, f *fixture) (removed []string)
 	kind doctor.Kind
 	says string
@@ -227,7 +228,8 @@ func (f *fixture) healthy(t *testing.T) {
 	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
 }
 
-// Whatever is wrong is found, alone, and nothing is changed by looking. Mending removes it, and nothing else.
+// Whatever is wrong is found, alone, and nothing is changed by looking. Mending removes it, and
+// nothing else.
 func TestFindsAndMends(t *testing.T) {
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {
@@ -279,7 +281,8 @@ func TestUnreachableTarget(t *testing.T) {
 	assert.Equal(t, doctor.LeakedExport, found[1].Kind)
 }
 
-// Without lvstores in the configuration, an export may be of a volume in an lvstore that is not loaded.
+// Without lvstores in the configuration, an export may be of a volume in an lvstore that is not
+// loaded.
 func TestUnknownLvstoresAreNotMended(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
@@ -303,8 +306,9 @@ func TestConnectedExportIsNotMended(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "nqn.host")
 }
 
-// What changed since it was found is not mended: the clone of the internal snapshot got a host. An export without a host is
-// never deleted: a publication could fill it at the same moment, and the host would lose what it was just given.
+// What changed since it was found is not mended: the clone of the internal snapshot got a host. An
+// export without a host is never deleted: a publication could fill it at the same moment, and the
+// host would lose what it was just given.
 func TestMendsOnlyWhatIsStillWrong(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
@@ -323,7 +327,8 @@ func TestMendsOnlyWhatIsStillWrong(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// What a call in flight leaves for a moment is not found: it is gone at the second reading, or the call holds its lock.
+// What a call in flight leaves for a moment is not found: it is gone at the second reading, or the
+// call holds its lock.
 func TestInterimObjectsAreNotFound(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")

@@ -19,13 +19,16 @@ type FaultyCaller struct {
 	failed   string
 }
 
-// FailCall fails the n-th call from now on; 1 is the next one, 0 is none. The target executes it first if executed is true:
-// then only the reply is lost. If deadly is true, all later calls fail too, as if the caller had died.
+// FailCall fails the n-th call from now on; 1 is the next one, 0 is none. The target executes it
+// first if executed is true:
+// then only the reply is lost. If deadly is true, all later calls fail too, as if the caller had
+// died.
 func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
 	f.set(n, executed, deadly, nil)
 }
 
-// RefuseCall has the n-th call from now on answered as SPDK answers when it fails for a reason of its own.
+// RefuseCall has the n-th call from now on answered as SPDK answers when it fails for a reason of
+// its own.
 func (f *FaultyCaller) RefuseCall(n int) {
 	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"})
 }
@@ -46,7 +49,8 @@ func (f *FaultyCaller) Calls() int {
 	return f.calls
 }
 
-// FailedMethod returns the method of the call that failed, or an empty string if none has failed yet.
+// FailedMethod returns the method of the call that failed, or an empty string if none has failed
+// yet.
 func (f *FaultyCaller) FailedMethod() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,13 +86,13 @@ func lostReply(method string) error {
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
 }
 
-// A FirstCall runs functions around the first call of Method, for example what another controller does at that moment.
-// All other calls are passed on to Caller.
+// A FirstCall runs functions around the first call of Method, for example what another controller
+// does at that moment. All other calls are passed on to Caller.
 type FirstCall struct {
 	spdkrpc.Caller
 	Method string
-	// Before runs before the target gets the call. If it returns an error, that is the answer, and the target never gets
-	// the call.
+	// Before runs before the target gets the call. If it returns an error, that is the answer, and
+	// the target never gets the call.
 	Before func(ctx context.Context, params any) error
 	// After runs after the target has executed the call.
 	After func(ctx context.Context)
@@ -125,7 +129,8 @@ func (c *FirstCall) Call(ctx context.Context, method string, params, result any)
 	return err
 }
 
-// Connected makes hosts look connected to every subsystem. No host connects to a simulated target by itself.
+// Connected makes hosts look connected to every subsystem. No host connects to a simulated target
+// by itself.
 type Connected struct {
 	spdkrpc.Caller
 	Hosts []string // host NQNs
@@ -142,8 +147,8 @@ func (c Connected) Call(ctx context.Context, method string, params, result any) 
 	return err
 }
 
-// AmbiguousQueries answers every query for one subsystem as if its parameters were wrong. SPDK gives this answer for a
-// subsystem that does not exist, and may give it for other reasons.
+// AmbiguousQueries answers every query for one subsystem as if its parameters were wrong. SPDK
+// gives this answer for a subsystem that does not exist, and may give it for other reasons.
 type AmbiguousQueries struct{ spdkrpc.Caller }
 
 // Call implements [spdkrpc.Caller].

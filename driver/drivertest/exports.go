@@ -16,8 +16,8 @@ func Host(node string) export.Host {
 	return export.Host{NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id, IQN: "iqn.2026-11.io.spdkgate:host:" + id}
 }
 
-// MultipathHost returns the host of a node with native multipath, which connects under a second NQN. The same name gives
-// the same host.
+// MultipathHost returns the host of a node with native multipath, which connects under a second
+// NQN. The same name gives the same host.
 func MultipathHost(node string) export.Host {
 	h := Host(node)
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(node))
@@ -26,7 +26,8 @@ func MultipathHost(node string) export.Host {
 	return h
 }
 
-// LegacyExport exports a volume as spdk-csi does: to every host, with one serial number for all volumes.
+// LegacyExport exports a volume as spdk-csi does: to every host, with one serial number for all
+// volumes.
 func LegacyExport(t *testing.T, rpc *spdkrpc.Client, c export.Config, volume string) {
 	t.Helper()
 	ctx := t.Context()

@@ -43,8 +43,8 @@ func (l *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Serve runs a server on a UNIX socket of its own, and returns a connection to it. stop stops the server and returns what
-// its Serve returned.
+// Serve runs a server on a UNIX socket of its own, and returns a connection to it. stop stops the
+// server and returns what its Serve returned.
 func Serve(t *testing.T, s interface {
 	Serve(ctx context.Context, l net.Listener) error
 }) (conn *grpc.ClientConn, stop func() error) {
@@ -60,8 +60,8 @@ func Serve(t *testing.T, s interface {
 	return conn, func() error { cancel(); return <-ended }
 }
 
-// RequireCode requires that err, a gRPC status or nil, has a code, and each text in its message. Errors of a service
-// become a status by driver.Status.
+// RequireCode requires that err, a gRPC status or nil, has a code, and each text in its message.
+// Errors of a service become a status by driver.Status.
 func RequireCode(t *testing.T, want codes.Code, err error, text ...string) {
 	t.Helper()
 	require.Equal(t, want, status.Code(err), "%v", err)

@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// node creates a volume's iSCSI target as the service does, but with another bdev or without the node's group.
+// node creates a volume's iSCSI target as the service does, but with another bdev or without the
+// node's group.
 func (f *fixture) node(t *testing.T, id, bdev string, maps ...spdkrpc.ISCSIPGIGMap) {
 	t.Helper()
 	require.NoError(t, f.rpc.ISCSICreateTargetNode(t.Context(), spdkrpc.ISCSICreateTargetNodeParams{
@@ -89,7 +90,8 @@ func TestClaimOfUnknownOutcome(t *testing.T) {
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))
 }
 
-// Other clients can change a target between the calls of an admission. It then fails, and a retry repairs the target.
+// Other clients can change a target between the calls of an admission. It then fails, and a retry
+// repairs the target.
 func TestISCSITargetChangesDuringTheCall(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	unmap := func(t *testing.T, f *fixture, id string) {

@@ -29,8 +29,8 @@ const (
 // A Host is the names under which targets know a node.
 type Host struct {
 	NQN string // NVMe host NQN
-	// Multipath is a second NQN, under which the node connects if it has native multipath: such a node holds its I/O back
-	// while a volume is frozen. Empty if the node has none.
+	// Multipath is a second NQN, under which the node connects if it has native multipath: such a
+	// node holds its I/O back while a volume is frozen. Empty if the node has none.
 	Multipath string
 	IQN       string // iSCSI initiator name
 	// Keys are the secrets with which the host must authenticate; nil if it need not.
@@ -42,14 +42,16 @@ func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
 }
 
-// isMultipath tells whether a host NQN is one of Host.Multipath: only these have a UUID of version 8.
+// isMultipath tells whether a host NQN is one of Host.Multipath: only these have a UUID of
+// version 8.
 func isMultipath(hostNQN string) bool {
 	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
 	id, err := uuid.Parse(text)
 	return ok && err == nil && id.Version() == 8
 }
 
-// NQN returns the name of the subsystem that exports a volume. spdk-csi has the same, so its volumes keep working.
+// NQN returns the name of the subsystem that exports a volume. spdk-csi has the same, so its
+// volumes keep working.
 func NQN(id string) string { return "nqn.2020-04.io.spdk.csi:uuid:" + id }
 
 // IQN returns the name of the iSCSI target that exports a volume. It is the same as in spdk-csi.
@@ -67,8 +69,8 @@ func (p Portal) isIPv6() bool {
 	return err == nil && ip.Is6()
 }
 
-// is tells whether addr and port, as SPDK reports them, are the portal. IP addresses are compared by value, since one
-// address has several spellings, and host names as text.
+// is tells whether addr and port, as SPDK reports them, are the portal. IP addresses are compared
+// by value, since one address has several spellings, and host names as text.
 func (p Portal) is(addr, port string) bool { return p.Port == port && sameAddr(p.Addr, addr) }
 
 func sameAddr(a, b string) bool {
@@ -81,17 +83,19 @@ func sameAddr(a, b string) bool {
 type Config struct {
 	Name      string // of the target, for messages
 	Transport Transport
-	// Listen are the portals where the target listens for nodes, as the target sees them. Every export gets all of them.
+	// Listen are the portals where the target listens for nodes, as the target sees them. Every
+	// export gets all of them.
 	Listen []Portal
 	// KeyPrefix begins the names of the driver's keys on the target; DefaultKeyPrefix when empty.
 	KeyPrefix string
-	// ClaimPatience is how long another controller's claim to create the portal group is respected; DefaultClaimPatience
-	// when 0.
+	// ClaimPatience is how long another controller's claim to create the portal group is respected;
+	// DefaultClaimPatience when 0.
 	ClaimPatience time.Duration
 }
 
-// A Target is the exports of one SPDK target. All services for a target, whatever their credentials, share one Target: it
-// coordinates calls that create or remove what exports share (portal groups, initiator groups).
+// A Target is the exports of one SPDK target. All services for a target, whatever their
+// credentials, share one Target: it coordinates calls that create or remove what exports share
+// (portal groups, initiator groups).
 type Target struct {
 	Config
 	groups         *groupUse
@@ -125,16 +129,19 @@ func (t *Target) Service(client *spdkrpc.Client) *Service { return &Service{Targ
 type Admission struct {
 	// Multipath tells whether the host may connect as Host.Multipath.
 	Multipath bool
-	// NotListening says why the target does not listen on some of its portals for this volume; nil if it listens on all.
+	// NotListening says why the target does not listen on some of its portals for this volume; nil
+	// if it listens on all.
 	NotListening error
 }
 
-// Admit makes a volume reachable for one host, at all portals. It succeeds if the target listens on at least one of them,
-// because the host can then use the volume. Admit fails with [ErrInUse] while another host is admitted or connected. It
-// takes over an export of spdk-csi, which is open to every host.
+// Admit makes a volume reachable for one host, at all portals. It succeeds if the target listens on
+// at least one of them, because the host can then use the volume. Admit fails with [ErrInUse] while
+// another host is admitted or connected. It takes over an export of spdk-csi, which is open to
+// every host.
 //
-// If the host has keys, Admit requires it to authenticate with them, and fails with [ErrNoAuthentication] if the target cannot.
-// A host that is admitted with other keys gets the new ones; its connections stay.
+// If the host has keys, Admit requires it to authenticate with them, and fails with
+// [ErrNoAuthentication] if the target cannot. A host that is admitted with other keys gets the new
+// ones; its connections stay.
 //
 // Admit changes nothing before mayExport has succeeded, and calls it while it reads.
 func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
@@ -144,9 +151,9 @@ func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(c
 	return nvmf{s}.admit(ctx, id, h, false, mayExport)
 }
 
-// Share makes a volume reachable for one host beside others that share it. It fails with [ErrInUse] while the volume is
-// exported to another host alone, and with [ErrNotShareable] over iSCSI: SPDK cannot end the sessions of one initiator and
-// keep those of others.
+// Share makes a volume reachable for one host beside others that share it. It fails with [ErrInUse]
+// while the volume is exported to another host alone, and with [ErrNotShareable] over iSCSI: SPDK
+// cannot end the sessions of one initiator and keep those of others.
 func (s *Service) Share(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
 	if err := s.CheckShareable(); err != nil {
 		return Admission{}, err
@@ -163,8 +170,9 @@ func (c Config) CheckShareable() error {
 	return nil
 }
 
-// Withdraw ends the admission of a host, or of all hosts if h is nil, and removes the export if no host is left. The
-// target closes the host's connections. Withdraw succeeds if the host is not admitted.
+// Withdraw ends the admission of a host, or of all hosts if h is nil, and removes the export if no
+// host is left. The target closes the host's connections. Withdraw succeeds if the host is not
+// admitted.
 func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.withdraw(ctx, id, h)
@@ -172,8 +180,8 @@ func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	return nvmf{s}.withdraw(ctx, id, h)
 }
 
-// RemoveUnused removes an export to which no host is admitted. It fails with [ErrInUse] if one is, and succeeds if there
-// is no export.
+// RemoveUnused removes an export to which no host is admitted. It fails with [ErrInUse] if one is,
+// and succeeds if there is no export.
 func (s *Service) RemoveUnused(ctx context.Context, id string) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.removeUnused(ctx, id)
@@ -189,8 +197,9 @@ func (s *Service) Exists(ctx context.Context, id string) (bool, error) {
 	return nvmf{s}.exists(ctx, id)
 }
 
-// CheckHoldsIO fails with [ErrInUse] while a host is connected that would fail its I/O, instead of holding it back, while
-// the volume is frozen. It checks nothing over iSCSI, because the proxy refuses to freeze iSCSI volumes.
+// CheckHoldsIO fails with [ErrInUse] while a host is connected that would fail its I/O, instead of
+// holding it back, while the volume is frozen. It checks nothing over iSCSI, because the proxy
+// refuses to freeze iSCSI volumes.
 func (s *Service) CheckHoldsIO(ctx context.Context, id string) error {
 	if s.Transport == ISCSI {
 		return nil

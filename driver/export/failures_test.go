@@ -114,8 +114,8 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 	}
 }
 
-// TestFailureOfEachCall fails each call of each operation. The operation must not claim success unless it had all its
-// effects, and its repetition must complete it.
+// TestFailureOfEachCall fails each call of each operation. The operation must not claim success
+// unless it had all its effects, and its repetition must complete it.
 func TestFailureOfEachCall(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets, one for each failure")
@@ -184,7 +184,8 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 	}
 }
 
-// exported returns all that a target exports; without initiator groups, if there may be unused ones.
+// exported returns all that a target exports; without initiator groups, if there may be unused
+// ones.
 func (f *fixture) exported(t *testing.T, withoutGroups bool) []any {
 	t.Helper()
 	subsystems, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})

@@ -15,11 +15,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A fenced host has a mark on the target: a subsystem without namespaces, hosts and listeners, or over iSCSI an initiator
-// group to which no target node refers. SPDK keeps both in its configuration. No volume is exported to a host with a mark.
+// A fenced host has a mark on the target: a subsystem without namespaces, hosts and listeners, or
+// over iSCSI an initiator group to which no target node refers. SPDK keeps both in its
+// configuration. No volume is exported to a host with a mark.
 //
-// The mark is set before the exports are listed, and an export reads it before and after it admits a host. So a host that is
-// being admitted meanwhile is removed by one of the two.
+// The mark is set before the exports are listed, and an export reads it before and after it admits
+// a host. So a host that is being admitted meanwhile is removed by one of the two.
 const (
 	fenceNQN = "nqn.2020-04.io.spdk.csi:fenced:"
 	fenceIQN = "iqn.2026-11.io.spdkgate:fenced:"
@@ -32,14 +33,16 @@ func (h Host) id() string { return h.NQN[strings.LastIndexByte(h.NQN, ':')+1:] }
 type Fencing struct {
 	Export string // NQN or IQN; empty for the mark
 	Change string // such as "remove host nqn.…"
-	// Problem says why the host can use the export nevertheless, and what to do; empty if there is none.
+	// Problem says why the host can use the export nevertheless, and what to do; empty if there is
+	// none.
 	Problem string
 }
 
-// Fence removes a host from all exports of the target, also from those that the driver did not make, and marks it, so that
-// Admit and Share refuse it with [ErrFenced] until Unfence. The target closes the host's connections. node is the host's
-// name for people. If the mark cannot be set, Fence removes the host from the exports nevertheless, and fails. With dryRun,
-// Fence changes nothing and returns what it would do. It can be repeated.
+// Fence removes a host from all exports of the target, also from those that the driver did not
+// make, and marks it, so that Admit and Share refuse it with [ErrFenced] until Unfence. The target
+// closes the host's connections. node is the host's name for people. If the mark cannot be set,
+// Fence removes the host from the exports nevertheless, and fails. With dryRun, Fence changes
+// nothing and returns what it would do. It can be repeated.
 func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.fence(ctx, h, dryRun)
@@ -73,7 +76,8 @@ func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
 	})
 }
 
-// readBack reads the volume's subsystem, and whether the host is fenced. Everything that was done before is saved then.
+// readBack reads the volume's subsystem, and whether the host is fenced. Everything that was done
+// before is saved then.
 func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -91,7 +95,8 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVM
 	return sub, fenced, g.Wait()
 }
 
-// withoutMark is the error for a host whose mark could not be set. The host is removed from all exports nevertheless.
+// withoutMark is the error for a host whose mark could not be set. The host is removed from all
+// exports nevertheless.
 func withoutMark(failed error) error {
 	if failed == nil {
 		return nil
@@ -248,8 +253,8 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)
 }
 
-// withHost lists the target nodes that only a host can use, and those that it and others can use: SPDK cannot end the
-// sessions of one initiator.
+// withHost lists the target nodes that only a host can use, and those that it and others can use:
+// SPDK cannot end the sessions of one initiator.
 func (i iscsi) withHost(now iscsiState, h Host) (alone []string, others []Fencing) {
 	for _, node := range now.nodes {
 		var names []string

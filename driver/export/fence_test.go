@@ -157,7 +157,8 @@ func TestFenceTellsWhatIsOpen(t *testing.T) {
 	})
 }
 
-// Whichever call fails, or loses its reply, the next attempt finishes the work; and no attempt claims success before that.
+// Whichever call fails, or loses its reply, the next attempt finishes the work; and no attempt
+// claims success before that.
 func TestFenceAfterFailures(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for name, inject := range map[string]func(*drivertest.FaultyCaller, int){

@@ -9,7 +9,8 @@ import (
 // A FencedHost is a host that [Service.Fence] marked.
 type FencedHost struct {
 	id string
-	// Label is the host's name for people, of which the mark holds 40 printable characters; empty over iSCSI.
+	// Label is the host's name for people, of which the mark holds 40 printable characters; empty
+	// over iSCSI.
 	Label string
 }
 

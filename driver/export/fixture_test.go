@@ -16,16 +16,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A fixture is a target with bdevs to export: simulated, or real if SPDK_SOCK is set. Tests that need volumes, such as
-// crashes between two steps, are in package volume.
+// A fixture is a target with bdevs to export: simulated, or real if SPDK_SOCK is set. Tests that
+// need volumes, such as crashes between two steps, are in package volume.
 type fixture struct {
 	*export.Service
 	rpc   *spdkrpc.Client // without injected faults
 	fault *drivertest.FaultyCaller
 }
 
-// newFixture starts a simulated target of a release; an empty release is the simulation's default. A real target has its
-// own release.
+// newFixture starts a simulated target of a release; an empty release is the simulation's default.
+// A real target has its own release.
 func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	t.Helper()
 	var socket string

@@ -69,7 +69,8 @@ func TestSubsystem(t *testing.T) {
 	assert.Equal(t, "4420", sub.ListenAddresses[0].Trsvcid)
 }
 
-// Both names of a host are admitted and withdrawn together. Exports that earlier versions made keep the one name.
+// Both names of a host are admitted and withdrawn together. Exports that earlier versions made keep
+// the one name.
 func TestBothNamesOfAHost(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	n1, h := drivertest.Host("n1"), drivertest.MultipathHost("n1")
@@ -94,7 +95,8 @@ func TestBothNamesOfAHost(t *testing.T) {
 	require.NoError(t, f.Withdraw(ctx, old, &h))
 }
 
-// A subsystem with the volume's name and another bdev was not made by this package, and stays as it is.
+// A subsystem with the volume's name and another bdev was not made by this package, and stays as it
+// is.
 func TestForeignExport(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, other := f.bdev(t), f.bdev(t)
@@ -189,8 +191,8 @@ func TestAmbiguousQuery(t *testing.T) {
 	}
 }
 
-// After an ambiguous answer nothing is exported, withdrawn or removed. Before v26.09 the driver refuses; from v26.09 on
-// SPDK itself refuses to create a subsystem that exists.
+// After an ambiguous answer nothing is exported, withdrawn or removed. Before v26.09 the driver
+// refuses; from v26.09 on SPDK itself refuses to create a subsystem that exists.
 func TestAmbiguousQueryChangesNothing(t *testing.T) {
 	for _, release := range []string{"v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 // hostsInFlight is how many exports are read at a time.
 const hostsInFlight = 32
 
-// Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export. An export that is not
-// complete, such as one of a target that lost its configuration, admits nobody.
+// Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export.
+// An export that is not complete, such as one of a target that lost its configuration, admits
+// nobody.
 func (s *Service) Hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.hosts(ctx, volumes)

@@ -20,8 +20,8 @@ type Found struct {
 	Name   string   // NQN or IQN
 	Hosts  []string // NVMe host NQNs or iSCSI initiator names that are admitted
 	Open   bool     // every host is admitted
-	// Complete tells whether hosts can use a volume through it: it has a namespace or LUN, and at least one listener or
-	// portal group.
+	// Complete tells whether hosts can use a volume through it: it has a namespace or LUN, and at
+	// least one listener or portal group.
 	Complete bool
 	// NotListening are the configured portals at which hosts do not reach it.
 	NotListening []Portal
@@ -43,8 +43,8 @@ type Inspection struct {
 	Fenced  []FencedHost
 }
 
-// Inspect lists all exports under the driver's names, the initiator groups that none of them needs, and the fenced hosts. It uses
-// lists of the whole target, unlike all other methods.
+// Inspect lists all exports under the driver's names, the initiator groups that none of them needs,
+// and the fenced hosts. It uses lists of the whole target, unlike all other methods.
 func (s *Service) Inspect(ctx context.Context) (Inspection, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.inspect(ctx)
@@ -144,7 +144,8 @@ func (i iscsi) ours(g spdkrpc.ISCSIInitiatorGroup) bool {
 	return g.Tag >= leastTag && holds(g, g.Initiators...) && strings.HasPrefix(g.Initiators[0], hostPrefix)
 }
 
-// Connected returns the NVMe hosts, or the addresses of the iSCSI initiators, that are connected to the export of a volume.
+// Connected returns the NVMe hosts, or the addresses of the iSCSI initiators, that are connected to
+// the export of a volume.
 func (s *Service) Connected(ctx context.Context, id string) (hosts []string, err error) {
 	if s.Transport == ISCSI {
 		connections, err := s.rpc.ISCSIGetConnections(ctx)
@@ -184,7 +185,8 @@ func connectedTo(connections []spdkrpc.ISCSIConnection, id string) (initiators [
 	return initiators
 }
 
-// ConnectedEach returns what Connected returns, for several volumes. Over iSCSI, it lists the connections once.
+// ConnectedEach returns what Connected returns, for several volumes. Over iSCSI, it lists the
+// connections once.
 func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, error) {
 	hosts := make([][]string, len(ids))
 	if s.Transport == ISCSI {

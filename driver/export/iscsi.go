@@ -13,12 +13,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// iscsi exports volumes over iSCSI: each has a target node, whose LUN 0 is the volume. Pairs of portal group and initiator
-// group determine which initiators may log in. All exports of a target share its portal groups, one for each portal. Each
-// node has an initiator group of its own, which is removed when no target node refers to it any more.
+// iscsi exports volumes over iSCSI: each has a target node, whose LUN 0 is the volume. Pairs of
+// portal group and initiator group determine which initiators may log in. All exports of a target
+// share its portal groups, one for each portal. Each node has an initiator group of its own, which
+// is removed when no target node refers to it any more.
 //
-// SPDK can list these objects only all at once (still so on its master branch). So an export creates the target node
-// without reading first, and reads only if SPDK refuses because the target node exists.
+// SPDK can list these objects only all at once (still so on its master branch). So an export
+// creates the target node without reading first, and reads only if SPDK refuses because the target
+// node exists.
 type iscsi struct{ *Service }
 
 const (
@@ -74,7 +76,8 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 			return Admission{}, err
 		}
 	}
-	// Another controller may have removed the group, or given its tag to another node: read it again.
+	// Another controller may have removed the group, or given its tag to another node: read it
+	// again.
 	var unsaved error
 	var waiting sync.WaitGroup
 	waiting.Go(func() { _, unsaved = i.saved(ctx, nil, nil) })
@@ -153,7 +156,8 @@ func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGM
 	return i.removeAuthGroups(ctx, id, auth)
 }
 
-// checkMayAdmit fails if a host other than h could be writing to the volume, or if the target node exports another bdev.
+// checkMayAdmit fails if a host other than h could be writing to the volume, or if the target node
+// exports another bdev.
 func (i iscsi) checkMayAdmit(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h Host) error {
 	if node == nil {
 		return nil
@@ -194,9 +198,9 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 	return nil
 }
 
-// missingSteps lists the steps after which the target node exports the volume to one initiator group alone, by the pairs
-// own. Pairs of that group with other portal groups, which an earlier configuration named, stay: the host may be logged in
-// there. They go with the target node.
+// missingSteps lists the steps after which the target node exports the volume to one initiator
+// group alone, by the pairs own. Pairs of that group with other portal groups, which an earlier
+// configuration named, stay: the host may be logged in there. They go with the target node.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
@@ -278,7 +282,8 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	}), others)
 }
 
-// withdrawFrom deletes the target node unless it exports the volume to a host other than h. It tells whether it did.
+// withdrawFrom deletes the target node unless it exports the volume to a host other than h. It
+// tells whether it did.
 func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h *Host) (gone bool, err error) {
 	if h == nil {
 		return true, i.delete(ctx, id)

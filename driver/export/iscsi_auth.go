@@ -16,10 +16,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target node whose initiators must authenticate has an authentication group of its own with the user names and passwords
-// of CHAP. The group's tag follows from them and from the volume: SPDK shows which group a target node has, and shows
-// passwords only in plain text, so this package compares tags. Changed passwords are another group, so logins succeed at any
-// moment with the old or the new ones. A second user in each group, whose password nobody knows, names the volume.
+// A target node whose initiators must authenticate has an authentication group of its own with the
+// user names and passwords of CHAP. The group's tag follows from them and from the volume: SPDK
+// shows which group a target node has, and shows passwords only in plain text, so this package
+// compares tags. Changed passwords are another group, so logins succeed at any moment with the old
+// or the new ones. A second user in each group, whose password nobody knows, names the volume.
 
 const (
 	// leastAuthTag is the least tag of authentication groups that this package creates.
@@ -74,7 +75,8 @@ func (i iscsi) ensureAuthGroup(ctx context.Context, id string, k *hostauth.Keys)
 	}
 }
 
-// authGroups returns the volumes of the driver's authentication groups, by tag; an empty text for a group of somebody else.
+// authGroups returns the volumes of the driver's authentication groups, by tag; an empty text for a
+// group of somebody else.
 func (i iscsi) authGroups(ctx context.Context) (map[int32]string, error) {
 	all, err := i.rpc.ISCSIGetAuthGroups(ctx)
 	if err != nil {
@@ -101,7 +103,8 @@ func (h Host) requires(node *spdkrpc.ISCSITargetNode, tag int32) bool {
 	return h.Keys == nil || node.RequireCHAP && !node.DisableCHAP && node.MutualCHAP == h.Keys.Both() && node.CHAPGroup == tag
 }
 
-// authStep is the step after which the target node of a volume requires authentication by the keys of a group.
+// authStep is the step after which the target node of a volume requires authentication by the keys
+// of a group.
 func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readback.Step {
 	return readback.NewStep("require authentication", func() error {
 		return i.rpc.ISCSITargetNodeSetAuth(ctx, spdkrpc.ISCSITargetNodeSetAuthParams{Name: IQN(id), RequireCHAP: new(true), MutualCHAP: new(h.Keys.Both()), CHAPGroup: &tag})
@@ -128,14 +131,15 @@ func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) er
 	return nil
 }
 
-// mayHaveAuthGroups tells whether a volume has authentication groups, or whether an interrupted call may have left some.
-// Either argument may be nil.
+// mayHaveAuthGroups tells whether a volume has authentication groups, or whether an interrupted
+// call may have left some. Either argument may be nil.
 func mayHaveAuthGroups(node *spdkrpc.ISCSITargetNode, h *Host) bool {
 	return node != nil && node.CHAPGroup >= leastAuthTag || h != nil && h.Keys != nil && h.Keys.Method == hostauth.CHAP
 }
 
-// unusedAuthGroups returns the tags of the driver's groups that no target node has. It returns none for clients that may not
-// list them. The proxy removes passwords from the list for the role csi-controller.
+// unusedAuthGroups returns the tags of the driver's groups that no target node has. It returns none
+// for clients that may not list them. The proxy removes passwords from the list for the role
+// csi-controller.
 func (i iscsi) unusedAuthGroups(ctx context.Context) (tags []int32, err error) {
 	groups, err := i.authGroups(ctx)
 	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {

@@ -94,8 +94,8 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	require.NoError(t, f.Withdraw(t.Context(), id, &h))
 }
 
-// If a call fails at any RPC, no target node lets initiators log in without CHAP, a repeated call has the right passwords,
-// and after the withdrawal no group is left.
+// If a call fails at any RPC, no target node lets initiators log in without CHAP, a repeated call
+// has the right passwords, and after the withdrawal no group is left.
 func TestInterruptedCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)
@@ -135,7 +135,8 @@ func TestInterruptedCHAP(t *testing.T) {
 	}
 }
 
-// If a group of the volume's tag belongs to another volume or to somebody else, the volume gets another tag.
+// If a group of the volume's tag belongs to another volume or to somebody else, the volume gets
+// another tag.
 func TestAuthGroupsOfOneTag(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)

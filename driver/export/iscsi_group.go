@@ -11,9 +11,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A groupUse prevents the removal of a node's initiator group while exports are about to refer to it. When a group is
-// removed, SPDK also removes it from the target nodes that refer to it, which would lock the node out. Exports to one node
-// run concurrently; they wait only for a removal. A removal never waits.
+// A groupUse prevents the removal of a node's initiator group while exports are about to refer to
+// it. When a group is removed, SPDK also removes it from the target nodes that refer to it, which
+// would lock the node out. Exports to one node run concurrently; they wait only for a removal. A
+// removal never waits.
 type groupUse struct {
 	mu       sync.Mutex // never held during an RPC
 	exports  map[string]int
@@ -24,7 +25,8 @@ func newGroupUse() *groupUse {
 	return &groupUse{exports: map[string]int{}, removing: map[string]chan struct{}{}}
 }
 
-// enter begins an export to an initiator, after waiting for the removal of its group if one is running. leave ends it.
+// enter begins an export to an initiator, after waiting for the removal of its group if one is
+// running. leave ends it.
 func (u *groupUse) enter(ctx context.Context, initiator string) (leave func(), err error) {
 	for {
 		u.mu.Lock()
@@ -51,7 +53,8 @@ func (u *groupUse) leave(initiator string) {
 	}
 }
 
-// remove begins the removal of an initiator's group, unless an export or another removal is running. done ends it.
+// remove begins the removal of an initiator's group, unless an export or another removal is
+// running. done ends it.
 func (u *groupUse) remove(initiator string) (done func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -68,7 +71,8 @@ func (u *groupUse) remove(initiator string) (done func(), ok bool) {
 	}, true
 }
 
-// ensureInitiatorGroup returns the tag of the group that has the node's initiator name as its only member.
+// ensureInitiatorGroup returns the tag of the group that has the node's initiator name as its only
+// member.
 func (i iscsi) ensureInitiatorGroup(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, h Host) (int32, error) {
 	if tag := initiatorGroup(groups, h); tag != 0 {
 		return tag, nil
@@ -94,12 +98,14 @@ func initiatorGroup(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	return 0
 }
 
-// holds tells whether the group is one that this package creates: for one initiator, at any address.
+// holds tells whether the group is one that this package creates: for one initiator, at any
+// address.
 func holds(g spdkrpc.ISCSIInitiatorGroup, initiator ...string) bool {
 	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})
 }
 
-// freeTag returns an unused tag. Repeated calls and other controllers choose the same tag for the same node.
+// freeTag returns an unused tag. Repeated calls and other controllers choose the same tag for the
+// same node.
 func freeTag(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(h.IQN))
@@ -119,8 +125,8 @@ func initiators(groups []spdkrpc.ISCSIInitiatorGroup, tag int32) []string {
 	return nil
 }
 
-// removeUnusedGroups removes those of the initiator groups that this package created and that none of the target nodes
-// refers to.
+// removeUnusedGroups removes those of the initiator groups that this package created and that none
+// of the target nodes refers to.
 func (i iscsi) removeUnusedGroups(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, nodes []spdkrpc.ISCSITargetNode) error {
 	for _, g := range groups {
 		if g.Tag < leastTag || !holds(g, g.Initiators...) || used(nodes, g) {

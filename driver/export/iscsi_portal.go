@@ -13,15 +13,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK v26.05 crashes when a portal group is created on an address and port that another portal group has: its error path
-// frees what was never set up. Reading before creating is not enough, because two controllers can run at the same time
-// while leadership moves. So a call that creates the portal group first creates an initiator group with a special tag, the
-// claim. SPDK refuses a second group with this tag. The claim is removed when the portal group exists, or was certainly not
-// created. If the outcome is unknown, or the controller dies, the claim stays.
+// SPDK v26.05 crashes when a portal group is created on an address and port that another portal
+// group has: its error path frees what was never set up. Reading before creating is not enough,
+// because two controllers can run at the same time while leadership moves. So a call that creates
+// the portal group first creates an initiator group with a special tag, the claim. SPDK refuses a
+// second group with this tag. The claim is removed when the portal group exists, or was certainly
+// not created. If the outcome is unknown, or the controller dies, the claim stays.
 //
-// A claim that stays longer than any call can take is abandoned: a controller that has seen it for so long removes it and sets its own.
-// Two controllers that do this at the same time are kept apart by another initiator group, the removal. Each claim has a
-// name of its own, so that under the removal a new claim is not mistaken for the abandoned one.
+// A claim that stays longer than any call can take is abandoned: a controller that has seen it for
+// so long removes it and sets its own. Two controllers that do this at the same time are kept apart
+// by another initiator group, the removal. Each claim has a name of its own, so that under the
+// removal a new claim is not mistaken for the abandoned one.
 const (
 	claimTag    = leastTag - 1
 	removalTag  = leastTag - 2
@@ -29,8 +31,9 @@ const (
 	removalName = claimName + "-claim-removal"
 )
 
-// DefaultClaimPatience is how long a claim is respected. Callers of targets wait for a reply for a minute at most, and
-// proxies less, so that a call whose caller died has been executed or dropped by then.
+// DefaultClaimPatience is how long a claim is respected. Callers of targets wait for a reply for a
+// minute at most, and proxies less, so that a call whose caller died has been executed or dropped
+// by then.
 const DefaultClaimPatience = 3 * time.Minute
 
 // A claimSeen is the claim of another controller, and when it was first seen.
@@ -39,9 +42,9 @@ type claimSeen struct {
 	since time.Time
 }
 
-// ensurePortalGroups returns the tags of the portal groups that listen on the portals. There is one for each portal, because
-// SPDK cannot add a portal to a group. If SPDK refuses to create some of them, as it does when an address is not up, but not
-// all, notListening says why.
+// ensurePortalGroups returns the tags of the portal groups that listen on the portals. There is one
+// for each portal, because SPDK cannot add a portal to a group. If SPDK refuses to create some of
+// them, as it does when an address is not up, but not all, notListening says why.
 func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListening, err error) {
 	groups, err := i.portalGroups(ctx)
 	if err != nil {
@@ -68,9 +71,11 @@ func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListeni
 	return tags, notListening, nil
 }
 
-// ensurePortalGroup returns the tag of the portal group that listens on a portal. It creates the group if there is none.
+// ensurePortalGroup returns the tag of the portal group that listens on a portal. It creates the
+// group if there is none.
 func (i iscsi) ensurePortalGroup(ctx context.Context, at Portal) (int32, error) {
-	// Calls of this process wait for each other. Calls of other processes are refused, by the claim.
+	// Calls of this process wait for each other. Calls of other processes are refused, by the
+	// claim.
 	select {
 	case i.creatingPortal <- struct{}{}:
 		defer func() { <-i.creatingPortal }()
@@ -167,8 +172,8 @@ func (i iscsi) claim(ctx context.Context) (name string, err error) {
 	return name, err
 }
 
-// isAbandoned tells whether this process has seen the claim for longer than its owner can need it. The caller holds the
-// token creatingPortal.
+// isAbandoned tells whether this process has seen the claim for longer than its owner can need it.
+// The caller holds the token creatingPortal.
 func (i iscsi) isAbandoned(name string) bool {
 	if i.claimSeen.name != name {
 		i.claimSeen = claimSeen{name, time.Now()}
@@ -213,7 +218,8 @@ func (i iscsi) deleteGroup(ctx context.Context, tag int32) error {
 	}).Run()
 }
 
-// createPortalGroup creates the portal group. It leaves the claim if the call may still be executed.
+// createPortalGroup creates the portal group. It leaves the claim if the call may still be
+// executed.
 func (i iscsi) createPortalGroup(ctx context.Context, tag int32, at Portal) (int32, error) {
 	host := at.Addr
 	if at.isIPv6() {

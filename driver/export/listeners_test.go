@@ -39,8 +39,8 @@ func (f *fixture) portalsOf(t *testing.T, id string) (portals []string) {
 	return portals
 }
 
-// Each export has all listeners. Those that are missing are added, for instance after the configuration got another address;
-// those that it lost stay, because a host may use them.
+// Each export has all listeners. Those that are missing are added, for instance after the
+// configuration got another address; those that it lost stay, because a host may use them.
 func TestSeveralListeners(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -77,7 +77,8 @@ func TestSeveralListeners(t *testing.T) {
 	}
 }
 
-// If an address is not up, volumes are reachable at the others. The address gets its listener later.
+// If an address is not up, volumes are reachable at the others. The address gets its listener
+// later.
 func TestListenerThatIsRefused(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -100,7 +101,8 @@ func TestListenerThatIsRefused(t *testing.T) {
 	}
 }
 
-// An existing export that is open to every host gets its listener only after all others are excluded.
+// An existing export that is open to every host gets its listener only after all others are
+// excluded.
 func TestListenerComesLast(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, n1 := t.Context(), drivertest.MultipathHost("n1")

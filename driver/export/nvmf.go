@@ -16,12 +16,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmf exports volumes over NVMe over Fabrics: each has a subsystem with one namespace, whose UUID is the volume's, and with
-// the nodes that use the volume as its only hosts.
+// nvmf exports volumes over NVMe over Fabrics: each has a subsystem with one namespace, whose UUID
+// is the volume's, and with the nodes that use the volume as its only hosts.
 type nvmf struct{ *Service }
 
-// The maximum number of namespaces tells whether a subsystem was created for one host or for several: SPDK reports it, keeps
-// it in its configuration, and never changes it. Both kinds have one namespace.
+// The maximum number of namespaces tells whether a subsystem was created for one host or for
+// several: SPDK reports it, keeps it in its configuration, and never changes it. Both kinds have
+// one namespace.
 const (
 	exclusiveNamespaces = 1
 	sharedNamespaces    = 2
@@ -31,7 +32,8 @@ func isShared(sub *spdkrpc.NVMfSubsystem) bool {
 	return sub.MaxNamespaces != nil && *sub.MaxNamespaces == sharedNamespaces
 }
 
-// admit exports the volume to one host alone, or to one host beside others if it is to be shared, if mayExport succeeds.
+// admit exports the volume to one host alone, or to one host beside others if it is to be shared,
+// if mayExport succeeds.
 func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExport func(context.Context) error) (Admission, error) {
 	var sub *spdkrpc.NVMfSubsystem
 	var release rpcschema.Release
@@ -93,7 +95,8 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		return Admission{}, fmt.Errorf("%w: the subsystem lost its listeners during the call: try again", ErrBusy)
 	}
 	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
-		// Another controller admitted another host at the same moment. At least one of the two calls must withdraw its host.
+		// Another controller admitted another host at the same moment. At least one of the two
+		// calls must withdraw its host.
 		return Admission{}, errors.Join(err, n.removeHost(ctx, sub, h))
 	}
 	if h.keysChanged(before, sub) {
@@ -104,9 +107,9 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
 }
 
-// run makes the missing steps of an export, and adds the listeners. A new subsystem admits no host by itself, so everything
-// after its creation is done at the same time. To an existing one, the listeners are added last, so that no host can connect
-// before all others are excluded.
+// run makes the missing steps of an export, and adds the listeners. A new subsystem admits no host
+// by itself, so everything after its creation is done at the same time. To an existing one, the
+// listeners are added last, so that no host can connect before all others are excluded.
 func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release) (notListening, err error) {
 	if sub != nil || !release.Has(rpcschema.QueuesSubsystemChanges) {
 		if err := readback.RunAll(steps); err != nil {
@@ -125,8 +128,8 @@ func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, st
 	return notListening, errors.Join(failed, err)
 }
 
-// checkMayAdmit fails if a host other than h could be writing to the volume, unless they are to share it, or if the
-// subsystem exports another bdev.
+// checkMayAdmit fails if a host other than h could be writing to the volume, unless they are to
+// share it, or if the subsystem exports another bdev.
 func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool) error {
 	if sub == nil {
 		return nil
@@ -202,7 +205,8 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	}, func(sub *spdkrpc.NVMfSubsystem) bool { return len(sub.Namespaces) == 1 })
 	do, done := n.admission(ctx, nqn, h.NQN, sub, h)
 	add("admit host "+h.NQN, do, done)
-	// A subsystem without ANA reporting, made by an earlier version, admits the host under one name only.
+	// A subsystem without ANA reporting, made by an earlier version, admits the host under one name
+	// only.
 	if h.Multipath != "" && (sub == nil || len(sub.Namespaces) == 0 || reportsANA(sub)) {
 		do, done := n.admission(ctx, nqn, h.Multipath, sub, h)
 		add("admit host "+h.Multipath, do, done)
@@ -350,9 +354,9 @@ func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubs
 	return &subs[0], nil
 }
 
-// missingOrRefused interprets -32602 as the answer to a query for a subsystem: from v26.09 on it means that
-// there is none; on earlier releases it tells nothing. Once the target's release is known to be v26.09 or later, it is not
-// read again.
+// missingOrRefused interprets -32602 as the answer to a query for a subsystem: from v26.09 on it
+// means that there is none; on earlier releases it tells nothing. Once the target's release is
+// known to be v26.09 or later, it is not read again.
 func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) error {
 	if n.refusesUnknown.Load() {
 		return errNotExported

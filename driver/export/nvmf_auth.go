@@ -14,12 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Keys of DH-HMAC-CHAP are files on the target's host that the proxy writes. The name of a key follows from its secret, so
-// exports share the keys that they have in common, and a changed secret is another key beside the one in use. A key is placed
-// when the target says that it has none of this name, and removed after the last export that uses it, of which SPDK keeps
-// count.
+// Keys of DH-HMAC-CHAP are files on the target's host that the proxy writes. The name of a key
+// follows from its secret, so exports share the keys that they have in common, and a changed secret
+// is another key beside the one in use. A key is placed when the target says that it has none of
+// this name, and removed after the last export that uses it, of which SPDK keeps count.
 
-// DefaultKeyPrefix begins the names of the driver's keys on a target, unless [Config.KeyPrefix] says otherwise.
+// DefaultKeyPrefix begins the names of the driver's keys on a target, unless [Config.KeyPrefix]
+// says otherwise.
 const DefaultKeyPrefix = "csi-"
 
 var keyPrefix = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,59})?$`)
@@ -35,7 +36,8 @@ func (c Config) Authenticates() hostauth.Method {
 	return hostauth.DHCHAP
 }
 
-// CheckAuthenticates fails with [ErrNoAuthentication] if the target's transport has another method of authentication.
+// CheckAuthenticates fails with [ErrNoAuthentication] if the target's transport has another method
+// of authentication.
 func (c Config) CheckAuthenticates(m hostauth.Method) error {
 	if own := c.Authenticates(); m != hostauth.None && m != own {
 		return fmt.Errorf("%w by %s: target %s exports over %s: set the class parameter authentication to %s, or name targets of the other type", ErrNoAuthentication, m, c.Name, c.Transport, own)
@@ -70,8 +72,8 @@ func (n nvmf) keyNames(k *hostauth.Keys) (names keyNames) {
 	return names
 }
 
-// admission returns the step after which a subsystem admits a host under one of its names, with its keys. sub is the
-// subsystem as it is before.
+// admission returns the step after which a subsystem admits a host under one of its names, with its
+// keys. sub is the subsystem as it is before.
 func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.NVMfSubsystem, h Host) (do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 	names := n.keyNames(h.Keys)
 	add := func() error {
@@ -115,8 +117,9 @@ func hostIn(sub *spdkrpc.NVMfSubsystem, hostNQN string) *spdkrpc.NVMfSubsystemHo
 
 func same(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
-// withKeys makes a call that names keys. If the target refuses it, because it does not have a key, withKeys places the keys
-// and repeats the call. Another call may remove a key in between, while it is not used.
+// withKeys makes a call that names keys. If the target refuses it, because it does not have a key,
+// withKeys places the keys and repeats the call. Another call may remove a key in between, while it
+// is not used.
 func (n nvmf) withKeys(ctx context.Context, k *hostauth.Keys, call func() error) error {
 	var err error
 	for range 3 {
@@ -151,15 +154,15 @@ func (n nvmf) placeKeys(ctx context.Context, k *hostauth.Keys) error {
 	return place(names.target, k.Target)
 }
 
-// usesKeys tells whether a host has keys in a subsystem, or any host if h is nil, or whether an interrupted call may have
-// placed keys for it. sub may be nil.
+// usesKeys tells whether a host has keys in a subsystem, or any host if h is nil, or whether an
+// interrupted call may have placed keys for it. sub may be nil.
 func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 	return h != nil && n.keyNames(h.Keys).host != nil ||
 		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
 }
 
-// An UnusedKey is a key of the driver's, or over iSCSI an authentication group, that no export uses. A call in flight may be
-// about to use it.
+// An UnusedKey is a key of the driver's, or over iSCSI an authentication group, that no export
+// uses. A call in flight may be about to use it.
 type UnusedKey struct {
 	Name string // of the key; empty for a group
 	Tag  int32  // of the group
@@ -205,8 +208,8 @@ func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 	return nil
 }
 
-// removeUnusedKeys removes all keys of the driver's that no host uses, so also those that interrupted calls left. If the
-// proxy refuses to remove one, it stays; spdk-csi doctor reports it.
+// removeUnusedKeys removes all keys of the driver's that no host uses, so also those that
+// interrupted calls left. If the proxy refuses to remove one, it stays; spdk-csi doctor reports it.
 func (n nvmf) removeUnusedKeys(ctx context.Context) error {
 	unused, err := n.UnusedKeys(ctx)
 	if err != nil {

@@ -41,7 +41,8 @@ func TestFirstExportsAtOnce(t *testing.T) {
 	}
 }
 
-// v26.05 crashes when a portal group is created twice. Two controllers that both found none still create only one.
+// v26.05 crashes when a portal group is created twice. Two controllers that both found none still
+// create only one.
 func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_create_portal_group"} {
 		t.Run(during, func(t *testing.T) {
@@ -89,8 +90,8 @@ func TestPortalGroupOfUnknownOutcome(t *testing.T) {
 	assert.Empty(t, f.initiatorGroups(t), "the claim was removed with the node's group")
 }
 
-// The claim of a controller that died is removed after a while by whoever needs the portal group, whichever call of the
-// removal fails and however many controllers try.
+// The claim of a controller that died is removed after a while by whoever needs the portal group,
+// whichever call of the removal fails and however many controllers try.
 func TestAbandonedClaim(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
@@ -148,7 +149,8 @@ func TestTwoControllersRemoveAnAbandonedClaim(t *testing.T) {
 	}
 }
 
-// Whichever call of the first export on a target fails, the next export ends with one portal group, and without a claim.
+// Whichever call of the first export on a target fails, the next export ends with one portal group,
+// and without a claim.
 func TestFirstExportFails(t *testing.T) {
 	failures := map[string]func(f *drivertest.FaultyCaller, n int){
 		"unreachable": func(f *drivertest.FaultyCaller, n int) { f.FailCall(n, false, false) },
@@ -171,7 +173,8 @@ func TestFirstExportFails(t *testing.T) {
 	}
 }
 
-// firstExportFails exports with an injected failure, then without. It reports whether the failure was reached.
+// firstExportFails exports with an injected failure, then without. It reports whether the failure
+// was reached.
 func firstExportFails(t *testing.T, address, name string, inject func(*drivertest.FaultyCaller)) bool {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config

@@ -15,8 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// savedExports answers for a proxy whose saved configuration has calls that the target has not executed since its restart.
-// A call that removes what they name is refused by SPDK, and removes them from the saved configuration.
+// savedExports answers for a proxy whose saved configuration has calls that the target has not
+// executed since its restart. A call that removes what they name is refused by SPDK, and removes
+// them from the saved configuration.
 type savedExports struct {
 	spdkrpc.Caller
 	missing []spdkrpc.ProxyMissingExport
@@ -65,7 +66,8 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 	return s.Caller.Call(ctx, method, params, result)
 }
 
-// What a restarted target would export again is removed from the saved configuration, and nothing else.
+// What a restarted target would export again is removed from the saved configuration, and nothing
+// else.
 func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.Host("n2")
 	nqn := export.NQN(volumeV)
@@ -156,7 +158,8 @@ func TestFenceInTheSavedConfiguration(t *testing.T) {
 	}
 }
 
-// The mark of a fenced host is removed from the saved configuration, even if the target lacks it since its restart.
+// The mark of a fenced host is removed from the saved configuration, even if the target lacks it
+// since its restart.
 func TestUnfenceInTheSavedConfiguration(t *testing.T) {
 	h := drivertest.Host("n1")
 	f := newFixture(t, export.TCP, "")

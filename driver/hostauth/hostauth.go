@@ -18,7 +18,8 @@ import (
 // A Method is how hosts authenticate; empty if they do not.
 type Method string
 
-// The methods. They are the values of the class parameter authentication, and of KeyMethod in contexts.
+// The methods. They are the values of the class parameter authentication, and of KeyMethod in
+// contexts.
 const (
 	None   Method = ""
 	DHCHAP Method = "dhchap" // NVMe over Fabrics: DH-HMAC-CHAP
@@ -27,7 +28,8 @@ const (
 
 // Keys of CSI's volume and publish contexts.
 const (
-	// KeyMethod names the method with which the node must authenticate. A node that does not find its secret refuses to connect.
+	// KeyMethod names the method with which the node must authenticate. A node that does not find
+	// its secret refuses to connect.
 	KeyMethod = "authentication"
 	// KeyBoth is "true" if the target must authenticate to the node too.
 	KeyBoth = "authenticateTarget"
@@ -54,11 +56,12 @@ func SecretKeys() []string { return slices.Concat(secretKeys[DHCHAP], secretKeys
 // ErrMissing is the kind of the error for a call without the secret that its volume needs.
 var ErrMissing = errors.New("no key to authenticate with")
 
-// ErrMalformed is the kind of the error for a secret that cannot be used. Its text has no part of the secret.
+// ErrMalformed is the kind of the error for a secret that cannot be used. Its text has no part of
+// the secret.
 var ErrMalformed = errors.New("unusable key")
 
-// A Secret is a text that is not printed. It is behind a pointer because fmt does not call the methods of unexported fields,
-// and prints pointers within structs as addresses.
+// A Secret is a text that is not printed. It is behind a pointer because fmt does not call the
+// methods of unexported fields, and prints pointers within structs as addresses.
 type Secret struct{ text *string }
 
 // NewSecret returns a secret.
@@ -89,8 +92,8 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 // Keys are the secrets of a host for a volume. Nil means that hosts do not authenticate.
 type Keys struct {
 	Method Method
-	// Host and Target authenticate the host and the target: keys of DH-HMAC-CHAP, or passwords of CHAP. Target is zero if the
-	// target does not authenticate.
+	// Host and Target authenticate the host and the target: keys of DH-HMAC-CHAP, or passwords of
+	// CHAP. Target is zero if the target does not authenticate.
 	Host, Target Secret
 	// HostUser and TargetUser are the user names of CHAP.
 	HostUser, TargetUser string
@@ -116,8 +119,9 @@ func ParseMethod(text string) (Method, error) {
 	return None, fmt.Errorf("%q is %q: it must be %s or %s", KeyMethod, text, DHCHAP, CHAP)
 }
 
-// Read reads the keys for a method from the secrets of a call; nil if the method is None. It fails with ErrMissing if there
-// are none. class names the class parameters that give such calls a Secret, without -name and -namespace.
+// Read reads the keys for a method from the secrets of a call; nil if the method is None. It fails
+// with ErrMissing if there are none. class names the class parameters that give such calls a
+// Secret, without -name and -namespace.
 func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	missing := func(key string) error {
 		return fmt.Errorf("%w: the volume requires authentication (%s), but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",
@@ -147,7 +151,8 @@ func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	return nil, fmt.Errorf("%w: unknown method %q", ErrMalformed, m)
 }
 
-// dhchapForm is what nvme gen-dhchap-key writes: the hash that transforms the key, and the key with its CRC-32.
+// dhchapForm is what nvme gen-dhchap-key writes: the hash that transforms the key, and the key with
+// its CRC-32.
 var dhchapForm = regexp.MustCompile(`^DHHC-1:(0[0-3]):([A-Za-z0-9+/]+=*):$`)
 
 // dhchapLengths are the lengths of keys in bytes, by hash.
@@ -199,8 +204,8 @@ var names = regexp.MustCompile(`^[a-z2-7]{32}$`)
 // IsName tells whether a text has the form of what [Secret.Name] returns.
 func IsName(text string) bool { return names.MatchString(text) }
 
-// Name derives a name from a secret with the same length for all secrets, which does not help to find the secret: a
-// DH-HMAC-CHAP key has 256 random bits or more. Equal secrets have equal names.
+// Name derives a name from a secret with the same length for all secrets, which does not help to
+// find the secret: a DH-HMAC-CHAP key has 256 random bits or more. Equal secrets have equal names.
 func (s Secret) Name() string {
 	h := hmac.New(sha256.New, []byte("spdkgate name of a DH-HMAC-CHAP key"))
 	h.Write([]byte(s.Reveal()))

@@ -5,7 +5,8 @@ type Inventory struct {
 	Targets []Target `json:"targets"`
 }
 
-// A Target is one storage server. If Error is not empty, the target could not be read completely, and nothing is listed.
+// A Target is one storage server. If Error is not empty, the target could not be read completely,
+// and nothing is listed.
 type Target struct {
 	Name      string            `json:"name"`
 	Transport string            `json:"transport"`
@@ -20,7 +21,8 @@ type Target struct {
 // A Snapshot is a snapshot of an lvstore that the driver may use.
 type Snapshot struct {
 	ID string `json:"id"` // in the form of Kubernetes, TARGET:UUID
-	// Undeletable is the error with which the driver would refuse to delete the snapshot. Empty if it would not.
+	// Undeletable is the error with which the driver would refuse to delete the snapshot. Empty if
+	// it would not.
 	Undeletable string `json:"undeletable,omitempty"`
 }
 
@@ -44,8 +46,8 @@ type Volume struct {
 	Store     string `json:"store"`
 	SizeBytes int64  `json:"sizeBytes"`
 	Thin      bool   `json:"thin"`
-	// AllocatedBytes is what the volume itself occupies, without the snapshots below it. Nil if the release of SPDK does not
-	// tell it.
+	// AllocatedBytes is what the volume itself occupies, without the snapshots below it. Nil if the
+	// release of SPDK does not tell it.
 	AllocatedBytes *int64 `json:"allocatedBytes,omitempty"`
 	// Conditions say what is adverse about the volume.
 	Conditions []string `json:"conditions,omitempty"`
@@ -59,8 +61,8 @@ type Export struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Open exports admit every host.
 	Open bool `json:"open,omitempty"`
-	// Connected are the NVMe host NQNs, or the addresses of the iSCSI initiators, that are connected, one for each
-	// connection.
+	// Connected are the NVMe host NQNs, or the addresses of the iSCSI initiators, that are
+	// connected, one for each connection.
 	Connected []string `json:"connected,omitempty"`
 	Paths     []Path   `json:"paths"`
 }
@@ -76,6 +78,7 @@ type Inspected struct {
 	SizeBytes int64
 	// Named tells whether the volume was created under the name in question.
 	Named bool
-	// Published tells whether it is published to the node in question, and Others whether it is to another one.
+	// Published tells whether it is published to the node in question, and Others whether it is to
+	// another one.
 	Published, Others bool
 }

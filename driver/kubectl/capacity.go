@@ -17,7 +17,8 @@ import (
 
 // A Capacity is what Kubernetes knows of the capacity of a topology.
 type Capacity struct {
-	// Topology has labels as KEY=VALUE, with commas between them; empty if all nodes reach all targets.
+	// Topology has labels as KEY=VALUE, with commas between them; empty if all nodes reach all
+	// targets.
 	Topology string `json:"topology,omitempty"`
 	Class    string `json:"class"`
 	Capacity string `json:"capacity"`
@@ -25,7 +26,8 @@ type Capacity struct {
 	Largest string `json:"largestVolume,omitempty"`
 }
 
-// Capacities returns the CSIStorageCapacity objects of a driver. There are none if the driver does not track its capacity.
+// Capacities returns the CSIStorageCapacity objects of a driver. There are none if the driver does
+// not track its capacity.
 func (c Client) Capacities(ctx context.Context, driver string) ([]Capacity, error) {
 	objects, err := list[storageCapacity](ctx, c, capacitiesPath, url.Values{"labelSelector": {"csi.storage.k8s.io/drivername=" + driver}})
 	if err != nil {
@@ -73,14 +75,14 @@ func Stores(of inventory.Inventory) (all []Store) {
 	return all
 }
 
-// Inventory reads what targets have, all targets of config.json if none is named, through the controller's pod. Targets that
-// cannot be read have an error in their place.
+// Inventory reads what targets have, all targets of config.json if none is named, through the
+// controller's pod. Targets that cannot be read have an error in their place.
 func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inventory, error) {
 	return c.inventory(ctx, "--target=", targets)
 }
 
-// InventoryOfSnapshots asks targets why snapshots cannot be deleted, through the controller's pod. ids are in the form of
-// Kubernetes. Targets that cannot be asked have an error in their place.
+// InventoryOfSnapshots asks targets why snapshots cannot be deleted, through the controller's pod.
+// ids are in the form of Kubernetes. Targets that cannot be asked have an error in their place.
 func (c Client) InventoryOfSnapshots(ctx context.Context, ids []string) (inventory.Inventory, error) {
 	return c.inventory(ctx, "--snapshot=", ids)
 }

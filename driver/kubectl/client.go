@@ -19,8 +19,8 @@ type Client struct {
 	Program string
 	// Flags select the cluster and the user, such as --context=test.
 	Flags []string
-	// Namespace, Controller and Container name the controller, such as spdkcsi, deployment/spdkcsi-controller and
-	// spdkcsi-controller.
+	// Namespace, Controller and Container name the controller, such as spdkcsi,
+	// deployment/spdkcsi-controller and spdkcsi-controller.
 	Namespace, Controller, Container string
 }
 

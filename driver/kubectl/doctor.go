@@ -15,13 +15,15 @@ const (
 	doctorFailed Status = 2
 )
 
-// DoctorTargets runs spdk-csi doctor with args in the controller's pod. Its exit code is a [Status].
+// DoctorTargets runs spdk-csi doctor with args in the controller's pod. Its exit code is a
+// [Status].
 func (c Client) DoctorTargets(ctx context.Context, out, notes io.Writer, args ...string) error {
 	printed := &counter{w: out}
 	return doctorStatus(c.Run(ctx, printed, notes, slices.Concat([]string{"doctor"}, args)...), printed)
 }
 
-// doctorStatus tells findings, which doctor prints, from failures of kubectl, which ends with the same exit code.
+// doctorStatus tells findings, which doctor prints, from failures of kubectl, which ends with the
+// same exit code.
 func doctorStatus(err error, printed *counter) error {
 	if err == doctorFound && printed.n == 0 {
 		return doctorFailed
@@ -40,9 +42,10 @@ func (c *counter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// Doctor runs spdk-csi doctor with args in the controller's pod, with the list of what Kubernetes knows. The list is read
-// after delay, so that doctor has read the targets before, and volumes that are being created are not mistaken for orphans.
-// others has lists of other clusters that use the same targets; it may be empty. The exit code of doctor is a [Status].
+// Doctor runs spdk-csi doctor with args in the controller's pod, with the list of what Kubernetes
+// knows. The list is read after delay, so that doctor has read the targets before, and volumes that
+// are being created are not mistaken for orphans. others has lists of other clusters that use the
+// same targets; it may be empty. The exit code of doctor is a [Status].
 func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, out, notes io.Writer, args ...string) error {
 	cmd := c.command(ctx, true, slices.Concat([]string{"doctor", "--volumes=-"}, args)...)
 	printed := &counter{w: out}
@@ -65,8 +68,8 @@ func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, 
 	return ended
 }
 
-// noList is no list of volumes: doctor refuses it, and changes nothing. An empty list would mean that Kubernetes knows of no
-// volume.
+// noList is no list of volumes: doctor refuses it, and changes nothing. An empty list would mean
+// that Kubernetes knows of no volume.
 const noList = "the list of volumes could not be read\n"
 
 func (c Client) writeList(ctx context.Context, delay time.Duration, others []byte, in io.WriteCloser) error {

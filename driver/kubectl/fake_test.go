@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeKubectl does what kubectl does: get --raw prints the answer of the API server, and exec runs a command in a pod.
+// fakeKubectl does what kubectl does: get --raw prints the answer of the API server, and exec runs
+// a command in a pod.
 func fakeKubectl(server string, args []string) int {
 	method, path, in := http.MethodGet, "", io.Reader(nil)
 	switch {
@@ -186,7 +187,8 @@ func attachment(name, volume, node string, attached bool) string {
 
 const ofOther = `{"metadata": {"name": "other"}, "spec": {"capacity": {"storage": "1Gi"}, "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}}, "status": {"phase": "Bound"}}`
 
-// withVolumes adds three volumes: one attached, one being attached, one that was created by hand, and one of another driver.
+// withVolumes adds three volumes: one attached, one being attached, one that was created by hand,
+// and one of another driver.
 func (a *api) withVolumes() {
 	const attributes = `, "volumeAttributes": {"` + request.KeyStore + `": "lvs0", "` + connect.KeyTargetType + `": "TCP"}`
 	a.mu.Lock()

@@ -256,7 +256,8 @@ func TestDoctor(t *testing.T) {
 	assert.Equal(t, []string{"doctor", "--json"}, a.command(-1)[6:])
 }
 
-// A list that could not be read is not mistaken for an empty one, with which all volumes would be orphans.
+// A list that could not be read is not mistaken for an empty one, with which all volumes would be
+// orphans.
 func TestDoctorWithoutAList(t *testing.T) {
 	for _, path := range []string{volumesPath, attachmentsPath, groupsPath, contentsPath} {
 		a := newAPI(t)

@@ -128,8 +128,8 @@ func (c Client) snapshotContents(ctx context.Context, driver string) ([]snapshot
 	return slices.DeleteFunc(all, func(s snapshotContent) bool { return s.Spec.Driver != driver }), err
 }
 
-// everything returns all PersistentVolumes, VolumeAttachments and VolumeSnapshotContents as one document, in the form in which
-// spdk-csi doctor reads them.
+// everything returns all PersistentVolumes, VolumeAttachments and VolumeSnapshotContents as one
+// document, in the form in which spdk-csi doctor reads them.
 func (c Client) everything(ctx context.Context) ([]byte, error) {
 	kinds := []struct{ kind, path string }{{"PersistentVolumeList", volumesPath}, {"VolumeAttachmentList", attachmentsPath}}
 	there, err := c.hasSnapshots(ctx)

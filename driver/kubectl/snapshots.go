@@ -17,7 +17,8 @@ type Snapshot struct {
 	Content   string `json:"content"`
 	ID        string `json:"id,omitempty"`
 	Target    string `json:"target,omitempty"`
-	// Source is the claim of the volume that the snapshot was taken of, or the volume's id if no PersistentVolume has it.
+	// Source is the claim of the volume that the snapshot was taken of, or the volume's id if no
+	// PersistentVolume has it.
 	Source    string     `json:"source,omitempty"`
 	SizeBytes int64      `json:"sizeBytes,omitempty"`
 	Status    string     `json:"status"` // Ready, Pending, Failed or Terminating
@@ -55,7 +56,8 @@ func AddUndeletable(snapshots []Snapshot, from inventory.Inventory) {
 
 const terminating = "Terminating"
 
-// Snapshots returns the snapshots of a driver, ordered by namespace and name: all of them, or those of one namespace.
+// Snapshots returns the snapshots of a driver, ordered by namespace and name: all of them, or those
+// of one namespace.
 func (c Client) Snapshots(ctx context.Context, driver, namespace string) ([]Snapshot, error) {
 	contents, err := c.snapshotContents(ctx, driver)
 	if err != nil || len(contents) == 0 {

@@ -27,7 +27,8 @@ type Volume struct {
 	AccessModes []string     `json:"accessModes,omitempty"`
 	Status      string       `json:"status"`
 	Nodes       []Attachment `json:"nodes,omitempty"`
-	// Live is what the target knows; nil if it was not asked, could not be read, or has no such volume.
+	// Live is what the target knows; nil if it was not asked, could not be read, or has no such
+	// volume.
 	Live *Live `json:"live,omitempty"`
 }
 
@@ -42,7 +43,8 @@ type Live struct {
 	inventory.Volume
 	// ExportedTo are the admitted hosts, by their nodes if these are known.
 	ExportedTo []string `json:"exportedTo,omitempty"`
-	// Connected are the connected hosts, by their nodes if these are known, one for each connection.
+	// Connected are the connected hosts, by their nodes if these are known, one for each
+	// connection.
 	Connected []string `json:"connected,omitempty"`
 }
 
@@ -115,7 +117,8 @@ func attachmentOf(a volumeAttachment) Attachment {
 	return Attachment{Node: a.Spec.NodeName, State: state}
 }
 
-// AddLive adds to volumes what the targets know of them. nodes are the names of the cluster's nodes, by which hosts are named.
+// AddLive adds to volumes what the targets know of them. nodes are the names of the cluster's
+// nodes, by which hosts are named.
 func AddLive(volumes []Volume, from inventory.Inventory, nodes []string) {
 	byID := map[string]inventory.Volume{}
 	for _, t := range from.Targets {

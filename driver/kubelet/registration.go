@@ -33,7 +33,8 @@ type Registration struct {
 	interval time.Duration // between looks at the socket; 0: 10 s
 }
 
-// SocketPath returns where a driver's registration socket has to be, in kubelet's folder plugins_registry.
+// SocketPath returns where a driver's registration socket has to be, in kubelet's folder
+// plugins_registry.
 func SocketPath(dir, driver string) string { return filepath.Join(dir, driver+"-reg.sock") }
 
 // Check fails if kubelet could not use the registration.
@@ -44,10 +45,11 @@ func (r Registration) Check() error {
 	return nil
 }
 
-// Serve answers kubelet on its registration socket until ctx ends, and then removes the socket, by which kubelet
-// unregisters the driver. It fails with [ErrRefused] if kubelet refuses the driver. The driver must listen on its own socket
-// before, because kubelet calls it at once. Kubelet registers the driver again whenever kubelet restarts. If the socket
-// disappears, as when kubelet's directory is cleaned, Serve listens again: kubelet would not find the driver otherwise.
+// Serve answers kubelet on its registration socket until ctx ends, and then removes the socket, by
+// which kubelet unregisters the driver. It fails with [ErrRefused] if kubelet refuses the driver.
+// The driver must listen on its own socket before, because kubelet calls it at once. Kubelet
+// registers the driver again whenever kubelet restarts. If the socket disappears, as when kubelet's
+// directory is cleaned, Serve listens again: kubelet would not find the driver otherwise.
 func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (net.Listener, error)) error {
 	server := grpc.NewServer()
 	refused := make(chan error, 1)
@@ -79,7 +81,8 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 	}
 }
 
-// watch waits until ctx ends, kubelet refuses the driver, or the server fails. It returns early if the socket is gone.
+// watch waits until ctx ends, kubelet refuses the driver, or the server fails. It returns early if
+// the socket is gone.
 func (r Registration) watch(ctx context.Context, path string, own os.FileInfo, refused, served <-chan error) (gone bool, err error) {
 	interval := r.interval
 	if interval == 0 {

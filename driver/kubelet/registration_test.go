@@ -85,7 +85,8 @@ func TestEndpointIsAPathOfTheNode(t *testing.T) {
 	}
 }
 
-// If kubelet's directory is cleaned, kubelet finds the driver again. A file of another process is left alone.
+// If kubelet's directory is cleaned, kubelet finds the driver again. A file of another process is
+// left alone.
 func TestSocketIsMadeAgain(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)

@@ -28,13 +28,14 @@ type Drain struct {
 	wait func(context.Context, time.Duration) error
 }
 
-// firstAnswer is how long the API server may fail before Wait gives up: nobody then knows whether the node is emptied, and a
-// change of the DaemonSet must not wait.
+// firstAnswer is how long the API server may fail before Wait gives up: nobody then knows whether
+// the node is emptied, and a change of the DaemonSet must not wait.
 const firstAnswer = 10 * time.Second
 
-// Wait returns at once unless the node is being emptied: cordoned, tainted by an autoscaler, deleted or already gone. Then it
-// waits until kubelet has unmounted all of the driver's volumes and they are detached. It fails if that did not happen
-// before ctx ended, or if it cannot be known.
+// Wait returns at once unless the node is being emptied: cordoned, tainted by an autoscaler,
+// deleted or already gone. Then it waits until kubelet has unmounted all of the driver's volumes
+// and they are detached. It fails if that did not happen before ctx ended, or if it cannot be
+// known.
 func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
 		d.wait = sleep
@@ -93,9 +94,9 @@ func (n node) emptied() bool {
 		slices.ContainsFunc(n.taints(), func(key string) bool { return slices.Contains(drainTaints, key) })
 }
 
-// volumes returns the driver's volumes on the node. The Node object has them: kubelet removes a volume from it after the
-// volume was unmounted, and the cluster when it detaches the volume. Only for a node without a Node object are all
-// VolumeAttachments of the cluster read.
+// volumes returns the driver's volumes on the node. The Node object has them: kubelet removes a
+// volume from it after the volume was unmounted, and the cluster when it detaches the volume. Only
+// for a node without a Node object are all VolumeAttachments of the cluster read.
 func (d Drain) volumes(ctx context.Context) ([]string, error) {
 	n, err := d.Client.node(ctx, d.Node)
 	if errors.Is(err, ErrNotFound) {

@@ -62,7 +62,8 @@ func (c *Client) node(ctx context.Context, name string) (n node, err error) {
 	return n, c.call(ctx, nodePath(name), nil, nil, &n)
 }
 
-// csiNode has the parts of a CSINode object that this package reads. Kubelet writes it when it registers a driver.
+// csiNode has the parts of a CSINode object that this package reads. Kubelet writes it when it
+// registers a driver.
 type csiNode struct {
 	Spec struct {
 		Drivers []csiNodeDriver
@@ -78,8 +79,9 @@ func (c *Client) csiNode(ctx context.Context, name string) (n csiNode, err error
 	return n, c.call(ctx, "/apis/storage.k8s.io/v1/csinodes/"+url.PathEscape(name), nil, nil, &n)
 }
 
-// attachments returns the names of the PersistentVolumes that a driver has attached to a node. The API server cannot select
-// VolumeAttachments by their node, so this reads all of them, page by page.
+// attachments returns the names of the PersistentVolumes that a driver has attached to a node. The
+// API server cannot select VolumeAttachments by their node, so this reads all of them, page by
+// page.
 func (c *Client) attachments(ctx context.Context, driver, nodeName string) (volumes []string, err error) {
 	query := url.Values{"limit": {"500"}}
 	for {

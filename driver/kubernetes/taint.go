@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// StartupTaintKey is the taint by which administrators keep pods from a new node until the driver serves there.
+// StartupTaintKey is the taint by which administrators keep pods from a new node until the driver
+// serves there.
 const StartupTaintKey = "csi.spdk.io/agent-not-ready"
 
 // A StartupTaint removes a taint from a node when the driver is ready to serve there.
@@ -23,7 +24,8 @@ type StartupTaint struct {
 	// NodeID and MaxVolumes are what the driver has told kubelet. MaxVolumes is 0 for any number.
 	NodeID     string
 	MaxVolumes int64
-	// Ready fails as long as the node cannot use volumes, for instance because a kernel module is missing.
+	// Ready fails as long as the node cannot use volumes, for instance because a kernel module is
+	// missing.
 	Ready func(context.Context) error
 	Log   *slog.Logger
 
@@ -34,13 +36,13 @@ type StartupTaint struct {
 const (
 	firstPause = time.Second
 	mostPause  = 30 * time.Second
-	// lateTaint is for how long a taint is removed that appears only after the driver is ready, as when an autoscaler
-	// completes the node late.
+	// lateTaint is for how long a taint is removed that appears only after the driver is ready, as
+	// when an autoscaler completes the node late.
 	lateTaint = 10 * time.Minute
 )
 
-// Run waits until the driver is ready, removes the taint, and removes it again if it appears within the first minutes. It
-// returns when nothing is left to do, or ctx ends. It never adds a taint.
+// Run waits until the driver is ready, removes the taint, and removes it again if it appears within
+// the first minutes. It returns when nothing is left to do, or ctx ends. It never adds a taint.
 func (s StartupTaint) Run(ctx context.Context) {
 	if s.wait == nil {
 		s.wait = sleep
@@ -72,7 +74,8 @@ func (s StartupTaint) Run(ctx context.Context) {
 	}
 }
 
-// try removes the taint if the driver is ready. It fails if the driver is not, or the taint cannot be removed.
+// try removes the taint if the driver is ready. It fails if the driver is not, or the taint cannot
+// be removed.
 func (s StartupTaint) try(ctx context.Context) error {
 	if err := s.Ready(ctx); err != nil {
 		return err
@@ -95,8 +98,8 @@ func (s StartupTaint) try(ctx context.Context) error {
 	return err
 }
 
-// registered fails unless kubelet has registered the driver as it is now. A node that restarts may still have the entry of
-// another configuration.
+// registered fails unless kubelet has registered the driver as it is now. A node that restarts may
+// still have the entry of another configuration.
 func (s StartupTaint) registered(n csiNode) error {
 	i := slices.IndexFunc(n.Spec.Drivers, func(d csiNodeDriver) bool { return d.Name == s.Driver })
 	if i < 0 {
@@ -112,8 +115,9 @@ func (s StartupTaint) registered(n csiNode) error {
 	return nil
 }
 
-// removeTaint removes all taints with the key. The patch names each taint's place and value, so the API server refuses it if
-// another client has changed the taints meanwhile, and nothing of that client's change is lost.
+// removeTaint removes all taints with the key. The patch names each taint's place and value, so the
+// API server refuses it if another client has changed the taints meanwhile, and nothing of that
+// client's change is lost.
 func (c *Client) removeTaint(ctx context.Context, name string, n node, key string) (removed int, err error) {
 	type step struct {
 		Op    string          `json:"op"`

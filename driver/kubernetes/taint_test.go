@@ -108,7 +108,8 @@ func TestTaintsWhenTheProcessEnds(t *testing.T) {
 	}
 }
 
-// A taint that another client adds at the same time is kept, and ours is removed by the next attempt.
+// A taint that another client adds at the same time is kept, and ours is removed by the next
+// attempt.
 func TestConcurrentChangeOfTaints(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -142,7 +143,8 @@ func TestAllTaintsWithTheKeyAreRemoved(t *testing.T) {
 	assert.Equal(t, []string{"example.com/other"}, a.taints())
 }
 
-// Without permission, one line says what does not happen. It happens when the permission is granted.
+// Without permission, one line says what does not happen. It happens when the permission is
+// granted.
 func TestNoPermissionForTaints(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)

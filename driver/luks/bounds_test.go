@@ -10,7 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Passphrases have at least leastLength bytes and at most mostLength; a previous one may be shorter.
+// Passphrases have at least leastLength bytes and at most mostLength; a previous one may be
+// shorter.
 func TestLengthsOfPassphrases(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct {

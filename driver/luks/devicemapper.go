@@ -31,7 +31,8 @@ func (m mapping) ours() bool { return strings.HasPrefix(m.uuid, "CRYPT-LUKS2-") 
 
 // A deviceMapper manages the kernel's mappings, by name. Tests replace it.
 type deviceMapper interface {
-	// check fails with ErrUnsupported if the kernel cannot encrypt devices. The kernel loads its modules if it can.
+	// check fails with ErrUnsupported if the kernel cannot encrypt devices. The kernel loads its
+	// modules if it can.
 	check() error
 	// find returns a mapping, and false if there is none of this name.
 	find(name string) (mapping, bool, error)
@@ -41,8 +42,9 @@ type deviceMapper interface {
 	remove(name string) error
 }
 
-// dmKernel is the device mapper of this node's kernel, by its ioctls (linux/dm-ioctl.h): what they answer does not change
-// between versions of a program, and they do not read the encrypted device, which may hang.
+// dmKernel is the device mapper of this node's kernel, by its ioctls (linux/dm-ioctl.h): what they
+// answer does not change between versions of a program, and they do not read the encrypted device,
+// which may hang.
 type dmKernel struct {
 	dir   string                                                             // /dev/mapper
 	ioctl func(control *os.File, request uintptr, c *dmIoctl) (failed error) // tests replace it

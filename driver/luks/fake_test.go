@@ -29,7 +29,8 @@ const (
 	number = "259:3"
 )
 
-// A world is a node with one device, which is a file. It replaces cryptsetup, the device mapper and package mount.
+// A world is a node with one device, which is a file. It replaces cryptsetup, the device mapper and
+// package mount.
 type world struct {
 	t      *testing.T
 	device string
@@ -43,7 +44,8 @@ type world struct {
 	busy     map[string]bool
 	// unsupported is what the kernel answers when it is asked whether it can encrypt.
 	unsupported error
-	// before is called before each command. An error means that the command was killed before it did anything.
+	// before is called before each command. An error means that the command was killed before it
+	// did anything.
 	before func(args []string) error
 	// after is the same, after the command.
 	after func(args []string) error

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// The mark of a new device is the header's field "subsystem". luksFormat writes it together with the header.
+// The mark of a new device is the header's field "subsystem". luksFormat writes it together with
+// the header.
 const (
 	subsystemNew  = "spdkcsi-new" // nothing was stored on the device yet
 	subsystemUsed = "spdkcsi"
@@ -23,8 +24,10 @@ type header struct {
 
 func (h header) unused() bool { return h.version == 2 && h.subsystem == subsystemNew }
 
-// readHeader reads the header at the beginning of a device. The layout is that of the LUKS2 On-Disk Format Specification:
-// the magic, the version at byte 6, and the subsystem at byte 208. They are in one sector, so they are consistent.
+// readHeader reads the header at the beginning of a device. The layout is that of the LUKS2 On-Disk
+// Format Specification:
+// the magic, the version at byte 6, and the subsystem at byte 208. They are in one sector, so they
+// are consistent.
 func readHeader(device string) (header, error) {
 	const sector, subsystemAt, subsystemLength = 512, 208, 48
 	f, err := os.Open(device)

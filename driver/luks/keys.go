@@ -17,7 +17,8 @@ const (
 	SecretPrevious = "encryption-passphrase-previous"
 )
 
-// Lengths of passphrases in bytes. The previous one may be shorter, because another program may have made the header.
+// Lengths of passphrases in bytes. The previous one may be shorter, because another program may
+// have made the header.
 const leastLength, mostLength = 16, 512
 
 // Keys are the passphrases for a volume. They are not printed.
@@ -27,8 +28,9 @@ type Keys struct {
 	Previous hostauth.Secret
 }
 
-// ReadKeys reads the passphrases in the secrets of a call. It fails with ErrNoPassphrase if there is none. class names the
-// class parameters that give such calls a Secret, without -name and -namespace.
+// ReadKeys reads the passphrases in the secrets of a call. It fails with ErrNoPassphrase if there
+// is none. class names the class parameters that give such calls a Secret, without -name and
+// -namespace.
 func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]
 	const form = "use %d to %d bytes of UTF-8 without control characters, which do not begin or end with white space, such as the output of: openssl rand -hex 32"

@@ -112,7 +112,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A luksFormat that was interrupted at any point is completed, and never one of a device that was used.
+// A luksFormat that was interrupted at any point is completed, and never one of a device that was
+// used.
 func TestInterruptedFormatIsCompleted(t *testing.T) {
 	for name, interrupt := range map[string]func(w *world){
 		"before luksFormat": func(w *world) { w.before = func([]string) error { return errKilled } },
@@ -168,8 +169,8 @@ func onlyCryptsetup(w *world) {
 	}
 }
 
-// A change of the passphrase can be interrupted before and after each command. One of the two passphrases always opens the
-// device, and the repeated call leaves only the new one.
+// A change of the passphrase can be interrupted before and after each command. One of the two
+// passphrases always opens the device, and the repeated call leaves only the new one.
 func TestRotation(t *testing.T) {
 	prepare := func(t *testing.T) (*LUKS, *world, Volume) {
 		l, w := newWorld(t)

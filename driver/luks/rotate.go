@@ -7,8 +7,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// rotate makes the current passphrase the only one of the two that opens the device. It can be interrupted at any point:
-// one of the two always opens the device, and a repeated call completes it. No data is read or written.
+// rotate makes the current passphrase the only one of the two that opens the device. It can be
+// interrupted at any point:
+// one of the two always opens the device, and a repeated call completes it. No data is read or
+// written.
 func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error {
 	step.Doing("checking which passphrase opens %s", v.Device)
 	current, err := l.opens(ctx, v.Device, v.Keys.Current)

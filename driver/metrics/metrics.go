@@ -1,10 +1,10 @@
-// Package metrics counts the driver's work in Prometheus metrics: CSI calls by method and code, and the calls to targets
-// that they make. It also exports what others count or observe: the I/O of published volumes, and the state of the volumes
-// that are staged on a node.
+// Package metrics counts the driver's work in Prometheus metrics: CSI calls by method and code, and
+// the calls to targets that they make. It also exports what others count or observe: the I/O of
+// published volumes, and the state of the volumes that are staged on a node.
 //
-// The number of series is bounded: methods are those of CSI and SPDK, targets those of the configuration, volumes those that
-// are published or staged. It may not know
-// gRPC or what a call does.
+// The number of series is bounded: methods are those of CSI and SPDK, targets those of the
+// configuration, volumes those that are published or staged. It may not know gRPC or what a call
+// does.
 package metrics
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// buckets, in seconds, range from a query that the target answers at its next poll to a file system that is checked before
-// it is mounted.
+// buckets, in seconds, range from a query that the target answers at its next poll to a file system
+// that is checked before it is mounted.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
 // Metrics are the metrics of one driver. A nil *Metrics counts nothing. Safe for concurrent use.
@@ -148,7 +148,8 @@ func (m *Metrics) Lvstores(target string, all []Lvstore) {
 	}
 }
 
-// Findings records what a check of a target found: the number of findings of each kind. nil removes the target.
+// Findings records what a check of a target found: the number of findings of each kind. nil removes
+// the target.
 func (m *Metrics) Findings(target string, counts map[string]int) {
 	if m == nil {
 		return

@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// Serve serves /metrics on an address until the returned Closer is closed. Callers authenticate with the token in tokenFile
-// as a bearer token. Without a tokenFile the address must be a loopback address, which only the pod itself reaches, because
-// metrics tell the names of targets and how much they are used.
+// Serve serves /metrics on an address until the returned Closer is closed. Callers authenticate
+// with the token in tokenFile as a bearer token. Without a tokenFile the address must be a loopback
+// address, which only the pod itself reaches, because metrics tell the names of targets and how
+// much they are used.
 func (m *Metrics) Serve(address, tokenFile string, log *slog.Logger) (io.Closer, error) {
 	handler := m.handler
 	if tokenFile == "" {

@@ -16,7 +16,8 @@ type VolumeIO struct {
 	ReadSeconds, WriteSeconds              float64
 }
 
-// volumes collects the I/O of the published volumes. SPDK counts it, so the values are passed on, not counted here.
+// volumes collects the I/O of the published volumes. SPDK counts it, so the values are passed on,
+// not counted here.
 type volumes struct {
 	all    atomic.Pointer[[]VolumeIO]
 	series []volumeSeries

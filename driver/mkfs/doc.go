@@ -1,9 +1,9 @@
-// Package mkfs names the file systems of volumes, the options of mkfs and of mounts that a class may give, and the arguments
-// with which a new file system is created.
+// Package mkfs names the file systems of volumes, the options of mkfs and of mounts that a class
+// may give, and the arguments with which a new file system is created.
 //
-// Options come from a list of those that cannot harm: none names another device, overwrites data, or makes a file system
-// that older kernels of nodes refuse without a reason. The controller checks them before it creates a volume, and the node
-// before it formats one.
+// Options come from a list of those that cannot harm: none names another device, overwrites data,
+// or makes a file system that older kernels of nodes refuse without a reason. The controller checks
+// them before it creates a volume, and the node before it formats one.
 //
 // It may not know devices, mounts, CSI or who asks: it turns texts into texts.
 package mkfs

@@ -167,7 +167,8 @@ func describe(known map[string]option) string {
 	return strings.Join(all, "; ")
 }
 
-// Check refuses options that a class may not give for a file system. Errors are of kind [ErrOption] and list what is allowed.
+// Check refuses options that a class may not give for a file system. Errors are of kind [ErrOption]
+// and list what is allowed.
 func Check(fsType, options string) error {
 	_, err := parse(fsType, options)
 	return err
@@ -184,9 +185,10 @@ type New struct {
 
 // Args returns the arguments of mkfs without the device, for thin volumes that grow:
 //   - No discard: the device is empty, and a discard of a large thin volume takes minutes.
-//   - ext4 blocks of 4 KiB: for a small volume, mkfs would choose 1 KiB, which remains when the volume grows.
-//   - ext4 inode tables and journal are not zeroed, because SPDK allocates clusters for written zeroes. The tables are marked
-//     as unused, and blocks of the journal have checksums.
+//   - ext4 blocks of 4 KiB: for a small volume, mkfs would choose 1 KiB, which remains when the
+//     volume grows.
+//   - ext4 inode tables and journal are not zeroed, because SPDK allocates clusters for written
+//     zeroes. The tables are marked as unused, and blocks of the journal have checksums.
 //   - No ext4 blocks are reserved for root, unless the options say so.
 func (n New) Args() ([]string, error) {
 	given, err := parse(n.Type, n.Options)

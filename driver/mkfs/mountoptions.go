@@ -46,8 +46,8 @@ var (
 )
 
 // MountOptions splits and checks mount options, of which only those of the list for the file system
-// are allowed; fsType "" is any file system. It removes ro and rw, and reports whether there was ro.
-// Its errors are ErrMountOption.
+// are allowed; fsType "" is any file system. It removes ro and rw, and reports whether there was
+// ro. Its errors are ErrMountOption.
 func MountOptions(fsType string, flags []string) (kept []string, readOnly bool, err error) {
 	for _, f := range splitFlags(strings.Join(flags, ",")) {
 		f = strings.TrimSpace(f)

@@ -62,7 +62,8 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 	}
 }
 
-// lookAtMapping checks that a mapping is one of the volume's present device. The mapping of a device that was removed stays.
+// lookAtMapping checks that a mapping is one of the volume's present device. The mapping of a
+// device that was removed stays.
 func (m *Monitor) lookAtMapping(ctx context.Context, s *State, device string) {
 	dead, err := operation.Share(ctx, &m.reads, "mapping of "+s.Volume.ID, func() (bool, error) { return s.Volume.OnAnother(device) })
 	switch {

@@ -39,9 +39,11 @@ type Options struct {
 }
 
 const (
-	// readTimeout bounds the reads of one volume in a round. The kernel answers within milliseconds, or it hangs.
+	// readTimeout bounds the reads of one volume in a round. The kernel answers within
+	// milliseconds, or it hangs.
 	readTimeout = 5 * time.Second
-	// reconnectTimeout bounds an attempt to restore connections, because calls for the volume are aborted meanwhile.
+	// reconnectTimeout bounds an attempt to restore connections, because calls for the volume are
+	// aborted meanwhile.
 	reconnectTimeout = 20 * time.Second
 	// longestPause bounds the time between two attempts, which doubles with each that fails.
 	longestPause = 5 * time.Minute
@@ -93,8 +95,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// State returns what was found when the monitor last looked at a volume. ok is false if it has not, or not since a call
-// changed the volume.
+// State returns what was found when the monitor last looked at a volume. ok is false if it has not,
+// or not since a call changed the volume.
 func (m *Monitor) State(volumeID string) (s State, ok bool) {
 	if m == nil {
 		return s, false
@@ -115,7 +117,8 @@ func (m *Monitor) States() []State {
 	return slices.SortedFunc(maps.Values(m.states), func(a, b State) int { return cmp.Compare(a.Volume.ID, b.Volume.ID) })
 }
 
-// Forget removes what was found for a volume, because a call has changed it. The monitor looks at it again in its next round.
+// Forget removes what was found for a volume, because a call has changed it. The monitor looks at
+// it again in its next round.
 func (m *Monitor) Forget(volumeID string) {
 	if m == nil {
 		return
@@ -126,7 +129,8 @@ func (m *Monitor) Forget(volumeID string) {
 	m.forgot[volumeID] = true
 }
 
-// Check looks at all volumes once, and restores connections. Only one call may be under way at a time, that of Run included.
+// Check looks at all volumes once, and restores connections. Only one call may be under way at a
+// time, that of Run included.
 func (m *Monitor) Check(ctx context.Context) {
 	m.mu.Lock()
 	clear(m.forgot)
@@ -181,7 +185,8 @@ func (m *Monitor) read(ctx context.Context) ([]Volume, mount.Table, error) {
 	return volumes, mounts, err
 }
 
-// keep replaces what is known, and logs what has changed. A volume on which a call worked meanwhile keeps its former state.
+// keep replaces what is known, and logs what has changed. A volume on which a call worked meanwhile
+// keeps its former state.
 func (m *Monitor) keep(volumes []Volume, found []State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,7 +24,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// A fakeNode is a node with staged volumes: it replaces the node service and connect, and its mount table is a file.
+// A fakeNode is a node with staged volumes: it replaces the node service and connect, and its mount
+// table is a file.
 type fakeNode struct {
 	*mount.Mounter
 	t     *testing.T
@@ -313,7 +314,8 @@ func (i interrupted) Probe(ctx context.Context, p mount.Point) error {
 	return i.Mounter.Probe(ctx, p)
 }
 
-// Connections that the kernel has given up are restored, with pauses that grow, and never while a call works on the volume.
+// Connections that the kernel has given up are restored, with pauses that grow, and never while a
+// call works on the volume.
 func TestReconnect(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(2, "live", "connecting")

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// An attempt to restore connections of a volume determines when the next one may be made, if connections are still missing.
+// An attempt to restore connections of a volume determines when the next one may be made, if
+// connections are still missing.
 type attempt struct {
 	next      time.Time
 	pause     time.Duration
 	succeeded bool
 }
 
-// reconnect restores the connections that the kernel has given up, of those volumes whose turn it is.
+// reconnect restores the connections that the kernel has given up, of those volumes whose turn it
+// is.
 func (m *Monitor) reconnect(ctx context.Context, found []State) {
 	var mu sync.Mutex // of m.attempts
 	var wg sync.WaitGroup

@@ -15,8 +15,8 @@ type Volume struct {
 	Export       connect.Export
 	Path         string   // where its file system is mounted; empty for a raw block volume
 	Targets      []string // where it was published; it may have been unpublished since
-	// OnAnother tells whether the volume is used through a mapping of another device than this one, which was removed. It is
-	// nil for a volume without a mapping.
+	// OnAnother tells whether the volume is used through a mapping of another device than this one,
+	// which was removed. It is nil for a volume without a mapping.
 	OnAnother func(device string) (bool, error)
 	// Err tells why the rest is unknown; nil otherwise.
 	Err error
@@ -28,11 +28,11 @@ type Source interface {
 	Staged() ([]Volume, error)
 	// Busy tells whether a call is working on a volume.
 	Busy(volumeID string) bool
-	// Hold keeps calls away from a volume until release is called, and returns the volume as it is now. ok is false if a call
-	// is working on the volume, or if it is no longer staged.
+	// Hold keeps calls away from a volume until release is called, and returns the volume as it is
+	// now. ok is false if a call is working on the volume, or if it is no longer staged.
 	Hold(volumeID string) (v Volume, release func(), ok bool)
-	// Adopt gives the source the paths of all mounts once, before anything else, so that it finds volumes which an earlier
-	// release has staged.
+	// Adopt gives the source the paths of all mounts once, before anything else, so that it finds
+	// volumes which an earlier release has staged.
 	Adopt(mounts []string) error
 }
 

@@ -75,8 +75,8 @@ func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly boo
 	return true, p.conflict(readOnly, flags)
 }
 
-// bindMount makes a bind mount and verifies it. A bind mount first has the options of its source and
-// is then changed; if that fails, bindMount unmounts it.
+// bindMount makes a bind mount and verifies it. A bind mount first has the options of its source
+// and is then changed; if that fails, bindMount unmounts it.
 func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly
 }
 
 // BindDevice publishes a raw block volume: it mounts a block device's node over a file, which it
-// creates if missing. On a node, all publications of one device are read-only or all are read-write,
-// because a bind mount cannot write-protect a device, so the device itself is set.
+// creates if missing. On a node, all publications of one device are read-only or all are
+// read-write, because a bind mount cannot write-protect a device, so the device itself is set.
 func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
 	number, err := blockRdev(device)
 	if err == nil {
@@ -136,8 +136,8 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
-// sameAccess fails if the device is published with the other kind of access. The device tells which, not its mounts: kubelet has
-// a mount of its own, which is read-write in any case.
+// sameAccess fails if the device is published with the other kind of access. The device tells
+// which, not its mounts: kubelet has a mount of its own, which is read-write in any case.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
 	if err != nil || len(others) == 0 {

@@ -4,7 +4,8 @@ import "errors"
 
 // Kinds of failure. Errors of this package wrap one of them; the text says what to do.
 var (
-	// ErrInvalid means that the request is invalid (unknown file system, forbidden mount flag, not a block device).
+	// ErrInvalid means that the request is invalid (unknown file system, forbidden mount flag, not
+	// a block device).
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnsupported means that a tool or a kernel feature is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
@@ -12,14 +13,15 @@ var (
 	ErrEmptyDevice = errors.New("device is empty")
 	// ErrHoldsData means that the device has data that is not a file system of a supported type.
 	ErrHoldsData = errors.New("device holds other data")
-	// ErrWrongFilesystem means that the device has a file system of another type than the requested one.
+	// ErrWrongFilesystem means that the device has a file system of another type than the requested
+	// one.
 	ErrWrongFilesystem = errors.New("device holds another file system")
 	// ErrUnreadable means that the device cannot be read, so its contents are unknown.
 	ErrUnreadable = errors.New("device cannot be read")
 	// ErrDamaged means that the file system has damage that an administrator has to repair.
 	ErrDamaged = errors.New("file system is damaged")
-	// ErrBroken means that a mounted file system was shut down after errors, or that its device was removed. It may work
-	// when it is mounted again.
+	// ErrBroken means that a mounted file system was shut down after errors, or that its device was
+	// removed. It may work when it is mounted again.
 	ErrBroken = errors.New("mounted file system is broken")
 	// ErrConflict means that the path is already mounted from another source or with other options.
 	ErrConflict = errors.New("mounted differently")

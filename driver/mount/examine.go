@@ -23,8 +23,8 @@ type contents struct {
 
 // examine determines what is on a device, by reading it and by blkid, which knows the signatures.
 // Neither is enough alone: blkid reports a device that it could not read as empty, and does not
-// recognise a database on a raw device. examine fails if the device cannot be read. If the device is to be
-// written, it also fails if the device is write-protected.
+// recognise a database on a raw device. examine fails if the device cannot be read. If the device
+// is to be written, it also fails if the device is write-protected.
 func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	found, signature, err := m.read(ctx, s.Device, !s.ReadOnly)
 	if err != nil {
@@ -33,8 +33,9 @@ func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	return classify(found, signature, s.Unused), nil
 }
 
-// classify combines the results of reading and of blkid. unused tells that the device was never mounted, and has random
-// contents until it has a file system; then any other signature is a coincidence.
+// classify combines the results of reading and of blkid. unused tells that the device was never
+// mounted, and has random contents until it has a file system; then any other signature is a
+// coincidence.
 func classify(found scanned, signature string, unused bool) contents {
 	switch {
 	case signature == xfs && unfinishedXFS(found.start),

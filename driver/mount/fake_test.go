@@ -176,7 +176,8 @@ func TestScannedExtentsAreOnTheDevice(t *testing.T) {
 	}
 }
 
-// The first superblocks of file systems, and ext4's first backup superblocks, are scanned on every device.
+// The first superblocks of file systems, and ext4's first backup superblocks, are scanned on every
+// device.
 func TestScannedExtentsHaveTheSuperblocks(t *testing.T) {
 	for _, size := range []int64{200 * mib, 1<<40 + 12345} {
 		for _, at := range []int64{0, 1024, 4*mib - 1, 8 * mib, 8*mib + 64<<10 - 1, 128 * mib, 128*mib + 64<<10 - 1, size - mib, size - 1, size / 2 &^ (64<<10 - 1)} {

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Grow grows the file system mounted at path to the size of its device, online, and returns its size
-// in bytes. It does nothing if the file system already has that size.
+// Grow grows the file system mounted at path to the size of its device, online, and returns its
+// size in bytes. It does nothing if the file system already has that size.
 func (m *Mounter) Grow(ctx context.Context, path string) (sizeBytes int64, err error) {
 	target, err := canonical(path)
 	if err == nil {
@@ -87,8 +87,9 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 // errNotGrown means that a file system has kept its size, and works as before.
 var errNotGrown = errors.New("the file system keeps its size")
 
-// growUnmounted grows an unmounted ext4 to the size of its device, if this process will not be permitted to once it is
-// mounted. A failure is logged, and the file system can be mounted with its former size.
+// growUnmounted grows an unmounted ext4 to the size of its device, if this process will not be
+// permitted to once it is mounted. A failure is logged, and the file system can be mounted with its
+// former size.
 func (m *Mounter) growUnmounted(device string, step *operation.Step) {
 	if m.canGrow(ext4) == nil {
 		return // online, without the complete check that resize2fs demands offline
@@ -120,8 +121,9 @@ func (m *Mounter) growUnmounted(device string, step *operation.Step) {
 	m.log.Info("file system grown before it was mounted", "device", device, "from", have, "to", want)
 }
 
-// CanGrow fails if this process is not permitted to grow mounted file systems of a type. For ext4 the
-// kernel requires CAP_SYS_RESOURCE, which a privileged container has only if the container runtime itself has it.
+// CanGrow fails if this process is not permitted to grow mounted file systems of a type. For ext4
+// the kernel requires CAP_SYS_RESOURCE, which a privileged container has only if the container
+// runtime itself has it.
 func CanGrow(fsType string) error {
 	if fsType == xfs {
 		return nil
@@ -148,8 +150,8 @@ func (p Point) filesystemSize() (int64, error) {
 	return ext4Size(p.Device)
 }
 
-// xfsSize reads the size from the kernel, because the superblock on the device may be outdated while
-// the xfs is mounted.
+// xfsSize reads the size from the kernel, because the superblock on the device may be outdated
+// while the xfs is mounted.
 func xfsSize(path string) (int64, error) {
 	// struct xfs_fsop_geom_v1 of xfs_fs.h, and the ioctl XFS_IOC_FSGEOMETRY_V1, _IOR('X', 100, …).
 	type geometry struct {
@@ -170,8 +172,8 @@ func xfsSize(path string) (int64, error) {
 	return int64(g.dataBlocks) * int64(g.blockSize), nil
 }
 
-// ext4Size reads the size from the superblock, which is at byte 1024: magic at offset 56, block count
-// at 4 and (high half) 336, logarithm of the block size minus 10 at 24.
+// ext4Size reads the size from the superblock, which is at byte 1024: magic at offset 56, block
+// count at 4 and (high half) 336, logarithm of the block size minus 10 at 24.
 func ext4Size(device string) (int64, error) {
 	d, err := os.Open(device)
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Check checks that the file system mounted at path can be used: it reads from the device and writes to the journal. After
-// an error of kind [ErrBroken], [Mounter.FormatAndMount] mounts the file system again. An error of kind [ErrUnreadable]
-// means that the device returns errors; then nothing can be done until the device recovers.
+// Check checks that the file system mounted at path can be used: it reads from the device and
+// writes to the journal. After an error of kind [ErrBroken], [Mounter.FormatAndMount] mounts the
+// file system again. An error of kind [ErrUnreadable] means that the device returns errors; then
+// nothing can be done until the device recovers.
 func (m *Mounter) Check(ctx context.Context, path string) error {
 	target, err := canonical(path)
 	if err == nil {
@@ -35,13 +36,16 @@ func (m *Mounter) check(path string) error {
 	return p.checkUsable()
 }
 
-// checkUsable fails with ErrBroken if the mount cannot be used any more, and with ErrUnreadable if its device cannot be read.
+// checkUsable fails with ErrBroken if the mount cannot be used any more, and with ErrUnreadable if
+// its device cannot be read.
 func (p Point) checkUsable() error {
-	// Newer kernels report a shutdown. Older ones do not, and directories can still be read from memory.
+	// Newer kernels report a shutdown. Older ones do not, and directories can still be read from
+	// memory.
 	if fault := p.Fault(); fault != NoFault {
 		return fmt.Errorf("%w: %s", ErrBroken, fault)
 	}
-	// If the device returns errors, the state of the file system is unknown, and nothing on it can be mounted.
+	// If the device returns errors, the state of the file system is unknown, and nothing on it can
+	// be mounted.
 	if p.Device != "" {
 		if err := readDirectly(p.Device); err != nil {
 			return err
@@ -53,8 +57,8 @@ func (p Point) checkUsable() error {
 	return nil
 }
 
-// syncRoot opens and syncs the root directory. After a shutdown, xfs refuses to open it, and ext4 to commit its journal.
-// Both are fast and change nothing.
+// syncRoot opens and syncs the root directory. After a shutdown, xfs refuses to open it, and ext4
+// to commit its journal. Both are fast and change nothing.
 func syncRoot(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -86,9 +90,9 @@ func readDirectly(device string) error {
 	return nil
 }
 
-// checkReplaceable fails with ErrBusy while a broken file system is also mounted at other paths, which running pods use: then
-// it can neither be checked nor mounted again. If the device was removed, there is no such problem, because the volume will
-// be mounted from another device.
+// checkReplaceable fails with ErrBusy while a broken file system is also mounted at other paths,
+// which running pods use: then it can neither be checked nor mounted again. If the device was
+// removed, there is no such problem, because the volume will be mounted from another device.
 func (m *Mounter) checkReplaceable(p Point) error {
 	if p.Stale {
 		return nil
@@ -109,7 +113,8 @@ func (m *Mounter) checkReplaceable(p Point) error {
 	return nil
 }
 
-// replace unmounts a mount if why is of kind ErrBroken, so that it can be mounted again. Otherwise it returns why.
+// replace unmounts a mount if why is of kind ErrBroken, so that it can be mounted again. Otherwise
+// it returns why.
 func (m *Mounter) replace(p Point, why error) error {
 	if !errors.Is(why, ErrBroken) {
 		return why

@@ -11,10 +11,12 @@ import (
 
 // If a mkfs is interrupted (node or target lost), the device is neither empty nor a file system. So
 // that no administrator has to decide what to do, this package writes a mark to the device before
-// mkfs and removes it afterwards: a device with the mark was never mounted, and may be formatted again.
+// mkfs and removes it afterwards: a device with the mark was never mounted, and may be formatted
+// again.
 
-// formattingMark is at places that mkfs does not write to: not in the first or last parts, which mkfs wipes (of ext4 and xfs up
-// to 128 KiB at the end, of btrfs 2 MiB), but in blocks near the end, which are free in a new file system.
+// formattingMark is at places that mkfs does not write to: not in the first or last parts, which
+// mkfs wipes (of ext4 and xfs up to 128 KiB at the end, of btrfs 2 MiB), but in blocks near the
+// end, which are free in a new file system.
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
 const markSector = 4096
@@ -47,8 +49,8 @@ func markedAt(d *os.File, at int64) (bool, error) {
 	return bytes.Equal(b, formattingMark), nil
 }
 
-// markFormatting sets or removes the marks, and syncs the device. They are set only on an empty device, so removing those
-// that still exist leaves zeroes.
+// markFormatting sets or removes the marks, and syncs the device. They are set only on an empty
+// device, so removing those that still exist leaves zeroes.
 func markFormatting(device string, set bool) (err error) {
 	d, err := openDevice(device, os.O_RDWR)
 	if err != nil {
@@ -81,8 +83,8 @@ func markFormatting(device string, set bool) (err error) {
 	return nil
 }
 
-// neverMounted tells whether an ext4 was never mounted: the superblock has the time of the last mount
-// and the number of mounts, which mkfs sets to 0.
+// neverMounted tells whether an ext4 was never mounted: the superblock has the time of the last
+// mount and the number of mounts, which mkfs sets to 0.
 func neverMounted(start []byte) bool {
 	const superblock, lastMount, mounts = 1024, 44, 52
 	if len(start) < superblock+1024 {

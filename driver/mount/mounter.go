@@ -60,25 +60,28 @@ func New(o Options) *Mounter {
 type Stage struct {
 	Device string // block device, such as /dev/nvme0n1
 	Path   string // directory; created if missing
-	// FSType is ext4, xfs or btrfs. Empty means the type that the device has, or ext4 for an empty device.
+	// FSType is ext4, xfs or btrfs. Empty means the type that the device has, or ext4 for an empty
+	// device.
 	FSType string
 	// MkfsOptions are the options with which a file system is created; see package mkfs.
 	MkfsOptions string
-	// UUID is the UUID that the file system gets, also if it has another one, as a copy of a volume; empty: as it is.
+	// UUID is the UUID that the file system gets, also if it has another one, as a copy of a
+	// volume; empty: as it is.
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
-	// Shared tells that other nodes may mount the device at the same time, read-only too. Then nothing
-	// is written to it: a file system whose journal has to be replayed is not mounted.
+	// Shared tells that other nodes may mount the device at the same time, read-only too. Then
+	// nothing is written to it: a file system whose journal has to be replayed is not mounted.
 	Shared bool
-	// MayFormat permits to create a file system if the device is empty. It must be false for volumes
-	// that may have data: clones, restored volumes, volumes that were formatted before.
+	// MayFormat permits to create a file system if the device is empty. It must be false for
+	// volumes that may have data: clones, restored volumes, volumes that were formatted before.
 	MayFormat bool
 	// MayFinish permits to create a file system if an earlier mkfs of this package was interrupted.
 	// What that mkfs left was never mounted.
 	MayFinish bool
-	// Unused tells that nothing was stored on the device yet, and that its contents are random, as those of a newly encrypted
-	// device. It counts as a device whose mkfs was interrupted, unless it has a complete file system.
+	// Unused tells that nothing was stored on the device yet, and that its contents are random, as
+	// those of a newly encrypted device. It counts as a device whose mkfs was interrupted, unless
+	// it has a complete file system.
 	Unused bool
 	// Ready is called when the device has its file system, before it is mounted. May be nil.
 	Ready func(context.Context) error

@@ -69,8 +69,8 @@ func (m *Mounter) points() ([]Point, error) {
 	return all, nil
 }
 
-// complete finds the device of a mount. A raw block volume is a mount of one file of the file system
-// at /dev.
+// complete finds the device of a mount. A raw block volume is a mount of one file of the file
+// system at /dev.
 func (m *Mounter) complete(p Point) (Point, error) {
 	if p.root != "/" && (p.FSType == "devtmpfs" || p.FSType == "tmpfs") {
 		// stat is safe here: neither file system can hang.
@@ -102,8 +102,8 @@ func (m *Mounter) deviceName(number string) (string, error) {
 	return filepath.Base(link), nil
 }
 
-// canonical resolves the symlinks in the parents of path, as the kernel does. It does not access path
-// itself.
+// canonical resolves the symlinks in the parents of path, as the kernel does. It does not access
+// path itself.
 func canonical(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: path %q is not absolute", ErrInvalid, path)

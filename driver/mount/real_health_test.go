@@ -27,7 +27,8 @@ var filesystemFailures = []struct {
 	{"xfs shutdown, log lost", xfs, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, false) }},
 }
 
-// shutdown makes a file system fail as it does when its device is lost, after writing its log or without it.
+// shutdown makes a file system fail as it does when its device is lost, after writing its log or
+// without it.
 func shutdown(t *testing.T, path string, flush bool) {
 	t.Helper()
 	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
@@ -58,7 +59,8 @@ func TestShutDownFilesystemIsReplaced(t *testing.T) {
 			require.Error(t, os.WriteFile(filepath.Join(path, "new"), []byte("x"), 0o600))
 			require.ErrorIs(t, m.Check(t.Context(), path), ErrBroken)
 
-			// While a pod uses it, the device stays in use, so it can be neither checked nor mounted again.
+			// While a pod uses it, the device stays in use, so it can be neither checked nor
+			// mounted again.
 			s.MayFormat = false
 			before, err := m.points()
 			require.NoError(t, err)
@@ -79,7 +81,8 @@ func TestShutDownFilesystemIsReplaced(t *testing.T) {
 	}
 }
 
-// A file system may still be intact if its device returns errors, so it stays mounted until the device recovers.
+// A file system may still be intact if its device returns errors, so it stays mounted until the
+// device recovers.
 func TestFailingDeviceKeepsTheMount(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		t.Run(fsType, func(t *testing.T) {
@@ -106,7 +109,8 @@ func TestFailingDeviceKeepsTheMount(t *testing.T) {
 	}
 }
 
-// A volume that was mounted read-only is not mistaken for one that the kernel made read-only after errors.
+// A volume that was mounted read-only is not mistaken for one that the kernel made read-only after
+// errors.
 func TestCheckOfReadOnlyMount(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

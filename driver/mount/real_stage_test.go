@@ -279,7 +279,8 @@ func TestCloneMountedWithItsSource(t *testing.T) {
 			require.NoError(t, m.FormatAndMount(t.Context(), Stage{Device: d.device, Path: path, FSType: fsType, MayFormat: true}))
 			writeFile(t, path, "file", "precious")
 			unix.Sync()
-			// The copy is like a crash-consistent snapshot: its journal is not empty. The source stays mounted.
+			// The copy is like a crash-consistent snapshot: its journal is not empty. The source
+			// stays mounted.
 			copied := filepath.Join(t.TempDir(), "clone")
 			command(t, "cp", "--sparse=always", d.file, copied)
 			clone := diskOn(t, copied)
@@ -290,8 +291,9 @@ func TestCloneMountedWithItsSource(t *testing.T) {
 	}
 }
 
-// A device with random contents gets a file system if nothing was stored on it yet, also when mkfs was interrupted. Ready is
-// called when the file system is complete, and not for a device that is in use.
+// A device with random contents gets a file system if nothing was stored on it yet, also when mkfs
+// was interrupted. Ready is called when the file system is complete, and not for a device that is
+// in use.
 func TestUnusedDeviceWithRandomContents(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {

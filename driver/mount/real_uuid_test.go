@@ -14,7 +14,8 @@ func (d *disk) uuid() string {
 	return command(d.t, "blkid", "-p", "-o", "value", "-s", "UUID", d.device)
 }
 
-// copied returns a copy of a disk, which may be mounted: it is like a crash-consistent snapshot, with a journal to replay.
+// copied returns a copy of a disk, which may be mounted: it is like a crash-consistent snapshot,
+// with a journal to replay.
 func (d *disk) copied() *disk {
 	file := filepath.Join(d.t.TempDir(), "copy")
 	unix.Sync()
@@ -22,8 +23,8 @@ func (d *disk) copied() *disk {
 	return diskOn(d.t, file)
 }
 
-// A file system gets the UUID of its volume: a new one by mkfs, and a copy before it is mounted, also with a log to replay. Then
-// it is mounted beside its source without nouuid.
+// A file system gets the UUID of its volume: a new one by mkfs, and a copy before it is mounted,
+// also with a log to replay. Then it is mounted beside its source without nouuid.
 func TestVolumeUUID(t *testing.T) {
 	for _, fsType := range []string{xfs, btrfs} {
 		t.Run(fsType, func(t *testing.T) {
@@ -60,7 +61,8 @@ func TestVolumeUUID(t *testing.T) {
 	}
 }
 
-// An older state of a btrfs, such as a restored snapshot, can be mounted when the newer one was unmounted.
+// An older state of a btrfs, such as a restored snapshot, can be mounted when the newer one was
+// unmounted.
 func TestOlderBtrfsAfterNewer(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	s := Stage{Device: d.device, Path: mountPoint(t, m, "staging"), FSType: btrfs, MayFormat: true}

@@ -255,7 +255,8 @@ func TestGrowRefuses(t *testing.T) {
 	assert.Empty(t, ran.ran)
 }
 
-// Paths that may contain data are not removed, and a path that is not a file is not replaced for a raw block volume.
+// Paths that may contain data are not removed, and a path that is not a file is not replaced for a
+// raw block volume.
 func TestExistingPaths(t *testing.T) {
 	m, dir := testMounter(t, Options{}), t.TempDir()
 	file := filepath.Join(dir, "file")

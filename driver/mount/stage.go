@@ -12,8 +12,9 @@ import (
 )
 
 // FormatAndMount mounts a device at its staging path. Before that it creates a file system on an
-// empty device, if permitted, and checks an existing ext4; after that it grows the file system to the
-// device's size, if it can. It succeeds if the device is already mounted there, and replaces a broken mount.
+// empty device, if permitted, and checks an existing ext4; after that it grows the file system to
+// the device's size, if it can. It succeeds if the device is already mounted there, and replaces a
+// broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	s, err := s.checked()
 	if err != nil {
@@ -66,7 +67,8 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	return err
 }
 
-// isStaged tells whether the device is mounted as requested. It removes a broken mount, and fails for any other mount.
+// isStaged tells whether the device is mounted as requested. It removes a broken mount, and fails
+// for any other mount.
 func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	p, err := m.at(s.Path)
 	if errors.Is(err, ErrNotMounted) {
@@ -146,7 +148,8 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.S
 	return m.ensureUUID(ctx, s, step)
 }
 
-// decide tells whether to format the device, and sets s.FSType to the type. It fails if the device must not be mounted.
+// decide tells whether to format the device, and sets s.FSType to the type. It fails if the device
+// must not be mounted.
 func decide(found contents, s *Stage) (format bool, err error) {
 	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume"
 	switch {
@@ -194,8 +197,9 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	return nil
 }
 
-// mountProtected mounts the device. If other nodes may mount it too, the device is write-protected meanwhile: even a
-// read-only mount replays the journal, and on several nodes at a time that would destroy the file system.
+// mountProtected mounts the device. If other nodes may mount it too, the device is write-protected
+// meanwhile: even a read-only mount replays the journal, and on several nodes at a time that would
+// destroy the file system.
 func (m *Mounter) mountProtected(s Stage) error {
 	mount := func() error { return m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()) }
 	if !s.ReadOnly || !s.Shared {
@@ -218,7 +222,8 @@ func (s Stage) mountOptions() []string {
 	options := slices.Clone(s.Flags)
 	switch {
 	case s.FSType == xfs && !slices.Contains(options, "nouuid"):
-		// By default, xfs refuses to mount two file systems with the same UUID, such as a volume and its clone.
+		// By default, xfs refuses to mount two file systems with the same UUID, such as a volume
+		// and its clone.
 		options = append(options, "nouuid")
 	case s.FSType == ext4 && !slices.ContainsFunc(options, func(f string) bool { return strings.HasPrefix(f, "init_itable") }):
 		// By default, the kernel zeroes all inode tables, which allocates 1.6 % of a thin volume.

@@ -48,7 +48,8 @@ func (m *Mounter) statfs(path string) (st unix.Statfs_t, err error) {
 	}
 }
 
-// DeviceSize returns the size in bytes of the raw block volume published at path, or of the block device at path.
+// DeviceSize returns the size in bytes of the raw block volume published at path, or of the block
+// device at path.
 func (m *Mounter) DeviceSize(ctx context.Context, path string) (int64, error) {
 	size, err := operation.Share(ctx, &m.operations, "size of "+path, func() (int64, error) { return deviceSize(path) })
 	if err != nil {

@@ -50,7 +50,8 @@ func (t Table) Paths() []string {
 // A Fault is why a mount cannot be used, as far as the kernel's mount table and sysfs tell.
 type Fault string
 
-// The faults. NoFault does not mean that the file system works: see [Mounter.Probe] and [Mounter.Check].
+// The faults. NoFault does not mean that the file system works: see [Mounter.Probe] and
+// [Mounter.Check].
 const (
 	NoFault            Fault = ""
 	DeviceGone         Fault = "its device was removed"
@@ -71,9 +72,10 @@ func (p Point) Fault() Fault {
 	return NoFault
 }
 
-// Probe asks the file system of a mount for its statistics, and opens its root directory, which fails after some errors that
-// [Point.Fault] does not show. It writes nothing, and reads nothing from the device that is in memory. One probe of a path is
-// under way at a time; if it hangs, all that wait for it fail when their context ends.
+// Probe asks the file system of a mount for its statistics, and opens its root directory, which
+// fails after some errors that [Point.Fault] does not show. It writes nothing, and reads nothing
+// from the device that is in memory. One probe of a path is under way at a time; if it hangs, all
+// that wait for it fail when their context ends.
 func (m *Mounter) Probe(ctx context.Context, p Point) error {
 	_, err := operation.Share(ctx, &m.operations, "probe of "+p.Path, func() (struct{}, error) { return struct{}{}, p.probe() })
 	if err != nil {

@@ -63,8 +63,8 @@ func (m *Mounter) format(s *Stage, found contents) error {
 	return nil
 }
 
-// fsck runs e2fsck on an ext4, which replays the journal and makes safe repairs. With the option -f, it checks a file system
-// that looks clean, too.
+// fsck runs e2fsck on an ext4, which replays the journal and makes safe repairs. With the option
+// -f, it checks a file system that looks clean, too.
 func (m *Mounter) fsck(device string, options ...string) error {
 	// Bits of the exit code of e2fsck(8).
 	const repaired, needsReboot, unrepaired = 1, 2, 4

@@ -40,8 +40,8 @@ func (m *Mounter) unmount(ctx context.Context, path string, remove bool) error {
 	return nil
 }
 
-// unmountAll unmounts all mounts at path. It reads only mountinfo, so it also works for mounts whose
-// device is broken or was removed.
+// unmountAll unmounts all mounts at path. It reads only mountinfo, so it also works for mounts
+// whose device is broken or was removed.
 func (m *Mounter) unmountAll(path string) error {
 	const most = 64
 	var last Point
@@ -70,8 +70,8 @@ func (m *Mounter) unmountAll(path string) error {
 // umount calls the kernel, which returns an error number, while umount(8) prints a text.
 func umount(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) }
 
-// removeEmpty removes an empty directory or file. If there are files, a user wrote them while nothing
-// was mounted, so they must not be removed.
+// removeEmpty removes an empty directory or file. If there are files, a user wrote them while
+// nothing was mounted, so they must not be removed.
 func removeEmpty(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

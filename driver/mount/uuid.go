@@ -12,8 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// ensureUUID gives an xfs or a btrfs, which is not mounted, the UUID that was asked for. A copy of a volume has the UUID of
-// its source. An ext4 keeps its own: the kernel mounts several with the same one.
+// ensureUUID gives an xfs or a btrfs, which is not mounted, the UUID that was asked for. A copy of
+// a volume has the UUID of its source. An ext4 keeps its own: the kernel mounts several with the
+// same one.
 func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step) error {
 	if s.UUID == "" || s.ReadOnly || s.FSType == ext4 {
 		return nil
@@ -81,9 +82,9 @@ func (m *Mounter) replayLog(s *Stage) error {
 	return m.unmountAll(s.Path)
 }
 
-// forgetBtrfs makes the kernel forget a device of a btrfs that is not mounted any more. It would otherwise refuse to mount
-// another device with an older state of the same file system, such as a restored snapshot. Errors are of no consequence: the
-// btrfs may be mounted elsewhere.
+// forgetBtrfs makes the kernel forget a device of a btrfs that is not mounted any more. It would
+// otherwise refuse to mount another device with an older state of the same file system, such as a
+// restored snapshot. Errors are of no consequence: the btrfs may be mounted elsewhere.
 func (m *Mounter) forgetBtrfs(p Point) {
 	if p.FSType != btrfs || p.Device == "" {
 		return

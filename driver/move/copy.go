@@ -17,11 +17,13 @@ import (
 
 const (
 	chunkBytes = 1 << 20
-	// copiers is the number of chunks in flight: enough to keep a network busy, little enough to leave a target to others.
+	// copiers is the number of chunks in flight: enough to keep a network busy, little enough to
+	// leave a target to others.
 	copiers = 8
 )
 
-// A device is an open block device, or a file in tests. Its reads and writes bypass the page cache of this machine.
+// A device is an open block device, or a file in tests. Its reads and writes bypass the page cache
+// of this machine.
 type device struct {
 	*os.File
 	size int64
@@ -64,8 +66,9 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// differing writes to the copy each chunk of the original that differs, so that a copy that was interrupted goes on, and
-// clusters of thin volumes that were never written stay unallocated. It leaves the first markBytes of the copy alone.
+// differing writes to the copy each chunk of the original that differs, so that a copy that was
+// interrupted goes on, and clusters of thin volumes that were never written stay unallocated. It
+// leaves the first markBytes of the copy alone.
 func (m *moving) differing(ctx context.Context) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -123,7 +126,8 @@ func (m *moving) copyChunk(from, to []byte, offset int64) error {
 	return nil
 }
 
-// verify reads both devices again and compares them, except for the mark. It returns the SHA-256 of the original.
+// verify reads both devices again and compares them, except for the mark. It returns the SHA-256 of
+// the original.
 func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	from, free, err := buffer()
 	if err != nil {

@@ -25,8 +25,8 @@ var (
 
 var errInjected = errors.New("injected failure")
 
-// A farm has volumes that are files, and serves them as a controller and a connector do. Its step-th call, counted over both,
-// fails: before it is executed, or afterwards.
+// A farm has volumes that are files, and serves them as a controller and a connector do. Its
+// step-th call, counted over both, fails: before it is executed, or afterwards.
 type farm struct {
 	t       *testing.T
 	dir     string

@@ -19,9 +19,10 @@ func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
 	return err
 }
 
-// DeleteOriginal deletes the original of a complete copy. It fails with ErrNotLocked if a node could have written to the
-// original since it was copied, and with ErrUnfinished if the copy is not complete. copyContext is the copy's volume context,
-// as in its PersistentVolume; nil if it does not require authentication.
+// DeleteOriginal deletes the original of a complete copy. It fails with ErrNotLocked if a node
+// could have written to the original since it was copied, and with ErrUnfinished if the copy is not
+// complete. copyContext is the copy's volume context, as in its PersistentVolume; nil if it does
+// not require authentication.
 func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, copyContext map[string]string) error {
 	was, err := m.Controller.Inspect(ctx, id, "", NodeOf(id))
 	if err != nil {
@@ -40,8 +41,8 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 	return err
 }
 
-// isComplete fails unless a volume is a complete copy of the original. That a node has it is no error: a node gets a copy
-// only after it was completed.
+// isComplete fails unless a volume is a complete copy of the original. That a node has it is no
+// error: a node gets a copy only after it was completed.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
 	is, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
 	switch {

@@ -39,7 +39,8 @@ type Controller interface {
 	DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error)
 	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
 	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
-	// Inspect describes a volume: among others whether CreateVolume made it under a name, and whether it is published to a node.
+	// Inspect describes a volume: among others whether CreateVolume made it under a name, and
+	// whether it is published to a node.
 	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error)
 }
 
@@ -49,10 +50,12 @@ type Mover struct {
 	Connector  connect.Connector
 	// Topology holds the labels of this machine, which decide which addresses of a target it uses.
 	Topology map[string]string
-	// Secrets has the keys with which nodes authenticate, as the Secret of a StorageClass has them, if a volume requires it.
+	// Secrets has the keys with which nodes authenticate, as the Secret of a StorageClass has them,
+	// if a volume requires it.
 	Secrets map[string]string
-	// Filesystem tells that the volume has a file system, which Kubernetes mounts. Other volumes may be raw block devices, of
-	// which no copy is made on a target that may load what was written into them.
+	// Filesystem tells that the volume has a file system, which Kubernetes mounts. Other volumes
+	// may be raw block devices, of which no copy is made on a target that may load what was written
+	// into them.
 	Filesystem bool
 	// Progress is called from time to time while data is copied and verified, if it is not nil.
 	Progress func(Progress)
@@ -73,7 +76,8 @@ type Result struct {
 	// SHA256 is of the contents of the original and of the first SizeBytes of the copy.
 	SHA256    string
 	SizeBytes int64
-	// WrittenBytes is less than SizeBytes if the copy had parts of the contents before, or if they were zero.
+	// WrittenBytes is less than SizeBytes if the copy had parts of the contents before, or if they
+	// were zero.
 	WrittenBytes int64
 	// Empty tells that all bytes are zero.
 	Empty bool
@@ -89,10 +93,11 @@ type moving struct {
 	done, written atomic.Int64
 }
 
-// Copy copies a volume to a new one that is created with the parameters of a StorageClass, and verifies the copy.
-// volumeContext is the original's, as in its PersistentVolume; nil if it does not require authentication. Copy fails
-// while a node has the volume. When it has succeeded, no node can attach the original until Keep or DeleteOriginal. When it
-// has failed, the original is as before, and Copy can be repeated: it goes on where it was. A copy that is complete is only
+// Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
+// verifies the copy. volumeContext is the original's, as in its PersistentVolume; nil if it does
+// not require authentication. Copy fails while a node has the volume. When it has succeeded, no
+// node can attach the original until Keep or DeleteOriginal. When it has failed, the original is as
+// before, and Copy can be repeated: it goes on where it was. A copy that is complete is only
 // verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
@@ -103,9 +108,10 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		return Result{}, fmt.Errorf("keep nodes from the original: volume %s: %w: it is published to a node", id, export.ErrInUse)
 	}
 
-	// The copy is kept from nodes before the original is. DeleteOriginal takes a copy for complete that is not published to the
-	// move's node while the original is: an earlier copy must not pass for that before it was compared with the original again,
-	// which nodes may have written to since.
+	// The copy is kept from nodes before the original is. DeleteOriginal takes a copy for complete
+	// that is not published to the move's node while the original is: an earlier copy must not pass
+	// for that before it was compared with the original again, which nodes may have written to
+	// since.
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
@@ -189,14 +195,15 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	return result, nil
 }
 
-// copyName is the name of a volume's copy. It follows from the volume alone, so that a repeated move finds it.
+// copyName is the name of a volume's copy. It follows from the volume alone, so that a repeated
+// move finds it.
 func copyName(id request.VolumeID) string { return "move-" + id.UUID }
 
 // onlyRead publishes a volume as one with a file system: whatever is in it, the move only reads it.
 const onlyRead = true
 
-// capability returns what the move asks for. It needs no file system, whatever it says: the controller refuses raw block volumes
-// on targets that may load what was written into them.
+// capability returns what the move asks for. It needs no file system, whatever it says: the
+// controller refuses raw block volumes on targets that may load what was written into them.
 func capability(filesystem bool) *csi.VolumeCapability {
 	c := &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
@@ -287,8 +294,8 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 	return err
 }
 
-// publish publishes a volume to the move's node. mayFormat tells whether the volume was never used before. Of the volume
-// context, only how nodes authenticate matters.
+// publish publishes a volume to the move's node. mayFormat tells whether the volume was never used
+// before. Of the volume context, only how nodes authenticate matters.
 func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
@@ -312,7 +319,8 @@ func (m Mover) unpublish(id, node string) error {
 	return err
 }
 
-// attach attaches a published volume to this machine. closeDevice detaches it; only its first call does something.
+// attach attaches a published volume to this machine. closeDevice detaches it; only its first call
+// does something.
 func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {
 	attached, err := m.Connector.Connect(ctx, e)
 	if err != nil {

@@ -75,8 +75,8 @@ func TestMove(t *testing.T) {
 	assert.Empty(t, f.node)
 }
 
-// A move that fails or dies at any of its calls leaves the original as it was, and is completed by repeating it. An unfinished
-// copy never passes for a complete one.
+// A move that fails or dies at any of its calls leaves the original as it was, and is completed by
+// repeating it. An unfinished copy never passes for a complete one.
 func TestMoveIsInterrupted(t *testing.T) {
 	want := random()[:chunkBytes+3*markBytes]
 	points := 0
@@ -113,8 +113,9 @@ func TestMoveIsInterrupted(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-// TestSecondMoveDiesAndTheOriginalIsNewer completes a move, lets nodes use the original again and write to it, and lets a second
-// move die at each of its calls. The original is then the only one with what was written.
+// TestSecondMoveDiesAndTheOriginalIsNewer completes a move, lets nodes use the original again and
+// write to it, and lets a second move die at each of its calls. The original is then the only one
+// with what was written.
 func TestSecondMoveDiesAndTheOriginalIsNewer(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {

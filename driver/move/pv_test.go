@@ -44,7 +44,8 @@ func TestParsePV(t *testing.T) {
 	}
 }
 
-// The PersistentVolume of a copy leads to the copy, and keeps what people and sidecars need of the original's.
+// The PersistentVolume of a copy leads to the copy, and keeps what people and sidecars need of the
+// original's.
 func TestPVOfACopy(t *testing.T) {
 	p, err := ParsePV([]byte(onePV), "csi.spdk.io")
 	require.NoError(t, err)

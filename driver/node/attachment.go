@@ -21,8 +21,8 @@ type attachment struct {
 	uuid        string // of the file system; empty: as it is
 }
 
-// readAttachment reads the volume context and the publish context of a call. Where both have a key, the publish context
-// counts, because it is newer. topology holds the node's labels.
+// readAttachment reads the volume context and the publish context of a call. Where both have a key,
+// the publish context counts, because it is newer. topology holds the node's labels.
 func readAttachment(volume, published, topology map[string]string) (attachment, error) {
 	m := maps.Clone(volume)
 	if m == nil {
@@ -41,8 +41,9 @@ func readAttachment(volume, published, topology map[string]string) (attachment, 
 	if volume[request.KeyFilesystemUUID] == "volume" {
 		a.uuid = cmp.Or(a.export.NSUUID, a.export.LegacyUUID)
 	}
-	// A volume that was created as a copy is never formatted, whatever the publish context says. If no controller published
-	// the volume, only the volume context, from its PV, can allow formatting.
+	// A volume that was created as a copy is never formatted, whatever the publish context says. If
+	// no controller published the volume, only the volume context, from its PV, can allow
+	// formatting.
 	a.mayFormat = m[request.KeyMayFormat] == "true" && volume[request.KeyMayFormat] != "false"
 	return a, nil
 }

@@ -25,8 +25,9 @@ var causes = []error{
 	mount.ErrConflict, mount.ErrDamaged, mount.ErrUnreadable, mount.ErrBroken, mount.ErrNotMounted, errBroken, context.Canceled,
 }
 
-// However a step of a call fails: what the call has connected or mounted is undone, or the code makes kubelet repeat the call.
-// kubelet ends a volume's life on the node by NodeUnstageVolume only if it believes that the volume may be staged.
+// However a step of a call fails: what the call has connected or mounted is undone, or the code
+// makes kubelet repeat the call. kubelet ends a volume's life on the node by NodeUnstageVolume only
+// if it believes that the volume may be staged.
 func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool
@@ -88,7 +89,8 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 							assert.Contains(t, f.mounts, target)
 							assert.False(t, final, "%v: %v", code, err)
 						default:
-							// The volume is still staged, as kubelet knows. What this call has added must not be left.
+							// The volume is still staged, as kubelet knows. What this call has
+							// added must not be left.
 							added := slices.ContainsFunc(slices.Collect(maps.Keys(f.connected)), func(e string) bool { return !connectedBefore[e] })
 							for path := range f.mounts {
 								added = added || path == target || !slices.Contains(mountsBefore, path)
@@ -133,7 +135,8 @@ func unstageCall(n *Node, f *fakeNode, _ *csi.VolumeCapability, _ string) error 
 	return err
 }
 
-// Unstaging answers a final code only if nothing is left, or if another volume is staged at the path.
+// Unstaging answers a final code only if nothing is left, or if another volume is staged at the
+// path.
 func TestUnstageOfDamagedRecordIsRepeated(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.staging, recordName), []byte("{"), 0o600))
@@ -148,7 +151,8 @@ func TestUnstageOfDamagedRecordIsRepeated(t *testing.T) {
 	require.NotErrorIs(t, err, request.ErrLeftBehind)
 }
 
-// After a reboot, the records are there, because kubelet's directories persist, but nothing is connected or mounted.
+// After a reboot, the records are there, because kubelet's directories persist, but nothing is
+// connected or mounted.
 func TestAfterAReboot(t *testing.T) {
 	for name, blockMode := range map[string]bool{"file system": false, "raw block": true} {
 		for _, first := range []string{"stage", "publish", "unpublish", "unstage"} {

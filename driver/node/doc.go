@@ -1,8 +1,10 @@
-// Package node is CSI's node service: it connects, formats, mounts and publishes volumes on the node it runs on.
+// Package node is CSI's node service: it connects, formats, mounts and publishes volumes on the
+// node it runs on.
 //
-// The service parses a call, locks its volume (package request), and does the work by packages connect and mount. A record
-// in the staging directory tells what a staged volume is connected to (record.go). Files in the node's state directory tell
-// which volumes were used on this node (used.go).
+// The service parses a call, locks its volume (package request), and does the work by packages
+// connect and mount. A record in the staging directory tells what a staged volume is connected to
+// (record.go). Files in the node's state directory tell which volumes were used on this node
+// (used.go).
 //
 // It may not know package controller, targets or SPDK's RPC: nodes never speak to a proxy.
 package node

@@ -21,10 +21,12 @@ type Encrypter interface {
 	Close(ctx context.Context, name string) error
 }
 
-// SetEncrypter sets what encrypts volumes; without it, encrypted volumes are refused. It is called before the node serves.
+// SetEncrypter sets what encrypts volumes; without it, encrypted volumes are refused. It is called
+// before the node serves.
 func (n *Node) SetEncrypter(e Encrypter) { n.encrypter = e }
 
-// encryption is how a volume is encrypted, as its volume context says. The zero value means not at all.
+// encryption is how a volume is encrypted, as its volume context says. The zero value means not at
+// all.
 type encryption struct {
 	Type     string `json:"type,omitzero"`
 	Discards bool   `json:"discards,omitzero"`
@@ -43,8 +45,9 @@ func readEncryption(volume map[string]string) (encryption, error) {
 	return e, nil
 }
 
-// passphrases returns the passphrases in the secrets of NodeStageVolume, nil for a volume that is not encrypted. It fails if
-// the volume cannot be encrypted on this node, so that nothing is connected.
+// passphrases returns the passphrases in the secrets of NodeStageVolume, nil for a volume that is
+// not encrypted. It fails if the volume cannot be encrypted on this node, so that nothing is
+// connected.
 func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]string) (*luks.Keys, error) {
 	if !e.requested() {
 		return nil, nil
@@ -58,8 +61,8 @@ func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]str
 	return luks.ReadKeys(secrets, stageSecret)
 }
 
-// passphrasesIfGiven returns the passphrases in the secrets of NodePublishVolume, which needs them only if the volume has to
-// be opened again.
+// passphrasesIfGiven returns the passphrases in the secrets of NodePublishVolume, which needs them
+// only if the volume has to be opened again.
 func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*luks.Keys, error) {
 	if !r.encrypted() {
 		return nil, nil
@@ -74,12 +77,13 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 	return keys, err
 }
 
-// filesystemSector is the size of the encrypted units of a volume with a file system, in bytes: fewer and larger ones take
-// less processor time. Raw block volumes keep the size of their device's sectors, which the application may depend on.
+// filesystemSector is the size of the encrypted units of a volume with a file system, in bytes:
+// fewer and larger ones take less processor time. Raw block volumes keep the size of their device's
+// sectors, which the application may depend on.
 const filesystemSector, blockSector = 4096, 512
 
-// open opens an encrypted device, as far as that is not done yet, and returns the device to use in its place. It tells how
-// whether that is still unused.
+// open opens an encrypted device, as far as that is not done yet, and returns the device to use in
+// its place. It tells how whether that is still unused.
 func (n *Node) open(ctx context.Context, staging string, r stageRecord, device string, how *mount.Stage) (string, error) {
 	name, err := luks.NameOf(r.VolumeID)
 	if err != nil {
@@ -131,8 +135,8 @@ func (n *Node) closeEncrypted(ctx context.Context, r stageRecord) error {
 	return n.encrypter.Close(ctx, name)
 }
 
-// expandEncrypted grows the plain side of a device that has grown, and the file system on it. It returns the size of the
-// volume, which is larger than its plain side by the LUKS header.
+// expandEncrypted grows the plain side of a device that has grown, and the file system on it. It
+// returns the size of the volume, which is larger than its plain side by the LUKS header.
 func (n *Node) expandEncrypted(ctx context.Context, volumeID string, at mount.Point, size int64) (*csi.NodeExpandVolumeResponse, error) {
 	name, err := luks.NameOf(volumeID)
 	if err != nil {

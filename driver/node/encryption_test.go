@@ -83,7 +83,8 @@ func (f *fakeLUKS) stageEncrypted(c *csi.VolumeCapability) *csi.NodeStageVolumeR
 	return req
 }
 
-// A new volume is encrypted, then formatted, then marked as used, and closed before it is disconnected.
+// A new volume is encrypted, then formatted, then marked as used, and closed before it is
+// disconnected.
 func TestEncryptedFilesystem(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	req := f.stageEncrypted(writer)
@@ -162,7 +163,8 @@ func TestEncryptedRawBlock(t *testing.T) {
 	assert.NotEmpty(t, f.open, "a bind mount does not keep the device open")
 }
 
-// Without a usable passphrase, nothing is connected. A wrong one is refused after everything was undone.
+// Without a usable passphrase, nothing is connected. A wrong one is refused after everything was
+// undone.
 func TestEncryptedRefusals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(n *Node, f *fakeLUKS, req *csi.NodeStageVolumeRequest)
@@ -215,8 +217,8 @@ func TestEncryptionOfStagedVolume(t *testing.T) {
 	assert.Contains(t, f.open, mapped)
 }
 
-// If the device was removed below an encrypted volume, NodePublishVolume closes it and opens the new one, for which it needs
-// the passphrase.
+// If the device was removed below an encrypted volume, NodePublishVolume closes it and opens the
+// new one, for which it needs the passphrase.
 func TestPublishOpensAgain(t *testing.T) {
 	for name, c := range map[string]*csi.VolumeCapability{"file system": writer, "raw block": block} {
 		t.Run(name, func(t *testing.T) {

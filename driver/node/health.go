@@ -14,7 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// entries tells how CSI's health calls report what the monitor finds. Findings that are not here are not reported:
+// entries tells how CSI's health calls report what the monitor finds. Findings that are not here
+// are not reported:
 // monitor.Unknown is no known problem of the volume.
 var entries = map[monitor.Kind]struct {
 	status csi.VolumeHealthErrorType
@@ -33,8 +34,8 @@ var entries = map[monitor.Kind]struct {
 
 const reasonDeviceGone = "DeviceGone"
 
-// NodeGetVolumeHealth reports what the monitor found when it last looked at a volume, and whether the device of the mount
-// still exists. It does not access the device or the file system.
+// NodeGetVolumeHealth reports what the monitor found when it last looked at a volume, and whether
+// the device of the mount still exists. It does not access the device or the file system.
 func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	id := req.GetVolumeId()
 	if id == "" {
@@ -73,8 +74,8 @@ func report(health *csi.VolumeHealth, kind monitor.Kind, text string) {
 	health.HealthStatuses = append(health.HealthStatuses, &csi.VolumeHealth_VolumeHealthEntry{Status: e.status, Reason: e.reason, Message: text})
 }
 
-// NodeGetStorageHealth reports the targets whose volumes on this node have lost paths. A target is unreachable if none of
-// them has one left. Without a monitor, the call is not supported.
+// NodeGetStorageHealth reports the targets whose volumes on this node have lost paths. A target is
+// unreachable if none of them has one left. Without a monitor, the call is not supported.
 func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	if n.monitor == nil {
 		return n.UnimplementedNodeServer.NodeGetStorageHealth(ctx, req)

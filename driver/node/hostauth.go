@@ -7,21 +7,22 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Parameters of a class that make Kubernetes send a secret with calls, without -name and -namespace.
+// Parameters of a class that make Kubernetes send a secret with calls, without -name and
+// -namespace.
 const (
 	stageSecret   = "csi.storage.k8s.io/node-stage-secret"
 	publishSecret = "csi.storage.k8s.io/node-publish-secret"
 )
 
-// withKeys returns an export with the keys in the secrets of NodeStageVolume. It fails if the volume requires keys and the
-// secrets have none, so that nothing is connected.
+// withKeys returns an export with the keys in the secrets of NodeStageVolume. It fails if the
+// volume requires keys and the secrets have none, so that nothing is connected.
 func withKeys(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, stageSecret)
 	return e.WithKeys(keys), err
 }
 
-// withKeysIfGiven returns an export with the keys in the secrets of NodePublishVolume, which needs them only if the volume
-// has to be connected again.
+// withKeysIfGiven returns an export with the keys in the secrets of NodePublishVolume, which needs
+// them only if the volume has to be connected again.
 func withKeysIfGiven(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, publishSecret)
 	if errors.Is(err, hostauth.ErrMissing) {

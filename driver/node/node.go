@@ -45,9 +45,9 @@ type Mounter interface {
 	DeviceSize(ctx context.Context, path string) (int64, error)
 }
 
-// New returns the service of the node with this id. maxVolumes is how many volumes the node can have, 0 for any number.
-// stateDir is an absolute path of a folder that persists as long as the node does; it records which volumes were used on
-// the node.
+// New returns the service of the node with this id. maxVolumes is how many volumes the node can
+// have, 0 for any number. stateDir is an absolute path of a folder that persists as long as the
+// node does; it records which volumes were used on the node.
 func New(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
 	if err := request.CheckNodeID(id); err != nil {
 		return nil, err
@@ -64,14 +64,16 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 	}, nil
 }
 
-// SetTopology sets the labels by which volumes tell whether the node reaches them, such as its zone; none by default. It is
-// called before the node serves. Errors are of kind [request.ErrInvalid].
+// SetTopology sets the labels by which volumes tell whether the node reaches them, such as its
+// zone; none by default. It is called before the node serves. Errors are of kind
+// [request.ErrInvalid].
 func (n *Node) SetTopology(segments map[string]string) error {
 	n.topology = segments
 	return request.CheckTopology(segments)
 }
 
-// NodeGetInfo returns the node's id and topology. Its NVMe host NQN and iSCSI initiator name are derived from the id.
+// NodeGetInfo returns the node's id and topology. Its NVMe host NQN and iSCSI initiator name are
+// derived from the id.
 func (n *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	resp := &csi.NodeGetInfoResponse{NodeId: n.id, MaxVolumesPerNode: n.maxVolumes}
 	if len(n.topology) > 0 {
@@ -125,7 +127,8 @@ func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, nil
 }
 
-// NodeExpandVolume grows the device, and the file system on it, to the size that the volume has on its target.
+// NodeExpandVolume grows the device, and the file system on it, to the size that the volume has on
+// its target.
 func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	at, err := n.published(req.GetVolumeId(), req.GetVolumePath())
 	if err != nil {
@@ -157,8 +160,8 @@ type rescanned struct {
 	encrypted bool
 }
 
-// rescan makes the kernel read the device's size again. Without a staging path the device is unknown and rescan does
-// nothing; NVMe devices grow without it.
+// rescan makes the kernel read the device's size again. Without a staging path the device is
+// unknown and rescan does nothing; NVMe devices grow without it.
 func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) (rescanned, error) {
 	staging := req.GetStagingTargetPath()
 	if staging == "" {

@@ -12,9 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// NodePublishVolume mounts a staged volume, or binds its device, at a path. If the device has been removed since, because
-// its target was unreachable for too long, or the file system was shut down, the volume is staged again: Kubernetes does not
-// do so for a pod that replaces another on the same node.
+// NodePublishVolume mounts a staged volume, or binds its device, at a path. If the device has been
+// removed since, because its target was unreachable for too long, or the file system was shut down,
+// the volume is staged again: Kubernetes does not do so for a pod that replaces another on the same
+// node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	paths := []pathField{{"target_path", target}, {"staging_target_path", staging}}
@@ -34,7 +35,8 @@ func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// publishVolume publishes a volume. It sets again if it connects the volume, which was connected when it was staged.
+// publishVolume publishes a volume. It sets again if it connects the volume, which was connected
+// when it was staged.
 func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest, again *bool) error {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	record, staged, err := readRecord(staging, id)
@@ -114,7 +116,8 @@ func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePub
 	err := n.mounter.Check(ctx, source)
 	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
 		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "error", err)
-		// The volume was staged before, so it has a file system or has lost it. It must not be formatted in either case.
+		// The volume was staged before, so it has a file system or has lost it. It must not be
+		// formatted in either case.
 		*again = !n.isConnected(ctx, r)
 		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: req.GetVolumeContext()[request.KeyFSType]}))
 	}

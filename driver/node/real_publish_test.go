@@ -104,7 +104,8 @@ func (r *realNode) unpublish(name string) {
 	require.NoError(r.t, err)
 }
 
-// mountID returns the kernel's id of the mount at a path, which changes when the path is mounted again.
+// mountID returns the kernel's id of the mount at a path, which changes when the path is mounted
+// again.
 func (r *realNode) mountID(path string) string {
 	r.t.Helper()
 	infos, err := os.ReadFile("/proc/self/mountinfo")
@@ -137,8 +138,8 @@ func (r *realNode) remountReadOnly() {
 	require.NoError(r.t, os.WriteFile(trigger, []byte("1"), 0o200))
 }
 
-// Kubernetes stages a volume once for all pods of a node. So a pod that replaces another may get a file system that was
-// shut down in the meantime.
+// Kubernetes stages a volume once for all pods of a node. So a pod that replaces another may get a
+// file system that was shut down in the meantime.
 func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 	for name, c := range map[string]struct {
 		fsType string
@@ -203,7 +204,8 @@ func TestPublishWaitsForFailingDevice(t *testing.T) {
 	assert.Equal(t, was, r.mountID(r.staged()))
 }
 
-// If several calls publish a volume at once, one repairs it, and the others are told to repeat the call.
+// If several calls publish a volume at once, one repairs it, and the others are told to repeat the
+// call.
 func TestConcurrentPublishRepairsOnce(t *testing.T) {
 	r := newRealNode(t)
 	c := r.stageAs("xfs")

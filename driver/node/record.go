@@ -15,10 +15,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A stageRecord keeps on disk what a staged volume is connected to, because NodeUnstageVolume gets only a path and may run
-// in another process than NodeStageVolume did. It is a file in the staging directory, next to the directory that the volume
-// is mounted on, so that no mount hides it. It is written before anything is connected, and removed after everything is
-// disconnected: if there is no record, there is nothing to disconnect.
+// A stageRecord keeps on disk what a staged volume is connected to, because NodeUnstageVolume gets
+// only a path and may run in another process than NodeStageVolume did. It is a file in the staging
+// directory, next to the directory that the volume is mounted on, so that no mount hides it. It is
+// written before anything is connected, and removed after everything is disconnected: if there is
+// no record, there is nothing to disconnect.
 type stageRecord struct {
 	// Version is the form of the record: see recordVersion. A record without one has version 1.
 	Version  int            `json:"version,omitzero"`
@@ -27,15 +28,17 @@ type stageRecord struct {
 	Block    bool           `json:"block,omitzero"`
 	// Encryption is how the volume is encrypted, so that its mapping is closed.
 	Encryption encryption `json:"encryption,omitzero"`
-	// Targets are the paths at which the volume was published. Some may have been unpublished since: check the mounts.
+	// Targets are the paths at which the volume was published. Some may have been unpublished
+	// since: check the mounts.
 	Targets []string `json:"targets,omitzero"`
 
 	passphrases *luks.Keys // of the present call; nil: none
 }
 
-// recordVersion is the newest form of the record that this program knows. A record has the lowest version that tells all of
-// it: 2 for an encrypted volume, whose mapping must be closed when it is unstaged, 1 for all others. The version grows when a
-// record has something that an earlier program must not ignore; members that may be ignored need no new version.
+// recordVersion is the newest form of the record that this program knows. A record has the lowest
+// version that tells all of it: 2 for an encrypted volume, whose mapping must be closed when it is
+// unstaged, 1 for all others. The version grows when a record has something that an earlier program
+// must not ignore; members that may be ignored need no new version.
 const recordVersion = 2
 
 func (r stageRecord) version() int {
@@ -47,17 +50,20 @@ func (r stageRecord) version() int {
 
 const (
 	recordName = "spdkcsi-stage.json"
-	// legacyRecordName is the record of spdk-csi, which holds the volume context. This driver unstages what spdk-csi staged.
+	// legacyRecordName is the record of spdk-csi, which holds the volume context. This driver
+	// unstages what spdk-csi staged.
 	legacyRecordName = "volume-context.json"
 )
 
-// stagePath returns where a file system is mounted: a directory in the staging directory, as with spdk-csi.
+// stagePath returns where a file system is mounted: a directory in the staging directory, as with
+// spdk-csi.
 func stagePath(staging, volumeID string) string { return filepath.Join(staging, volumeID) }
 
 // A pathField is a path in a request, and the name of its field.
 type pathField struct{ field, path string }
 
-// checkRequest refuses a request without a volume id or one of its paths, and what checkPaths refuses.
+// checkRequest refuses a request without a volume id or one of its paths, and what checkPaths
+// refuses.
 func checkRequest(volumeID string, fields ...pathField) error {
 	if volumeID == "" {
 		return fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
@@ -133,7 +139,8 @@ func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 	return stageRecord{VolumeID: volumeID, Export: export}, err == nil, err
 }
 
-// write replaces the record atomically and durably: after a crash, the old or the new record exists in full.
+// write replaces the record atomically and durably: after a crash, the old or the new record exists
+// in full.
 func (r stageRecord) write(staging string) error {
 	r.Version = r.version()
 	text, err := json.Marshal(r)
@@ -178,7 +185,8 @@ func removeRecord(staging string) error {
 	return nil
 }
 
-// addTarget records a path before the volume is published there, and drops the paths that are no longer mounted.
+// addTarget records a path before the volume is published there, and drops the paths that are no
+// longer mounted.
 func (r stageRecord) addTarget(staging, target string, isMounted func(string) bool) error {
 	r.Targets = slices.DeleteFunc(r.Targets, func(t string) bool { return t != target && !isMounted(t) })
 	if slices.Contains(r.Targets, target) {

@@ -92,7 +92,8 @@ func TestDamagedLegacyRecord(t *testing.T) {
 	}
 }
 
-// If a record cannot be removed, the call fails, because kubelet could not remove the staging directory.
+// If a record cannot be removed, the call fails, because kubelet could not remove the staging
+// directory.
 func TestRecordCannotBeRemoved(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(f.staging, recordName+".new", "x"), 0o700))

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// NodeStageVolume connects a volume and mounts its file system. A raw block volume is only connected. A call that fails
-// undoes what it did; see failedStage.
+// NodeStageVolume connects a volume and mounts its file system. A raw block volume is only
+// connected. A call that fails undoes what it did; see failedStage.
 func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := checkRequest(id, pathField{"staging_target_path", staging}); err != nil {
@@ -108,7 +108,8 @@ func (n *Node) stage(ctx context.Context, staging string, r stageRecord, how mou
 	return n.mounter.FormatAndMount(ctx, how)
 }
 
-// NodeUnstageVolume unmounts and disconnects a volume. A repeated call continues where an earlier one stopped.
+// NodeUnstageVolume unmounts and disconnects a volume. A repeated call continues where an earlier
+// one stopped.
 func (n *Node) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := checkRequest(id, pathField{"staging_target_path", staging}); err != nil {

@@ -14,12 +14,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// stagedVolumes records on this node's disk where volumes are staged, as one symbolic link to the staging directory for each,
-// named by the volume's id. The records of staged volumes are in directories that kubelet chooses and that only its calls
-// name, so a process that was restarted would not know what to monitor. A volume is noted when it is staged completely, and
-// no longer when its unstaging begins: what is incomplete is the callers' to finish.
+// stagedVolumes records on this node's disk where volumes are staged, as one symbolic link to the
+// staging directory for each, named by the volume's id. The records of staged volumes are in
+// directories that kubelet chooses and that only its calls name, so a process that was restarted
+// would not know what to monitor. A volume is noted when it is staged completely, and no longer
+// when its unstaging begins: what is incomplete is the callers' to finish.
 //
-// The links are in a folder for each boot of the node. After a boot, nothing is connected until it is staged again.
+// The links are in a folder for each boot of the node. After a boot, nothing is connected until it
+// is staged again.
 type stagedVolumes struct{ dir, boot string }
 
 func (s stagedVolumes) path(volumeID string) string { return filepath.Join(s.dir, s.boot, volumeID) }
@@ -83,7 +85,8 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// noteStaged makes the monitor watch a volume, and forget what it found before. A failure is no failure of the call.
+// noteStaged makes the monitor watch a volume, and forget what it found before. A failure is no
+// failure of the call.
 func (n *Node) noteStaged(volumeID, staging string) {
 	if err := n.staged.add(volumeID, staging); err != nil {
 		n.log.Warn("cannot note that a volume is staged: it is not monitored", "volume", volumeID, "error", err)
@@ -102,7 +105,8 @@ func (n *Node) noteUnstaged(volumeID string) {
 // monitored tells a monitor about the volumes of a node.
 type monitored struct{ *Node }
 
-// SetMonitor gives the node the monitor of its volumes, which answers the health calls. It is called before the node serves.
+// SetMonitor gives the node the monitor of its volumes, which answers the health calls. It is
+// called before the node serves.
 func (n *Node) SetMonitor(m *monitor.Monitor) { n.monitor = m }
 
 // Volumes returns the volumes that a monitor has to watch.
@@ -123,7 +127,8 @@ func (n monitored) Staged() ([]monitor.Volume, error) {
 	return volumes, nil
 }
 
-// volume describes a staged volume to the monitor. It returns false if the volume has no record any more.
+// volume describes a staged volume to the monitor. It returns false if the volume has no record any
+// more.
 func (n monitored) volume(id, staging string) (monitor.Volume, bool) {
 	v := monitor.Volume{ID: id, UUID: id}
 	if parsed, err := request.ParseVolumeID(id); err == nil {
@@ -164,8 +169,8 @@ func (n monitored) Hold(volumeID string) (v monitor.Volume, release func(), ok b
 	return v, nil, false
 }
 
-// Adopt implements [monitor.Source]: it notes the volumes whose file systems are mounted at their staging paths. An earlier
-// release has not noted them.
+// Adopt implements [monitor.Source]: it notes the volumes whose file systems are mounted at their
+// staging paths. An earlier release has not noted them.
 func (n monitored) Adopt(mounts []string) error {
 	if err := n.staged.dropOtherBoots(); err != nil {
 		return fmt.Errorf("remove what was noted before the node was booted: %w", err)

@@ -29,7 +29,8 @@ func stagedIDs(t *testing.T, n *Node) (ids []string) {
 	return ids
 }
 
-// A volume is monitored from the end of its staging to the beginning of its unstaging, by any process of the node.
+// A volume is monitored from the end of its staging to the beginning of its unstaging, by any
+// process of the node.
 func TestMonitoredVolumes(t *testing.T) {
 	n, f := newFakeNode(t)
 	assert.Empty(t, stagedIDs(t, n))

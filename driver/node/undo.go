@@ -11,16 +11,17 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// undoTimeout limits the time to undo a failed call. The deadline of the call itself may have passed by then.
+// undoTimeout limits the time to undo a failed call. The deadline of the call itself may have
+// passed by then.
 const undoTimeout = 30 * time.Second
 
-// failedStage cleans up after a staging that failed, and returns the error to answer. It unmounts and disconnects the
-// volume, also if an earlier call left it so. A volume that pods used before the call (before) and may still be using stays
-// as it is.
+// failedStage cleans up after a staging that failed, and returns the error to answer. It unmounts
+// and disconnects the volume, also if an earlier call left it so. A volume that pods used before
+// the call (before) and may still be using stays as it is.
 //
-// After most error codes of NodeStageVolume, kubelet forgets the volume and never calls NodeUnstageVolume for it. So while
-// the volume is still connected or mounted, the error is of kind request.ErrLeftBehind, after which kubelet repeats the
-// call.
+// After most error codes of NodeStageVolume, kubelet forgets the volume and never calls
+// NodeUnstageVolume for it. So while the volume is still connected or mounted, the error is of kind
+// request.ErrLeftBehind, after which kubelet repeats the call.
 func (n *Node) failedStage(ctx context.Context, staging, id string, before bool, failed error) error {
 	record, found, err := readRecord(staging, id)
 	switch {
@@ -46,9 +47,10 @@ func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }
 
-// failedPublish returns the error to answer for NodePublishVolume, which undoes its own steps. As after a failed staging,
-// kubelet would forget the mount of a pod, so it repeats the call while the path is mounted. It also repeats the call if this
-// call connected the volume. That a volume is connected since it was staged needs no such code: kubelet unstages it later.
+// failedPublish returns the error to answer for NodePublishVolume, which undoes its own steps. As
+// after a failed staging, kubelet would forget the mount of a pod, so it repeats the call while the
+// path is mounted. It also repeats the call if this call connected the volume. That a volume is
+// connected since it was staged needs no such code: kubelet unstages it later.
 func (n *Node) failedPublish(ctx context.Context, staging, id, target string, again bool, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)
@@ -65,7 +67,8 @@ func (n *Node) failedPublish(ctx context.Context, staging, id, target string, ag
 	return failed
 }
 
-// isConnected tells whether a volume may be connected. It is, unless the kernel says that it is not.
+// isConnected tells whether a volume may be connected. It is, unless the kernel says that it is
+// not.
 func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -73,8 +76,8 @@ func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	return !errors.Is(err, connect.ErrNotConnected)
 }
 
-// failedUnstage returns the error to answer for NodeUnstageVolume. The record is removed last, so while there is one, the
-// volume may be mounted or connected, and the call is to be repeated.
+// failedUnstage returns the error to answer for NodeUnstageVolume. The record is removed last, so
+// while there is one, the volume may be mounted or connected, and the call is to be repeated.
 func (n *Node) failedUnstage(staging, id string, failed error) error {
 	_, found, err := readRecord(staging, id)
 	if errors.Is(err, request.ErrConflict) || err == nil && !found && !n.isMounted(stagePath(staging, id)) {

@@ -18,11 +18,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// repeatedByKubelet are the codes after which kubelet assumes that a volume may be staged, repeats NodeStageVolume, and
-// finally calls NodeUnstageVolume (isFinalError in Kubernetes' pkg/volume/csi). After all other codes it forgets the volume.
+// repeatedByKubelet are the codes after which kubelet assumes that a volume may be staged, repeats
+// NodeStageVolume, and finally calls NodeUnstageVolume (isFinalError in Kubernetes'
+// pkg/volume/csi). After all other codes it forgets the volume.
 var repeatedByKubelet = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
 
-// incompleteStage returns functions by name, each of which puts one part of an incomplete staging on a fake node.
+// incompleteStage returns functions by name, each of which puts one part of an incomplete staging
+// on a fake node.
 func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func() {
 	staged := filepath.Join(f.staging, volID)
 	write := func(r stageRecord) func() {
@@ -48,8 +50,9 @@ func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func()
 	}
 }
 
-// Whatever an earlier call left, and whichever step of this call fails: while the volume is still connected or mounted,
-// kubelet repeats the call. What was in use stays as it was. Everything else is undone, unless undoing fails too.
+// Whatever an earlier call left, and whichever step of this call fails: while the volume is still
+// connected or mounted, kubelet repeats the call. What was in use stays as it was. Everything else
+// is undone, unless undoing fails too.
 func TestFailedStage(t *testing.T) {
 	states := []struct {
 		name  string
@@ -158,7 +161,8 @@ func TestInvalidRequestForStagedVolume(t *testing.T) {
 	}
 }
 
-// While a target path is mounted, the code makes kubelet repeat the call, so that it does not forget the mount.
+// While a target path is mounted, the code makes kubelet repeat the call, so that it does not
+// forget the mount.
 func TestFailedPublishIsRepeatedWhileMounted(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

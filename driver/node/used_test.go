@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// The publish context does not change while a volume is attached, but it allows formatting only once.
+// The publish context does not change while a volume is attached, but it allows formatting only
+// once.
 func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for _, c := range []struct {
@@ -48,7 +49,8 @@ func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	}
 }
 
-// If marks cannot be read, nothing is done with the volume. If a mark cannot be written, the staging is undone.
+// If marks cannot be read, nothing is done with the volume. If a mark cannot be written, the
+// staging is undone.
 func TestUnusableStateDirectory(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // no folder

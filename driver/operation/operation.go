@@ -11,11 +11,13 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// A Group runs one operation at a time on each object. An object is any name: a target, a device number, a path.
+// A Group runs one operation at a time on each object. An object is any name: a target, a device
+// number, a path.
 type Group struct {
 	// Busy is the kind of the error of an operation while another one holds one of its objects.
 	Busy error
-	// Wait makes an operation wait for the other one until its context ends. Otherwise it is refused at once.
+	// Wait makes an operation wait for the other one until its context ends. Otherwise it is
+	// refused at once.
 	Wait bool
 	// Cause returns why a context ended. If it is nil, context.Cause is used.
 	Cause func(context.Context) error
@@ -30,12 +32,13 @@ type running struct {
 	ended chan struct{}
 }
 
-// giveUpDelay is how long Run still waits for the operation after its context ended, because the operation's own error is
-// more precise than Run's.
+// giveUpDelay is how long Run still waits for the operation after its context ended, because the
+// operation's own error is more precise than Run's.
 const giveUpDelay = 100 * time.Millisecond
 
-// Run locks the objects, calls fn, and returns when fn returns or ctx ends. fn should check its context before each step
-// that it starts. If ctx ends first, fn continues, and the objects stay locked until fn returns.
+// Run locks the objects, calls fn, and returns when fn returns or ctx ends. fn should check its
+// context before each step that it starts. If ctx ends first, fn continues, and the objects stay
+// locked until fn returns.
 func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context.Context, *Step) (T, error)) (T, error) {
 	var none T
 	step := new(Step)
@@ -67,9 +70,9 @@ func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context
 	}
 }
 
-// Share calls fn, unless a call with the same name is already running, and waits for the result until ctx ends. So a query
-// that hangs because of its device hangs in one goroutine, however often it is made. All calls with one name must have the
-// same type T.
+// Share calls fn, unless a call with the same name is already running, and waits for the result
+// until ctx ends. So a query that hangs because of its device hangs in one goroutine, however often
+// it is made. All calls with one name must have the same type T.
 func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, error)) (T, error) {
 	select {
 	case r := <-g.queries.DoChan(name, func() (any, error) { return fn() }):
@@ -110,7 +113,8 @@ func (g *Group) lock(ctx context.Context, objects []string, step *Step) (unlock 
 	}
 }
 
-// claim locks all of the objects, or none. If it locks none, it returns an operation that holds one, and the object.
+// claim locks all of the objects, or none. If it locks none, it returns an operation that holds
+// one, and the object.
 func (g *Group) claim(objects []string, own *running) (other *running, object string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package outage limits the log lines of calls that fail for one reason while a storage server is down: the first failure is
-// logged, and the following ones are counted.
+// Package outage limits the log lines of calls that fail for one reason while a storage server is
+// down: the first failure is logged, and the following ones are counted.
 //
 // It must not know what calls do, or which errors are of which kind.
 package outage
@@ -15,14 +15,17 @@ import (
 )
 
 const (
-	// firstPause is the time from the first failure to the first line with a count. It doubles with each line, up to longestPause.
+	// firstPause is the time from the first failure to the first line with a count. It doubles with
+	// each line, up to longestPause.
 	firstPause   = 30 * time.Second
 	longestPause = 15 * time.Minute
-	// memory is how long an outage is remembered after its last failure, so that a target that fails again and again writes few lines.
+	// memory is how long an outage is remembered after its last failure, so that a target that
+	// fails again and again writes few lines.
 	memory = 30 * time.Minute
 )
 
-// A Log counts failed calls by target and kind. A nil *Log counts nothing, and everything is logged. Safe for concurrent use.
+// A Log counts failed calls by target and kind. A nil *Log counts nothing, and everything is
+// logged. Safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 	now func() time.Time
@@ -52,8 +55,9 @@ func New(log *slog.Logger, now func() time.Time) *Log {
 	return &Log{log: log, now: now, outages: map[key]*outage{}}
 }
 
-// Failed notes that a call failed because of a target. It reports whether the caller logs the failure, which is then the first of
-// its target and kind. text is the error, for lines with a count.
+// Failed notes that a call failed because of a target. It reports whether the caller logs the
+// failure, which is then the first of its target and kind. text is the error, for lines with a
+// count.
 func (l *Log) Failed(target, kind, method, text string) (first bool) {
 	if l == nil {
 		return true
@@ -88,8 +92,8 @@ func (l *Log) Answered(target string) {
 	l.end(target, func(*outage) bool { return true })
 }
 
-// Succeeded notes that a call succeeded for which a target was needed. It ends those outages of the target in which calls of the
-// same method failed.
+// Succeeded notes that a call succeeded for which a target was needed. It ends those outages of the
+// target in which calls of the same method failed.
 func (l *Log) Succeeded(target, method string) {
 	l.end(target, func(o *outage) bool { return o.methods[method] })
 }
@@ -135,7 +139,8 @@ func (l *Log) Ongoing(target string) bool {
 	return false
 }
 
-// forget removes outages without failures for a long time. The counts of those in which the target has not answered are logged.
+// forget removes outages without failures for a long time. The counts of those in which the target
+// has not answered are logged.
 func (l *Log) forget(now time.Time) {
 	byTarget := func(a, b key) int { return cmp.Or(cmp.Compare(a.target, b.target), cmp.Compare(a.kind, b.kind)) }
 	for _, k := range slices.SortedFunc(maps.Keys(l.outages), byTarget) {

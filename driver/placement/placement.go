@@ -16,14 +16,15 @@ import (
 type Store struct {
 	Target, Name          string
 	FreeBytes, TotalBytes int64
-	// RoomBytes is the size of the largest volume that can be created now. It depends on the class: a thick volume needs
-	// free clusters, a thin one is only limited by thinOvercommit.
+	// RoomBytes is the size of the largest volume that can be created now. It depends on the class:
+	// a thick volume needs free clusters, a thin one is only limited by thinOvercommit.
 	RoomBytes int64
 	// SmallestBytes is the size of the smallest volume that can be created.
 	SmallestBytes int64
 }
 
-// Stores returns the stores in which the class allows volumes. If there is none, it fails with [class.ErrParameter].
+// Stores returns the stores in which the class allows volumes. If there is none, it fails with
+// [class.ErrParameter].
 func Stores(all []Store, c class.Class) ([]Store, error) {
 	var allowed []Store
 	for _, s := range all {
@@ -37,8 +38,8 @@ func Stores(all []Store, c class.Class) ([]Store, error) {
 	return allowed, nil
 }
 
-// Order returns the stores in the order in which they are tried for a new volume: by the rank of their target (see
-// [Accessibility.Rank]), then by the strategy.
+// Order returns the stores in the order in which they are tried for a new volume: by the rank of
+// their target (see [Accessibility.Rank]), then by the strategy.
 func Order(stores []Store, volume string, strategy class.Strategy, rank func(target string) int) []Store {
 	before := func(a, b Store) int { return cmp.Compare(spread(b, volume), spread(a, volume)) }
 	switch strategy {
@@ -52,8 +53,9 @@ func Order(stores []Store, volume string, strategy class.Strategy, rank func(tar
 	})
 }
 
-// spread returns a pseudorandom number that depends on the store's and the volume's name, weighted by the store's free
-// space. Volumes are thus distributed in proportion to free space, even thin ones, which use none when they are created.
+// spread returns a pseudorandom number that depends on the store's and the volume's name, weighted
+// by the store's free space. Volumes are thus distributed in proportion to free space, even thin
+// ones, which use none when they are created.
 func spread(s Store, volume string) float64 {
 	return float64(s.FreeBytes) / -math.Log(draw(s.Target, s.Name, volume))
 }
@@ -64,9 +66,10 @@ func draw(words ...string) float64 {
 	return (float64(binary.BigEndian.Uint64(sum[:])>>11) + 0.5) / (1 << 53)
 }
 
-// CheckCopy returns an error if a copy of a volume or snapshot on the target cannot be of the class: copies are thin, and
-// are in the lvstore of their source. storeOfSource returns that lvstore; it is called only if the class names lvstores.
-// Errors are those of storeOfSource, or of kind [class.ErrParameter].
+// CheckCopy returns an error if a copy of a volume or snapshot on the target cannot be of the
+// class: copies are thin, and are in the lvstore of their source. storeOfSource returns that
+// lvstore; it is called only if the class names lvstores. Errors are those of storeOfSource, or of
+// kind [class.ErrParameter].
 func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {
 	switch {
 	case c.Thick:
@@ -87,7 +90,8 @@ func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error
 
 // A Capacity describes the volumes that can be created now.
 type Capacity struct {
-	// Bytes is the total size of volumes. MaxBytes is the size of the largest volume, MinBytes that of the smallest.
+	// Bytes is the total size of volumes. MaxBytes is the size of the largest volume, MinBytes that
+	// of the smallest.
 	Bytes, MaxBytes, MinBytes int64
 }
 

@@ -11,20 +11,22 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// ErrNoTopology is the kind of the error if no target is accessible from the topologies that a volume is requested for.
+// ErrNoTopology is the kind of the error if no target is accessible from the topologies that a
+// volume is requested for.
 var ErrNoTopology = errors.New("no target is accessible from the requested topology")
 
 // A Target is a target of config.json.
 type Target struct {
 	Name string
-	// Topology has the segments that a node must have to reach the target, such as its zone. If empty, every node can.
+	// Topology has the segments that a node must have to reach the target, such as its zone. If
+	// empty, every node can.
 	Topology map[string]string
 	// Labels are the labels by which classes select targets.
 	Labels map[string]string
 }
 
-// Targets returns those of the configured targets on which the class allows volumes. Errors are of kind
-// [class.ErrParameter].
+// Targets returns those of the configured targets on which the class allows volumes. Errors are of
+// kind [class.ErrParameter].
 func Targets(configured []Target, c class.Class) ([]Target, error) {
 	for _, name := range c.Targets {
 		if !slices.ContainsFunc(configured, func(t Target) bool { return t.Name == name }) {
@@ -47,18 +49,22 @@ func Targets(configured []Target, c class.Class) ([]Target, error) {
 type Choice struct {
 	// Candidates is how many targets may get the volume.
 	Candidates int
-	// Margin is how many further targets are asked whether they have the volume. A target that is added to config.json
-	// becomes a candidate of some names, in place of another target. Up to Margin targets can be added at a time, and a
-	// volume that an unfinished call has created is still found.
+	// Margin is how many further targets are asked whether they have the volume. A target that is
+	// added to config.json becomes a candidate of some names, in place of another target. Up to
+	// Margin targets can be added at a time, and a volume that an unfinished call has created is
+	// still found.
 	Margin int
 }
 
-// DefaultChoice is the default: there is an alternative to a full target, and one target can be added at a time.
+// DefaultChoice is the default: there is an alternative to a full target, and one target can be
+// added at a time.
 var DefaultChoice = Choice{Candidates: 2, Margin: 1}
 
-// Of returns the targets that are asked for the volume of a name before it is created, and those of them that may get it:
-// in each topology the targets with the highest pseudorandom numbers (rendezvous hashing). They depend only on the name and
-// the configuration, so each repetition of a call asks the same targets, and no other target must be reachable.
+// Of returns the targets that are asked for the volume of a name before it is created, and those of
+// them that may get it:
+// in each topology the targets with the highest pseudorandom numbers (rendezvous hashing). They
+// depend only on the name and the configuration, so each repetition of a call asks the same
+// targets, and no other target must be reachable.
 func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target) {
 	highest := slices.SortedFunc(slices.Values(targets), func(a, b Target) int {
 		return cmp.Or(cmp.Compare(draw(b.Name, volume), draw(a.Name, volume)), cmp.Compare(a.Name, b.Name))
@@ -77,13 +83,15 @@ func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target)
 	return asked, candidates
 }
 
-// An Accessibility has the topologies from which a volume must be accessible. If there are requisite topologies, it must
-// be accessible from one of them. Of the preferred topologies, an earlier one is better than a later one.
+// An Accessibility has the topologies from which a volume must be accessible. If there are
+// requisite topologies, it must be accessible from one of them. Of the preferred topologies, an
+// earlier one is better than a later one.
 type Accessibility struct {
 	Requisite, Preferred []map[string]string
 }
 
-// Filter returns the targets that are accessible from a requisite topology. Errors are of kind [ErrNoTopology].
+// Filter returns the targets that are accessible from a requisite topology. Errors are of kind
+// [ErrNoTopology].
 func (a Accessibility) Filter(targets []Target) ([]Target, error) {
 	if len(a.Requisite) == 0 {
 		return targets, nil
@@ -104,8 +112,8 @@ func (a Accessibility) Filter(targets []Target) ([]Target, error) {
 	return reached, nil
 }
 
-// Rank returns the index of the first preferred topology from which the target is accessible. If there is none, it returns
-// the number of preferred topologies.
+// Rank returns the index of the first preferred topology from which the target is accessible. If
+// there is none, it returns the number of preferred topologies.
 func (a Accessibility) Rank(t Target) int {
 	if i := slices.IndexFunc(a.Preferred, t.isAccessibleFrom); i >= 0 {
 		return i

@@ -46,7 +46,8 @@ func TestTargets(t *testing.T) {
 	assert.ErrorContains(t, err, "disk=hdd")
 }
 
-// However many targets there are, a name has as many candidates, and they do not depend on the order of the configuration.
+// However many targets there are, a name has as many candidates, and they do not depend on the
+// order of the configuration.
 func TestChoiceFollowsFromNameAndConfiguration(t *testing.T) {
 	count := map[string]int{}
 	targets := someTargets(100)

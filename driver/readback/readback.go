@@ -1,6 +1,6 @@
-// Package readback runs steps on a target and reads back whether they are done. The error of a failed call tells little: if
-// an object already exists, releases of SPDK fail in different ways or not at all, and after a lost reply the call may have
-// been executed.
+// Package readback runs steps on a target and reads back whether they are done. The error of a
+// failed call tells little: if an object already exists, releases of SPDK fail in different ways or
+// not at all, and after a lost reply the call may have been executed.
 //
 // It may not know what the steps are about.
 package readback
@@ -20,8 +20,9 @@ type Step struct {
 	done func() (bool, error)
 }
 
-// NewStep returns a step. what describes it in errors, such as "add LUN 0"; do makes the change; done reads back whether the
-// change is made, by this or another call. done is called only if do failed.
+// NewStep returns a step. what describes it in errors, such as "add LUN 0"; do makes the change;
+// done reads back whether the change is made, by this or another call. done is called only if do
+// failed.
 func NewStep(what string, do func() error, done func() (bool, error)) Step {
 	return Step{what, do, done}
 }
@@ -50,7 +51,8 @@ func RunAll(steps []Step) error {
 	return nil
 }
 
-// RunAtOnce runs steps at the same time. When all have ended, it returns the errors of those that failed.
+// RunAtOnce runs steps at the same time. When all have ended, it returns the errors of those that
+// failed.
 func RunAtOnce(steps []Step) error {
 	failed := make([]error, len(steps))
 	var running sync.WaitGroup
@@ -61,8 +63,8 @@ func RunAtOnce(steps []Step) error {
 	return errors.Join(failed...)
 }
 
-// Clarifies tells whether it is useful to read back after a failed call. It is not if the target does not answer, if the
-// call was certainly not executed, or if it was executed and is not saved.
+// Clarifies tells whether it is useful to read back after a failed call. It is not if the target
+// does not answer, if the call was certainly not executed, or if it was executed and is not saved.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
 	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState, spdkrpc.NotSaved:
@@ -71,8 +73,8 @@ func Clarifies(failed error) bool {
 	return true
 }
 
-// Refused tells whether SPDK itself refused a call, so that it was not and will not be executed. If there is no answer, or
-// one that cannot be decoded, the call may still be executed.
+// Refused tells whether SPDK itself refused a call, so that it was not and will not be executed. If
+// there is no answer, or one that cannot be decoded, the call may still be executed.
 func Refused(failed error) bool {
 	var e *spdkrpc.Error
 	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown && e.Kind != spdkrpc.NotSaved

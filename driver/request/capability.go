@@ -9,8 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-// accessModes are the supported access modes, with whether a volume may be on several nodes at a time. Only a raw block volume
-// may be written by several, because nothing coordinates their writes.
+// accessModes are the supported access modes, with whether a volume may be on several nodes at a
+// time. Only a raw block volume may be written by several, because nothing coordinates their
+// writes.
 var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: {},
@@ -20,8 +21,8 @@ var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }
 	csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:   {shared: true},
 }
 
-// CheckCapabilities refuses capabilities that no volume of this driver has: missing or incomplete ones with [ErrInvalid],
-// others with [ErrUnsupported].
+// CheckCapabilities refuses capabilities that no volume of this driver has: missing or incomplete
+// ones with [ErrInvalid], others with [ErrUnsupported].
 func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	if len(capabilities) == 0 {
 		return fmt.Errorf("%w: volume_capabilities is missing", ErrInvalid)
@@ -60,7 +61,8 @@ func ReadOnly(c *csi.VolumeCapability) bool {
 	return mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// Shared tells whether one of the capabilities asks for a volume that may be on several nodes at a time.
+// Shared tells whether one of the capabilities asks for a volume that may be on several nodes at a
+// time.
 func Shared(capabilities ...*csi.VolumeCapability) bool {
 	for _, c := range capabilities {
 		if accessModes[c.GetAccessMode().GetMode()].shared {

@@ -40,7 +40,8 @@ func TestCapabilities(t *testing.T) {
 	assert.False(t, ReadOnly(block))
 }
 
-// Controller and node refuse a mount option that could harm a node, or that is of another file system.
+// Controller and node refuse a mount option that could harm a node, or that is of another file
+// system.
 func TestMountOptionsOfCapabilities(t *testing.T) {
 	capability := func(fsType string, flags ...string) *csi.VolumeCapability {
 		return &csi.VolumeCapability{

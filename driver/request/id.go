@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A VolumeID names a volume or a snapshot: "target:UUID", as in spdk-csi. The id of a volume that was provisioned by hand
-// may be the UUID alone; then the controller has to find its target.
+// A VolumeID names a volume or a snapshot: "target:UUID", as in spdk-csi. The id of a volume that
+// was provisioned by hand may be the UUID alone; then the controller has to find its target.
 type VolumeID struct {
 	Target string // empty if the id does not name it
 	UUID   string
@@ -28,8 +28,9 @@ var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 // IsTargetName tells whether a target can have this name, which becomes part of volume ids.
 func IsTargetName(s string) bool { return targetName.MatchString(s) }
 
-// ParseVolumeID parses the id of a volume or snapshot. It accepts only the exact form: locks work by id, so one volume must
-// not have two ids. This driver never issued any other id, so the error is of kind [ErrNoSuchID].
+// ParseVolumeID parses the id of a volume or snapshot. It accepts only the exact form: locks work
+// by id, so one volume must not have two ids. This driver never issued any other id, so the error
+// is of kind [ErrNoSuchID].
 func ParseVolumeID(s string) (VolumeID, error) {
 	var id VolumeID
 	target, lvol, qualified := strings.Cut(s, ":")
@@ -46,7 +47,8 @@ func ParseVolumeID(s string) (VolumeID, error) {
 	return id, nil
 }
 
-// nodeName matches node ids. CSI lets the driver choose their form, which includes Kubernetes' node names.
+// nodeName matches node ids. CSI lets the driver choose their form, which includes Kubernetes' node
+// names.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,190}[A-Za-z0-9])?$`)
 
 // CheckNodeID refuses ids that no node of this driver can have.

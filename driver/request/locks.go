@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// Locks allow one call at a time on each object. A call never waits for a lock: CSI expects the second call to be answered
-// with ABORTED, and repeats it. DESIGN.md, "Order in the driver", lists these and all other locks. A call claims:
+// Locks allow one call at a time on each object. A call never waits for a lock: CSI expects the
+// second call to be answered with ABORTED, and repeats it. DESIGN.md, "Order in the driver", lists
+// these and all other locks. A call claims:
 //
 //	CreateVolume      the name, and the id before it is answered (another call may be deleting the volume)
 //	  from a snapshot   the snapshot's id, shared: several volumes can be restored at once, but not during its deletion
@@ -35,7 +36,8 @@ func (l *Locks) Claim() *Claim { return &Claim{locks: l} }
 // Take locks what exclusively. It fails with [ErrInFlight] if another call holds it.
 func (c *Claim) Take(what string) error { return c.add(what, false) }
 
-// Share locks what together with other calls that share it. It fails with [ErrInFlight] if a call holds it exclusively.
+// Share locks what together with other calls that share it. It fails with [ErrInFlight] if a call
+// holds it exclusively.
 func (c *Claim) Share(what string) error { return c.add(what, true) }
 
 func (c *Claim) add(what string, shared bool) error {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// CheckTopology checks the segments of a topology. CSI's rules for them are Kubernetes' rules for labels. Errors are of
-// kind [ErrInvalid].
+// CheckTopology checks the segments of a topology. CSI's rules for them are Kubernetes' rules for
+// labels. Errors are of kind [ErrInvalid].
 func CheckTopology(segments map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
 		problems := validation.IsQualifiedName(key)
@@ -24,8 +24,9 @@ func CheckTopology(segments map[string]string) error {
 	return nil
 }
 
-// ParseTopology parses the segments of a topology: key=value, separated by commas. It skips segments without a value,
-// because a manifest for all nodes inserts the value of a node label, which some nodes may not have.
+// ParseTopology parses the segments of a topology: key=value, separated by commas. It skips
+// segments without a value, because a manifest for all nodes inserts the value of a node label,
+// which some nodes may not have.
 func ParseTopology(text string) (map[string]string, error) {
 	segments := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A lateList answers the list of lvstores only after the target has said that all are loaded, and counts how often it is asked
-// that afterwards.
+// A lateList answers the list of lvstores only after the target has said that all are loaded, and
+// counts how often it is asked that afterwards.
 type lateList struct {
 	spdkrpc.Caller
 	waited     chan struct{} // closed after the first bdev_wait_for_examine
@@ -40,7 +40,8 @@ func (l *lateList) Call(ctx context.Context, method string, params, result any) 
 	return l.Caller.Call(ctx, method, params, result)
 }
 
-// The volumes of an lvstore that is listed for the first time may not be loaded yet, though the target has loaded all others.
+// The volumes of an lvstore that is listed for the first time may not be loaded yet, though the
+// target has loaded all others.
 func TestNewLvstoresAreAwaited(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	late := &lateList{Caller: b.fault, waited: make(chan struct{})}

@@ -7,9 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Cloning a volume creates an internal snapshot, a base (see name.go). It is needed while both sides of the clone exist: the
-// volume and its clone, or snapshots of them. A base with one clone is no longer needed: when it is deleted, SPDK moves its
-// contents to the clone.
+// Cloning a volume creates an internal snapshot, a base (see name.go). It is needed while both
+// sides of the clone exist: the volume and its clone, or snapshots of them. A base with one clone
+// is no longer needed: when it is deleted, SPDK moves its contents to the clone.
 
 // removeWithBases deletes an lvol, and the bases above it that are not needed without it.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
@@ -17,7 +17,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err != nil {
 		return err
 	}
-	// Bases whose only clone leads to v are deleted first: after a crash, the rest can still be found from v.
+	// Bases whose only clone leads to v are deleted first: after a crash, the rest can still be
+	// found from v.
 	var shared []Volume
 	for _, base := range above {
 		if len(base.Clones) > 1 {
@@ -29,7 +30,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that lost a clone may have only one left. Deleting it can leave the base above it with one, too.
+	// A base that lost a clone may have only one left. Deleting it can leave the base above it with
+	// one, too.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err
@@ -79,8 +81,9 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 	return s.removeBase(ctx, now)
 }
 
-// usedByHost tells whether a host may be writing to a volume. If so, SPDK must not delete the snapshot below it, because it
-// copies the map of clusters without waiting for writes in progress. The base is deleted together with the volume.
+// usedByHost tells whether a host may be writing to a volume. If so, SPDK must not delete the
+// snapshot below it, because it copies the map of clusters without waiting for writes in progress.
+// The base is deleted together with the volume.
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	v, err := s.lookUp(ctx, alias)
 	if errors.Is(err, ErrNotFound) {
@@ -107,11 +110,13 @@ func (s *Service) sweepOnce(ctx context.Context) {
 	}
 }
 
-// sweep deletes orphaned bases: those that are not needed and whose source was deleted. A crash, or two deletions at once,
-// can leave them; earlier versions left them too. If the source of a base exists, a clone of the base may be about to be
-// created; such a base is deleted together with its source.
+// sweep deletes orphaned bases: those that are not needed and whose source was deleted. A crash, or
+// two deletions at once, can leave them; earlier versions left them too. If the source of a base
+// exists, a clone of the base may be about to be created; such a base is deleted together with its
+// source.
 //
-// sweep returns no error, because the deletion that called it succeeded. After a failure, the next deletion sweeps again.
+// sweep returns no error, because the deletion that called it succeeded. After a failure, the next
+// deletion sweeps again.
 func (s *Service) sweep(ctx context.Context) {
 	lvols, err := s.lvols(ctx)
 	exists := make(map[string]bool, len(lvols))

@@ -72,7 +72,8 @@ func attached(ctx context.Context, b *testService, create func(context.Context, 
 	return v.UUID, b.MarkUsed(ctx, v.UUID)
 }
 
-// attachOnce attaches a volume to a node and detaches it. Then the name tells that the volume was used, on every release.
+// attachOnce attaches a volume to a node and detaches it. Then the name tells that the volume was
+// used, on every release.
 func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())
 	_, err := b.Export(ctx, id, drivertest.Host("n1"))
@@ -86,8 +87,9 @@ func (b *testService) attachOnce(t *testing.T, id string) {
 	require.NoError(t, b.rpc.BdevLvolRename(ctx, spdkrpc.BdevLvolRenameParams{OldName: id, NewName: usedName(v.Name)}))
 }
 
-// If two controllers create the same volume, in any order and with lost replies, there is one volume in the end. This is so
-// even if a pod has used the volume before the slower controller continues: then SPDK does not refuse the first name.
+// If two controllers create the same volume, in any order and with lost replies, there is one
+// volume in the end. This is so even if a pod has used the volume before the slower controller
+// continues: then SPDK does not refuse the first name.
 func TestOneVolumeUnderBothNames(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{
@@ -109,7 +111,8 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 				slow := NewTarget(b.Config).Service(spdkrpc.NewClient(use))
 				v, err := do(t.Context(), slow)
 				if c.before && c.lost {
-					// It is unknown which of the two was first, so the driver chooses neither and deletes neither.
+					// It is unknown which of the two was first, so the driver chooses neither and
+					// deletes neither.
 					require.ErrorIs(t, err, ErrIncompatible)
 					require.ErrorContains(t, err, "pvc-1.used")
 					_, err = b.GetVolume(t.Context(), first.UUID)

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// after returns a service for which another client changes the target after the first call of a method.
+// after returns a service for which another client changes the target after the first call of a
+// method.
 func (b *testService) after(t *testing.T, method string, change func(ctx context.Context) error) *Service {
 	return NewTarget(b.Config).Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: b.fault, Method: method, After: func(ctx context.Context) {
 		require.NoError(t, change(ctx))
@@ -33,7 +34,8 @@ func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInf
 	return err
 }
 
-// A call whose result another client changes at once fails as busy, so that the caller repeats it. The repetition succeeds.
+// A call whose result another client changes at once fails as busy, so that the caller repeats it.
+// The repetition succeeds.
 func TestResultsThatChangeDuringTheCall(t *testing.T) {
 	t.Run("a created volume is deleted", func(t *testing.T) {
 		b := newTestService(t, export.TCP)
@@ -125,8 +127,8 @@ func (d deletions) Call(ctx context.Context, method string, params, result any) 
 	return d.Caller.Call(ctx, method, params, result)
 }
 
-// A base that only the volume needs is deleted before the volume: after a crash in between, the volume still leads to what is
-// left. A base that a clone needs too is deleted afterwards.
+// A base that only the volume needs is deleted before the volume: after a crash in between, the
+// volume still leads to what is left. A base that a clone needs too is deleted afterwards.
 func TestOrderOfDeletedBases(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -24,21 +24,24 @@ func clearMethod(st Store, c class.Clear) spdkrpc.LvolClearMethod {
 	return spdkrpc.LvolClearMethodWriteZeroes
 }
 
-// mallocProduct is the product name of bdevs in memory. Nothing else in the answer of bdev_get_bdevs identifies them.
+// mallocProduct is the product name of bdevs in memory. Nothing else in the answer of
+// bdev_get_bdevs identifies them.
 const mallocProduct = "Malloc disk"
 
-// unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two kinds do: bdev_malloc
-// fills with zeroes, and bdev_aio with fallocate punches holes. NVMe devices may ignore a deallocation, other bdevs pass it
-// on to a bdev that is unknown here, and bdev_aio without fallocate does nothing and reports success. A bdev that the proxy
-// hides from the driver's user counts as one that does not zero.
+// unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two
+// kinds do: bdev_malloc fills with zeroes, and bdev_aio with fallocate punches holes. NVMe devices
+// may ignore a deallocation, other bdevs pass it on to a bdev that is unknown here, and bdev_aio
+// without fallocate does nothing and reports success. A bdev that the proxy hides from the driver's
+// user counts as one that does not zero.
 func unmapZeroes(b spdkrpc.BdevInfo) bool {
 	aio := b.DriverSpecific.AIO
 	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate))
 }
 
-// createClone creates a clone of parent. bdev_lvol_clone records no clear method: after a restart of the target, the
-// clusters that such a clone frees are unmapped, whatever the method of its origin. If unmapping does not zero them, the
-// clone is created as an empty volume with its own method, which then gets parent as its parent.
+// createClone creates a clone of parent. bdev_lvol_clone records no clear method: after a restart
+// of the target, the clusters that such a clone frees are unmapped, whatever the method of its
+// origin. If unmapping does not zero them, the clone is created as an empty volume with its own
+// method, which then gets parent as its parent.
 func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name string, c class.Clear) (id string, err error) {
 	method := clearMethod(st, c)
 	if method != spdkrpc.LvolClearMethodWriteZeroes {
@@ -72,8 +75,8 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 			return "", err
 		}
 	}
-	// If SPDK refuses, the volume stays: another call for the same name may have made it a clone already, or be about to. The
-	// caller reads which, and a repeated call completes it.
+	// If SPDK refuses, the volume stays: another call for the same name may have made it a clone
+	// already, or be about to. The caller reads which, and a repeated call completes it.
 	return id, s.setParent(ctx, v, parent, name)
 }
 
@@ -84,8 +87,8 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 	if failed == nil || !readback.Refused(failed) || len(parent.Clones) > 0 {
 		return failed
 	}
-	// After a restart of the target, SPDK treats a snapshot without clones as a read-only volume, which can be cloned but
-	// cannot be set as a parent. Cloning it makes it a snapshot again.
+	// After a restart of the target, SPDK treats a snapshot without clones as a read-only volume,
+	// which can be cloned but cannot be set as a parent. Cloning it makes it a snapshot again.
 	helper := helperName(name)
 	_, cloned := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: helper})
 	made, err := s.lookUp(ctx, parent.Store+"/"+helper)
@@ -95,8 +98,8 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 	return errors.Join(s.rpc.BdevLvolSetParent(ctx, p), s.remove(ctx, made))
 }
 
-// isUnfinishedClone tells whether v may be a clone of source that was created but has not got its parent yet. It has no data,
-// and may be smaller than the source, which was grown since.
+// isUnfinishedClone tells whether v may be a clone of source that was created but has not got its
+// parent yet. It has no data, and may be smaller than the source, which was grown since.
 func isUnfinishedClone(v, source Volume) bool {
 	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes <= source.SizeBytes && v.Store == source.Store
 }

@@ -158,8 +158,8 @@ func TestUnfinishedClone(t *testing.T) {
 	}
 }
 
-// Two controllers may create the same clone at once, for instance when one was stopped while it led. The call that comes late
-// must not delete what the other one has reported.
+// Two controllers may create the same clone at once, for instance when one was stopped while it
+// led. The call that comes late must not delete what the other one has reported.
 func TestCloneAtOnce(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
@@ -180,8 +180,8 @@ func TestCloneAtOnce(t *testing.T) {
 	assert.Equal(t, snap.Name, now.Base)
 }
 
-// If SPDK refuses to make a new volume a clone, the volume stays, since another call may be about to complete it. A repeated
-// call does.
+// If SPDK refuses to make a new volume a clone, the volume stays, since another call may be about
+// to complete it. A repeated call does.
 func TestRefusedParent(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
@@ -217,7 +217,8 @@ func skipBeforeSetParent(t *testing.T, b *testService) {
 	}
 }
 
-// A disk is the AIO file below an lvstore of a real target. Its data clusters can be filled with a pattern.
+// A disk is the AIO file below an lvstore of a real target. Its data clusters can be filled with a
+// pattern.
 type disk struct {
 	*testService
 	t             *testing.T
@@ -287,8 +288,8 @@ func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevWaitForExamine(d.t.Context()))
 }
 
-// Freed clusters read as zeroes, whatever frees them, also after a restart of the target. Inflating allocates all of a
-// volume's clusters, as writing to it would.
+// Freed clusters read as zeroes, whatever frees them, also after a restart of the target. Inflating
+// allocates all of a volume's clusters, as writing to it would.
 func TestDeletedDataIsZeroed(t *testing.T) {
 	const mib = 16
 	size := func(name string, thick bool) Spec {

@@ -11,7 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An Origin is the volume or snapshot that a volume is a copy of. If UUID is empty, the volume is no copy.
+// An Origin is the volume or snapshot that a volume is a copy of. If UUID is empty, the volume is
+// no copy.
 type Origin struct {
 	UUID     string
 	Snapshot bool // true for a snapshot, false for a volume
@@ -27,11 +28,11 @@ func (o Origin) String() string {
 	return "volume " + o.UUID
 }
 
-// Clone creates a volume that begins with the contents of its origin, in the origin's lvstore. It is thin, and at least as
-// large as the origin. If an earlier call created it, Clone returns it.
+// Clone creates a volume that begins with the contents of its origin, in the origin's lvstore. It
+// is thin, and at least as large as the origin. If an earlier call created it, Clone returns it.
 //
-// Creating and growing are two steps, and a crash may happen between them. So a clone that is as small as its parent is
-// grown, not refused.
+// Creating and growing are two steps, and a crash may happen between them. So a clone that is as
+// small as its parent is grown, not refused.
 func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, error) {
 	var source Volume
 	var stores []Store
@@ -96,8 +97,8 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	return v, s.matches(ctx, v, spec, from, parent)
 }
 
-// beforeClone is what is asked before a clone is made, beside the look-up of the clone itself. Each answer counts only if it
-// is needed.
+// beforeClone is what is asked before a clone is made, beside the look-up of the clone itself. Each
+// answer counts only if it is needed.
 type beforeClone struct {
 	base   Volume // of the clone, from an earlier call
 	noBase error
@@ -139,7 +140,8 @@ func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volu
 	return s.lookUp(ctx, v.Store+"/"+name)
 }
 
-// clone creates the clone. It also returns the clone's parent, read again beside the clone; nil if that failed.
+// clone creates the clone. It also returns the clone's parent, read again beside the clone; nil if
+// that failed.
 func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origin, spec Spec, known beforeClone) (Volume, *Volume, error) {
 	name := LvolName(spec.Name)
 	counted, err := s.promise(ctx, st, name, max(source.SizeBytes, st.Size(spec.MinBytes)))
@@ -187,9 +189,9 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 	return Volume{}, nil, fmt.Errorf("target %s: clone %s: %w", s.Name, parent, failed)
 }
 
-// base returns the snapshot of a volume from which the clone called name is created, because SPDK clones only snapshots. It
-// may be that of an earlier clone (see reuse.go). It exists until one of the two is deleted. If the clone is never created, it
-// is deleted together with the volume.
+// base returns the snapshot of a volume from which the clone called name is created, because SPDK
+// clones only snapshots. It may be that of an earlier clone (see reuse.go). It exists until one of
+// the two is deleted. If the clone is never created, it is deleted together with the volume.
 func (s *Service) base(ctx context.Context, source Volume, name string, known beforeClone) (Volume, error) {
 	alias := source.Store + "/" + baseName(name, source.UUID)
 	if !errors.Is(known.noBase, ErrNotFound) {
@@ -223,8 +225,9 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 	return base, err
 }
 
-// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It follows the volume's parents: the first
-// ones may be snapshots of the volume itself, and the next one is its origin.
+// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It follows the
+// volume's parents: the first ones may be snapshots of the volume itself, and the next one is its
+// origin.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, known *Volume) error {
 	differs := func(is any) error {
 		return fmt.Errorf("target %s: %w: %s was created from %v, but a volume created from %v is requested", s.Name, ErrIncompatible, v, is, want)
@@ -248,7 +251,8 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 			continue
 		}
 		is := Origin{UUID: parent.UUID, Snapshot: true}
-		// It is unknown whether spdk-csi took this snapshot of the volume, or cloned it to the volume.
+		// It is unknown whether spdk-csi took this snapshot of the volume, or cloned it to the
+		// volume.
 		if is != want && (ours || want.UUID != "") {
 			return differs(is)
 		}
@@ -260,9 +264,9 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 	return nil
 }
 
-// Pristine tells whether a volume was never written to, if the target knows (known). It does not know for thick volumes,
-// which have all clusters from the beginning, and on releases that do not count clusters, unless the volume's name tells
-// that it was used.
+// Pristine tells whether a volume was never written to, if the target knows (known). It does not
+// know for thick volumes, which have all clusters from the beginning, and on releases that do not
+// count clusters, unless the volume's name tells that it was used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
 	if v.used() {
 		return false, true, nil

@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// TestCrashPoints fails every operation at each of its calls, before and after the target executed it, with and without
-// the death of the caller, then repeats the operation. The repetition must succeed, and the target must end in the state
-// that an undisturbed operation leaves.
+// TestCrashPoints fails every operation at each of its calls, before and after the target executed
+// it, with and without the death of the caller, then repeats the operation. The repetition must
+// succeed, and the target must end in the state that an undisturbed operation leaves.
 func TestCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -38,7 +38,8 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-// TestFailurePoints is the quick part of TestCrashPoints: each call fails with the death of the caller, or is refused.
+// TestFailurePoints is the quick part of TestCrashPoints: each call fails with the death of the
+// caller, or is refused.
 func TestFailurePoints(t *testing.T) {
 	drivertest.Serial(t)
 	for _, op := range slices.Concat(operations, reads) {
@@ -268,7 +269,8 @@ func undisturbed(t *testing.T, op operation, newTestService func(*testing.T) *te
 	return want, calls
 }
 
-// cloned returns a volume and a clone of it. v24.01 needs the class to permit the weak clear method.
+// cloned returns a volume and a clone of it. v24.01 needs the class to permit the weak clear
+// method.
 func cloned(t *testing.T, b *testService) (v, c Volume) {
 	t.Helper()
 	v = b.create(t, "pvc-1", 4)
@@ -277,7 +279,8 @@ func cloned(t *testing.T, b *testService) (v, c Volume) {
 	return v, c
 }
 
-// cloneClass is a class of which every release makes clones: those before v24.05 cannot clear what a clone holds.
+// cloneClass is a class of which every release makes clones: those before v24.05 cannot clear what
+// a clone holds.
 func (b *testService) cloneClass(t *testing.T) class.Class {
 	t.Helper()
 	version, err := b.rpc.SpdkGetVersion(t.Context())
@@ -288,7 +291,8 @@ func (b *testService) cloneClass(t *testing.T) class.Class {
 	return class.Class{}
 }
 
-// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that are larger.
+// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that
+// are larger.
 func (b *testService) largerBytes(t *testing.T) int64 {
 	t.Helper()
 	release, err := b.rpc.Release(t.Context())
@@ -309,8 +313,9 @@ func snapshots(t *testing.T, b *testService, of ...Volume) (ids []string) {
 	return ids
 }
 
-// neededState returns the state without bases that have one clone. If the deletion of a volume is interrupted between its
-// two steps, it may leave such a base, which is deleted together with that clone.
+// neededState returns the state without bases that have one clone. If the deletion of a volume is
+// interrupted between its two steps, it may leave such a base, which is deleted together with that
+// clone.
 func (b *testService) neededState(t *testing.T) state {
 	s := b.state(t)
 	s.Lvols = slices.DeleteFunc(s.Lvols, func(alias string) bool {
@@ -343,7 +348,8 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	require.NoError(t, err, where)
 	for _, v := range volumes {
 		require.NoError(t, b.Unexport(ctx, v.UUID, new(drivertest.Host("n1"))), where)
-		// A subsystem that is changing its state cannot be deleted: SPDK wants the call repeated, as Kubernetes does.
+		// A subsystem that is changing its state cannot be deleted: SPDK wants the call repeated,
+		// as Kubernetes does.
 		for err = b.Delete(ctx, v.UUID); errors.Is(err, ErrBusy) || errors.Is(err, spdkrpc.Busy); err = b.Delete(ctx, v.UUID) {
 			t.Log(err)
 		}

@@ -27,8 +27,9 @@ func (st Store) Size(minBytes int64) int64 { return roundUp(roundUp(minBytes, Mi
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the store cannot take the volume. A thin volume
-// takes its clusters later, so it may be larger than what is free, but never than the whole store.
+// room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the store cannot take the
+// volume. A thin volume takes its clusters later, so it may be larger than what is free, but never
+// than the whole store.
 func (s Space) room(st Store, spec Spec) error {
 	size := st.Size(spec.MinBytes)
 	free := st.FreeBytes - s.reserve(st)
@@ -43,8 +44,8 @@ func (s Space) room(st Store, spec Spec) error {
 	return nil
 }
 
-// Create creates an empty volume in a store. The caller has looked for it before and not found it. If another call has
-// created it since, and it matches spec, Create returns that volume.
+// Create creates an empty volume in a store. The caller has looked for it before and not found it.
+// If another call has created it since, and it matches spec, Create returns that volume.
 func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, error) {
 	if err := s.Space.room(st, spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
@@ -84,14 +85,16 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, fmt.Errorf("target %s: %w: volume %q was created in lvstore %s, but no longer exists: try again", s.Name, ErrBusy, spec.Name, st.Name)
 	}
 	if !readback.Refused(failed) {
-		// The call may still be executed. A caller must not try another lvstore, or there could be two volumes.
+		// The call may still be executed. A caller must not try another lvstore, or there could be
+		// two volumes.
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
 	counted.takeBack()
 	if errors.Is(failed, spdkrpc.Exists) {
 		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted, or was created during the call: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
-	// SPDK refused. Only its error text distinguishes a full lvstore from other failures, so the lvstore is read.
+	// SPDK refused. Only its error text distinguishes a full lvstore from other failures, so the
+	// lvstore is read.
 	now, err := s.store(ctx, st.Name)
 	if err != nil {
 		return Volume{}, err
@@ -124,8 +127,8 @@ func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin,
 	return fmt.Errorf("target %s: %w: %s has thin=%t, but thin=%t is requested", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
 }
 
-// createdThin tells whether a volume was created thin. Taking a snapshot makes a volume thin, and the snapshot keeps the
-// former property, so the oldest snapshot of the volume decides.
+// createdThin tells whether a volume was created thin. Taking a snapshot makes a volume thin, and
+// the snapshot keeps the former property, so the oldest snapshot of the volume decides.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v
 	for {
@@ -148,7 +151,8 @@ func (spec Spec) sizes() string {
 	return fmt.Sprintf("%d or more", spec.MinBytes)
 }
 
-// Expand grows a volume to at least minBytes and at most maxBytes, and returns its size. If maxBytes is 0, there is no limit.
+// Expand grows a volume to at least minBytes and at most maxBytes, and returns its size. If
+// maxBytes is 0, there is no limit.
 func (s *Service) Expand(ctx context.Context, id string, minBytes, maxBytes int64) (int64, error) {
 	v, err := s.GetVolume(ctx, id)
 	if err != nil {
@@ -158,7 +162,8 @@ func (s *Service) Expand(ctx context.Context, id string, minBytes, maxBytes int6
 	return v.SizeBytes, err
 }
 
-// checkGrowsBeyondParent fails with [ErrTooOld] if the target cannot have a volume that is larger than its parent.
+// checkGrowsBeyondParent fails with [ErrTooOld] if the target cannot have a volume that is larger
+// than its parent.
 func (s *Service) checkGrowsBeyondParent(ctx context.Context, what string) error {
 	release, err := s.rpc.Release(ctx)
 	if err != nil {

@@ -50,13 +50,14 @@ func TestCreateNoticesFullStore(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	// The outdated figures tell that there is room. SPDK refuses, with the code that it has for every failure.
+	// The outdated figures tell that there is room. SPDK refuses, with the code that it has for
+	// every failure.
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, ErrNoSpace)
 }
 
-// If the reply of a creation is lost, the error does not tell about space, even if the lvstore has none: the call may still
-// be executed.
+// If the reply of a creation is lost, the error does not tell about space, even if the lvstore has
+// none: the call may still be executed.
 func TestCreateWithUnknownOutcome(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	before := b.store(t, "lvs0")
@@ -75,7 +76,8 @@ func TestCreateWithUnknownOutcome(t *testing.T) {
 	assert.False(t, v.Thin)
 }
 
-// deleting behaves like a target that still clears a deleted volume: the volume has no bdev, but its name is in use.
+// deleting behaves like a target that still clears a deleted volume: the volume has no bdev, but
+// its name is in use.
 type deleting struct{ spdkrpc.Caller }
 
 func (d deleting) Call(ctx context.Context, method string, params, result any) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Delete deletes a volume and its export. It fails with ErrInUse while a host is admitted or connected. Snapshots of the
-// volume stay. Delete succeeds if the volume does not exist.
+// Delete deletes a volume and its export. It fails with ErrInUse while a host is admitted or
+// connected. Snapshots of the volume stay. Delete succeeds if the volume does not exist.
 func (s *Service) Delete(ctx context.Context, id string) error {
 	var exported bool
 	var unknown error
@@ -38,9 +38,10 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	return s.removeWithBases(ctx, v)
 }
 
-// DeleteSnapshot deletes a snapshot. If it has one clone, its contents move to the clone; if it has more, DeleteSnapshot fails
-// with ErrInUse or, with Config.DetachClones, detaches them first. claim is called for each of them; it may be nil.
-// DeleteSnapshot fails with ErrMember if the snapshot belongs to a group, and succeeds if it does not exist.
+// DeleteSnapshot deletes a snapshot. If it has one clone, its contents move to the clone; if it has
+// more, DeleteSnapshot fails with ErrInUse or, with Config.DetachClones, detaches them first. claim
+// is called for each of them; it may be nil. DeleteSnapshot fails with ErrMember if the snapshot
+// belongs to a group, and succeeds if it does not exist.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -87,9 +88,10 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	return fmt.Errorf("target %s: delete %s: %w", s.Name, v, failed)
 }
 
-// confirmDeleted verifies that the deletion of a volume that the target does not list is complete, by deleting it again.
-// While SPDK clears the clusters of a volume, which can take minutes, it no longer lists the volume, and refuses to delete
-// it. Once the volume does not exist, SPDK answers so.
+// confirmDeleted verifies that the deletion of a volume that the target does not list is complete,
+// by deleting it again. While SPDK clears the clusters of a volume, which can take minutes, it no
+// longer lists the volume, and refuses to delete it. Once the volume does not exist, SPDK answers
+// so.
 func (s *Service) confirmDeleted(ctx context.Context, id string) error {
 	// SPDK would delete a volume without a bdev in any lvstore.
 	all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})

@@ -8,8 +8,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// deleteLvol deletes an lvol. When SPDK deletes a snapshot, it moves the snapshot's clusters to its one clone without waiting
-// for writes to the clone. So the proxy makes the hosts of that clone hold their I/O back, and refuses if it cannot.
+// deleteLvol deletes an lvol. When SPDK deletes a snapshot, it moves the snapshot's clusters to its
+// one clone without waiting for writes to the clone. So the proxy makes the hosts of that clone
+// hold their I/O back, and refuses if it cannot.
 func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	if !v.Snapshot {
 		return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
@@ -40,7 +41,8 @@ func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
 }
 
-// onlyClone returns the clone of a snapshot if it has exactly one, which is not a snapshot itself. Otherwise it returns nil.
+// onlyClone returns the clone of a snapshot if it has exactly one, which is not a snapshot itself.
+// Otherwise it returns nil.
 func (s *Service) onlyClone(ctx context.Context, v Volume) (*Volume, error) {
 	now, err := s.lookUp(ctx, v.UUID)
 	if err != nil || len(now.Clones) != 1 {

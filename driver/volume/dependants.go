@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// hasClones fails with ErrInUse if a snapshot has more than one clone. The error names what Kubernetes knows of them: volumes, whose
-// names are those of their PersistentVolumes, and requested snapshots. Below an internal snapshot, these are the volumes made from it.
+// hasClones fails with ErrInUse if a snapshot has more than one clone. The error names what
+// Kubernetes knows of them: volumes, whose names are those of their PersistentVolumes, and
+// requested snapshots. Below an internal snapshot, these are the volumes made from it.
 func (s *Service) hasClones(ctx context.Context, v Volume) error {
 	if len(v.Clones) < 2 {
 		return nil
@@ -41,7 +42,8 @@ func (s *Service) usersOf(ctx context.Context, snap Volume) (clones []string, er
 	return clones, nil
 }
 
-// dependants describes a clone of a snapshot, by its lvol's name: itself, or, if that is an internal snapshot, what depends on it.
+// dependants describes a clone of a snapshot, by its lvol's name: itself, or, if that is an
+// internal snapshot, what depends on it.
 func (s *Service) dependants(ctx context.Context, store, name string) ([]string, error) {
 	c, err := s.lookUp(ctx, store+"/"+name)
 	if errors.Is(err, ErrNotFound) {
@@ -69,7 +71,8 @@ func (s *Service) dependants(ctx context.Context, store, name string) ([]string,
 	return all, nil
 }
 
-// Undeletable returns why DeleteSnapshot would refuse a snapshot now, and nil if it would not. It changes nothing.
+// Undeletable returns why DeleteSnapshot would refuse a snapshot now, and nil if it would not. It
+// changes nothing.
 func (s *Service) Undeletable(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if err != nil {

@@ -11,15 +11,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK deletes only snapshots with at most one clone, whose clusters that clone takes over. Config.DetachClones lets the
-// driver delete others: it first copies the snapshot's clusters into all clones but one (bdev_lvol_decouple_parent). That is
-// safe only while no host writes to a clone, which the proxy checks, and takes as long as the copying.
+// SPDK deletes only snapshots with at most one clone, whose clusters that clone takes over.
+// Config.DetachClones lets the driver delete others: it first copies the snapshot's clusters into
+// all clones but one (bdev_lvol_decouple_parent). That is safe only while no host writes to a
+// clone, which the proxy checks, and takes as long as the copying.
 
-// A Claim keeps other calls from a volume until the call ends, or fails if another call works on it.
+// A Claim keeps other calls from a volume until the call ends, or fails if another call works on
+// it.
 type Claim func(id string) error
 
-// makeDeletable makes sure that a snapshot has at most one clone. Without Config.DetachClones, it fails with ErrInUse if
-// there are more.
+// makeDeletable makes sure that a snapshot has at most one clone. Without Config.DetachClones, it
+// fails with ErrInUse if there are more.
 func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) error {
 	if len(snap.Clones) < 2 || !s.DetachClones {
 		return s.hasClones(ctx, snap)
@@ -55,7 +57,8 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 	return nil
 }
 
-// clonesToDetach returns all clones of a snapshot but one. It keeps the one that cannot be detached, if there is one.
+// clonesToDetach returns all clones of a snapshot but one. It keeps the one that cannot be
+// detached, if there is one.
 func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Volume, err error) {
 	var stays []string
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
@@ -109,7 +112,8 @@ func (s *Service) undetachable(ctx context.Context, c, snap Volume) (why string,
 	return why, err
 }
 
-// checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore, beside the reserve.
+// checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore, beside the
+// reserve.
 func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int) error {
 	st, err := s.store(ctx, snap.Store)
 	if err != nil {
@@ -130,7 +134,8 @@ func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int
 	return nil
 }
 
-// decouple copies what a clone shares with its parent into the clone. The clone's parent is then the parent's.
+// decouple copies what a clone shares with its parent into the clone. The clone's parent is then
+// the parent's.
 func (s *Service) decouple(ctx context.Context, c, parent Volume) error {
 	failed := s.rpc.BdevLvolDecoupleParent(ctx, spdkrpc.BdevLvolDecoupleParentParams{Name: c.UUID})
 	if failed == nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// newDetachingService returns a service that detaches clones, with a thick volume, which has data, and a snapshot of it.
+// newDetachingService returns a service that detaches clones, with a thick volume, which has data,
+// and a snapshot of it.
 func newDetachingService(t *testing.T) (b *testService, v Volume, s Snapshot) {
 	t.Helper()
 	b = newTestService(t, export.TCP)
@@ -101,7 +102,8 @@ func TestClonesThatCannotBeDetached(t *testing.T) {
 	refused(ErrNoSpace, "beside its reserve: delete the claims of some of these instead: PersistentVolume pvc-1, PersistentVolume pvc-2")
 	require.NoError(t, b.Delete(t.Context(), filler.UUID))
 
-	// A snapshot below the snapshot cannot be written to, so it takes over the clusters. There can be only one.
+	// A snapshot below the snapshot cannot be written to, so it takes over the clusters. There can
+	// be only one.
 	_, err = b.Snapshot(t.Context(), "snapshot-2", v.UUID)
 	require.NoError(t, err)
 	third, err := b.Snapshot(t.Context(), "snapshot-3", c.UUID)

@@ -8,11 +8,13 @@ import (
 	"time"
 )
 
-// When SPDK refuses to delete a volume because its blob is busy, it can drop the volume from its lists nevertheless. Then the
-// volume looks deleted, but its clusters stay allocated, its data is not cleared, and it is back when the target is restarted.
-// So a volume that is listed no longer is deleted only if SPDK said so, or if each allocated cluster belongs to a listed volume.
+// When SPDK refuses to delete a volume because its blob is busy, it can drop the volume from its
+// lists nevertheless. Then the volume looks deleted, but its clusters stay allocated, its data is
+// not cleared, and it is back when the target is restarted. So a volume that is listed no longer is
+// deleted only if SPDK said so, or if each allocated cluster belongs to a listed volume.
 
-// Unlisted counts the allocated clusters of an lvstore that belong to no volume that the target lists.
+// Unlisted counts the allocated clusters of an lvstore that belong to no volume that the target
+// lists.
 type Unlisted struct {
 	Store    Store
 	Clusters int64
@@ -21,8 +23,9 @@ type Unlisted struct {
 // Bytes is the space that is taken.
 func (u Unlisted) Bytes() int64 { return u.Clusters * u.Store.ClusterBytes }
 
-// Hosts allocate clusters between the queries of a reading, and a volume that is being deleted is not listed while SPDK clears
-// its clusters. So lvstores are read again until their numbers agree, but at most unlistedReadings times.
+// Hosts allocate clusters between the queries of a reading, and a volume that is being deleted is
+// not listed while SPDK clears its clusters. So lvstores are read again until their numbers agree,
+// but at most unlistedReadings times.
 const unlistedReadings = 4
 
 // unlistedPause is the time before the second reading. It doubles with each.
@@ -31,8 +34,9 @@ const unlistedPause = 50 * time.Millisecond
 // errNoClusters: the release does not report how many clusters volumes have.
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
-// Unlisted lists the lvstores in which each reading found allocated clusters of no listed volume, with the lowest number. It
-// returns nothing for releases that do not report the clusters of volumes.
+// Unlisted lists the lvstores in which each reading found allocated clusters of no listed volume,
+// with the lowest number. It returns nothing for releases that do not report the clusters of
+// volumes.
 func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	unproven, err := s.unproven(ctx)
 	if errors.Is(err, errNoClusters) {
@@ -46,8 +50,9 @@ func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	return found, err
 }
 
-// unproven lists the lvstores in which no reading found that each allocated cluster belongs to a listed volume, with the
-// lowest number of other clusters that a reading found. That number is not positive if the lvstore only changes too fast.
+// unproven lists the lvstores in which no reading found that each allocated cluster belongs to a
+// listed volume, with the lowest number of other clusters that a reading found. That number is not
+// positive if the lvstore only changes too fast.
 func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	before, err := s.Stores(ctx)
 	if err != nil {
@@ -88,7 +93,8 @@ func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	}
 }
 
-// readUnlisted counts once. It lists the lvstores whose free space changed meanwhile, or does not agree with their volumes.
+// readUnlisted counts once. It lists the lvstores whose free space changed meanwhile, or does not
+// agree with their volumes.
 func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Store, found []Unlisted, err error) {
 	allocated := make(map[string]int64, len(before))
 	for _, st := range before {
@@ -120,9 +126,10 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 	return after, found, nil
 }
 
-// proveDeleted verifies that a volume that the target does not list is deleted, and not dropped. It fails with ErrDropped if
-// that is unknown. Clusters prove nothing about a volume that had none, or on releases that do not report them. Then only what
-// this process remembers is left: whether SPDK refused to delete the volume, and listed it no longer.
+// proveDeleted verifies that a volume that the target does not list is deleted, and not dropped. It
+// fails with ErrDropped if that is unknown. Clusters prove nothing about a volume that had none, or
+// on releases that do not report them. Then only what this process remembers is left: whether SPDK
+// refused to delete the volume, and listed it no longer.
 func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	unproven, err := s.unproven(ctx)
 	counted := !errors.Is(err, errNoClusters)

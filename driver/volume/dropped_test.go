@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume that the target lists no longer after a refused deletion is not deleted: it is back after a restart.
+// A volume that the target lists no longer after a refused deletion is not deleted: it is back
+// after a restart.
 func TestDroppedVolume(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) { testDroppedVolume(t, rpcschema.MustRelease(release)) })
@@ -69,8 +70,8 @@ func TestUnlisted(t *testing.T) {
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
 }
 
-// While the free space of an lvstore changes, its clusters prove neither that a volume is deleted nor that SPDK dropped one. The
-// other lvstores do not wait for it.
+// While the free space of an lvstore changes, its clusters prove neither that a volume is deleted
+// nor that SPDK dropped one. The other lvstores do not wait for it.
 func TestUnlistedWhileSpaceChanges(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	caller := &changingStore{Caller: b.fault}

@@ -12,13 +12,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The name of a snapshot contains the second in which it was requested, so SPDK does not refuse a second snapshot with the
-// same requested name. A call whose reply was lost may still be executed while it is repeated, and two controllers may be
-// active for a moment. So a call that took a snapshot looks for others before it answers. The order in which SPDK executed
-// the calls counts, not the clocks: the older of two snapshots of a volume is the parent of the other.
+// The name of a snapshot contains the second in which it was requested, so SPDK does not refuse a
+// second snapshot with the same requested name. A call whose reply was lost may still be executed
+// while it is repeated, and two controllers may be active for a moment. So a call that took a
+// snapshot looks for others before it answers. The order in which SPDK executed the calls counts,
+// not the clocks: the older of two snapshots of a volume is the parent of the other.
 
-// FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target. If there are several, it
-// returns the oldest, which is the one that callers have got.
+// FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target.
+// If there are several, it returns the oldest, which is the one that callers have got.
 func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
 	lvols, err := s.lvolsSoon(ctx)
 	if err != nil {
@@ -53,8 +54,8 @@ func snapshotsNamed(lvols []spdkrpc.LvolInfo, name string) []spdkrpc.LvolInfo {
 	})
 }
 
-// oldest returns the UUID of the oldest snapshot in its chain. Snapshots of different volumes are in different chains; of
-// these, the chain of the snapshot that was requested first counts.
+// oldest returns the UUID of the oldest snapshot in its chain. Snapshots of different volumes are
+// in different chains; of these, the chain of the snapshot that was requested first counts.
 func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, error) {
 	first := slices.MinFunc(all, func(a, b spdkrpc.LvolInfo) int {
 		m, _ := parseName(a.Name)
@@ -83,12 +84,13 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 	}
 }
 
-// keepOldest returns the oldest snapshot that was requested under name, after this call has taken one. If another one is
-// the oldest, keepOldest deletes the one that this call took, of which no caller knows. Each call deletes only its own.
+// keepOldest returns the oldest snapshot that was requested under name, after this call has taken
+// one. If another one is the oldest, keepOldest deletes the one that this call took, of which no
+// caller knows. Each call deletes only its own.
 //
-// Other calls may be deleting theirs at the same time, which changes the chain while it is read, and makes SPDK refuse a
-// deletion. So keepOldest tries several times. named are the snapshots with this name, if they were listed after this call has
-// taken its own; otherwise nil.
+// Other calls may be deleting theirs at the same time, which changes the chain while it is read,
+// and makes SPDK refuse a deletion. So keepOldest tries several times. named are the snapshots with
+// this name, if they were listed after this call has taken its own; otherwise nil.
 func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, named []spdkrpc.LvolInfo) (snap Snapshot, err error) {
 	for tries := range keepOldestTries {
 		var changing bool
@@ -123,7 +125,8 @@ func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, 
 		n, _ := parseName(l.Name)
 		return n.source != own.source
 	}); i >= 0 {
-		// It is unknown which was first. At least one call must delete its snapshot and fail; both may.
+		// It is unknown which was first. At least one call must delete its snapshot and fail; both
+		// may.
 		return Snapshot{}, false, errors.Join(
 			fmt.Errorf("target %s: %w: snapshot %q was taken of another volume at the same time, as %s: try again", s.Name, ErrBusy, name, found[i].Alias),
 			s.remove(ctx, taken))

@@ -45,7 +45,8 @@ func TestSnapshotWhoseReplyWasLost(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Another controller takes the snapshot after this one has looked for it. Its clock may be ahead, behind or equal.
+// Another controller takes the snapshot after this one has looked for it. Its clock may be ahead,
+// behind or equal.
 func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +106,8 @@ func TestManyControllersTakeOneSnapshot(t *testing.T) {
 					ids[i] = got.UUID
 					return
 				}
-				// All other errors tell to try again, as SPDK does when it refuses two operations at a time.
+				// All other errors tell to try again, as SPDK does when it refuses two operations
+				// at a time.
 				if t.Context().Err() != nil {
 					t.Error(err)
 					return

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An earlyList answers lists of lvols as a target that is still loading its lvstores, until a snapshot is taken.
+// An earlyList answers lists of lvols as a target that is still loading its lvstores, until a
+// snapshot is taken.
 type earlyList struct {
 	spdkrpc.Caller
 	mu    sync.Mutex
@@ -33,7 +34,8 @@ func (e *earlyList) Call(ctx context.Context, method string, params, result any)
 	return e.Caller.Call(ctx, method, params, result)
 }
 
-// A snapshot that the list before it has missed is found by the list after it. It is older, so it is kept.
+// A snapshot that the list before it has missed is found by the list after it. It is older, so it
+// is kept.
 func TestSnapshotThatAnEarlyListMissed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -56,7 +58,8 @@ func TestSnapshotThatAnEarlyListMissed(t *testing.T) {
 	assert.Len(t, all, 1)
 }
 
-// A list of the lvstores that were seen before is not enough while they are not those that there are.
+// A list of the lvstores that were seen before is not enough while they are not those that there
+// are.
 func TestLvolsOfNewLvstores(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -47,8 +47,8 @@ func (s *Service) export(ctx context.Context, id string, h export.Host, admit ad
 	return Exported{v, admission}, nil
 }
 
-// Unexport ends the export of a volume to one host, or to all if h is nil. The target closes their connections. It succeeds
-// if there is no export, even if the volume does not exist.
+// Unexport ends the export of a volume to one host, or to all if h is nil. The target closes their
+// connections. It succeeds if there is no export, even if the volume does not exist.
 func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error {
 	if err := s.exports.Withdraw(ctx, id, h); err != nil {
 		return fmt.Errorf("target %s: unexport volume %s: %w", s.Name, id, err)
@@ -56,7 +56,8 @@ func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error
 	return nil
 }
 
-// removeExport removes the export, to which no host may be admitted, of a volume that is to be deleted.
+// removeExport removes the export, to which no host may be admitted, of a volume that is to be
+// deleted.
 func (s *Service) removeExport(ctx context.Context, id string) error {
 	if err := s.exports.RemoveUnused(ctx, id); err != nil {
 		return fmt.Errorf("target %s: delete volume %s: %w", s.Name, id, err)
@@ -64,7 +65,8 @@ func (s *Service) removeExport(ctx context.Context, id string) error {
 	return nil
 }
 
-// Hosts returns for each volume the NVMe host NQNs or iSCSI initiator names to which it is exported.
+// Hosts returns for each volume the NVMe host NQNs or iSCSI initiator names to which it is
+// exported.
 func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	hosts, err := s.exports.Hosts(ctx, ids)
 	if err != nil {
@@ -73,7 +75,8 @@ func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	return hosts, nil
 }
 
-// Fence removes a host from all exports of the target, and keeps it out; see [export.Service.Fence].
+// Fence removes a host from all exports of the target, and keeps it out; see
+// [export.Service.Fence].
 func (s *Service) Fence(ctx context.Context, h export.Host, node string, dryRun bool) ([]export.Fencing, error) {
 	return s.exports.Fence(ctx, h, node, dryRun)
 }

@@ -9,12 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// maxDepth limits the number of snapshots below a volume: SPDK fails or crashes when it loads chains of 300.
+// maxDepth limits the number of snapshots below a volume: SPDK fails or crashes when it loads
+// chains of 300.
 const maxDepth = 64
 
-// snapshotNow takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the lvstore if hosts write during a
-// snapshot, so the proxy makes the hosts hold their I/O back, and refuses if it cannot. The caller has checked that they can
-// (CheckHoldsIO), and the depth of the volume's chain.
+// snapshotNow takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the
+// lvstore if hosts write during a snapshot, so the proxy makes the hosts hold their I/O back, and
+// refuses if it cannot. The caller has checked that they can (CheckHoldsIO), and the depth of the
+// volume's chain.
 func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id string, err error) {
 	list, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
 		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(export.NQN(v.UUID))}},
@@ -31,7 +33,8 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	return list[0].UUID, nil
 }
 
-// deletedMeanwhile makes an error of kind ErrBusy of SPDK's answer that a volume, which was read before, does not exist.
+// deletedMeanwhile makes an error of kind ErrBusy of SPDK's answer that a volume, which was read
+// before, does not exist.
 func deletedMeanwhile(what string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
 		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, what, failed)
@@ -39,7 +42,8 @@ func deletedMeanwhile(what string, failed error) error {
 	return failed
 }
 
-// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze. It fails with ErrInUse if the volume is in use.
+// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze. It fails with ErrInUse if
+// the volume is in use.
 func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (id string, err error) {
 	used, err := s.hasUsers(ctx, v)
 	if err != nil {
@@ -52,8 +56,9 @@ func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (
 	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
 }
 
-// checkDepthIn is checkDepth for a caller that has listed the lvols. It follows the chain, which takes a round for each
-// snapshot, only if the volume's lvstore has enough snapshots for a chain that is too long.
+// checkDepthIn is checkDepth for a caller that has listed the lvols. It follows the chain, which
+// takes a round for each snapshot, only if the volume's lvstore has enough snapshots for a chain
+// that is too long.
 func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v Volume) error {
 	snapshots := 0
 	for _, l := range lvols {
@@ -67,7 +72,8 @@ func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v 
 	return s.checkDepth(ctx, v)
 }
 
-// checkDepth fails with ErrTooDeep if another snapshot would make the chain below a volume too long.
+// checkDepth fails with ErrTooDeep if another snapshot would make the chain below a volume too
+// long.
 func (s *Service) checkDepth(ctx context.Context, v Volume) error {
 	for depth, at := 1, v; at.Base != ""; depth++ {
 		if depth >= maxDepth {

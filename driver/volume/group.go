@@ -16,11 +16,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A group snapshot is one snapshot of each of several volumes, all of the same moment. The proxy of a target takes those of
-// its volumes in one call: it freezes them all before the first snapshot. The proxies of several targets wait for each other
-// before their first snapshot (see moment.go). SPDK knows no groups, so the names of the members say which they are. Each
-// attempt to take a group has an id of its own, which is in the names of all its members together with their number. So
-// members of two moments are never taken for one group, and a group of which a member is missing is recognised.
+// A group snapshot is one snapshot of each of several volumes, all of the same moment. The proxy of
+// a target takes those of its volumes in one call: it freezes them all before the first snapshot.
+// The proxies of several targets wait for each other before their first snapshot (see moment.go).
+// SPDK knows no groups, so the names of the members say which they are. Each attempt to take a
+// group has an id of its own, which is in the names of all its members together with their number.
+// So members of two moments are never taken for one group, and a group of which a member is missing
+// is recognised.
 
 // A Group describes a group snapshot.
 type Group struct {
@@ -44,13 +46,14 @@ type Members struct {
 // MaxGroup is how many volumes a group snapshot can have: as many as a proxy freezes in one call.
 const MaxGroup = 32
 
-// TakeGroup takes snapshots of volumes at the same moment, as a group with a name. If a group with that name exists,
-// TakeGroup returns it, or fails with ErrIncompatible if it is of other volumes.
+// TakeGroup takes snapshots of volumes at the same moment, as a group with a name. If a group with
+// that name exists, TakeGroup returns it, or fails with ErrIncompatible if it is of other volumes.
 //
-// If an earlier attempt was interrupted so that only some of its snapshots exist, TakeGroup deletes them and begins
-// again: what it would add now would be of another moment.
+// If an earlier attempt was interrupted so that only some of its snapshots exist, TakeGroup deletes
+// them and begins again: what it would add now would be of another moment.
 //
-// others opens all other targets. They are asked only if members of an attempt are missing that may be there.
+// others opens all other targets. They are asked only if members of an attempt are missing that may
+// be there.
 func TakeGroup(ctx context.Context, name string, of []Members, others func() ([]Members, error)) (Group, error) {
 	volumes, err := groupSources(ctx, of)
 	if err != nil {
@@ -119,8 +122,9 @@ func groupSources(ctx context.Context, of []Members) ([]source, error) {
 	return sources, g.Wait()
 }
 
-// clearHalfMade deletes the members of attempts of a name that are not complete, unless one is complete. It returns the
-// attempts that are left. An earlier call may still be executed, so it looks again after each deletion.
+// clearHalfMade deletes the members of attempts of a name that are not complete, unless one is
+// complete. It returns the attempts that are left. An earlier call may still be executed, so it
+// looks again after each deletion.
 func clearHalfMade(ctx context.Context, name string, of []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
 	for try := range 3 {
 		if found, err = groupsOf(ctx, of, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
@@ -157,7 +161,8 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	return slices.Concat(m, found[id]), nil
 }
 
-// existingGroup returns the group of a name that callers have got: the oldest. It is of these volumes, or the call fails.
+// existingGroup returns the group of a name that callers have got: the oldest. It is of these
+// volumes, or the call fails.
 func existingGroup(ctx context.Context, name string, done []GroupID, found groups, volumes []source) (Group, error) {
 	var wanted []string
 	for _, v := range volumes {
@@ -229,8 +234,8 @@ func describeGroup(ctx context.Context, id GroupID, all []member) (Group, error)
 	return group, err
 }
 
-// GetGroup returns a group snapshot. It fails with ErrNotFound unless all of its snapshots exist, and with ErrMismatch if
-// they are not those in of.
+// GetGroup returns a group snapshot. It fails with ErrNotFound unless all of its snapshots exist,
+// and with ErrMismatch if they are not those in of.
 func GetGroup(ctx context.Context, id GroupID, of []Members) (Group, error) {
 	found, err := groupsOf(ctx, of, id.Hash)
 	if err != nil {
@@ -246,9 +251,10 @@ func GetGroup(ctx context.Context, id GroupID, of []Members) (Group, error) {
 	return describeGroup(ctx, id, m)
 }
 
-// DeleteGroup deletes a group snapshot, and what interrupted attempts have left of it. Clones are treated as by
-// DeleteSnapshot. It fails with ErrMismatch, before it deletes anything, if of are not its snapshots; those that are
-// deleted already may be among them. It succeeds if the group does not exist.
+// DeleteGroup deletes a group snapshot, and what interrupted attempts have left of it. Clones are
+// treated as by DeleteSnapshot. It fails with ErrMismatch, before it deletes anything, if of are
+// not its snapshots; those that are deleted already may be among them. It succeeds if the group
+// does not exist.
 func DeleteGroup(ctx context.Context, id GroupID, of []Members, claim Claim) error {
 	found, err := groupsOf(ctx, of, id.Hash)
 	if err != nil {

@@ -120,7 +120,8 @@ func TestGroupSnapshot(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Without the proxy's method, several volumes cannot be frozen together, whether they are in use or not.
+// Without the proxy's method, several volumes cannot be frozen together, whether they are in use or
+// not.
 func TestGroupsThroughAnOldProxy(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	sources := b.volumes(t, "pvc-1", "pvc-2")
@@ -154,7 +155,8 @@ func TestGroupsThatCannotBeFrozen(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.InUse, "iSCSI, for example")
 }
 
-// A group never has snapshots of two moments: what is left of an interrupted attempt is deleted, not completed.
+// A group never has snapshots of two moments: what is left of an interrupted attempt is deleted,
+// not completed.
 func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)
@@ -182,7 +184,8 @@ func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// A call whose reply was lost may be executed after its repetition: callers keep the group that they got.
+// A call whose reply was lost may be executed after its repetition: callers keep the group that
+// they got.
 func TestGroupsThatAreTakenTwice(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
@@ -211,7 +214,8 @@ func TestGroupsThatAreTakenTwice(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Whichever RPC of a call fails, and however: the repeated call takes or deletes one whole group, and nothing is left.
+// Whichever RPC of a call fails, and however: the repeated call takes or deletes one whole group,
+// and nothing is left.
 func TestGroupCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -31,7 +31,8 @@ func sourcesOf(all []member) (ids []string) {
 // groups maps the attempts of one name to their members.
 type groups map[GroupID][]member
 
-// complete returns the attempts that have all their members, the one that was requested first before others.
+// complete returns the attempts that have all their members, the one that was requested first
+// before others.
 func (g groups) complete() (ids []GroupID) {
 	for id, m := range g {
 		if len(m) == id.Size() {
@@ -112,7 +113,8 @@ func checkMembers(ctx context.Context, id GroupID, all []member, of []Members) e
 	return nil
 }
 
-// removeHalfMade deletes the snapshots of an interrupted attempt, or none if one of them has clones: then somebody knows of it.
+// removeHalfMade deletes the snapshots of an interrupted attempt, or none if one of them has
+// clones: then somebody knows of it.
 func removeHalfMade(ctx context.Context, all []member) error {
 	for _, m := range all {
 		v, err := m.Get(ctx, m.lvol.UUID)

@@ -20,7 +20,8 @@ type Health struct {
 	Conditions []Condition
 }
 
-// Health returns what is adverse about a volume. A target that does not answer is an error: hosts may still reach the volume.
+// Health returns what is adverse about a volume. A target that does not answer is an error: hosts
+// may still reach the volume.
 func (s *Service) Health(ctx context.Context, id string) (Health, error) {
 	v, err := s.GetVolume(ctx, id)
 	switch {

@@ -41,8 +41,9 @@ type Listed struct {
 // Used tells whether the name records that the volume was used, and returns the name without that.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
-// Inspect lists the lvols of all lvstores of the target, also of those that the driver may not use. It fails with
-// ErrStoreMissing if an lvstore is missing, because then it is unknown which volumes exist. nested is what Nested returned.
+// Inspect lists the lvols of all lvstores of the target, also of those that the driver may not use.
+// It fails with ErrStoreMissing if an lvstore is missing, because then it is unknown which volumes
+// exist. nested is what Nested returned.
 func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
 		return nil, err
@@ -74,7 +75,8 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 // Permits tells whether the driver may use an lvol.
 func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
 
-// Nested describes an lvstore or a RAID that is on a logical volume, so that a host may have written it.
+// Nested describes an lvstore or a RAID that is on a logical volume, so that a host may have
+// written it.
 type Nested struct {
 	Kind string // "lvstore" or "RAID"
 	Name string
@@ -82,7 +84,8 @@ type Nested struct {
 	Why  error  // of kind ErrNested
 }
 
-// Nested lists the lvstores and RAIDs that are on logical volumes, or of which it is unknown on what they are.
+// Nested lists the lvstores and RAIDs that are on logical volumes, or of which it is unknown on
+// what they are.
 func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	ctx = AskOnce(ctx)
 	stores, err := s.lvstores(ctx)
@@ -120,15 +123,16 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	return nested, nil
 }
 
-// KnowsStores tells whether the configuration names the lvstores of the target. If not, a volume that is not listed may be
-// in an lvstore that is not loaded.
+// KnowsStores tells whether the configuration names the lvstores of the target. If not, a volume
+// that is not listed may be in an lvstore that is not loaded.
 func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 
 // Exports returns the exports of the same target, with the same credentials.
 func (s *Service) Exports() *export.Service { return s.exports }
 
-// Unneeded tells whether an internal snapshot or a helper clone can be deleted now without loss: the snapshot has at most
-// one clone, and no host uses that clone; the helper has no data of its own.
+// Unneeded tells whether an internal snapshot or a helper clone can be deleted now without loss:
+// the snapshot has at most one clone, and no host uses that clone; the helper has no data of its
+// own.
 func (s *Service) Unneeded(ctx context.Context, l Listed) (bool, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	switch {
@@ -153,7 +157,8 @@ func (s *Service) unneeded(ctx context.Context, v Volume) (bool, error) {
 	return err == nil && !used, err
 }
 
-// RemoveUnneeded deletes an internal snapshot or a helper clone if it is still unneeded. Otherwise it fails with ErrInUse.
+// RemoveUnneeded deletes an internal snapshot or a helper clone if it is still unneeded. Otherwise
+// it fails with ErrInUse.
 func (s *Service) RemoveUnneeded(ctx context.Context, id string) error {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {

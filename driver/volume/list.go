@@ -9,26 +9,28 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Page selects part of a list: at most Max entries (0 for all) whose UUIDs are greater than After. Lists are sorted by
-// UUID, so an entry that is added or removed between two pages does not repeat or hide others.
+// A Page selects part of a list: at most Max entries (0 for all) whose UUIDs are greater than
+// After. Lists are sorted by UUID, so an entry that is added or removed between two pages does not
+// repeat or hide others.
 type Page struct {
 	After string
 	Max   int
 }
 
-// List lists the volumes in the driver's lvstores, also those that the driver did not create. If there are more, next is
-// the After of the next page.
+// List lists the volumes in the driver's lvstores, also those that the driver did not create. If
+// there are more, next is the After of the next page.
 func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next string, err error) {
 	return s.page(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
 
-// ListIDs is like List, but returns only UUIDs. It needs two calls of the target, however many volumes there are.
+// ListIDs is like List, but returns only UUIDs. It needs two calls of the target, however many
+// volumes there are.
 func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next string, err error) {
 	return s.ids(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
 
-// ListSnapshots lists the snapshots that were requested, not the bases, also those that spdk-csi took. If source is not empty,
-// it lists only those of that volume.
+// ListSnapshots lists the snapshots that were requested, not the bases, also those that spdk-csi
+// took. If source is not empty, it lists only those of that volume.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
 	volumes, next, err := s.page(ctx, p, func(name string, snapshot bool) bool {
 		n, ours := parseName(name)
@@ -52,8 +54,8 @@ func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (sna
 	return snapshots, next, nil
 }
 
-// WithSource adds the source of a snapshot that spdk-csi took, if it is certain: the one volume that was derived from the
-// snapshot. spdk-csi made no clones.
+// WithSource adds the source of a snapshot that spdk-csi took, if it is certain: the one volume
+// that was derived from the snapshot. spdk-csi made no clones.
 func (s *Service) WithSource(ctx context.Context, snap Snapshot) (Snapshot, error) {
 	for at := snap.Volume; snap.SourceUUID == "" && len(at.Clones) == 1; {
 		below, err := s.lookUp(ctx, snap.Store+"/"+at.Clones[0])
@@ -94,8 +96,8 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 	if err != nil {
 		return nil, "", err
 	}
-	// The list has no sizes. They are read one by one, concurrently, because one query for all bdevs stalls the target's
-	// reactor for tens of milliseconds.
+	// The list has no sizes. They are read one by one, concurrently, because one query for all
+	// bdevs stalls the target's reactor for tens of milliseconds.
 	const inFlight = 32
 	ctx = AskOnce(ctx)
 	volumes = make([]Volume, len(ids))

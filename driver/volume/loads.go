@@ -58,8 +58,8 @@ func (l Loading) Problem() string {
 	return ""
 }
 
-// CheckRawBlock fails with ErrLoads if a pod must not get a volume of the target as a raw block device: the target may load what
-// the pod writes into it.
+// CheckRawBlock fails with ErrLoads if a pod must not get a volume of the target as a raw block
+// device: the target may load what the pod writes into it.
 func (s *Service) CheckRawBlock(ctx context.Context) error {
 	l, err := s.Loads(ctx)
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *Service) CheckRawBlock(ctx context.Context) error {
 	return nil
 }
 
-// checkHidden decides about the lvstores of a target whose proxy does not name their base bdevs, as it does for the users of a
-// tenant. A proxy with this method shows them no nested lvstores.
+// checkHidden decides about the lvstores of a target whose proxy does not name their base bdevs, as
+// it does for the users of a tenant. A proxy with this method shows them no nested lvstores.
 func (s *Service) checkHidden(ctx context.Context) error {
 	_, err := s.targetInfo(ctx)
 	if errors.Is(err, spdkrpc.MethodNotFound) || notAllowed(err) {

@@ -14,15 +14,17 @@ import (
 
 // Limits of snapshots on several targets.
 const (
-	// hostsWait is how long hosts hold I/O back at most if this controller dies while their volumes are frozen.
+	// hostsWait is how long hosts hold I/O back at most if this controller dies while their volumes
+	// are frozen.
 	hostsWait = 2 * time.Second
 	// giveUpWait bounds the calls that end the freeze of a group that has failed.
 	giveUpWait = hostsWait
 )
 
-// takeAtOneMoment takes snapshots on several targets. Each proxy freezes its volumes and waits at a barrier. Only when all of
-// them wait, the barriers are opened: at that moment nothing can be written to any of the volumes, and each stays frozen
-// until its snapshot is taken. If it fails, some targets may have taken theirs.
+// takeAtOneMoment takes snapshots on several targets. Each proxy freezes its volumes and waits at a
+// barrier. Only when all of them wait, the barriers are opened: at that moment nothing can be
+// written to any of the volumes, and each stays frozen until its snapshot is taken. If it fails,
+// some targets may have taken theirs.
 func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxySnapshotRequest) error {
 	barrier := rand.Text()
 	step := func(ctx context.Context, what spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {

@@ -13,21 +13,25 @@ import (
 	"github.com/google/uuid"
 )
 
-// SPDK stores only two facts about a logical volume: its name (at most 63 bytes, unique in its lvstore) and its parent.
-// So names contain what must persist:
+// SPDK stores only two facts about a logical volume: its name (at most 63 bytes, unique in its
+// lvstore) and its parent. So names contain what must persist:
 //
-//   - A volume has the requested name, as with spdk-csi, so the driver finds spdk-csi's volumes. SPDK refuses a second
-//     volume with that name, so two calls cannot create a volume twice. After use the name may end in ".used" (see
-//     used.go).
-//   - A snapshot's name contains a hash of the requested name, the UUID of its source, and the second it was taken in:
-//     "snap.<hash>.<source>.<time>". The one atomic step that creates the snapshot sets them, so they are the same after
-//     any crash or retry. The price is that finding a snapshot by its requested name means listing an lvstore (about 5 ms
-//     for 1,000 volumes, once for each snapshot taken). Because of the time, SPDK does not refuse a second snapshot with
-//     the same requested name (see duplicates.go); it only refuses a second operation on the source while one is running.
-//   - A member of a group snapshot is named "snap.<short hash of the group's name>.<source>.<time><random><size>". The last
-//     part is the same in all members of one attempt, and says how many there are (see group.go).
-//   - Cloning a volume creates an internal snapshot, the base. Its name is "base.<hash of the clone's name>.<source>". It
-//     is not listed, and is deleted as soon as it has only one clone (see bases.go).
+//   - A volume has the requested name, as with spdk-csi, so the driver finds spdk-csi's volumes.
+//     SPDK refuses a second volume with that name, so two calls cannot create a volume twice. After
+//     use the name may end in ".used" (see used.go).
+//   - A snapshot's name contains a hash of the requested name, the UUID of its source, and the
+//     second it was taken in: "snap.<hash>.<source>.<time>". The one atomic step that creates the
+//     snapshot sets them, so they are the same after any crash or retry. The price is that finding
+//     a snapshot by its requested name means listing an lvstore (about 5 ms for 1,000 volumes, once
+//     for each snapshot taken). Because of the time, SPDK does not refuse a second snapshot with
+//     the same requested name (see duplicates.go); it only refuses a second operation on the source
+//     while one is running.
+//   - A member of a group snapshot is named "snap.<short hash of the group's
+//     name>.<source>.<time><random><size>". The last part is the same in all members of one
+//     attempt, and says how many there are (see group.go).
+//   - Cloning a volume creates an internal snapshot, the base. Its name is "base.<hash of the
+//     clone's name>.<source>". It is not listed, and is deleted as soon as it has only one clone
+//     (see bases.go).
 const (
 	nameMax    = 63
 	snapPrefix = "snap."
@@ -53,7 +57,8 @@ func LvolName(name string) string {
 	return "v" + plain[:min(len(plain), nameMax-34)] + "-" + hex.EncodeToString(sum[:16])
 }
 
-// reservedName tells whether a requested name cannot be the name of an lvol, because it has a special meaning there.
+// reservedName tells whether a requested name cannot be the name of an lvol, because it has a
+// special meaning there.
 func reservedName(name string) bool {
 	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix)
 }
@@ -83,7 +88,8 @@ type lvolName struct {
 	createdAt time.Time
 }
 
-// parseName parses the name of a snapshot. It returns false if this package does not give such names to snapshots.
+// parseName parses the name of a snapshot. It returns false if this package does not give such
+// names to snapshots.
 func parseName(s string) (lvolName, bool) {
 	if m := ownMember.FindStringSubmatch(s); m != nil {
 		g := GroupID{Hash: m[1], Attempt: m[3]}
@@ -105,8 +111,9 @@ func secondsOf(hex8 string) time.Time {
 	return time.Unix(int64(seconds), 0).UTC()
 }
 
-// isSnapshot tells whether an lvol is a snapshot. SPDK reports that only for snapshots that have had clones since it
-// started: after a restart, a snapshot whose volume was deleted looks like a volume. Names from this package are reliable.
+// isSnapshot tells whether an lvol is a snapshot. SPDK reports that only for snapshots that have
+// had clones since it started: after a restart, a snapshot whose volume was deleted looks like a
+// volume. Names from this package are reliable.
 func isSnapshot(name string, reported bool) bool {
 	_, ours := parseName(name)
 	return reported || ours

@@ -15,12 +15,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Unless its option bdev_auto_examine is off, SPDK examines every new bdev, including logical volumes. So it loads an lvstore
-// that a host wrote into a volume: a nested lvstore. Its volumes belong to that host, whatever names and UUIDs they have. This
-// file finds out on which devices an lvstore is. The driver neither uses nested lvstores nor finds volumes in them.
+// Unless its option bdev_auto_examine is off, SPDK examines every new bdev, including logical
+// volumes. So it loads an lvstore that a host wrote into a volume: a nested lvstore. Its volumes
+// belong to that host, whatever names and UUIDs they have. This file finds out on which devices an
+// lvstore is. The driver neither uses nested lvstores nor finds volumes in them.
 //
-// A nested lvstore can have the name, or even the UUID, of one that is not loaded, so what is known of an lvstore's base bdev
-// holds for one call of the driver only.
+// A nested lvstore can have the name, or even the UUID, of one that is not loaded, so what is known
+// of an lvstore's base bdev holds for one call of the driver only.
 
 // asked records what a call has learned about base bdevs.
 type asked struct {
@@ -33,7 +34,8 @@ type baseKey struct {
 	bdev   string
 }
 
-// An askedBase is the verdict about one bdev. The token guards it, and is taken by one query at a time.
+// An askedBase is the verdict about one bdev. The token guards it, and is taken by one query at a
+// time.
 type askedBase struct {
 	token   chan struct{}
 	known   bool
@@ -48,8 +50,8 @@ type verdict struct {
 
 type askedKey struct{}
 
-// AskOnce returns a context in which a target is asked about each base bdev of its lvstores only once. Use it for one call of
-// the driver, and not longer.
+// AskOnce returns a context in which a target is asked about each base bdev of its lvstores only
+// once. Use it for one call of the driver, and not longer.
 func AskOnce(ctx context.Context) context.Context {
 	if _, ok := ctx.Value(askedKey{}).(*asked); ok {
 		return ctx
@@ -68,8 +70,8 @@ func (s *Service) askedBase(ctx context.Context, bdev string) *askedBase {
 	return all.bases[key]
 }
 
-// checkBase fails with ErrNested if the base bdev of an lvstore is, or at any depth contains, a logical volume, or if that is
-// unknown. ctx comes from AskOnce.
+// checkBase fails with ErrNested if the base bdev of an lvstore is, or at any depth contains, a
+// logical volume, or if that is unknown. ctx comes from AskOnce.
 func (s *Service) checkBase(ctx context.Context, bdev string) error {
 	return s.judgeBase(ctx, bdev).err
 }
@@ -93,11 +95,13 @@ func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 	return v
 }
 
-// mostAskedAhead is for how many lvstores at most their base bdevs are asked about before it is known which of them matter.
+// mostAskedAhead is for how many lvstores at most their base bdevs are asked about before it is
+// known which of them matter.
 const mostAskedAhead = 4
 
-// askAhead asks about the base bdevs of the lvstores that were seen before, so that this needs no round of its own later. If store
-// is not empty, it asks only about the lvstore of that name. It returns what judgeBase returned, by base bdev.
+// askAhead asks about the base bdevs of the lvstores that were seen before, so that this needs no
+// round of its own later. If store is not empty, it asks only about the lvstore of that name. It
+// returns what judgeBase returned, by base bdev.
 func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict {
 	known := s.seen.known()
 	if store != "" {
@@ -157,8 +161,8 @@ func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 	return v
 }
 
-// basesOf returns a bdev and the bdevs on which it is; none if it is a device. It fails with ErrNested if the bdev is a logical
-// volume, or if its kind is unknown.
+// basesOf returns a bdev and the bdevs on which it is; none if it is a device. It fails with
+// ErrNested if the bdev is a logical volume, or if its kind is unknown.
 func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo, bases []string, err error) {
 	infos, err := coalesce.Do(ctx, &s.reads, "bdev "+name, func(ctx context.Context) ([]spdkrpc.BdevInfo, error) {
 		return s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
@@ -201,7 +205,8 @@ const (
 	onLvstore
 )
 
-// devices are the product names of bdevs that are on no other bdev, and whose drivers report no member of their own.
+// devices are the product names of bdevs that are on no other bdev, and whose drivers report no
+// member of their own.
 var devices = []string{"Malloc disk", "Null disk", "NVMe disk", "NVMe ZNS disk", "NVMe Passthrough disk", "AIO disk", "URING bdev", "xNVMe bdev", "DAOS bdev", "iSCSI LUN", "Ceph Rbd Disk", "VirtioBlk Disk", "Virtio SCSI Disk"}
 
 // basesIn returns the bdevs on which a bdev is.
@@ -270,8 +275,9 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
-// withoutNested returns the lvstores that are not nested, with what is known of their base bdevs. ahead is what askAhead
-// returned. It fails with ErrNested if a nested one has a name that is configured.
+// withoutNested returns the lvstores that are not nested, with what is known of their base bdevs.
+// ahead is what askAhead returned. It fails with ErrNested if a nested one has a name that is
+// configured.
 func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
 	verdicts := make([]verdict, len(stores))
 	g, gctx := errgroup.WithContext(ctx)

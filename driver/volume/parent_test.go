@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// After a restart of the target, SPDK refuses a snapshot without clones as a parent, until a helper has cloned it.
+// After a restart of the target, SPDK refuses a snapshot without clones as a parent, until a helper
+// has cloned it.
 func TestParentAfterARestartOfTheTarget(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	skipBeforeSetParent(t, b)

@@ -14,11 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target answers "no such bdev" for a volume that was deleted, but also for one that it cannot show now: the base bdev of
-// its lvstore is detached, the lvstore is still being loaded, or SPDK could not create the volume's bdev. This file
-// distinguishes these cases. A volume is absent only if every lvstore that may contain it is loaded and does not list it.
+// A target answers "no such bdev" for a volume that was deleted, but also for one that it cannot
+// show now: the base bdev of its lvstore is detached, the lvstore is still being loaded, or SPDK
+// could not create the volume's bdev. This file distinguishes these cases. A volume is absent only
+// if every lvstore that may contain it is loaded and does not list it.
 //
-// The configuration tells which lvstores a target should have. If it does not, a service knows only those that it has seen.
+// The configuration tells which lvstores a target should have. If it does not, a service knows only
+// those that it has seen.
 
 // A memory records what a service has seen of its target.
 type memory struct {
@@ -38,14 +40,16 @@ type list struct {
 	at    time.Time
 }
 
-// listAge is the maximum age of a list that is searched for a volume without a bdev before the volume is created.
+// listAge is the maximum age of a list that is searched for a volume without a bdev before the
+// volume is created.
 const listAge = 30 * time.Second
 
 func newMemory() *memory {
 	return &memory{stores: map[string]Store{}, lists: map[string]list{}, sums: map[string]*sum{}, refused: map[string]bool{}}
 }
 
-// noteStores records the lvstores that are loaded, and returns those that were loaded before and are not now.
+// noteStores records the lvstores that are loaded, and returns those that were loaded before and
+// are not now.
 func (m *memory) noteStores(now []Store) (missing []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,8 +112,8 @@ func (s *Service) checkStores(stores []Store) error {
 	return nil
 }
 
-// waitForExamine waits until the target has created the bdevs of all volumes in the lvstores that it lists. It lists an
-// lvstore before that.
+// waitForExamine waits until the target has created the bdevs of all volumes in the lvstores that
+// it lists. It lists an lvstore before that.
 func (s *Service) waitForExamine(ctx context.Context) error {
 	_, err := coalesce.Do(ctx, &s.reads, "examine", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.rpc.BdevWaitForExamine(ctx)
@@ -120,8 +124,8 @@ func (s *Service) waitForExamine(ctx context.Context) error {
 	return nil
 }
 
-// confirmAbsent looks for a volume that has no bdev in the lists of all lvstores. Its ErrNotFound means that the volume is
-// absent.
+// confirmAbsent looks for a volume that has no bdev in the lists of all lvstores. Its ErrNotFound
+// means that the volume is absent.
 func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) {
 	lvols, err := s.lvols(ctx)
 	if err != nil {
@@ -135,7 +139,8 @@ func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) 
 	return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, id, ErrNotFound)
 }
 
-// lookUpListed looks up a volume that its lvstore lists. If it has no bdev, it fails with ErrDegraded, not ErrNotFound.
+// lookUpListed looks up a volume that its lvstore lists. If it has no bdev, it fails with
+// ErrDegraded, not ErrNotFound.
 func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	if !errors.Is(err, ErrNotFound) {
@@ -149,9 +154,10 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 		fmt.Errorf("target %s: volume %s (%s): %w: %s, or delete the volume with bdev_lvol_delete if it is not needed", s.Name, l.Alias, l.UUID, ErrDegraded, why)
 }
 
-// listedWithoutBdev looks in the list of an lvstore for an lvol with one of these names, for which there is no bdev. It returns
-// nil if there is none. SPDK can list an lvstore only as a whole, so the list is kept for listAge. That is enough: an lvol
-// without a bdev existed before the target's last start, so a kept list has it too, perhaps under another of the names.
+// listedWithoutBdev looks in the list of an lvstore for an lvol with one of these names, for which
+// there is no bdev. It returns nil if there is none. SPDK can list an lvstore only as a whole, so
+// the list is kept for listAge. That is enough: an lvol without a bdev existed before the target's
+// last start, so a kept list has it too, perhaps under another of the names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// While an lvstore is not loaded, its volumes do not count as absent, and neither does any other volume.
+// While an lvstore is not loaded, its volumes do not count as absent, and neither does any other
+// volume.
 func TestUnloadedStore(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// The largest volume of an lvstore respects the reserve, the limit of the sum of sizes, and clusters.
+// The largest volume of an lvstore respects the reserve, the limit of the sum of sizes, and
+// clusters.
 func TestLargestVolume(t *testing.T) {
 	for _, c := range []struct {
 		space       Space

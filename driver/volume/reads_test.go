@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// changes tells whether a method of SPDK changes anything. It returns false for the proxy's own methods, which a target does
-// not have.
+// changes tells whether a method of SPDK changes anything. It returns false for the proxy's own
+// methods, which a target does not have.
 func changes(method string) bool {
 	m, ok := rpcschema.Default().Method(method)
 	return ok && m.Mutates && !strings.HasPrefix(method, "spdkgate_")
@@ -72,7 +72,8 @@ var reads = []operation{
 	}},
 }
 
-// The driver does not read back after a call that was certainly not executed, or if the target does not answer.
+// The driver does not read back after a call that was certainly not executed, or if the target does
+// not answer.
 func TestReadBackAfterFailure(t *testing.T) {
 	for kind, read := range map[spdkrpc.Kind]bool{
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,

@@ -60,7 +60,8 @@ func behindWriting(b *testService, v Volume) *writing {
 	return w
 }
 
-// Clones of a volume that does not change share one internal snapshot, so that the chain stays short.
+// Clones of a volume that does not change share one internal snapshot, so that the chain stays
+// short.
 func TestClonesShareABase(t *testing.T) {
 	for name, thick := range map[string]bool{"thin": false, "thick": true} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +128,8 @@ func TestBasesThatAreNotReused(t *testing.T) {
 	}
 }
 
-// Bases that lost their clones while a host used the volume are deleted before the next clone is made.
+// Bases that lost their clones while a host used the volume are deleted before the next clone is
+// made.
 func TestBasesAreCollapsed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-0", 4)

@@ -17,7 +17,8 @@ import (
 // A Snapshot is a snapshot that was requested, not a base that cloning created.
 type Snapshot struct {
 	Volume
-	// SourceUUID is the volume of which it was taken, even if that was deleted. Empty if unknown: spdk-csi recorded none.
+	// SourceUUID is the volume of which it was taken, even if that was deleted. Empty if unknown:
+	// spdk-csi recorded none.
 	SourceUUID string
 	// CreatedAt is when it was taken, to the second. Zero if unknown: spdk-csi recorded none.
 	CreatedAt time.Time
@@ -25,8 +26,8 @@ type Snapshot struct {
 	Group GroupID
 }
 
-// Snapshot takes a snapshot of a volume with a name. If a snapshot with that name exists, Snapshot returns it, or fails
-// with ErrIncompatible if it is of another volume.
+// Snapshot takes a snapshot of a volume with a name. If a snapshot with that name exists, Snapshot
+// returns it, or fails with ErrIncompatible if it is of another volume.
 func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, error) {
 	var v Volume
 	var lvols []spdkrpc.LvolInfo
@@ -118,8 +119,8 @@ func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt, Group: n.group}, nil
 }
 
-// sourceOfLegacySnapshot returns the UUID of v if snap, a snapshot of spdk-csi, is a parent of v. Otherwise it returns an
-// empty string.
+// sourceOfLegacySnapshot returns the UUID of v if snap, a snapshot of spdk-csi, is a parent of v.
+// Otherwise it returns an empty string.
 func (s *Service) sourceOfLegacySnapshot(ctx context.Context, snap, v Volume) (source string, err error) {
 	for name := v.Base; name != ""; {
 		if name == snap.Name && v.Store == snap.Store {
@@ -143,9 +144,10 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	return s.lvolsIn(ctx, stores)
 }
 
-// lvolsSoon is like lvols, in one round instead of two: it lists the lvstores that were seen before while it waits for the
-// target to load them. So right after a restart of the target, it may miss lvols. It is for callers that list the lvols again
-// after they have made one, and then decide (see keepOldest).
+// lvolsSoon is like lvols, in one round instead of two: it lists the lvstores that were seen before
+// while it waits for the target to load them. So right after a restart of the target, it may miss
+// lvols. It is for callers that list the lvols again after they have made one, and then decide (see
+// keepOldest).
 func (s *Service) lvolsSoon(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	known := slices.DeleteFunc(s.seen.known(), func(st Store) bool { return !s.permits(st.Name) })
 	lists, failures := make([][]spdkrpc.LvolInfo, len(known)), make([]error, len(known))

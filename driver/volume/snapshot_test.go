@@ -125,8 +125,8 @@ func TestCloneOrigins(t *testing.T) {
 	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
 }
 
-// Bases are deleted when they are no longer needed, in whatever order their clones are deleted, whether clones share them or
-// not.
+// Bases are deleted when they are no longer needed, in whatever order their clones are deleted,
+// whether clones share them or not.
 func TestBasesAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source first": {0, 1, 2, 3}, "source last": {1, 2, 3, 0}, "mixed": {2, 0, 3, 1}, "reverse": {3, 2, 1, 0}} {
 		for lvols, shared := range map[int]bool{6: true, 7: false} {
@@ -155,7 +155,8 @@ func TestBasesAreDeleted(t *testing.T) {
 	}
 }
 
-// Snapshots on both sides of a clone stay after both volumes are deleted, and the base stays until one of them is deleted.
+// Snapshots on both sides of a clone stay after both volumes are deleted, and the base stays until
+// one of them is deleted.
 func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source's first": {0, 1}, "clone's first": {1, 0}} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +174,8 @@ func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 	}
 }
 
-// A clone that is never created leaves its base, which is deleted together with the source and its snapshots.
+// A clone that is never created leaves its base, which is deleted together with the source and its
+// snapshots.
 func TestBaseOfCloneThatFailed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -12,21 +12,24 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A thin volume allocates a cluster when it is written first. When an lvstore has no free cluster, such writes fail on all
-// of its thin volumes. Therefore the sum of the sizes of an lvstore's volumes is limited. SPDK does not report this sum, and
-// reports sizes only one by one. This file keeps the sum for each lvstore, updates it with each volume that this process
-// creates, grows or deletes, and reads it again from time to time.
+// A thin volume allocates a cluster when it is written first. When an lvstore has no free cluster,
+// such writes fail on all of its thin volumes. Therefore the sum of the sizes of an lvstore's
+// volumes is limited. SPDK does not report this sum, and reports sizes only one by one. This file
+// keeps the sum for each lvstore, updates it with each volume that this process creates, grows or
+// deletes, and reads it again from time to time.
 
 // Space limits how much of an lvstore may be promised to volumes. The zero Space has no limits.
 type Space struct {
-	// Overcommit limits the sum of the sizes of an lvstore's volumes, as a multiple of the lvstore's size; 0: no limit.
+	// Overcommit limits the sum of the sizes of an lvstore's volumes, as a multiple of the
+	// lvstore's size; 0: no limit.
 	Overcommit float64
 	// Reserve is the part of an lvstore's size, from 0 to 1, that a new volume leaves free.
 	Reserve float64
 }
 
-// The maximum ages of the sum of an lvstore. An older sum than sumAge is read again in the background, because volumes are
-// also created by others. Before a volume is refused, a sum older than sumAgeIfFull is read again.
+// The maximum ages of the sum of an lvstore. An older sum than sumAge is read again in the
+// background, because volumes are also created by others. Before a volume is refused, a sum older
+// than sumAgeIfFull is read again.
 const (
 	sumAge       = 5 * time.Minute
 	sumAgeIfFull = 10 * time.Second
@@ -76,8 +79,8 @@ func (u *sum) put(volume string, bytes int64) {
 	}
 }
 
-// known returns the sum of an lvstore. If it is older than sumAge, it is read again in the background. If it is older than
-// wait, or was never read, known waits until it has been read.
+// known returns the sum of an lvstore. If it is older than sumAge, it is read again in the
+// background. If it is older than wait, or was never read, known waits until it has been read.
 func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum, error) {
 	u := s.seen.sum(st)
 	u.mu.Lock()
@@ -104,8 +107,9 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	return u, nil
 }
 
-// noAnswer is how long the target may answer none of the queries of a reading. There is no limit for the whole reading: a
-// controller that has just started reads all lvstores at once, which takes as long as its processor needs for all volumes.
+// noAnswer is how long the target may answer none of the queries of a reading. There is no limit
+// for the whole reading: a controller that has just started reads all lvstores at once, which takes
+// as long as its processor needs for all volumes.
 const noAnswer = time.Minute
 
 func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
@@ -135,8 +139,9 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	}
 }
 
-// sizesIn reads the sizes of an lvstore's volumes, and how long their longest chain is. A snapshot counts with its own
-// clusters, if the release reports them. answered is called after each answer of the target.
+// sizesIn reads the sizes of an lvstore's volumes, and how long their longest chain is. A snapshot
+// counts with its own clusters, if the release reports them. answered is called after each answer
+// of the target.
 func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
 	if err != nil {
@@ -176,8 +181,8 @@ func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes
 	return sizes, longestChain(bases), nil
 }
 
-// longestChain returns how many snapshots are below the volume with the most. bases has the name of the snapshot directly
-// below each volume and snapshot, by name.
+// longestChain returns how many snapshots are below the volume with the most. bases has the name of
+// the snapshot directly below each volume and snapshot, by name.
 func longestChain(bases map[string]string) (longest int) {
 	depths := make(map[string]int, len(bases))
 	var depth func(name string) int
@@ -230,7 +235,8 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 type Usage struct {
 	// PromisedBytes is the sum of the sizes of its volumes, and of what only its snapshots occupy.
 	PromisedBytes int64
-	// LongestChain is the number of snapshots below the volume with the most. At maxDepth, no more are taken.
+	// LongestChain is the number of snapshots below the volume with the most. At maxDepth, no more
+	// are taken.
 	LongestChain int
 }
 
@@ -245,16 +251,18 @@ func (s *Service) Usage(ctx context.Context, st Store) (Usage, error) {
 	return Usage{u.total, u.chain}, nil
 }
 
-// A promise reserves the size of a volume that is being created or grown, within its lvstore's limit.
+// A promise reserves the size of a volume that is being created or grown, within its lvstore's
+// limit.
 type promise struct {
 	sum    *sum
 	volume string
 	before int64 // the volume's size in the sum before; -1: it was not in the sum
 }
 
-// promise reserves bytes for a volume in the lvstore's sum. It fails with ErrNoSpace if the sum would exceed the limit. The
-// volume is identified by its UUID or, while it is being created, by its name. The caller ends the promise by keep or
-// takeBack. If the outcome of the creation is unknown, it does neither: then the bytes count until the sizes are read again.
+// promise reserves bytes for a volume in the lvstore's sum. It fails with ErrNoSpace if the sum
+// would exceed the limit. The volume is identified by its UUID or, while it is being created, by
+// its name. The caller ends the promise by keep or takeBack. If the outcome of the creation is
+// unknown, it does neither: then the bytes count until the sizes are read again.
 func (s *Service) promise(ctx context.Context, st Store, volume string, bytes int64) (*promise, error) {
 	if s.Space.Overcommit == 0 {
 		return nil, nil

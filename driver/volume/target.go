@@ -21,9 +21,11 @@ type Config struct {
 	export.Config
 	// Stores are the lvstores that the driver may use; all of the target's when empty.
 	Stores []string
-	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones, if it has several.
+	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones,
+	// if it has several.
 	DetachClones bool
-	// UncountedWrites says that the target does not count the clusters of volumes that are written: a simulated one.
+	// UncountedWrites says that the target does not count the clusters of volumes that are written:
+	// a simulated one.
 	UncountedWrites bool
 	// Space bounds what is promised to volumes.
 	Space Space
@@ -31,7 +33,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// A Target is one SPDK target. All services for a target, whatever their credentials, share one Target.
+// A Target is one SPDK target. All services for a target, whatever their credentials, share one
+// Target.
 type Target struct {
 	Config
 	exports *export.Target
@@ -45,8 +48,9 @@ func NewTarget(c Config) *Target {
 	return &Target{Config: c, exports: export.NewTarget(c.Config)}
 }
 
-// A Service manages the volumes of one target with the credentials of its client. Safe for concurrent use. It records which
-// lvstores it has seen with these credentials, to notice when one is missing; so keep it as long as the client.
+// A Service manages the volumes of one target with the credentials of its client. Safe for
+// concurrent use. It records which lvstores it has seen with these credentials, to notice when one
+// is missing; so keep it as long as the client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
@@ -62,7 +66,8 @@ func (t *Target) Service(client *spdkrpc.Client) *Service {
 	return &Service{Target: t, rpc: client, exports: t.exports.Service(client), seen: newMemory()}
 }
 
-// Remember makes the service continue with what a former one has seen of the target. Call it before the service is used.
+// Remember makes the service continue with what a former one has seen of the target. Call it before
+// the service is used.
 func (s *Service) Remember(former *Service) { s.seen = former.seen }
 
 // A Volume describes a logical volume, which is a volume in CSI's sense, or a snapshot.
@@ -75,8 +80,8 @@ type Volume struct {
 	Snapshot  bool
 	Base      string   // name of the parent within the lvstore, empty if it has none
 	Clones    []string // names of the clones within the lvstore; only snapshots have any
-	// Allocated is the number of clusters of the volume itself, without those of its parents. Nil if the release does not
-	// count them.
+	// Allocated is the number of clusters of the volume itself, without those of its parents. Nil
+	// if the release does not count them.
 	Allocated *uint64
 	// Limits bound its I/O; 0 for no limit.
 	Limits spdkrpc.BdevRateLimits
@@ -96,13 +101,15 @@ type Store struct {
 	unmapZeroes bool // see unmapZeroes
 }
 
-// Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be looked up. It fails with
-// ErrStoreMissing if an lvstore is missing that is configured, or that was loaded before.
+// Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be
+// looked up. It fails with ErrStoreMissing if an lvstore is missing that is configured, or that was
+// loaded before.
 //
-// It lists them while it waits for the target to load them, which saves a round. An lvstore that is seen for the first time
-// may have been listed after that, so for these it waits again.
+// It lists them while it waits for the target to load them, which saves a round. An lvstore that is
+// seen for the first time may have been listed after that, so for these it waits again.
 //
-// Nested lvstores are left out (see nested.go). It fails with ErrNested if one has a configured name, or if there is no other.
+// Nested lvstores are left out (see nested.go). It fails with ErrNested if one has a configured
+// name, or if there is no other.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	ctx = AskOnce(ctx)
 	var all []spdkrpc.LvolStore
@@ -143,8 +150,8 @@ func (s *Service) lvstores(ctx context.Context) ([]spdkrpc.LvolStore, error) {
 	})
 }
 
-// atOnce runs functions at the same time. It returns when all have ended, with the error of the first that failed; the others
-// are cancelled then.
+// atOnce runs functions at the same time. It returns when all have ended, with the error of the
+// first that failed; the others are cancelled then.
 func atOnce(ctx context.Context, functions ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range functions {
@@ -174,8 +181,8 @@ func (t *Target) permits(store string) bool {
 	return len(t.Config.Stores) == 0 || slices.Contains(t.Config.Stores, store)
 }
 
-// Get returns the volume or snapshot with a UUID. ErrNotFound means that it does not exist, not only that the target cannot
-// show it now.
+// Get returns the volume or snapshot with a UUID. ErrNotFound means that it does not exist, not
+// only that the target cannot show it now.
 func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -199,8 +206,8 @@ func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
 	return v, err
 }
 
-// Find returns the volume with the name of spec, from any of the lvstores. The caller passes all lvstores that the driver may
-// use, so ErrNotFound means that the volume does not exist.
+// Find returns the volume with the name of spec, from any of the lvstores. The caller passes all
+// lvstores that the driver may use, so ErrNotFound means that the volume does not exist.
 func (s *Service) Find(ctx context.Context, stores []Store, spec Spec) (Volume, error) {
 	mayBeRenamed, err := s.mayBeRenamed(ctx, spec.Class.Thick)
 	if err != nil {
@@ -227,8 +234,8 @@ func (s *Service) Find(ctx context.Context, stores []Store, spec Spec) (Volume, 
 	return found[0], nil
 }
 
-// Survey returns the lvstores that the driver may use, and the volume with the name of spec; nil if it does not exist, or if
-// spec has no name.
+// Survey returns the lvstores that the driver may use, and the volume with the name of spec; nil if
+// it does not exist, or if spec has no name.
 func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existing *Volume, err error) {
 	ctx = AskOnce(ctx)
 	if spec.Name == "" {
@@ -254,8 +261,8 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 	return stores, existing, ignore(err, ErrNotFound)
 }
 
-// lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that it has no bdev; it may
-// exist. It fails with ErrNested if the lvol is in a nested lvstore.
+// lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that
+// it has no bdev; it may exist. It fails with ErrNested if the lvol is in a nested lvstore.
 func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	ctx = AskOnce(ctx)
 	store, _, ok := strings.Cut(bdev, "/")

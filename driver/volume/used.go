@@ -17,14 +17,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume that was attached once may contain data, and must never be formatted again, even if it reads as empty. For thin
-// volumes, newer releases count the clusters, which tells whether they were written to (see Pristine). For all other volumes
-// SPDK stores nothing that tells. So the driver appends ".used" to their names when they are detached. Renaming is one
-// atomic and durable step that does not change the volume's UUID, bdev, exports and connections.
+// A volume that was attached once may contain data, and must never be formatted again, even if it
+// reads as empty. For thin volumes, newer releases count the clusters, which tells whether they
+// were written to (see Pristine). For all other volumes SPDK stores nothing that tells. So the
+// driver appends ".used" to their names when they are detached. Renaming is one atomic and durable
+// step that does not change the volume's UUID, bdev, exports and connections.
 //
-// So a volume has one of two names, and SPDK would accept a second volume with the first name. The driver looks for a volume
-// under both names before it creates it, and afterwards, because another controller may have created, attached and detached
-// it in between (see findCreated).
+// So a volume has one of two names, and SPDK would accept a second volume with the first name. The
+// driver looks for a volume under both names before it creates it, and afterwards, because another
+// controller may have created, attached and detached it in between (see findCreated).
 const usedSuffix = ".used"
 
 // usedName returns the name of an lvol after its volume was used.
@@ -45,8 +46,8 @@ func (v Volume) Named(name string) bool {
 
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
-// mayBeRenamed reports whether the driver renames volumes of a kind when they are detached. It does not rename thin volumes
-// whose clusters SPDK counts (see Pristine).
+// mayBeRenamed reports whether the driver renames volumes of a kind when they are detached. It does
+// not rename thin volumes whose clusters SPDK counts (see Pristine).
 func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
 	if thick {
 		return true, nil
@@ -58,7 +59,8 @@ func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
 	return !release.Has(rpcschema.CountsClusters), nil
 }
 
-// findIn returns the volumes in an lvstore that have the name of an lvol, or the name that it has after use.
+// findIn returns the volumes in an lvstore that have the name of an lvol, or the name that it has
+// after use.
 func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRenamed bool) (found []Volume, err error) {
 	names := []string{lvol, usedName(lvol)}
 	if found, err = s.lookUpEach(ctx, st.Name, names, mayBeRenamed); err != nil || len(found) > 0 {
@@ -75,8 +77,8 @@ func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRename
 	return []Volume{v}, nil
 }
 
-// lookUpEach looks for a volume under each of its names in an lvstore. If the volume may be renamed meanwhile, it looks for
-// one name after the other, so that one of the look-ups or both find it.
+// lookUpEach looks for a volume under each of its names in an lvstore. If the volume may be renamed
+// meanwhile, it looks for one name after the other, so that one of the look-ups or both find it.
 func (s *Service) lookUpEach(ctx context.Context, store string, names []string, mayBeRenamed bool) (found []Volume, err error) {
 	each := make([]*Volume, len(names))
 	g, ctx := errgroup.WithContext(ctx)
@@ -107,9 +109,10 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 	return found, nil
 }
 
-// findCreated returns the volume with the name of an lvol after a call created it, or tried to. id is the UUID that SPDK
-// answered, or empty. If a used volume with that name exists too, it was created first, because otherwise SPDK would have
-// refused its name. Then findCreated deletes the volume id, of which no caller knows.
+// findCreated returns the volume with the name of an lvol after a call created it, or tried to. id
+// is the UUID that SPDK answered, or empty. If a used volume with that name exists too, it was
+// created first, because otherwise SPDK would have refused its name. Then findCreated deletes the
+// volume id, of which no caller knows.
 //
 // mayBeRenamed tells whether another call may rename the volume meanwhile.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string, mayBeRenamed bool) (Volume, error) {
@@ -148,8 +151,8 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	return s.markUsed(ctx, *toMark)
 }
 
-// unmarked returns a volume if its name has to record that it was used: if the target does not know whether a host has
-// written to it. Otherwise it returns nil, also if the volume does not exist.
+// unmarked returns a volume if its name has to record that it was used: if the target does not know
+// whether a host has written to it. Otherwise it returns nil, also if the volume does not exist.
 func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {

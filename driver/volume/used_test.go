@@ -25,8 +25,8 @@ func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, kn
 	return v, pristine, known
 }
 
-// The name of a thick volume tells that it was used. Everything else works as before.
-// MarkUsed records that a volume was used, as Detach does.
+// The name of a thick volume tells that it was used. Everything else works as before. MarkUsed
+// records that a volume was used, as Detach does.
 func (s *Service) MarkUsed(ctx context.Context, id string) error {
 	v, err := s.unmarked(ctx, id)
 	if err != nil || v == nil {
@@ -99,7 +99,8 @@ func TestRenameOfUsedVolume(t *testing.T) {
 	assert.False(t, known, "it may be formatted")
 }
 
-// A thin volume keeps its name if the target counts its clusters. Otherwise the name tells that it was used.
+// A thin volume keeps its name if the target counts its clusters. Otherwise the name tells that it
+// was used.
 func TestUsedThinVolume(t *testing.T) {
 	for _, release := range []string{"", "v24.01"} {
 		t.Run(release, func(t *testing.T) {

@@ -28,8 +28,9 @@ const (
 	leastTag = 1000
 )
 
-// A testService is a service on a target with two lvstores, with injected faults. The target is simulated, or real if
-// SPDK_SOCK is set: these tests also check what the driver assumes about SPDK.
+// A testService is a service on a target with two lvstores, with injected faults. The target is
+// simulated, or real if SPDK_SOCK is set: these tests also check what the driver assumes about
+// SPDK.
 type testService struct {
 	*Service
 	rpc   *spdkrpc.Client // without injected faults
@@ -43,7 +44,8 @@ func newTestService(t *testing.T, tr export.Transport) *testService {
 	return newTestServiceOf(t, tr, rpcschema.Release{})
 }
 
-// newTestServiceOf is like newTestService, with a simulated target of the given release. A real target has its own.
+// newTestServiceOf is like newTestService, with a simulated target of the given release. A real
+// target has its own.
 func newTestServiceOf(t *testing.T, tr export.Transport, r rpcschema.Release) *testService {
 	t.Helper()
 	var socket string
@@ -110,7 +112,8 @@ func (b *testService) detachDisk(t *testing.T, store string) {
 	require.NoError(t, b.rpc.BdevAIODelete(t.Context(), spdkrpc.BdevAIODeleteParams{Name: "disk-" + store}))
 }
 
-// makePortal creates the portal group and the initiator group that spdk-csi creates and never removes.
+// makePortal creates the portal group and the initiator group that spdk-csi creates and never
+// removes.
 func (b *testService) makePortal(t *testing.T) {
 	t.Helper()
 	portals, err := b.rpc.ISCSIGetPortalGroups(t.Context())

@@ -180,7 +180,8 @@ func (p *passes) ReadAt(b []byte, at int64) (int, error) {
 	return p.image.ReadAt(b, at)
 }
 
-// A sound device is read once, a damaged one as often as the options say. Damage of the super block may end, too.
+// A sound device is read once, a damaged one as often as the options say. Damage of the super block
+// may end, too.
 func TestNumberOfPasses(t *testing.T) {
 	damaged := func(m image) { m.extent(1, 4, 0, 10) }
 	run := func(m image, o Options, after func(image, int)) (*passes, Report, error) {

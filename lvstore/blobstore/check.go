@@ -10,8 +10,8 @@ import (
 
 // A Finding describes damage.
 type Finding struct {
-	// Page is the metadata page, counted from the first one, or -1 if the finding is about no page. Offset is where the page
-	// begins on the device, in bytes.
+	// Page is the metadata page, counted from the first one, or -1 if the finding is about no page.
+	// Offset is where the page begins on the device, in bytes.
 	Page   int64
 	Offset int64
 	// What describes the damage and its consequence.
@@ -32,17 +32,18 @@ type Report struct {
 
 // Options of a check.
 type Options struct {
-	// Quick checks only the super block and the page that describes the lvstore, which unprotected snapshots destroy.
+	// Quick checks only the super block and the page that describes the lvstore, which unprotected
+	// snapshots destroy.
 	Quick bool
-	// Passes is the number of passes. Only damage that all passes find counts, because a running target changes pages.
-	// 1 by default.
+	// Passes is the number of passes. Only damage that all passes find counts, because a running
+	// target changes pages. 1 by default.
 	Passes int
 	// Pause is the time between two passes.
 	Pause time.Duration
 }
 
-// Check looks for damage on a device; size is its size in bytes. The error is ErrNoBlobstore, ErrSuperBlock, an error of
-// reading, or the context's.
+// Check looks for damage on a device; size is its size in bytes. The error is ErrNoBlobstore,
+// ErrSuperBlock, an error of reading, or the context's.
 func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Report, error) {
 	report, err := checkOnce(ctx, r, size, o.Quick)
 	for range o.Passes - 1 {

@@ -73,7 +73,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. SPDK completes that when it loads.
+// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. SPDK
+// completes that when it loads.
 func TestUnsettledSnapshotsShare(t *testing.T) {
 	for _, name := range []string{takingAttr, removingAttr} {
 		m := newImage()

@@ -22,8 +22,9 @@ func (m image) ReadAt(b []byte, at int64) (int, error) {
 	return copy(b, m[at:]), nil
 }
 
-// newImage makes an lvstore with a thin volume "v" (blob 1, extent page 3) that has clusters 10 and 11, its parent, the snapshot
-// "s" (blob 2, extent page 4) with cluster 12, and a thick one, "t" (blob 5, continued in page 6), without extent table.
+// newImage makes an lvstore with a thin volume "v" (blob 1, extent page 3) that has clusters 10 and
+// 11, its parent, the snapshot "s" (blob 2, extent page 4) with cluster 12, and a thick one, "t"
+// (blob 5, continued in page 6), without extent table.
 func newImage() image {
 	m := make(image, clusters*clusterSize)
 	m.super()

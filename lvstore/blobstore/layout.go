@@ -128,7 +128,8 @@ func (p *page) descriptors() ([]descriptor, error) {
 	return list, nil
 }
 
-// extents parses an extent page. first is the index of the first cluster in the blob; a cluster that is not allocated is 0.
+// extents parses an extent page. first is the index of the first cluster in the blob; a cluster
+// that is not allocated is 0.
 func (p *page) extents() (first uint32, clusters []uint32, err error) {
 	list, err := p.descriptors()
 	if err != nil || len(list) != 1 || len(list[0].data) < 4 || len(list[0].data)%4 != 0 {

@@ -2,8 +2,9 @@ package blobstore
 
 import "fmt"
 
-// SuperPage returns the content of the page that describes an lvstore, and its offset on the device in bytes. The page contains only
-// the lvstore's UUID and name, so it can be written again after it was overwritten.
+// SuperPage returns the content of the page that describes an lvstore, and its offset on the device
+// in bytes. The page contains only the lvstore's UUID and name, so it can be written again after it
+// was overwritten.
 func SuperPage(s Super, uuid, name string) (content []byte, offset int64, err error) {
 	at := int64(s.SuperBlob) - firstID
 	if at < 0 || at >= s.MetadataPages || len(uuid) != 36 || name == "" || len(name) > 63 {

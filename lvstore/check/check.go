@@ -72,8 +72,9 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 	return nil
 }
 
-// compare compares the target's metadata in memory with the metadata on the device, which it would load. The metadata of a volume
-// that is being written changes all the time, so compare reports only differences that stay the same.
+// compare compares the target's metadata in memory with the metadata on the device, which it would
+// load. The metadata of a volume that is being written changes all the time, so compare reports
+// only differences that stay the same.
 func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device, o blobstore.Options) error {
 	first, err := r.differences(ctx, rpc, r.Report)
 	if err != nil || len(first) == 0 {
@@ -126,7 +127,8 @@ func File(ctx context.Context, path string, quick bool) Result {
 	return r
 }
 
-// ErrNotReadable means that the bdev of an lvstore can be read neither by this host nor through the target.
+// ErrNotReadable means that the bdev of an lvstore can be read neither by this host nor through the
+// target.
 var ErrNotReadable = errors.New("cannot be read while the target runs")
 
 // A device is the file, block device or namespace that an lvstore is on.

@@ -170,7 +170,8 @@ func TestTarget(t *testing.T) {
 	assert.Positive(t, reads)
 }
 
-// The check reports a volume that has other clusters in the target's memory than on the device, but not one that changes meanwhile.
+// The check reports a volume that has other clusters in the target's memory than on the device, but
+// not one that changes meanwhile.
 func TestDifferences(t *testing.T) {
 	m := write(t, newImage(t))
 	asked := uint64(0)

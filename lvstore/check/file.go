@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens a file or block device for reading. It bypasses this host's page cache if possible, as the target's writes do.
+// openFile opens a file or block device for reading. It bypasses this host's page cache if
+// possible, as the target's writes do.
 func openFile(path string) (*device, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.EINVAL) {
@@ -35,7 +36,8 @@ func openFile(path string) (*device, error) {
 	return &device{&direct{file: f}, f, size, path}, nil
 }
 
-// direct reads into memory that is aligned for direct I/O. Offsets and lengths must be multiples of 4 KiB.
+// direct reads into memory that is aligned for direct I/O. Offsets and lengths must be multiples of
+// 4 KiB.
 type direct struct {
 	file *os.File
 	mu   sync.Mutex

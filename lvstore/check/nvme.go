@@ -22,7 +22,8 @@ func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*de
 	return &device{n, io.NopCloser(nil), int64(b.NumBlocks) * int64(b.BlockSize), fmt.Sprintf("namespace %d of NVMe controller %s", nsid, controller)}, nil
 }
 
-// pieceBytes is the number of bytes that one command reads. All controllers support it, and the answer stays small.
+// pieceBytes is the number of bytes that one command reads. All controllers support it, and the
+// answer stays small.
 const pieceBytes = 4096
 
 // A namespace is an NVMe namespace that is read through the target.

@@ -23,7 +23,8 @@ func (h handlerFunc) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h handlerFunc) WithGroup(string) slog.Handler             { return h }
 func (h handlerFunc) Handle(context.Context, slog.Record) error { return h() }
 
-// Of several failures, the first and the end are reported; each line that failed is in the second log.
+// Of several failures, the first and the end are reported; each line that failed is in the second
+// log.
 func TestFallbackReportsFailuresOnce(t *testing.T) {
 	var second bytes.Buffer
 	var broken error

@@ -14,9 +14,10 @@ import (
 	"time"
 )
 
-// A File is a log in a file, which it replaces by a new one when it has reached a size. Previous files
-// are named by the time at which they ended, such as calls-20260131T120000.000000000Z.log. Each Write is
-// one line, which is in the file as a whole or not at all. It may be used concurrently.
+// A File is a log in a file, which it replaces by a new one when it has reached a size. Previous
+// files are named by the time at which they ended, such as calls-20260131T120000.000000000Z.log.
+// Each Write is one line, which is in the file as a whole or not at all. It may be used
+// concurrently.
 type File struct {
 	path string
 	most int64 // bytes of a file
@@ -44,8 +45,8 @@ const (
 	rotatedAt  = "20060102T150405.000000000Z"
 )
 
-// OpenFile opens a log, or creates it with mode 0600 in a directory that exists. It refuses a file that
-// other users may write or read. warn reports failures that lose no line.
+// OpenFile opens a log, or creates it with mode 0600 in a directory that exists. It refuses a file
+// that other users may write or read. warn reports failures that lose no line.
 func OpenFile(path string, mostBytes int64, keep int, warn func(problem string, err error)) (*File, error) {
 	f := &File{path: path, most: mostBytes, keep: keep, warn: warn, now: time.Now}
 	if err := f.open(); err != nil {
@@ -125,8 +126,8 @@ func (f *File) follow() error {
 	return f.end(former)
 }
 
-// rotate begins a new file. If that fails, the present one grows, because a line that is not written is
-// worse than a file that is too long.
+// rotate begins a new file. If that fails, the present one grows, because a line that is not
+// written is worse than a file that is too long.
 func (f *File) rotate() {
 	former := f.file
 	err := os.Rename(f.path, f.previous(f.now())) // the time has nanoseconds, so that no other file has the name

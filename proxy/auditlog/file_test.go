@@ -176,7 +176,8 @@ func TestAFullDisk(t *testing.T) {
 	assert.Equal(t, []string{line, line, "again"}, lines, "no part of the refused line is there")
 }
 
-// A file that cannot be looked up may have been replaced. Its lines fail, so that the caller writes them elsewhere.
+// A file that cannot be looked up may have been replaced. Its lines fail, so that the caller writes
+// them elsewhere.
 func TestFileThatCannotBeLookedUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))

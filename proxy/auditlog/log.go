@@ -33,8 +33,8 @@ const (
 	Hidden          // by the level of the log
 )
 
-// Write writes an entry as one line. Calls that were not executed are warnings.
-// Unauthenticated calls may share a line with others (see [Log.Flush]).
+// Write writes an entry as one line. Calls that were not executed are warnings. Unauthenticated
+// calls may share a line with others (see [Log.Flush]).
 func (l *Log) Write(e *Entry) Outcome {
 	if e.Decision == Unauthenticated && !l.throttle.admit(e.Source.throttled(), e.User) {
 		return Merged
@@ -55,6 +55,6 @@ func (l *Log) Write(e *Entry) Outcome {
 	return Written
 }
 
-// Flush writes the lines that unauthenticated calls share, which it otherwise does a
-// minute after the first of them.
+// Flush writes the lines that unauthenticated calls share, which it otherwise does a minute after
+// the first of them.
 func (l *Log) Flush() { l.throttle.flush() }

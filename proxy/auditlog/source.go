@@ -30,8 +30,8 @@ func (s Source) String() string {
 }
 
 // throttled names the source by which the log lines of unauthenticated requests are limited. All
-// addresses of an IPv6 network of 64 bits are one source, because one host may use all of them;
-// and all processes of one user.
+// addresses of an IPv6 network of 64 bits are one source, because one host may use all of them; and
+// all processes of one user.
 func (s Source) throttled() string {
 	if !s.Address.IsValid() {
 		return userSource(s.Process.UID)

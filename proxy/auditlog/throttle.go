@@ -40,8 +40,8 @@ const (
 // otherSources is one entry for all sources beyond maxSources.
 const otherSources = "others"
 
-// admit reports whether an unauthenticated request gets a line of its own. user is the existing user
-// that it names, or "".
+// admit reports whether an unauthenticated request gets a line of its own. user is the existing
+// user that it names, or "".
 func (t *auditThrottle) admit(source, user string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 type Evidence struct {
 	// Authorization holds the values of all Authorization headers.
 	Authorization []string
-	// Certificates is the chain that the client sent when it connected, its own first;
-	// the client has proved that it has that one's key. The chain need not have been
-	// verified: Authenticate verifies it with each request.
+	// Certificates is the chain that the client sent when it connected, its own first; the client
+	// has proved that it has that one's key. The chain need not have been verified: Authenticate
+	// verifies it with each request.
 	Certificates []*x509.Certificate
 	Source       netip.Addr
 	// Peer is the sender if the request came on a UNIX socket; then nothing else counts.
@@ -36,14 +36,14 @@ const (
 	ByCode        Method = "oidc" // the sign-in at the page of an issuer
 )
 
-// An Identity is the sender of a request. Together with an error, it is what is known about
-// the failed attempt, for the log and never for the client.
+// An Identity is the sender of a request. Together with an error, it is what is known about the
+// failed attempt, for the log and never for the client.
 type Identity struct {
 	User   string
 	Method Method
-	// Credential identifies one of the user's credentials, without any secret: the id of
-	// a password's hash or of a token, the serial number of a certificate, the subject of a
-	// JWT, the uid of a process.
+	// Credential identifies one of the user's credentials, without any secret: the id of a
+	// password's hash or of a token, the serial number of a certificate, the subject of a JWT, the
+	// uid of a process.
 	Credential string
 }
 
@@ -67,15 +67,15 @@ type Options struct {
 	RequireCertificate bool                   // each request needs a valid certificate, in addition to any other credential
 
 	Issuers []Issuer
-	// Former is the Authenticator that the new one replaces, or nil. The new one keeps the
-	// keys of issuers whose configuration has not changed, so that a reload needs no
-	// network; the counted failures; and the logins with passwords that are unchanged.
+	// Former is the Authenticator that the new one replaces, or nil. The new one keeps the keys of
+	// issuers whose configuration has not changed, so that a reload needs no network; the counted
+	// failures; and the logins with passwords that are unchanged.
 	Former *Authenticator
 }
 
-// Errors of Authenticate. ErrNoCredentials and ErrWrongCredentials mean that the request is
-// not authenticated; ErrBusy and ErrCannotTell mean that this could not be checked, and that
-// a retry may help.
+// Errors of Authenticate. ErrNoCredentials and ErrWrongCredentials mean that the request is not
+// authenticated; ErrBusy and ErrCannotTell mean that this could not be checked, and that a retry
+// may help.
 var (
 	ErrNoCredentials    = errors.New("no credentials")
 	ErrWrongCredentials = errors.New("unknown user or wrong credentials")
@@ -83,8 +83,8 @@ var (
 	ErrCannotTell       = errors.New("the token's issuer does not provide its signing keys")
 )
 
-// A RejectedError is an ErrWrongCredentials with a reason that the client may see, because it
-// does not help to guess credentials.
+// A RejectedError is an ErrWrongCredentials with a reason that the client may see, because it does
+// not help to guess credentials.
 type RejectedError struct{ Reason string }
 
 func (e *RejectedError) Error() string { return e.Reason }
@@ -95,29 +95,29 @@ func rejected(format string, args ...any) error {
 	return &RejectedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// A TooManyFailuresError is returned instead of the reason after too many failures. Passwords
-// are then not even checked.
+// A TooManyFailuresError is returned instead of the reason after too many failures. Passwords are
+// then not even checked.
 type TooManyFailuresError struct{ RetryAfter time.Duration }
 
 func (e *TooManyFailuresError) Error() string {
 	return fmt.Sprintf("too many failed logins: wait %s", e.RetryAfter)
 }
 
-// An Authenticator authenticates the users of one configuration. It may be used
-// concurrently. See Options.Former for what its successor takes over.
+// An Authenticator authenticates the users of one configuration. It may be used concurrently. See
+// Options.Former for what its successor takes over.
 type Authenticator struct {
 	passwords    *passwords
 	tokens       *tokens
 	certificates *certificates
 	issuers      *issuers
 	locals       *locals
-	// The failures of credentials that are checked quickly. Passwords have a limiter of
-	// their own, so that a client with an old token does not lock out others.
+	// The failures of credentials that are checked quickly. Passwords have a limiter of their own,
+	// so that a client with an old token does not lock out others.
 	limiter *limiter
 }
 
-// New makes an Authenticator. The error lists everything that is wrong: users need distinct
-// names and distinct credentials.
+// New makes an Authenticator. The error lists everything that is wrong: users need distinct names
+// and distinct credentials.
 func New(users []User, opts Options) (*Authenticator, error) {
 	if opts.FailuresPerMinute == 0 {
 		opts.FailuresPerMinute = 20
@@ -171,9 +171,9 @@ func (a *Authenticator) TakesBearer() bool {
 	return len(a.tokens.bySum) > 0 || len(a.issuers.byURL) > 0
 }
 
-// Authenticate returns the sender of a request. If there is an Authorization header, it
-// decides alone: a client certificate does not make up for a wrong or malformed header, and a
-// user behind an HTTP proxy that has a certificate is not taken for that proxy's user.
+// Authenticate returns the sender of a request. If there is an Authorization header, it decides
+// alone: a client certificate does not make up for a wrong or malformed header, and a user behind
+// an HTTP proxy that has a certificate is not taken for that proxy's user.
 //
 // A process of this host is identified by the kernel, and nothing that it sends counts.
 func (a *Authenticator) Authenticate(ctx context.Context, e Evidence) (Identity, error) {
@@ -212,8 +212,8 @@ func (a *Authenticator) byHeader(ctx context.Context, e Evidence) (Identity, err
 	return who, a.failed(e, who, err)
 }
 
-// failed counts a failure, and returns a TooManyFailuresError after too many. Other errors
-// and nil are returned unchanged.
+// failed counts a failure, and returns a TooManyFailuresError after too many. Other errors and nil
+// are returned unchanged.
 func (a *Authenticator) failed(e Evidence, who Identity, err error) error {
 	if !errors.Is(err, ErrWrongCredentials) {
 		return err

@@ -46,9 +46,9 @@ func (n CertificateName) check() error {
 
 // certificates authenticates users by a name in the client certificate.
 //
-// The TLS handshake has proved that the client has the key. The certificate is verified with
-// each request against the current authorities, because a connection may last for days; the
-// result is remembered.
+// The TLS handshake has proved that the client has the key. The certificate is verified with each
+// request against the current authorities, because a connection may last for days; the result is
+// remembered.
 type certificates struct {
 	authorities *x509.CertPool
 	revoked     revocations
@@ -90,8 +90,8 @@ func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	return who, err
 }
 
-// check verifies a certificate, and returns its user, or an Identity without a user if no
-// user has one of its names.
+// check verifies a certificate, and returns its user, or an Identity without a user if no user has
+// one of its names.
 func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	who := Identity{Method: ByCertificate}
 	if len(chain) == 0 {
@@ -129,8 +129,8 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 // maxChain bounds the length of a chain, and with it the cost of verifying.
 const maxChain = 8
 
-// verify returns until when a certificate is valid. The standard library checks dates,
-// constraints and the extended key usage, except that forClients is stricter.
+// verify returns until when a certificate is valid. The standard library checks dates, constraints
+// and the extended key usage, except that forClients is stricter.
 func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err error) {
 	if len(chain) > maxChain {
 		return until, rejected("the client certificate is sent with %d others: send only those between it and an authority that this proxy trusts", len(chain)-1)
@@ -168,15 +168,15 @@ func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err e
 	return until, err
 }
 
-// forClients reports whether a certificate lists client authentication as a usage. The
-// standard library accepts a certificate without any usage, so any old certificate of the
-// authority, such as a server's, would be a login.
+// forClients reports whether a certificate lists client authentication as a usage. The standard
+// library accepts a certificate without any usage, so any old certificate of the authority, such as
+// a server's, would be a login.
 func forClients(cert *x509.Certificate) bool {
 	return slices.ContainsFunc(cert.ExtKeyUsage, func(u x509.ExtKeyUsage) bool { return u == x509.ExtKeyUsageClientAuth || u == x509.ExtKeyUsageAny })
 }
 
-// namesOf lists the names in a certificate. Several common names are ignored, because it is
-// unclear which of them counts.
+// namesOf lists the names in a certificate. Several common names are ignored, because it is unclear
+// which of them counts.
 func namesOf(cert *x509.Certificate) (names []CertificateName) {
 	add := func(kind NameKind, value string) { names = append(names, CertificateName{kind, value}) }
 	for _, n := range cert.DNSNames {

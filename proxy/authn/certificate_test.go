@@ -39,9 +39,9 @@ func certificateUsers() []User {
 	}
 }
 
-// Without configured authorities, no client certificate is valid. The standard library would
-// then use the system's authorities, which must not count. A connection may have presented a
-// certificate before a reload that removed the authorities.
+// Without configured authorities, no client certificate is valid. The standard library would then
+// use the system's authorities, which must not count. A connection may have presented a certificate
+// before a reload that removed the authorities.
 func TestNoAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
@@ -163,8 +163,8 @@ func TestAHeaderDecidesAlone(t *testing.T) {
 	}
 }
 
-// A verified certificate is cached only until it or its signer's certificate expires, or until
-// a reload.
+// A verified certificate is cached only until it or its signer's certificate expires, or until a
+// reload.
 func TestVerifiedCertificatesAreForgotten(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	e := certified(authority.Client(func(c *x509.Certificate) {
@@ -221,7 +221,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// Credentials that expired make room first. Otherwise a quarter of the others is verified again, so that this happens rarely.
+// Credentials that expired make room first. Otherwise a quarter of the others is verified again, so
+// that this happens rarely.
 func TestRoomInMemory(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	m := newMemory(func() time.Time { return now })

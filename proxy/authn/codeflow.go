@@ -62,7 +62,8 @@ type codeFlow struct {
 	failure error     // of the last attempt
 }
 
-// endpointsAge is how long the addresses of the issuer's pages are used before they are asked for again.
+// endpointsAge is how long the addresses of the issuer's pages are used before they are asked for
+// again.
 const endpointsAge = 10 * time.Minute
 
 // endpoint returns the addresses of the issuer's pages. It asks the issuer at most every
@@ -206,8 +207,8 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
-// exchangeError says why the issuer gave no token. The issuer's answer could repeat secrets, so only
-// its status and its code of the error are kept.
+// exchangeError says why the issuer gave no token. The issuer's answer could repeat secrets, so
+// only its status and its code of the error are kept.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {
@@ -228,7 +229,8 @@ func withoutBody(err error) error {
 	return errors.New("the issuer's answer is not a token")
 }
 
-// IssuerRefused returns the error for a sign-in that the issuer refused with an error code of OAuth.
+// IssuerRefused returns the error for a sign-in that the issuer refused with an error code of
+// OAuth.
 func IssuerRefused(code string) error {
 	if !errorCode.MatchString(code) {
 		code = "unknown_error"

@@ -163,7 +163,8 @@ func TestRefusalsOfTheIssuer(t *testing.T) {
 	assert.ErrorIs(t, exchangeError(canary), ErrCannotTell)
 }
 
-// Everybody can make the proxy ask the issuer, so it asks an issuer that failed again only after a pause.
+// Everybody can make the proxy ask the issuer, so it asks an issuer that failed again only after a
+// pause.
 func TestIssuersPagesAreCached(t *testing.T) {
 	asked, answer := 0, map[string]any{}
 	status := http.StatusOK

@@ -23,8 +23,8 @@ import (
 // maxIssuerAnswer bounds the length of an issuer's answer.
 const maxIssuerAnswer = 1 << 20
 
-// A keySource says where an issuer's keys come from. It is comparable, so that a reload
-// detects whether it has changed.
+// A keySource says where an issuer's keys come from. It is comparable, so that a reload detects
+// whether it has changed.
 type keySource struct {
 	issuer     string // URL where discovery begins
 	jwksURL    string // used instead of discovery

@@ -47,7 +47,8 @@ func ParseHash(text string) (Hash, error) {
 	return nil, errors.New("neither a bcrypt nor an argon2id hash: `spdk-proxy hash-password` makes one")
 }
 
-// ParseHashes reads a file with a hash on each line. Empty lines and comments after a # are allowed.
+// ParseHashes reads a file with a hash on each line. Empty lines and comments after a # are
+// allowed.
 func ParseHashes(text string) (hashes []Hash, err error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -68,8 +69,7 @@ func ParseHashes(text string) (hashes []Hash, err error) {
 }
 
 const (
-	// maxBcryptCost takes seconds; with a higher cost, clients would give up before an
-	// answer.
+	// maxBcryptCost takes seconds; with a higher cost, clients would give up before an answer.
 	maxBcryptCost = 16
 	// maxBcryptPassword is how many bytes of a password bcrypt uses.
 	maxBcryptPassword = 72
@@ -103,9 +103,9 @@ func (h bcryptHash) decoy() Hash {
 	return bcryptHash{text: string(text), rounds: h.rounds}
 }
 
-// Parameters of argon2id: those of HashPassword, which are OWASP's second recommendation
-// (more memory would increase the resident size of an idle proxy), and the largest ones that
-// are accepted.
+// Parameters of argon2id: those of HashPassword, which are OWASP's second recommendation (more
+// memory would increase the resident size of an idle proxy), and the largest ones that are
+// accepted.
 const (
 	argon2MemoryKiB  = 19 << 10
 	argon2Passes     = 2

@@ -55,8 +55,8 @@ func TestArgon2idOfOthers(t *testing.T) {
 	assert.False(t, h.matches("differentpassword"))
 }
 
-// The parameters are OWASP's second recommendation: more passes or memory would slow down the
-// first call of each client, fewer would help an attacker.
+// The parameters are OWASP's second recommendation: more passes or memory would slow down the first
+// call of each client, fewer would help an attacker.
 func TestHashPasswordParameters(t *testing.T) {
 	text, err := HashPassword("secret")
 	require.NoError(t, err)

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// maxUnknownWaiting bounds how many logins from unknown sources wait. A hash takes about
-// 25 ms, so the last one waits for about 2 s.
+// maxUnknownWaiting bounds how many logins from unknown sources wait. A hash takes about 25 ms, so
+// the last one waits for about 2 s.
 const maxUnknownWaiting = 64
 
-// hashing bounds how many passwords are hashed at once. Logins from known sources, that is,
-// from addresses where a user has logged in before, come first, so that they wait for one
-// hash at most. The others wait in a bounded queue.
+// hashing bounds how many passwords are hashed at once. Logins from known sources, that is, from
+// addresses where a user has logged in before, come first, so that they wait for one hash at most.
+// The others wait in a bounded queue.
 type hashing struct {
 	mu      sync.Mutex
 	free    int

@@ -21,8 +21,8 @@ type authorization struct {
 	token          string // of Bearer
 }
 
-// parseAuthorization reads the Authorization header of a request. Two headers are refused,
-// because a gateway in front of the proxy may have checked the other one.
+// parseAuthorization reads the Authorization header of a request. Two headers are refused, because
+// a gateway in front of the proxy may have checked the other one.
 func parseAuthorization(values []string) (authorization, error) {
 	if len(values) != 1 {
 		return authorization{}, fmt.Errorf("%w: there must be one Authorization header, not %d", ErrNoCredentials, len(values))
@@ -46,8 +46,8 @@ func parseAuthorization(values []string) (authorization, error) {
 	return authorization{}, fmt.Errorf("%w: the Authorization header is neither Basic nor Bearer", ErrNoCredentials)
 }
 
-// isToken reports whether a text consists of RFC 6750's characters, without the equals signs
-// at the end.
+// isToken reports whether a text consists of RFC 6750's characters, without the equals signs at the
+// end.
 func isToken(text string) bool {
 	for i := range len(text) {
 		if !tokenCharacters[text[i]] {

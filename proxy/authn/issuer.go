@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// An Issuer signs JWTs: an OpenID provider, or the API server of a Kubernetes cluster. Its
-// keys are JWKS, or are fetched from JWKSURL, or from the address that discovery at URL
-// returns.
+// An Issuer signs JWTs: an OpenID provider, or the API server of a Kubernetes cluster. Its keys are
+// JWKS, or are fetched from JWKSURL, or from the address that discovery at URL returns.
 type Issuer struct {
 	Name     string // that rules refer to; "": the URL
 	URL      string // the claim iss of its tokens
@@ -26,13 +25,13 @@ type Issuer struct {
 	CodeFlow *CodeFlow // nil: nobody signs in to the console at its page
 }
 
-// A JWTRule says which tokens authenticate a user: those of an issuer with this subject, with
-// these claims, or both.
+// A JWTRule says which tokens authenticate a user: those of an issuer with this subject, with these
+// claims, or both.
 type JWTRule struct {
 	Issuer  string // its name
 	Subject string
-	// Claims maps the name of a claim, or a JSON pointer to it (/kubernetes.io/namespace),
-	// to the value that it must have. A boolean claim is "true" or "false".
+	// Claims maps the name of a claim, or a JSON pointer to it (/kubernetes.io/namespace), to the
+	// value that it must have. A boolean claim is "true" or "false".
 	Claims map[string]string
 }
 
@@ -148,9 +147,9 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 	return i, errors.Join(wrong...)
 }
 
-// bind adds a user's rule. It is an error if one token could match the rules of two users,
-// because the result would depend on their order. Only a claim that is a list can match two, as
-// with a person in two groups: then the order of the users decides.
+// bind adds a user's rule. It is an error if one token could match the rules of two users, because
+// the result would depend on their order. Only a claim that is a list can match two, as with a
+// person in two groups: then the order of the users decides.
 func (s *issuers) bind(user string, r *JWTRule) error {
 	i := s.byName[r.Issuer]
 	if i == nil {
@@ -220,7 +219,8 @@ func claimAt(claims map[string]any, path string) any {
 	return at
 }
 
-// has reports whether a claim is a string or boolean, or a list with a string in it, such as groups.
+// has reports whether a claim is a string or boolean, or a list with a string in it, such as
+// groups.
 func has(claim any, want string) bool {
 	switch v := claim.(type) {
 	case string:

@@ -13,8 +13,8 @@ import (
 	strict "github.com/go-json-experiment/json"
 )
 
-// algorithms lists the accepted signature algorithms: those with a public key, neither "none"
-// nor HMACs.
+// algorithms lists the accepted signature algorithms: those with a public key, neither "none" nor
+// HMACs.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -22,8 +22,8 @@ var algorithms = []jose.SignatureAlgorithm{
 const (
 	// clockSkew is the tolerated difference between the clocks of issuer and proxy.
 	clockSkew = time.Minute
-	// jwtRemembered bounds how long a verified token is remembered, so that a key that the
-	// issuer has withdrawn stops working.
+	// jwtRemembered bounds how long a verified token is remembered, so that a key that the issuer
+	// has withdrawn stops working.
 	jwtRemembered = 5 * time.Minute
 )
 
@@ -37,8 +37,8 @@ type issuers struct {
 	now    func() time.Time
 }
 
-// identify returns the user of a token. The error is ErrCannotTell if the keys of an issuer
-// that may have signed it are unavailable.
+// identify returns the user of a token. The error is ErrCannotTell if the keys of an issuer that
+// may have signed it are unavailable.
 func (s *issuers) identify(ctx context.Context, token string) (Identity, error) {
 	if len(s.byURL) == 0 {
 		return Identity{Method: ByToken}, ErrWrongCredentials
@@ -132,9 +132,9 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 }
 
 // claims reads the claims of a verified token. Libraries differ in how they read a claim that
-// occurs twice or in other letter case, so the issuer may have meant another value. Here names
-// are exact and occur once, and what the library has checked is checked again in this way
-// (except iss, by which the issuer was chosen).
+// occurs twice or in other letter case, so the issuer may have meant another value. Here names are
+// exact and occur once, and what the library has checked is checked again in this way (except iss,
+// by which the issuer was chosen).
 func (i *issuer) claims(token *oidc.IDToken, audience string) (map[string]any, error) {
 	var payload json.RawMessage
 	claims := map[string]any{}
@@ -168,8 +168,8 @@ type signature struct {
 	good bool
 }
 
-// VerifySignature returns the payload of jws; the verifier passes the text that jws was
-// parsed from.
+// VerifySignature returns the payload of jws; the verifier passes the text that jws was parsed
+// from.
 func (s *signature) VerifySignature(context.Context, string) ([]byte, error) {
 	algorithm := s.jws.Signatures[0].Header.Algorithm
 	for _, key := range s.keys {

@@ -33,9 +33,9 @@ type keyring struct {
 	flight  chan struct{} // closed when the running fetch ends; nil: none is running
 }
 
-// find returns the keys with a key id, or all keys if id is ""; none if the issuer has no such
-// key. The error is ErrCannotTell if that is unknown. Keys younger than overdueAge are returned
-// at once; only a caller that needs a new key waits for the issuer.
+// find returns the keys with a key id, or all keys if id is ""; none if the issuer has no such key.
+// The error is ErrCannotTell if that is unknown. Keys younger than overdueAge are returned at once;
+// only a caller that needs a new key waits for the issuer.
 func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()
@@ -66,8 +66,8 @@ func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error
 	}
 }
 
-// start begins to fetch, unless a fetch is running or ended less than fetchInterval ago. The
-// caller holds k.mu.
+// start begins to fetch, unless a fetch is running or ended less than fetchInterval ago. The caller
+// holds k.mu.
 func (k *keyring) start(now time.Time) {
 	if k.flight != nil || !k.tried.IsZero() && now.Sub(k.tried) < fetchInterval {
 		return

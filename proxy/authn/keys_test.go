@@ -34,8 +34,8 @@ func weakKey(t *testing.T) *rsa.PrivateKey {
 
 func errorsAs[T error](err error, target *T) bool { return errors.As(err, target) }
 
-// While an issuer is unavailable, its users get ErrCannotTell, other users are not affected,
-// and the proxy rarely retries.
+// While an issuer is unavailable, its users get ErrCannotTell, other users are not affected, and
+// the proxy rarely retries.
 func TestIssuerAway(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	i.SetAway(true)
@@ -211,8 +211,8 @@ func TestWhereKeysComeFrom(t *testing.T) {
 	require.ErrorContains(t, err, "jwks_uri must be https://")
 }
 
-// A reload keeps the keys of an issuer whose configuration is unchanged, so it needs no
-// network. It drops those of a changed issuer.
+// A reload keeps the keys of an issuer whose configuration is unchanged, so it needs no network. It
+// drops those of a changed issuer.
 func TestKeysOutliveAReload(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	first := newJWTAuthenticator(t, i, nil)
@@ -229,8 +229,8 @@ func TestKeysOutliveAReload(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-// Two clusters may have the same issuer name. The tokens of each are valid for its users only.
-// If one is unavailable, the other does not decide for it.
+// Two clusters may have the same issuer name. The tokens of each are valid for its users only. If
+// one is unavailable, the other does not decide for it.
 func TestTwoIssuersWithOneName(t *testing.T) {
 	one, two := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	const url = "https://kubernetes.default.svc"

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A limiter bounds the rate of failed logins: one token bucket for each source and user name,
-// and a larger one for each source, which bounds attempts with many names. It treats user
-// names that exist and others alike.
+// A limiter bounds the rate of failed logins: one token bucket for each source and user name, and a
+// larger one for each source, which bounds attempts with many names. It treats user names that
+// exist and others alike.
 type limiter struct {
 	perSecond float64
 	burst     float64
@@ -103,8 +103,8 @@ func (l *limiter) refilled(key bucketKey, size float64, now time.Time) bucket {
 	return bucket{tokens: min(size, b.tokens+now.Sub(b.at).Seconds()*l.perSecond), at: now}
 }
 
-// makeRoom removes full buckets, and then arbitrary ones until a quarter is free, so that an
-// attack takes bounded memory and time.
+// makeRoom removes full buckets, and then arbitrary ones until a quarter is free, so that an attack
+// takes bounded memory and time.
 func (l *limiter) makeRoom(now time.Time) {
 	if len(l.buckets) < maxBuckets {
 		return

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A mac is an HMAC of credentials under a random key of this process, so that a copy of its
-// memory is of no use elsewhere.
+// A mac is an HMAC of credentials under a random key of this process, so that a copy of its memory
+// is of no use elsewhere.
 type mac [sha256.Size]byte
 
 // A macer computes macs.

@@ -20,8 +20,8 @@ const MaxPasswords = 2
 
 // passwords authenticates users by name and password.
 //
-// Hashing is slow on purpose, so the last success with each hash is remembered; failures are
-// never remembered.
+// Hashing is slow on purpose, so the last success with each hash is remembered; failures are never
+// remembered.
 type passwords struct {
 	names   map[string]bool // of all users
 	hashes  map[string][]Hash
@@ -159,8 +159,8 @@ func (p *passwords) remember(name string, l login) {
 	p.known[name] = append(kept, l)
 }
 
-// check hashes the password, once for all concurrent requests with the same credentials and
-// source, and returns the hash that matched.
+// check hashes the password, once for all concurrent requests with the same credentials and source,
+// and returns the hash that matched.
 func (p *passwords) check(ctx context.Context, name, password string, sum mac, source netip.Addr) (Hash, error) {
 	done := p.flights.DoChan(source.String()+string(sum[:]), func() (any, error) {
 		if wait := p.limiter.take(source, name); wait > 0 {

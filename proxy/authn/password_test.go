@@ -303,8 +303,8 @@ func TestLimiterIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(l.buckets), maxBuckets+2)
 }
 
-// When there are too many buckets, full ones are removed. A source that has used half of its
-// larger bucket is kept.
+// When there are too many buckets, full ones are removed. A source that has used half of its larger
+// bucket is kept.
 func TestMakingRoomForgetsNoSource(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(1, func() time.Time { return now })

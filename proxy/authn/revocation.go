@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// revocations are the lists of revoked certificates; nil: revocation is not checked. If there are lists, each authority in a
-// certificate's path must have a valid one, because nothing would tell a missing list from an empty one.
+// revocations are the lists of revoked certificates; nil: revocation is not checked. If there are
+// lists, each authority in a certificate's path must have a valid one, because nothing would tell a
+// missing list from an empty one.
 type revocations []*x509.RevocationList
 
-// check fails if a certificate of a path was revoked, or if that cannot be told. It returns until when its answer is valid. The
-// path is that of a verified certificate: its authority is the last.
+// check fails if a certificate of a path was revoked, or if that cannot be told. It returns until
+// when its answer is valid. The path is that of a verified certificate: its authority is the last.
 func (r revocations) check(path []*x509.Certificate, now time.Time) (until time.Time, err error) {
 	until = path[0].NotAfter
 	if r == nil {

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// A SignIn is what a person gives to begin a session. Method says which of the other members
-// count; ByCertificate needs none, because the connection has the certificate.
+// A SignIn is what a person gives to begin a session. Method says which of the other members count;
+// ByCertificate needs none, because the connection has the certificate.
 type SignIn struct {
 	Method         Method // ByPassword, ByToken, ByCertificate or ByCode
 	User, Password string
 	Token          string // of this proxy or of an issuer
-	// Code is what the browser brought from the page of the issuer. The token that it stands for must
-	// have Nonce, and the issuer must have been given the hash of Verifier.
+	// Code is what the browser brought from the page of the issuer. The token that it stands for
+	// must have Nonce, and the issuer must have been given the hash of Verifier.
 	Code, Nonce, Verifier string
 }
 
@@ -110,7 +110,8 @@ func (a *Authenticator) signInByJWT(ctx context.Context, token string) (Binding,
 
 // Holds returns nil if the credential of a session still authenticates its user, so that a reload
 // ends the sessions of those whose credential was changed or removed. The error is
-// ErrCredentialChanged, ErrOtherConnection, or that of a client certificate which every request needs.
+// ErrCredentialChanged, ErrOtherConnection, or that of a client certificate which every request
+// needs.
 func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	if a.certificates.required {
 		if _, err := a.certificates.check(e.Certificates); err != nil {
@@ -181,8 +182,8 @@ func (s *issuers) bindingOf(who Identity, i *issuer) Binding {
 	return b
 }
 
-// fingerprint is the mac of an issuer and of a user's rule for its tokens; false if the user has
-// no such rule.
+// fingerprint is the mac of an issuer and of a user's rule for its tokens; false if the user has no
+// such rule.
 func (s *issuers) fingerprint(i *issuer, user string) (mac, bool) {
 	for _, r := range i.rules {
 		if r.user == user {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A credential of a session holds until it is changed or removed, and the credentials of others make
-// no difference.
+// A credential of a session holds until it is changed or removed, and the credentials of others
+// make no difference.
 func TestHolds(t *testing.T) {
 	authority, issuer := authntest.NewAuthority(t, "ours"), authntest.NewIssuer(t)
 	token, until := NewToken(), time.Now().Add(time.Hour)

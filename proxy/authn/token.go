@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TokenPrefix begins every bearer token that this proxy makes, so that people and secret
-// scanners recognise it: spdkgate_[0-9A-Za-z]{46}.
+// TokenPrefix begins every bearer token that this proxy makes, so that people and secret scanners
+// recognise it: spdkgate_[0-9A-Za-z]{46}.
 const TokenPrefix = "spdkgate_"
 
 const (
@@ -20,8 +20,8 @@ const (
 	base62        = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// NewToken makes a bearer token. Its last characters are a checksum, which detects truncated
-// and mistyped tokens and lets scanners avoid false alarms.
+// NewToken makes a bearer token. Its last characters are a checksum, which detects truncated and
+// mistyped tokens and lets scanners avoid false alarms.
 func NewToken() string {
 	text := []byte(TokenPrefix)
 	for len(text) < len(TokenPrefix)+tokenRandom {
@@ -130,8 +130,8 @@ func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 
 // tokens authenticates users by the hashes of their tokens.
 //
-// The look-up in a map does not take constant time, and need not: its duration could reveal
-// only parts of a token's SHA-256, and even all of it would not reveal the token.
+// The look-up in a map does not take constant time, and need not: its duration could reveal only
+// parts of a token's SHA-256, and even all of it would not reveal the token.
 type tokens struct {
 	bySum map[[sha256.Size]byte]storedToken
 	now   func() time.Time

@@ -144,8 +144,7 @@ func TestATokenIsOneUsers(t *testing.T) {
 	require.ErrorContains(t, err, "token "+h.ID()+" is listed for user a and for user b")
 }
 
-// Wrong tokens are rate limited. Valid tokens and passwords from the same address are not
-// affected.
+// Wrong tokens are rate limited. Valid tokens and passwords from the same address are not affected.
 func TestWrongTokensAreRateLimited(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	right := NewToken()

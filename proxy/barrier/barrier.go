@@ -1,8 +1,10 @@
-// Package barrier lets a call wait, for a short time, until its client knows that its other calls have come as far.
+// Package barrier lets a call wait, for a short time, until its client knows that its other calls
+// have come as far.
 //
-// A client that wants snapshots of volumes of several targets at one moment makes a call at each target. Each call freezes
-// its volumes, arrives at its barrier, and waits there. Once the client knows that all have arrived, it opens the barriers.
-// A barrier that is not opened in time gives up, so hosts never wait for a client that has died.
+// A client that wants snapshots of volumes of several targets at one moment makes a call at each
+// target. Each call freezes its volumes, arrives at its barrier, and waits there. Once the client
+// knows that all have arrived, it opens the barriers. A barrier that is not opened in time gives
+// up, so hosts never wait for a client that has died.
 //
 // The package may not know what the calls do, nor who makes them: a key names a barrier.
 package barrier
@@ -83,7 +85,8 @@ func (b *Barrier) decide(open bool) (opened bool) {
 	return b.opened
 }
 
-// Claim returns the barrier of a key, for a call that will wait at it. The call must leave it when it ends.
+// Claim returns the barrier of a key, for a call that will wait at it. The call must leave it when
+// it ends.
 func (s *Barriers) Claim(key string) (*Barrier, error) { return s.refer(key, true) }
 
 // Leave ends the use of a barrier by the call that has claimed it.
@@ -92,8 +95,8 @@ func (b *Barrier) Leave() {
 	b.release()
 }
 
-// Wait arrives at the barrier and waits until it is opened. It fails if that does not happen in time, or ctx ends; then
-// it can no longer be opened.
+// Wait arrives at the barrier and waits until it is opened. It fails if that does not happen in
+// time, or ctx ends; then it can no longer be opened.
 func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	b.arrive.Do(func() { close(b.arrived) })
 	late := time.NewTimer(most)
@@ -112,8 +115,8 @@ func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	return why
 }
 
-// Arrived waits until a call has arrived at the barrier of a key. It fails if that does not happen in time, or if the
-// call has ended.
+// Arrived waits until a call has arrived at the barrier of a key. It fails if that does not happen
+// in time, or if the call has ended.
 func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) error {
 	b, err := s.refer(key, false)
 	if err != nil {
@@ -138,7 +141,8 @@ func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) 
 	}
 }
 
-// Open lets the call that waits at the barrier of a key go on. It fails if no call waits there, or the barrier was given up.
+// Open lets the call that waits at the barrier of a key go on. It fails if no call waits there, or
+// the barrier was given up.
 func (s *Barriers) Open(key string) error {
 	b, err := s.refer(key, false)
 	if err != nil {
@@ -156,8 +160,8 @@ func (s *Barriers) Open(key string) error {
 	return nil
 }
 
-// GiveUp makes the call that waits, or will wait, at the barrier of a key fail. It has no effect if there is none, or if
-// the barrier is open.
+// GiveUp makes the call that waits, or will wait, at the barrier of a key fail. It has no effect if
+// there is none, or if the barrier is open.
 func (s *Barriers) GiveUp(key string) {
 	b, err := s.refer(key, false)
 	if err != nil {

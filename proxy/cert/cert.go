@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A Source describes where the server's certificate comes from: two files in PEM
-// form, which may be the same file, or else a self-signed certificate.
+// A Source describes where the server's certificate comes from: two files in PEM form, which may be
+// the same file, or else a self-signed certificate.
 type Source struct {
 	CertFile, KeyFile string
 	SelfSignedDir     string // where a self-signed one is kept; "": in memory, until the process ends
@@ -23,12 +23,12 @@ type Source struct {
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Shown is the certificate that a server presents. Load replaces it. Load and Current
-// may be called concurrently, but only one Load at a time.
+// Shown is the certificate that a server presents. Load replaces it. Load and Current may be called
+// concurrently, but only one Load at a time.
 type Shown struct {
 	current atomic.Pointer[tls.Certificate]
-	// inMemory is a self-signed certificate without a file. It is kept until the process
-	// ends, because clients may trust it.
+	// inMemory is a self-signed certificate without a file. It is kept until the process ends,
+	// because clients may trust it.
 	inMemory *tls.Certificate
 	// warned has the fingerprints of self-signed certificates in the log, which has each once.
 	warned map[string]bool
@@ -37,9 +37,8 @@ type Shown struct {
 // Current returns the current certificate; nil before the first Load.
 func (s *Shown) Current() *tls.Certificate { return s.current.Load() }
 
-// Load makes the certificate of a source the current one. On an error, the previous
-// one stays. It logs a warning if the certificate expires soon, and one for each new
-// self-signed certificate.
+// Load makes the certificate of a source the current one. On an error, the previous one stays. It
+// logs a warning if the certificate expires soon, and one for each new self-signed certificate.
 func (s *Shown) Load(from Source, log *slog.Logger) error {
 	cert, err := s.load(from, log)
 	if err != nil {
@@ -66,8 +65,8 @@ func (s *Shown) load(from Source, log *slog.Logger) (cert *tls.Certificate, err 
 	return s.inMemory, err
 }
 
-// Load reads the certificate of a source, or makes a self-signed one. It logs a
-// warning if the certificate expires soon.
+// Load reads the certificate of a source, or makes a self-signed one. It logs a warning if the
+// certificate expires soon.
 func Load(from Source, log *slog.Logger) (*tls.Certificate, error) {
 	if from.CertFile == "" {
 		return selfSigned(from)
@@ -101,9 +100,9 @@ func readPair(certFile, keyFile string, read func(string) ([]byte, error)) (*tls
 	return &cert, nil
 }
 
-// LoadClientCAs reads the authorities that sign client certificates. expire is the time
-// when the first of the authorities' certificates expires. Without a path, the pool is
-// nil. read must refuse a file that it does not trust.
+// LoadClientCAs reads the authorities that sign client certificates. expire is the time when the
+// first of the authorities' certificates expires. Without a path, the pool is nil. read must refuse
+// a file that it does not trust.
 func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.CertPool, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil
@@ -124,8 +123,8 @@ func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.C
 	return pool, expire, nil
 }
 
-// LoadRevocationLists reads the lists of revoked certificates (CRLs) in a PEM file, and returns when the first one expires. No path
-// means no lists.
+// LoadRevocationLists reads the lists of revoked certificates (CRLs) in a PEM file, and returns
+// when the first one expires. No path means no lists.
 func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists []*x509.RevocationList, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil

@@ -53,8 +53,8 @@ func TestASelfSignedCertificateIsKept(t *testing.T) {
 	require.ErrorContains(t, err, "remove both", "a certificate without its key is not replaced")
 }
 
-// A certificate in memory stays the same until the process ends, also when others
-// were presented in between.
+// A certificate in memory stays the same until the process ends, also when others were presented in
+// between.
 func TestShownKeepsTheCertificateInMemory(t *testing.T) {
 	var shown Shown
 	assert.Nil(t, shown.Current())

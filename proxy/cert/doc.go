@@ -1,6 +1,6 @@
-// Package cert loads the certificates of a TLS server: its certificate and key, a
-// self-signed certificate if none is configured, and the authorities that sign client
-// certificates. It takes paths, and a function that reads files.
+// Package cert loads the certificates of a TLS server: its certificate and key, a self-signed
+// certificate if none is configured, and the authorities that sign client certificates. It takes
+// paths, and a function that reads files.
 //
 // It may not know the configuration, nor any other room of the proxy.
 package cert

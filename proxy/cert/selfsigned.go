@@ -19,12 +19,12 @@ import (
 	"time"
 )
 
-// Ten years: clients that trust a self-signed certificate trust only this one, so a
-// new one would lock them out.
+// Ten years: clients that trust a self-signed certificate trust only this one, so a new one would
+// lock them out.
 const selfSignedFor = 10 * 365 * 24 * time.Hour
 
-// selfSigned returns a self-signed certificate. It keeps it in the state folder, if
-// there is one, so that the certificate is the same after a restart.
+// selfSigned returns a self-signed certificate. It keeps it in the state folder, if there is one,
+// so that the certificate is the same after a restart.
 func selfSigned(from Source) (*tls.Certificate, error) {
 	dir := from.SelfSignedDir
 	if dir == "" {
@@ -116,8 +116,8 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 	return &pair, certPEM, keyPEM, nil
 }
 
-// addressesOf returns the names and addresses by which clients may reach a server
-// that listens at listen.
+// addressesOf returns the names and addresses by which clients may reach a server that listens at
+// listen.
 func addressesOf(listen string) (names []string, addresses []net.IP) {
 	names = []string{"localhost"}
 	if host, err := os.Hostname(); err == nil {

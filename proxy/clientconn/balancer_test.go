@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// balanced returns connections of a load balancer at 127.0.0.1: what it has, and what a server gets.
+// balanced returns connections of a load balancer at 127.0.0.1: what it has, and what a server
+// gets.
 func balanced(t *testing.T, l Limits, log io.Writer) (*Set, func(text string) (client net.Conn, server *Conn)) {
 	t.Helper()
 	l.Balancers = Balancers{

@@ -27,11 +27,11 @@ type Limits struct {
 	Balancers   Balancers
 }
 
-// A Set holds the connections of a server's clients, and limits their number, in all
-// and for each source. When the limit is reached, a new connection replaces an
-// evictable one: idle, or not authenticated. It is the longest evictable connection of
-// the source with the most connections, among the sources that have more than the new
-// connection's source. If there is none, the new connection is closed.
+// A Set holds the connections of a server's clients, and limits their number, in all and for each
+// source. When the limit is reached, a new connection replaces an evictable one: idle, or not
+// authenticated. It is the longest evictable connection of the source with the most connections,
+// among the sources that have more than the new connection's source. If there is none, the new
+// connection is closed.
 type Set struct {
 	limits Limits
 	log    *slog.Logger
@@ -126,9 +126,9 @@ func (s *Set) hold(c *Conn) {
 	s.count++
 }
 
-// evictionCandidate finds the connection that has been evictable for longest, of the
-// largest source that has one. It considers sources with more connections than
-// moreThan. It returns nil if there is none.
+// evictionCandidate finds the connection that has been evictable for longest, of the largest source
+// that has one. It considers sources with more connections than moreThan. It returns nil if there
+// is none.
 func (s *Set) evictionCandidate(moreThan int) (found *Conn) {
 	size := moreThan
 	for _, of := range s.sources {
@@ -151,8 +151,8 @@ func oldestEvictable(of map[*Conn]struct{}) (oldest *Conn) {
 	return oldest
 }
 
-// Authenticated protects a request's connection from eviction until it is idle. It
-// reports false if the connection was evicted before.
+// Authenticated protects a request's connection from eviction until it is idle. It reports false if
+// the connection was evicted before.
 func (s *Set) Authenticated(conn net.Conn) bool {
 	c := connOf(conn)
 	if c == nil {
@@ -165,8 +165,8 @@ func (s *Set) Authenticated(conn net.Conn) bool {
 	return open
 }
 
-// NextPart begins another part of an answer, which the client has as much time to read as a whole one. What was sent
-// before may have been long ago.
+// NextPart begins another part of an answer, which the client has as much time to read as a whole
+// one. What was sent before may have been long ago.
 func (s *Set) NextPart(conn net.Conn) {
 	if c := connOf(conn); c != nil {
 		c.startAnswer()
@@ -184,8 +184,8 @@ func (s *Set) drop(c *Conn) {
 	}
 }
 
-// sourceOf returns a client's IPv4 address, or its IPv6 network of 64 bits, of which
-// one client may use all addresses.
+// sourceOf returns a client's IPv4 address, or its IPv6 network of 64 bits, of which one client may
+// use all addresses.
 func sourceOf(a net.Addr) netip.Prefix {
 	address, bits := addressOf(a), 64
 	if address.Is4() {
@@ -195,8 +195,8 @@ func sourceOf(a net.Addr) netip.Prefix {
 	return p
 }
 
-// ConnState is for http.Server.ConnState. An active connection that has never brought
-// valid credentials stays evictable.
+// ConnState is for http.Server.ConnState. An active connection that has never brought valid
+// credentials stays evictable.
 func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
 	c := connOf(conn)
 	if c == nil {
@@ -226,8 +226,8 @@ func connOf(conn net.Conn) *Conn {
 	return c
 }
 
-// Listener returns a listener for the connections that l accepts and the set admits. Their
-// sources are their addresses.
+// Listener returns a listener for the connections that l accepts and the set admits. Their sources
+// are their addresses.
 func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s.accept} }
 
 // LocalListener is Listener for connections whose sources are not addresses: sourceOf names them.
@@ -252,8 +252,8 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// A Conn is a client's connection. It bounds the time in which the client must read
-// what is written to it.
+// A Conn is a client's connection. It bounds the time in which the client must read what is written
+// to it.
 type Conn struct {
 	net.Conn
 	all       *Set
@@ -284,8 +284,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http close a connection such that the client can still read the
-// last answer.
+// CloseWrite lets net/http close a connection such that the client can still read the last answer.
 func (c *Conn) CloseWrite() error {
 	raw := c.Conn
 	if c.header != nil {
@@ -304,10 +303,11 @@ func (c *Conn) startAnswer() {
 }
 
 const (
-	// maxWrite is the size of a single write in bytes. A client must read it within Limits.WriteWait.
+	// maxWrite is the size of a single write in bytes. A client must read it within
+	// Limits.WriteWait.
 	maxWrite = 64 << 10
-	// slowestClient is the number of bytes of an answer that a client must read each second
-	// after Limits.WriteWait, because an unread answer takes memory.
+	// slowestClient is the number of bytes of an answer that a client must read each second after
+	// Limits.WriteWait, because an unread answer takes memory.
 	slowestClient = 128 << 10
 )
 

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Config is the decoded configuration file, with defaults.
-// systemd/spdk-proxy.yaml documents every key.
+// A Config is the decoded configuration file, with defaults. systemd/spdk-proxy.yaml documents
+// every key.
 type Config struct {
 	Listen string `yaml:"listen"`
 	// ListenUnix is a socket for programs of this host, see local.go.
@@ -138,8 +138,8 @@ func LoadWithoutSecrets(path string) (*Config, error) {
 	return &c, nil
 }
 
-// LoadWhatDecodes reads a file that Load refuses, as far as it can be decoded,
-// so that more mistakes are found at once. The result must not be served.
+// LoadWhatDecodes reads a file that Load refuses, as far as it can be decoded, so that more
+// mistakes are found at once. The result must not be served.
 func LoadWhatDecodes(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

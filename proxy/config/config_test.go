@@ -191,8 +191,8 @@ func commentedOut(t *testing.T) string {
 	return regexp.MustCompile(`(?m)^( *)# ( *(?:- )?(?:/?[a-z][\w/*-]*):(?: .*)?)$`).ReplaceAllString(string(text), "$1$2")
 }
 
-// keysOf returns the paths of the keys of a type in the form of keysIn, of each type only at
-// its first occurrence.
+// keysOf returns the paths of the keys of a type in the form of keysIn, of each type only at its
+// first occurrence.
 func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []string) {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Pointer:

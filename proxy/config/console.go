@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Console configures the console, the web page for administrators, and its sessions. In YAML,
-// true or false may stand for the whole.
+// Console configures the console, the web page for administrators, and its sessions. In YAML, true
+// or false may stand for the whole.
 type Console struct {
 	Enabled bool `yaml:"enabled" short:"yes"`
 	// A session ends when it was not used for Idle, and Lifetime after the sign-in.

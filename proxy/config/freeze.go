@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Freeze names the directory of the journal of frozen volumes. Its default is the directory frozen in
-// $STATE_DIRECTORY, which systemd sets for services that have one. Without either, no volume is frozen.
+// Freeze names the directory of the journal of frozen volumes. Its default is the directory frozen
+// in $STATE_DIRECTORY, which systemd sets for services that have one. Without either, no volume is
+// frozen.
 type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }

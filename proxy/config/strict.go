@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// DecodeStrict decodes one YAML document. A key that is misspelt, occurs twice or has the wrong type
-// is an error that names the line: an ignored key could be the one that denies. The error joins all
-// errors.
+// DecodeStrict decodes one YAML document. A key that is misspelt, occurs twice or has the wrong
+// type is an error that names the line: an ignored key could be the one that denies. The error
+// joins all errors.
 func DecodeStrict(text []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
@@ -96,8 +96,8 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// shorthand is the type of the field that a scalar may stand for the whole struct
-// as; nil for other types.
+// shorthand is the type of the field that a scalar may stand for the whole struct as; nil for other
+// types.
 func shorthand(t reflect.Type) reflect.Type {
 	if t.Kind() == reflect.Struct {
 		for f := range t.Fields() {
@@ -129,8 +129,8 @@ func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *ya
 	}
 }
 
-// scalar tries to decode a single value. The library's own errors repeat the
-// value, which may be secret.
+// scalar tries to decode a single value. The library's own errors repeat the value, which may be
+// secret.
 func (s *strictness) scalar(n *yaml.Node, t reflect.Type, path string) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -23,8 +23,8 @@ type Tenant struct {
 	Quota       Quota    `yaml:"quota"`
 }
 
-// Quota bounds what a tenant may use. An absent key means no bound, except for keys. 0 is an error, because it could
-// mean the opposite.
+// Quota bounds what a tenant may use. An absent key means no bound, except for keys. 0 is an error,
+// because it could mean the opposite.
 type Quota struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`

@@ -19,8 +19,8 @@ func (c *Config) read(name string) ([]byte, error) {
 	return ReadTrusted(path)
 }
 
-// ReadTrusted reads a file that decides about access. It refuses a file that every user of this host
-// may change.
+// ReadTrusted reads a file that decides about access. It refuses a file that every user of this
+// host may change.
 func ReadTrusted(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -51,8 +51,8 @@ func unreadable(path string, err error) error {
 	return err
 }
 
-// missingSecret is the error of a file that $CREDENTIALS_DIRECTORY lacks. systemd's name of the file
-// NAME in the directory of secrets is secrets_NAME.
+// missingSecret is the error of a file that $CREDENTIALS_DIRECTORY lacks. systemd's name of the
+// file NAME in the directory of secrets is secrets_NAME.
 func missingSecret(dir, credential string) error {
 	name, renamed := strings.CutPrefix(credential, "secrets_")
 	if renamed {

@@ -23,8 +23,8 @@ type User struct {
 	Local            *Local       `yaml:"local"`
 	Roles            []string     `yaml:"roles"`
 	Learning         bool         `yaml:"learning"` // see roles.go
-	// Tenant is the user's tenant. A user without one may see everything, so an empty value is
-	// an error.
+	// Tenant is the user's tenant. A user without one may see everything, so an empty value is an
+	// error.
 	Tenant string `yaml:"tenant" empty:"no"`
 }
 

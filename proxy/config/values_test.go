@@ -51,7 +51,8 @@ func TestScript(t *testing.T) {
 	require.ErrorContains(t, err, "PASSWORD")
 }
 
-// There are warnings for tokens that have expired or expire soon, and TokensExpire returns the first of each user.
+// There are warnings for tokens that have expired or expire soon, and TokensExpire returns the
+// first of each user.
 func TestExpiringTokens(t *testing.T) {
 	at := func(days int) time.Time { return time.Now().AddDate(0, 0, days).UTC().Truncate(24 * time.Hour) }
 	hash := func(token string, until time.Time) string { return authn.HashToken(token, until).String() }
@@ -74,8 +75,8 @@ func TestExpiringTokens(t *testing.T) {
 	assert.Equal(t, map[string]string{"b": "t"}, c.TenantsOfUsers())
 }
 
-// A file with mistakes is decoded as far as possible. Roles and users can be read from a file
-// whose secrets do not exist on this host.
+// A file with mistakes is decoded as far as possible. Roles and users can be read from a file whose
+// secrets do not exist on this host.
 func TestPartsOfAFile(t *testing.T) {
 	path := writeFile(t, "listn: x\nusers: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
 	c, err := LoadWhatDecodes(path)

@@ -106,8 +106,8 @@ type TranslatedParams struct {
 
 var errExplain = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `send {"method": NAME, "params": {…}}; without params, only the method is considered. Administrators may add "user": NAME`)
 
-// Explain serves ExplainMethod: what `spdk-proxy policy explain` prints about a call of the sender or,
-// for administrators, of another user.
+// Explain serves ExplainMethod: what `spdk-proxy policy explain` prints about a call of the sender
+// or, for administrators, of another user.
 func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 	body, err := visitOf(r).ReadBody(r.Settings.MaxBody)
 	if err != nil {

@@ -46,8 +46,8 @@ func New(o Options) *Server {
 	return &Server{Options: o, files: files, flows: session.NewFlows(nil)}
 }
 
-// Handler serves the console's files and its own requests. If the configuration disables the console,
-// these paths do not exist.
+// Handler serves the console's files and its own requests. If the configuration disables the
+// console, these paths do not exist.
 func (s *Server) Handler() http.Handler {
 	paths := http.NewServeMux()
 	paths.HandleFunc("GET /console", func(w http.ResponseWriter, r *http.Request) {

@@ -88,7 +88,8 @@ func (s *Server) Session(_ context.Context, r *gate.Request) (any, error) {
 	return s.describeSession(r.Settings, *found), nil
 }
 
-// maxSignIn bounds the body of a request that signs in, in bytes. A token in a header is not longer, either.
+// maxSignIn bounds the body of a request that signs in, in bytes. A token in a header is not
+// longer, either.
 const maxSignIn = 16 << 10
 
 // A signIn is what a request signs in with, and what that gives.

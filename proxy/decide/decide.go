@@ -32,8 +32,9 @@ type Call struct {
 	name   string // of the method, as the client wrote it
 }
 
-// Method is the first part: it finds the method, and decides whether the user may call it. The error
-// is an *rpcschema.UnknownMethodError, or ErrDenied. With ErrDenied, the call is returned, too.
+// Method is the first part: it finds the method, and decides whether the user may call it. The
+// error is an *rpcschema.UnknownMethodError, or ErrDenied. With ErrDenied, the call is returned,
+// too.
 func (s Stages) Method(user, name string) (*Call, error) {
 	method, err := s.Schema.Find(name, rpcschema.Release{})
 	if err != nil {
@@ -46,9 +47,10 @@ func (s Stages) Method(user, name string) (*Call, error) {
 	return c, nil
 }
 
-// Accept is the second part: it fits the parameters to a release of SPDK, validates them, and decides
-// whether the user may call the method with them. The error is an rpcschema.Violations or another
-// error about the parameters, or ErrDeniedParams. Decision changes only if the parameters are valid.
+// Accept is the second part: it fits the parameters to a release of SPDK, validates them, and
+// decides whether the user may call the method with them. The error is an rpcschema.Violations or
+// another error about the parameters, or ErrDeniedParams. Decision changes only if the parameters
+// are valid.
 func (c *Call) Accept(params map[string]any, release rpcschema.Release) (err error) {
 	c.Params, c.Translations, err = c.Method.Fit(c.name, params, release, c.stages.Translate)
 	if err != nil {

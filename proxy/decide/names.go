@@ -10,8 +10,8 @@ import (
 )
 
 // checkNewNames refuses names of new objects with characters that control terminals or change the
-// order of text. SPDK accepts them. Names of existing objects may have any characters, so that these
-// can be renamed and deleted.
+// order of text. SPDK accepts them. Names of existing objects may have any characters, so that
+// these can be renamed and deleted.
 func checkNewNames(schema *rpcschema.Document, method string, params map[string]any) error {
 	names, _ := schema.Names(method, params, math.MaxInt)
 	for _, n := range names {

@@ -19,8 +19,8 @@ type DryRun struct {
 	tenancy *tenancy.Tenancy
 }
 
-// Load makes the DryRun of a configuration file. It does not check the parts of the file
-// that it does not need; check-config does.
+// Load makes the DryRun of a configuration file. It does not check the parts of the file that it
+// does not need; check-config does.
 func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	c, err := config.LoadWithoutSecrets(path)
 	if err != nil {
@@ -67,8 +67,8 @@ type Result struct {
 	Foreign      bool   // tenants may not call the method
 }
 
-// Allowed reports whether the proxy would send the call to SPDK, as far as can be decided
-// without a target: a tenant's objects and quota cannot be checked without one.
+// Allowed reports whether the proxy would send the call to SPDK, as far as can be decided without a
+// target: a tenant's objects and quota cannot be checked without one.
 func (c *Result) Allowed() bool { return c.Decision.Allowed && c.Invalid == nil && !c.Foreign }
 
 // Rule returns the rule that decided.
@@ -84,8 +84,8 @@ func (c *Result) Rule() string {
 }
 
 // Call decides a call by the stages that need no target, with the functions with which the proxy
-// decides. If given is false, it decides on the method with any parameters. The
-// error is an *rpcschema.UnknownMethodError.
+// decides. If given is false, it decides on the method with any parameters. The error is an
+// *rpcschema.UnknownMethodError.
 func (d *DryRun) Call(user config.User, name string, params map[string]any, given bool, release rpcschema.Release) (*Result, error) {
 	stages := decide.Stages{Schema: d.schema, Policy: d.policy, Translate: d.config.Compatibility.Translate}
 	call, err := stages.Method(user.Name, name)

@@ -36,8 +36,7 @@ const (
 	expectDeny  = "deny"
 )
 
-// ReadTable reads a table from a YAML list. Like a configuration, it must not have
-// unknown keys.
+// ReadTable reads a table from a YAML list. Like a configuration, it must not have unknown keys.
 func ReadTable(text []byte) ([]Row, error) {
 	var rows []Row
 	if err := config.DecodeStrict(text, &rows); err != nil {
@@ -127,8 +126,8 @@ func (d *DryRun) User(name string) (config.User, error) {
 	return config.User{}, fmt.Errorf("there is no user %q: %s", name, config.Suggest(name, names))
 }
 
-// jsonValue converts a YAML node to a JSON value. Values that JSON does not have, or that
-// YAML reads differently, are errors.
+// jsonValue converts a YAML node to a JSON value. Values that JSON does not have, or that YAML
+// reads differently, are errors.
 func jsonValue(n *yaml.Node) (any, error) {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -1,9 +1,9 @@
 // Package events keeps the last events of a target and of the proxy, and hands them to any number
 // of listeners.
 //
-// A [Hub] has a bounded ring of events. A listener has a position
-// in the ring and no queue of its own, so a slow one takes no memory; if its position leaves the
-// ring, it gets an event that says so.
+// A [Hub] has a bounded ring of events. A listener has a position in the ring and no queue of its
+// own, so a slow one takes no memory; if its position leaves the ring, it gets an event that says
+// so.
 //
 // The package may not know where events come from, who may see which of them, or how they are sent.
 package events

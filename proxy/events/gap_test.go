@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A gap says how many events are missing if that is known, and has the number before the next event, so that a listener that
-// resumes after it misses nothing.
+// A gap says how many events are missing if that is known, and has the number before the next
+// event, so that a listener that resumes after it misses nothing.
 func TestGaps(t *testing.T) {
 	h := New(2)
 	publish(h, 0, 1)

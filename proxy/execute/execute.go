@@ -92,8 +92,8 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 	return e.forwardShared(ctx, c)
 }
 
-// forward makes a call at SPDK. The caller holds the locks of the objects, or has frozen the objects
-// itself.
+// forward makes a call at SPDK. The caller holds the locks of the objects, or has frozen the
+// objects itself.
 func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, error) {
 	call := func() (json.RawMessage, error) {
 		return c.Conn.CallObserved(ctx, c.User, c.Method.Name, c.Params, c.Timeout(c.Method.Name), c.Observer)

@@ -145,8 +145,8 @@ func (e *Executor) awaitShallowCopy(c Command) {
 }
 
 // renameLvol answers bdev_lvol_rename. Other calls may use the volume by its names, so no such call
-// may run. SPDK refuses to rename a snapshot after it has changed the alias of its bdev, which
-// then has another name than its clones say, so the proxy refuses that itself.
+// may run. SPDK refuses to rename a snapshot after it has changed the alias of its bdev, which then
+// has another name than its clones say, so the proxy refuses that itself.
 func (e *Executor) renameLvol(ctx context.Context, c Command) (result json.RawMessage, err error) {
 	name, _ := c.Params["old_name"].(string)
 	next, _ := c.Params["new_name"].(string)

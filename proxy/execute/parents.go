@@ -21,8 +21,9 @@ func mustFitParent(c Command) bool {
 	return c.Method.Name == decoupleMethod || c.Method.Name == inflateMethod && !c.Conn.Release().Has(rpcschema.InflatesBeyondParent)
 }
 
-// checkFitsParent refuses bdev_lvol_decouple_parent or bdev_lvol_inflate for a volume that is larger than its parent: SPDK would read beyond the end
-// of the parent's list of clusters. It leaves all other cases to SPDK.
+// checkFitsParent refuses bdev_lvol_decouple_parent or bdev_lvol_inflate for a volume that is
+// larger than its parent: SPDK would read beyond the end of the parent's list of clusters. It
+// leaves all other cases to SPDK.
 func (e *Executor) checkFitsParent(ctx context.Context, c Command) error {
 	name, _ := c.Params["name"].(string)
 	v, err := e.bdev(ctx, c, name)

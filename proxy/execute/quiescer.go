@@ -43,9 +43,9 @@ const (
 	operationWait = 10 * time.Second
 )
 
-// enterOperation makes the function that grants the Quiescer's operations their slots. An
-// operation counts as a running call of its user. Snapshots with a barrier have slots of their
-// own, so that no other operation waits for their clients.
+// enterOperation makes the function that grants the Quiescer's operations their slots. An operation
+// counts as a running call of its user. Snapshots with a barrier have slots of their own, so that
+// no other operation waits for their clients.
 func enterOperation(t *target.Target) func(ctx context.Context, user string, awaits bool) (func(), error) {
 	operations := target.NewSlots(target.Limits{Total: maxOperations, PerUser: maxOperations}, operationWait)
 	barriers := target.NewSlots(target.Limits{Total: maxBarriers, PerUser: maxBarriers}, operationWait)
@@ -67,8 +67,8 @@ func enterOperation(t *target.Target) func(ctx context.Context, user string, awa
 	}
 }
 
-// connectDirectly connects to one process of the target. It identifies the process after it
-// has connected: if the process is replaced in between, the connection is dead.
+// connectDirectly connects to one process of the target. It identifies the process after it has
+// connected: if the process is replaced in between, the connection is dead.
 func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
 	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
 	var down *target.DownError
@@ -86,8 +86,8 @@ func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, er
 	return &quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, nil
 }
 
-// Thaw thaws the volumes of all operations in a journal that no running process works on. It
-// tries once, and returns how many operations are left. dir is the journal's directory.
+// Thaw thaws the volumes of all operations in a journal that no running process works on. It tries
+// once, and returns how many operations are left. dir is the journal's directory.
 func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
 	folder, err := quiesce.FindFolder(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// restart holds what a restarted target needs: its saved configuration and its keys. Members
-// that the configuration does not enable are nil.
+// restart holds what a restarted target needs: its saved configuration and its keys. Members that
+// the configuration does not enable are nil.
 type restart struct {
 	saver  *persist.Saver
 	folder *persist.Folder
@@ -22,8 +22,8 @@ type restart struct {
 	stop     func()
 }
 
-// newRestart opens what a restarted target needs, as far as the configuration enables it.
-// connect connects to the running process of the target.
+// newRestart opens what a restarted target needs, as far as the configuration enables it. connect
+// connects to the running process of the target.
 func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, connect func(context.Context) (persist.Target, error)) (*restart, error) {
 	r := &restart{stop: func() {}}
 	var err error

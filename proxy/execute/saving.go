@@ -13,9 +13,9 @@ const (
 	sweepInterval    = time.Hour
 )
 
-// targetNow returns the running process of the target, for the saver. It connects first: if
-// the process is replaced before ProcessAt names it, the connection is dead, and so no
-// configuration is attributed to the wrong process.
+// targetNow returns the running process of the target, for the saver. It connects first: if the
+// process is replaced before ProcessAt names it, the connection is dead, and so no configuration is
+// attributed to the wrong process.
 func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	conn, err := e.Target.Connect(ctx, "")
 	if err != nil {
@@ -42,8 +42,7 @@ func (e *Executor) StartSaving() {
 	e.restart.stop = func() { cancel(); running.Wait() }
 }
 
-// StopSaving saves unsaved changes and ends StartSaving's work. The target must still be
-// connected.
+// StopSaving saves unsaved changes and ends StartSaving's work. The target must still be connected.
 func (e *Executor) StopSaving() { e.restart.stopOnce.Do(e.restart.stop) }
 
 // sweepKeysRegularly removes unused key files every sweepInterval.
@@ -60,7 +59,8 @@ func (e *Executor) sweepKeysRegularly(ctx context.Context) {
 	}
 }
 
-// SweepKeys removes unused key files if it is certain which are used. It ignores an unreachable target.
+// SweepKeys removes unused key files if it is certain which are used. It ignores an unreachable
+// target.
 func (e *Executor) SweepKeys(ctx context.Context) {
 	if !everythingSaved(e.restart.saver.Status()) {
 		return
@@ -78,7 +78,8 @@ func (e *Executor) SweepKeys(ctx context.Context) {
 	}
 }
 
-// everythingSaved reports whether the target has everything that is saved, and no other file was chosen.
+// everythingSaved reports whether the target has everything that is saved, and no other file was
+// chosen.
 func everythingSaved(now persist.Status) bool {
 	return !now.SavedAt.IsZero() && !now.Pending && !now.Failed && len(now.Missing) == 0 && now.Chosen.IsZero()
 }

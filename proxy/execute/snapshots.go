@@ -93,8 +93,8 @@ func (c Command) mode() quiesce.Mode {
 	return quiesce.Mode{Idle: true, Unchecked: c.SnapshotsInUse == config.SnapshotsAllow, User: c.User, Freeze: c.SnapshotsInUse == config.SnapshotsFreeze}
 }
 
-// takeSnapshot answers bdev_lvol_snapshot: SPDK's own snapshot of a volume in use can destroy
-// the lvstore.
+// takeSnapshot answers bdev_lvol_snapshot: SPDK's own snapshot of a volume in use can destroy the
+// lvstore.
 func (e *Executor) takeSnapshot(ctx context.Context, c Command) (json.RawMessage, error) {
 	volume, _ := c.Params["lvol_name"].(string)
 	name, _ := c.Params["snapshot_name"].(string)
@@ -120,8 +120,8 @@ func (e *Executor) DeleteSafely(ctx context.Context, c Command) (json.RawMessage
 	return marshal(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
 }
 
-// deleteLvol answers bdev_lvol_delete: deleting a snapshot can damage its clone while that
-// is in use.
+// deleteLvol answers bdev_lvol_delete: deleting a snapshot can damage its clone while that is in
+// use.
 func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, error) {
 	name, _ := c.Params["name"].(string)
 	result := json.RawMessage("true")
@@ -135,8 +135,8 @@ func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, 
 	return result, nil
 }
 
-// unusedVolumeParam maps a method to the parameter that names a volume which must not be in
-// use: SPDK changes the blobs below that volume without waiting for I/O.
+// unusedVolumeParam maps a method to the parameter that names a volume which must not be in use:
+// SPDK changes the blobs below that volume without waiting for I/O.
 var unusedVolumeParam = map[string]string{
 	"bdev_lvol_inflate": "name", "bdev_lvol_decouple_parent": "name",
 	"bdev_lvol_set_parent": "lvol_name", "bdev_lvol_set_parent_bdev": "lvol_name",

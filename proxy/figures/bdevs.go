@@ -54,9 +54,9 @@ func (r *Reader) noteOthers() {
 	}
 }
 
-// settle moves the I/O of new volumes from the other bdevs to the volumes, after the list of volumes
-// was read again. If it was not, because that is not due yet, it is not known what the new bdevs are,
-// and they are left out.
+// settle moves the I/O of new volumes from the other bdevs to the volumes, after the list of
+// volumes was read again. If it was not, because that is not due yet, it is not known what the new
+// bdevs are, and they are left out.
 func (r *Reader) settle() {
 	fresh := r.listed && r.others == nil // see readVolumes
 	var bdevs []Bdev

@@ -12,15 +12,15 @@ type Figures struct {
 	Restarts int           // since the caller first reached the target
 	Started  time.Time     // when the target started, by the time that its reactors count; zero if unknown
 
-	// Clock is the target's clock in seconds when it counted the I/O: differences of two readings are
-	// rates over this time.
+	// Clock is the target's clock in seconds when it counted the I/O: differences of two readings
+	// are rates over this time.
 	Clock float64
 
 	Stores  []Store
 	Volumes []Volume // of all stores, snapshots too
 	Bdevs   []Bdev   // other bdevs
-	// Histograms are those that were asked for and have been read. They may be as old as their number
-	// of readings.
+	// Histograms are those that were asked for and have been read. They may be as old as their
+	// number of readings.
 	Histograms []Histogram
 
 	NVMf     NVMf
@@ -34,8 +34,8 @@ type Figures struct {
 	Failures []Failure
 }
 
-// A Failure is a call that the target did not answer with a result. What it would have reported
-// is missing, or as old as the last result. A histogram of a bdev that does not exist fails without a
+// A Failure is a call that the target did not answer with a result. What it would have reported is
+// missing, or as old as the last result. A histogram of a bdev that does not exist fails without a
 // call.
 type Failure struct {
 	Method string

@@ -15,8 +15,8 @@ type Histogram struct {
 	Bdev string // as the caller of NewReader named it
 	// Store and Volume are the names of the logical volume; "" if it is another bdev.
 	Store, Volume string
-	// Latencies are those since the histogram was enabled, of the I/O channels that are open now. They
-	// are unknown if there is an Err.
+	// Latencies are those since the histogram was enabled, of the I/O channels that are open now.
+	// They are unknown if there is an Err.
 	Latencies Latencies
 	Err       error
 }
@@ -28,15 +28,15 @@ var (
 	// ErrNoHistogram means that the target keeps no histogram of the bdev.
 	ErrNoHistogram = errors.New("the histogram is not enabled")
 	// ErrPartialHistogram means that the target keeps a histogram that leaves out I/O: observed on
-	// v26.05, it counts the I/O channels that open after it was enabled only if it has SPDK's default
-	// granularity and the full range.
+	// v26.05, it counts the I/O channels that open after it was enabled only if it has SPDK's
+	// default granularity and the full range.
 	ErrPartialHistogram = errors.New("the histogram has a limited range or another granularity than 7, so it leaves out I/O channels that were opened since it was enabled")
 )
 
 const getHistogram = "bdev_get_histogram"
 
-// readHistogram reads the next histogram that is due: one for each reading, so that their number does
-// not change how many calls the target gets in a second.
+// readHistogram reads the next histogram that is due: one for each reading, so that their number
+// does not change how many calls the target gets in a second.
 func (r *Reader) readHistogram(ctx context.Context) {
 	if r.clock == 0 || len(r.stores) > 0 && !r.listed {
 		return // it is not known yet which bdevs and volumes there are

@@ -39,7 +39,8 @@ func histogram(t require.TestingT, f *Figures, name string) Histogram {
 	return f.Histograms[i]
 }
 
-// The counts are at most those of the true latencies, and at least those of latencies shorter by 1/128.
+// The counts are at most those of the true latencies, and at least those of latencies shorter by
+// 1/128.
 func TestLatencies(t *testing.T) {
 	for _, release := range []string{"v24.01", "v25.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -148,7 +149,8 @@ func TestUnknownLatencies(t *testing.T) {
 	}
 }
 
-// Ten histograms take the target as many calls as one, and five scrapers stay below a call in a second.
+// Ten histograms take the target as many calls as one, and five scrapers stay below a call in a
+// second.
 func TestHistogramsDoNotAddUp(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()

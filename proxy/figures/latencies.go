@@ -15,20 +15,20 @@ var LatencyBounds = [...]float64{
 
 // Latencies count I/O operations by how long they took.
 type Latencies struct {
-	// Counts has the number of operations up to each of LatencyBounds and beyond the bound before. The
-	// last one counts those beyond all bounds. An operation whose bucket at SPDK contains a bound
-	// counts beyond that bound, so none appears faster than it was.
+	// Counts has the number of operations up to each of LatencyBounds and beyond the bound before.
+	// The last one counts those beyond all bounds. An operation whose bucket at SPDK contains a
+	// bound counts beyond that bound, so none appears faster than it was.
 	Counts [len(LatencyBounds) + 1]uint64
-	// Sum is the sum of the latencies in seconds. Each latency is that of the middle of its bucket at
-	// SPDK, which differs from the true one by at most 1/256.
+	// Sum is the sum of the latencies in seconds. Each latency is that of the middle of its bucket
+	// at SPDK, which differs from the true one by at most 1/256.
 	Sum float64
 }
 
 var errNotHistogram = errors.New("the histogram has another form than expected")
 
-// SPDK divides latencies, which are in ticks, into ranges, and each range into buckets of equal width.
-// The buckets of ranges 0 and 1 are one tick wide, and those of each further range twice as wide as
-// those of the range before.
+// SPDK divides latencies, which are in ticks, into ranges, and each range into buckets of equal
+// width. The buckets of ranges 0 and 1 are one tick wide, and those of each further range twice as
+// wide as those of the range before.
 const (
 	granularity = 7 // as a power of 2, the number of buckets in a range
 	ranges      = 64 - granularity + 1
@@ -74,7 +74,8 @@ func readLatencies(raw json.RawMessage) (l Latencies, err error) {
 	return l, nil
 }
 
-// add adds counts, which are 64-bit numbers in the byte order of this host, on which the target runs.
+// add adds counts, which are 64-bit numbers in the byte order of this host, on which the target
+// runs.
 func (l *Latencies) add(counts []byte, rate float64) {
 	at, bound := 0, LatencyBounds[0]*rate
 	for i := range buckets {
@@ -111,8 +112,8 @@ func (l *Latencies) Count() (sum uint64) {
 	return sum
 }
 
-// Since returns what was counted after before. It reports false if that is not known, because a count
-// is less than before: an I/O channel was closed, with which SPDK forgets its counts, or the
+// Since returns what was counted after before. It reports false if that is not known, because a
+// count is less than before: an I/O channel was closed, with which SPDK forgets its counts, or the
 // histogram was enabled anew.
 func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
 	for i := range l.Counts {

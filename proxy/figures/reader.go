@@ -70,8 +70,8 @@ func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
-// NewIOReader makes a Reader of the I/O of volumes and other bdevs only, for a person who looks at it
-// for a while: it repeats a call after four times as long as the call took.
+// NewIOReader makes a Reader of the I/O of volumes and other bdevs only, for a person who looks at
+// it for a while: it repeats a call after four times as long as the call took.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }
@@ -169,8 +169,8 @@ func (r *Reader) call(ctx context.Context, method string, every time.Duration, r
 	_, _ = r.callFor(ctx, method, "", every, read) // the error is among the failures
 }
 
-// callFor makes one call about a bdev, or about none for "", if it is due, and reads its result. made
-// means that it was due, and err is its failure.
+// callFor makes one call about a bdev, or about none for "", if it is due, and reads its result.
+// made means that it was due, and err is its failure.
 func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Duration, read func(json.RawMessage) error) (made bool, err error) {
 	key, params := method, map[string]any(nil)
 	if bdev != "" {

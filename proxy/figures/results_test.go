@@ -102,7 +102,8 @@ func TestSizesOfStores(t *testing.T) {
 	assert.Equal(t, []uint64{40, 12}, []uint64{s.Size(), s.FreeBytes()})
 }
 
-// The start of a target is derived from its clock, and stays the same while the clock deviates by seconds only.
+// The start of a target is derived from its clock, and stays the same while the clock deviates by
+// seconds only.
 func TestStartOfTheTarget(t *testing.T) {
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	r := NewReader(nil)

@@ -64,8 +64,8 @@ func (t *text) flag(at int, v *bool) (end int) {
 	return end
 }
 
-// name reads a string into s. A string that a strict decoder refuses is left out. The string is part of the text,
-// which stays in memory with it; keep copies of what is kept.
+// name reads a string into s. A string that a strict decoder refuses is left out. The string is
+// part of the text, which stays in memory with it; keep copies of what is kept.
 func (t *text) name(at int, s *string) (end int) {
 	v, sound, end := t.TextAt(at)
 	if sound {

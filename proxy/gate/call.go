@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Call is one JSON-RPC request: what was asked, what was decided, and what was answered.
-// One method for each stage notes its result, for the response and the log.
+// A Call is one JSON-RPC request: what was asked, what was decided, and what was answered. One
+// method for each stage notes its result, for the response and the log.
 type Call struct {
 	In       *Exchange
 	Observer target.Observer // of the call at SPDK

@@ -1,7 +1,7 @@
-// Package gate decides about every request, whatever door it came through, and has those carried out
-// that it allows. [Gate.Enter] takes a request through the stages that its calls share, and
-// [Gate.Perform] takes each call through the others: start reading in perform.go. Each call ends in the audit log
-// and in the metrics, and each error becomes a response in one table (errors.go).
+// Package gate decides about every request, whatever door it came through, and has those carried
+// out that it allows. [Gate.Enter] takes a request through the stages that its calls share, and
+// [Gate.Perform] takes each call through the others: start reading in perform.go. Each call ends in
+// the audit log and in the metrics, and each error becomes a response in one table (errors.go).
 //
 // It must not depend on the doors: on HTTP's requests, on the console, or on streams. Methods that
 // the proxy serves itself are rows of a table that it gets (own.go).

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// documents caches OpenRPC documents: making one takes milliseconds, and it stays the same
-// until the configuration or the target's release changes.
+// documents caches OpenRPC documents: making one takes milliseconds, and it stays the same until
+// the configuration or the target's release changes.
 type documents struct {
 	mu   sync.Mutex
 	text map[documentKey]json.RawMessage

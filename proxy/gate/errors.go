@@ -47,7 +47,8 @@ type row struct {
 	status  int
 	code    int // of JSON-RPC; 0: the error's own
 	outcome metrics.Outcome
-	// login and denial are the reasons in the metrics, for senders who are not authenticated and for refused calls.
+	// login and denial are the reasons in the metrics, for senders who are not authenticated and
+	// for refused calls.
 	login  metrics.LoginFailure
 	denial metrics.Denial
 	retry  time.Duration // Retry-After; 0: none
@@ -86,8 +87,9 @@ func when[T error](holds func(T) bool) kind {
 	}
 }
 
-// rows is the table of errors, which is read from its beginning: the first row of which an error is a
-// kind decides. SPDK's own errors have status 200 and are exactly as SPDK gave them. All others say what to do.
+// rows is the table of errors, which is read from its beginning: the first row of which an error is
+// a kind decides. SPDK's own errors have status 200 and are exactly as SPDK gave them. All others
+// say what to do.
 var rows = []row{
 	{name: "the target did it, but its configuration is not saved", kind: as[*persist.NotSavedError], // whatever the cause was
 		status: http.StatusInternalServerError, code: jsonrpc.CodeNotSaved, outcome: metrics.Failed,
@@ -256,7 +258,8 @@ type Answer struct {
 // spdk reports whether the error is SPDK's own, or one like it.
 func (a Answer) spdk() bool { return a.Outcome == metrics.SPDKError }
 
-// AnswerTo converts the error of any stage to an answer, by the table of errors; no other code does so.
+// AnswerTo converts the error of any stage to an answer, by the table of errors; no other code does
+// so.
 func AnswerTo(err error) Answer {
 	if err == nil {
 		return Answer{Status: http.StatusOK, Outcome: metrics.OK}

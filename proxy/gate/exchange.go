@@ -45,8 +45,8 @@ func (e *NoClientError) Error() string {
 	return fmt.Sprintf("the load balancer at %s did not send the client's address in X-Forwarded-For", e.Balancer)
 }
 
-// A Trace is how a client names its request, so that its log and the proxy's can be put together. It
-// is the client's claim: the proxy's own id is unique, and this one need not be.
+// A Trace is how a client names its request, so that its log and the proxy's can be put together.
+// It is the client's claim: the proxy's own id is unique, and this one need not be.
 type Trace struct {
 	RequestID string // X-Request-Id
 	TraceID   string // of traceparent
@@ -77,8 +77,8 @@ func NewID() string {
 // NoteSender notes who sent a request, and the authentication schemes that a refusal lists.
 func (x *Exchange) NoteSender(by *authn.Authenticator, who authn.Identity, err error) {
 	x.Sender = Sender{User: who.User, Unauthenticated: err != nil, Auth: string(who.Method), Credential: who.Credential}
-	// Basic comes first: clients of rpc_http_proxy.py look for it, and some look only at
-	// the first header.
+	// Basic comes first: clients of rpc_http_proxy.py look for it, and some look only at the first
+	// header.
 	x.Sender.Challenges = []string{`Basic realm="spdk-proxy", charset="UTF-8"`}
 	if by.TakesBearer() {
 		x.Sender.Challenges = append(x.Sender.Challenges, `Bearer realm="spdk-proxy"`)

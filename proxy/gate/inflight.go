@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// inFlight counts the requests that are being answered, so that a stopping server can wait
-// for them.
+// inFlight counts the requests that are being answered, so that a stopping server can wait for
+// them.
 //
-// After the server has begun to stop, it accepts requests on its open connections for
-// arrivalWait, because their clients do not know yet that it stops; the answer tells them.
-// It also waits for the first request of each connection that it has accepted. So a restart
-// behind systemd's socket loses no call, except of clients that never pause.
+// After the server has begun to stop, it accepts requests on its open connections for arrivalWait,
+// because their clients do not know yet that it stops; the answer tells them. It also waits for the
+// first request of each connection that it has accepted. So a restart behind systemd's socket loses
+// no call, except of clients that never pause.
 type inFlight struct {
 	mu       sync.Mutex
 	open     int                   // connections
@@ -25,12 +25,12 @@ type inFlight struct {
 	ended    bool          // drained is closed
 }
 
-// arrivalWait is how long a stopping server accepts requests on its open connections, and
-// waits for the first request of each.
+// arrivalWait is how long a stopping server accepts requests on its open connections, and waits for
+// the first request of each.
 const arrivalWait = 2 * time.Second
 
-// enter counts a request until leave. The error is ErrDraining if the server began to stop
-// more than arrivalWait ago.
+// enter counts a request until leave. The error is ErrDraining if the server began to stop more
+// than arrivalWait ago.
 func (c *inFlight) enter(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +76,8 @@ func (c *inFlight) counts() (open, running int) {
 	return c.open, c.running
 }
 
-// drain begins to stop: enter refuses requests after arrivalWait. The returned channel is
-// closed when the last request has ended. The caller must have closed the listener.
+// drain begins to stop: enter refuses requests after arrivalWait. The returned channel is closed
+// when the last request has ended. The caller must have closed the listener.
 func (c *inFlight) drain() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

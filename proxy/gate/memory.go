@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A memoryBudget bounds the memory of requests that the proxy has read and of answers that
-// clients have not read yet. No user may have more than MemoryPerUser, or more than is free,
-// so a user who sends much and reads slowly does not take the memory that others need.
+// A memoryBudget bounds the memory of requests that the proxy has read and of answers that clients
+// have not read yet. No user may have more than MemoryPerUser, or more than is free, so a user who
+// sends much and reads slowly does not take the memory that others need.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes
@@ -25,8 +25,8 @@ const (
 
 var ErrMemory = errors.New("memory limit for this user reached")
 
-// Reserve counts n bytes of a user before they are allocated. If the user would have too
-// many, the error is ErrMemory and nothing is counted. A user who has none is never refused.
+// Reserve counts n bytes of a user before they are allocated. If the user would have too many, the
+// error is ErrMemory and nothing is counted. A user who has none is never refused.
 func (b *memoryBudget) Reserve(user string, n int) (reserved int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,9 +58,9 @@ func (b *memoryBudget) Release(user string, n int) {
 	b.add(user, -n)
 }
 
-// Exhausted reports whether this user, or all users together, have so much memory that no
-// further call should be started for the user. It allows memoryMargin more than Reserve, so
-// that a user with a single batch reaches the limit of batches first.
+// Exhausted reports whether this user, or all users together, have so much memory that no further
+// call should be started for the user. It allows memoryMargin more than Reserve, so that a user
+// with a single batch reaches the limit of batches first.
 func (b *memoryBudget) Exhausted(user string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

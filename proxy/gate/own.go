@@ -17,15 +17,16 @@ type Own struct {
 
 	Users   Users
 	Tenants Tenants
-	// Unexamined means that tenants may call the method even while the target loads what hosts write.
+	// Unexamined means that tenants may call the method even while the target loads what hosts
+	// write.
 	Unexamined bool
 	Target     Need
-	// Slot means that a call takes one of the user's slots at the target while it is served. A method
-	// that makes calls of its own leaves it to these.
+	// Slot means that a call takes one of the user's slots at the target while it is served. A
+	// method that makes calls of its own leaves it to these.
 	Slot bool
 
-	// Unlogged means that neither the log nor the metrics have the calls of a page that succeed, or whose
-	// sender is not authenticated, because the console asks for it whenever it is opened.
+	// Unlogged means that neither the log nor the metrics have the calls of a page that succeed, or
+	// whose sender is not authenticated, because the console asks for it whenever it is opened.
 	Unlogged bool
 
 	Key     string      // of the configuration, which enables the method; "": it is always enabled
@@ -70,7 +71,8 @@ type Need int
 const (
 	Always     Need = iota
 	ForTenants      // to decide about them
-	// Never means that the method is served while the target is down. It cannot name objects of the target.
+	// Never means that the method is served while the target is down. It cannot name objects of the
+	// target.
 	Never
 )
 

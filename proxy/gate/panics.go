@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// A panic is a fault of the proxy. It is counted, logged as an error with its stack, and ends
-// only its own call or request. net/http recovers from panics too, but its messages are at
-// the level debug here.
+// A panic is a fault of the proxy. It is counted, logged as an error with its stack, and ends only
+// its own call or request. net/http recovers from panics too, but its messages are at the level
+// debug here.
 
 // Panicked logs and counts a panic. id is the request's, or says what ran without a request.
 func (g *Gate) Panicked(id string, value any) {

@@ -22,7 +22,8 @@ type Arrival struct {
 	Conn net.Conn // nil: none
 	// Identify authenticates the sender, and notes who it is.
 	Identify func(*Settings, *Exchange) error
-	// CheckOrigin refuses a request that a page of another site made a browser send; nil: no browser can send it.
+	// CheckOrigin refuses a request that a page of another site made a browser send; nil: no
+	// browser can send it.
 	CheckOrigin func(*Exchange) error
 }
 
@@ -53,8 +54,8 @@ func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	return nil
 }
 
-// Perform takes the calls of a request that has entered, or was refused, through the other stages, one
-// after the other. Each is in the log before the client gets a response.
+// Perform takes the calls of a request that has entered, or was refused, through the other stages,
+// one after the other. Each is in the log before the client gets a response.
 func (g *Gate) Perform(ctx context.Context, current *Settings, x *Exchange) {
 	for i, c := range x.Calls {
 		if i > 0 {
@@ -88,9 +89,10 @@ func (g *Gate) end(c *Call, value any, err error) {
 	}
 }
 
-// perform takes one call through the stages, in this order: does the user make too many calls, is the
-// method known, is it allowed, are the parameters valid, are the objects the tenant's own, is the
-// method enabled; then it has the call carried out. An unauthorized caller learns only that the call was refused.
+// perform takes one call through the stages, in this order: does the user make too many calls, is
+// the method known, is it allowed, are the parameters valid, are the objects the tenant's own, is
+// the method enabled; then it has the call carried out. An unauthorized caller learns only that the
+// call was refused.
 func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value any, err error) {
 	defer g.recoverFrom(c.In, &err)
 	if c.asked.malformed != nil {
@@ -260,9 +262,9 @@ func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope 
 	return result, err
 }
 
-// checkBatchMayContinue returns an error if the next call of a batch must not be made: the
-// proxy is stopping, the client has disconnected, or a limit is reached. The client would get
-// the same response if it sent each call in a separate request.
+// checkBatchMayContinue returns an error if the next call of a batch must not be made: the proxy is
+// stopping, the client has disconnected, or a limit is reached. The client would get the same
+// response if it sent each call in a separate request.
 func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
 	x := c.In
 	switch {

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
-// Settings is the part of the configuration that a reload replaces. A call uses one settings
-// value from its beginning to its end.
+// Settings is the part of the configuration that a reload replaces. A call uses one settings value
+// from its beginning to its end.
 type Settings struct {
 	Authn   *authn.Authenticator
 	Policy  *policy.Policy
@@ -60,12 +60,12 @@ func (s *Settings) TimeoutOf(method string) time.Duration {
 	return s.timeout
 }
 
-// ClientAuth returns the authorities of client certificates, and whether a certificate is
-// required. Package authn verifies the certificates with each request, because connections
-// outlive a reload, and because the client then learns what is wrong. A failed handshake
-// would not tell it whether its call was executed: in TLS 1.3, the server sees the certificate
-// after the client has sent its request. If a certificate is required, the handshake
-// verifies it too, so that clients without one get no further.
+// ClientAuth returns the authorities of client certificates, and whether a certificate is required.
+// Package authn verifies the certificates with each request, because connections outlive a reload,
+// and because the client then learns what is wrong. A failed handshake would not tell it whether
+// its call was executed: in TLS 1.3, the server sees the certificate after the client has sent its
+// request. If a certificate is required, the handshake verifies it too, so that clients without one
+// get no further.
 func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	switch {
 	case s.clientCAs == nil:

@@ -1,5 +1,5 @@
-// Package grant lets a group open the target's socket, which SPDK creates for its
-// own user alone. It knows files and groups, but not what is sent over the socket.
+// Package grant lets a group open the target's socket, which SPDK creates for its own user alone.
+// It knows files and groups, but not what is sent over the socket.
 package grant
 
 import (
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket gives the socket at path to the group. With wait 0, it does nothing if there
-// is no socket. Otherwise it waits up to that time for a socket with a listener: a
-// target that was killed leaves its socket behind, and the next one makes a new one.
+// Socket gives the socket at path to the group. With wait 0, it does nothing if there is no socket.
+// Otherwise it waits up to that time for a socket with a listener: a target that was killed leaves
+// its socket behind, and the next one makes a new one.
 func Socket(path string, gid int, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
 		err := grant(path, gid, wait > 0)
@@ -30,9 +30,9 @@ func Socket(path string, gid int, wait time.Duration) error {
 	}
 }
 
-// grant gives the socket to the group; with live, only if a process listens there.
-// Everybody may write to the folder if it is one like /var/tmp, so grant keeps a file
-// descriptor of what it has checked and changes nothing else.
+// grant gives the socket to the group; with live, only if a process listens there. Everybody may
+// write to the folder if it is one like /var/tmp, so grant keeps a file descriptor of what it has
+// checked and changes nothing else.
 func grant(path string, gid int, live bool) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -67,8 +67,8 @@ func grant(path string, gid int, live bool) error {
 	return nil
 }
 
-// connect fails if no process listens at the socket. EAGAIN is no failure: the queue
-// of a listener is full.
+// connect fails if no process listens at the socket. EAGAIN is no failure: the queue of a listener
+// is full.
 func connect(path string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

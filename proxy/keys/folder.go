@@ -66,8 +66,8 @@ const (
 	longest    = 512       // bytes of a secret
 )
 
-// names matches the names that are valid file names without any escape, so that two
-// keys never share a file. The schema of spdkgate_key_add has the same pattern.
+// names matches the names that are valid file names without any escape, so that two keys never
+// share a file. The schema of spdkgate_key_add has the same pattern.
 var names = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,99}$`)
 
 func checkName(name string) error {
@@ -77,16 +77,16 @@ func checkName(name string) error {
 	return nil
 }
 
-// A Folder is a Store in a folder of this process's user. spdk_tgt accepts only files of
-// its own user, so both must run as the same user.
+// A Folder is a Store in a folder of this process's user. spdk_tgt accepts only files of its own
+// user, so both must run as the same user.
 type Folder struct {
 	dir string
 	// fail is called before each step; tests make it return an error.
 	fail func(step string) error
 }
 
-// OpenFolder opens a folder, and creates it if it does not exist. The folder must belong
-// to this process's user and be inaccessible to others.
+// OpenFolder opens a folder, and creates it if it does not exist. The folder must belong to this
+// process's user and be inaccessible to others.
 func OpenFolder(dir string) (*Folder, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("the directory for keys: %s is not an absolute path, as SPDK requires", dir)
@@ -105,8 +105,8 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
 }
 
-// Place implements Store. It writes a temporary file and links it to its name, which
-// fails if that exists: concurrent calls do not overwrite each other's file.
+// Place implements Store. It writes a temporary file and links it to its name, which fails if that
+// exists: concurrent calls do not overwrite each other's file.
 func (f *Folder) Place(name, secret string) (Outcome, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -139,8 +139,8 @@ func (f *Folder) Place(name, secret string) (Outcome, error) {
 	return Placed, nil
 }
 
-// compareFile compares the content of a file with a secret, in constant time. The
-// outcome is There or Differs, or "" if there is no file.
+// compareFile compares the content of a file with a secret, in constant time. The outcome is There
+// or Differs, or "" if there is no file.
 func compareFile(path, secret string) (Outcome, error) {
 	there, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HandOver changes the owner of the folder and its files of keys to spdk_tgt's user,
-// because SPDK accepts only files of the user that it runs as. Call it as root before
-// spdk_tgt starts as that user; it may be repeated. It returns the number of files that
-// it changed. It is not an error if the folder does not exist.
+// HandOver changes the owner of the folder and its files of keys to spdk_tgt's user, because SPDK
+// accepts only files of the user that it runs as. Call it as root before spdk_tgt starts as that
+// user; it may be repeated. It returns the number of files that it changed. It is not an error if
+// the folder does not exist.
 //
-// The previous owner may have put anything into the folder. HandOver therefore follows
-// no links, and changes only regular files that contain a key. If it refuses a file, it
-// continues with the others; the error names each refused file.
+// The previous owner may have put anything into the folder. HandOver therefore follows no links,
+// and changes only regular files that contain a key. If it refuses a file, it continues with the
+// others; the error names each refused file.
 func HandOver(dir string, uid, gid int) (given int, err error) {
 	folder, err := openNoFollow(unix.AT_FDCWD, dir, dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {

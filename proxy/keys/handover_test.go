@@ -79,7 +79,8 @@ func TestHandOver(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-// After a crash between two files, or a chown of the folder alone, HandOver changes the files that still belong to root.
+// After a crash between two files, or a chown of the folder alone, HandOver changes the files that
+// still belong to root.
 func TestInterruptedHandOverIsCompleted(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)

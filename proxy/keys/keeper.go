@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A keeper is a process of spdk_tgt's user that only stores keys, in a Folder, for a
-// proxy that runs as another user: SPDK accepts only files of its own user. The proxy
-// sends it requests over a UNIX socket, one for each connection.
+// A keeper is a process of spdk_tgt's user that only stores keys, in a Folder, for a proxy that
+// runs as another user: SPDK accepts only files of its own user. The proxy sends it requests over a
+// UNIX socket, one for each connection.
 type request struct {
 	Do     string `json:"do"` // place, remove, list
 	Name   string `json:"name,omitempty"`
@@ -30,8 +30,8 @@ const (
 	maxReplyLength   = 16 << 20
 )
 
-// Keep reads one request from conn, executes it, and writes the reply to conn. It returns
-// the error that it replied with.
+// Keep reads one request from conn, executes it, and writes the reply to conn. It returns the error
+// that it replied with.
 func Keep(conn io.ReadWriter, folder *Folder) error {
 	var q request
 	dec := json.NewDecoder(io.LimitReader(conn, maxRequestLength))

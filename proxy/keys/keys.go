@@ -63,15 +63,15 @@ func (s Share) check(files Listing) error {
 // New makes Keys.
 func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
-// Acquire waits until no other change of this caller is in progress, and returns the
-// function that ends this one. Many changes of one caller must not delay others'.
+// Acquire waits until no other change of this caller is in progress, and returns the function that
+// ends this one. Many changes of one caller must not delay others'.
 func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err error) {
 	return k.callers.acquire(ctx, caller)
 }
 
-// Add places a secret and registers it under a name. It writes the file first, so that
-// a registered key always has one. It may be repeated with the same secret. The caller holds what
-// Acquire returns, so that share is exact.
+// Add places a secret and registers it under a name. It writes the file first, so that a registered
+// key always has one. It may be repeated with the same secret. The caller holds what Acquire
+// returns, so that share is exact.
 func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
@@ -123,8 +123,8 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 	return err
 }
 
-// Remove removes a key from the keyring, and then its file. It also completes a removal
-// that was interrupted.
+// Remove removes a key from the keyring, and then its file. It also completes a removal that was
+// interrupted.
 func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
@@ -157,8 +157,8 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 // sweepAfter is the age from which a file without a key counts as left over.
 const sweepAfter = time.Hour
 
-// Sweep removes files that neither a registered key nor needed uses: interrupted calls
-// that were not repeated left them. It returns the names of the keys.
+// Sweep removes files that neither a registered key nor needed uses: interrupted calls that were
+// not repeated left them. It returns the names of the keys.
 func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (bool, error)) (removed []string, err error) {
 	candidates, err := k.leftOver(ctx, ask, "", needed)
 	for _, name := range candidates {
@@ -187,8 +187,8 @@ func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path
 	return true, k.store.Remove(name)
 }
 
-// leftOver returns the names of keys whose files are left over. With only, it considers
-// this key alone.
+// leftOver returns the names of keys whose files are left over. With only, it considers this key
+// alone.
 func (k *Keys) leftOver(ctx context.Context, ask Ask, only string, needed func(path string) (bool, error)) (names []string, err error) {
 	files, err := k.store.List()
 	if err != nil || len(files.Files) == 0 {

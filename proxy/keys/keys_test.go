@@ -193,9 +193,8 @@ func TestKeyInUseIsNotRemoved(t *testing.T) {
 	require.NoError(t, k.Remove(ctx, r.ask, "k"))
 }
 
-// Each call to the target and each step on disk fails once, before or after its
-// execution; then the call is repeated. A registered key always has its file, and
-// the repetition succeeds.
+// Each call to the target and each step on disk fails once, before or after its execution; then the
+// call is repeated. A registered key always has its file, and the repetition succeeds.
 func TestEveryStepMayFail(t *testing.T) {
 	gone := errors.New("gone")
 	sound := func(r ring, f *Folder, where string) {

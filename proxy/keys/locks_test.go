@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A change that the target does not answer does not delay changes of other keys. A
-// call that waits for it can be canceled.
+// A change that the target does not answer does not delay changes of other keys. A call that waits
+// for it can be canceled.
 func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 	r, k := newRing(t), New(newFolder(t))
 	asked, answer := make(chan struct{}), make(chan struct{})

@@ -24,8 +24,8 @@ type Place struct {
 // backlog is how many connections wait to be accepted; the kernel may have a lower limit.
 const backlog = 4096
 
-// Listen creates a socket and listens on it. The socket never has more permissions than those of
-// p, whatever the umask, and nobody can connect before it has them. A socket on which no process
+// Listen creates a socket and listens on it. The socket never has more permissions than those of p,
+// whatever the umask, and nobody can connect before it has them. A socket on which no process
 // listens any longer is replaced; any other file is an error. The listener removes the socket when
 // it is closed, unless another process has replaced it.
 func Listen(p Place) (net.Listener, error) {

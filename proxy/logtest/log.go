@@ -1,5 +1,4 @@
-// Package logtest records a log, for tests. It knows no other package, and only tests may use
-// it.
+// Package logtest records a log, for tests. It knows no other package, and only tests may use it.
 package logtest
 
 import (

@@ -1,11 +1,9 @@
-// Package metrics provides the proxy's Prometheus metrics: calls by user, method and
-// outcome, SPDK's latency, refusals, reloads, and the state of proxy and target at the
-// time of a scrape.
+// Package metrics provides the proxy's Prometheus metrics: calls by user, method and outcome,
+// SPDK's latency, refusals, reloads, and the state of proxy and target at the time of a scrape.
 //
-// The values of labels are bounded: methods are the schema's, users are the
-// configuration's, and all others are constants of this package. A name that a client
-// makes up is never a label.
+// The values of labels are bounded: methods are the schema's, users are the configuration's, and
+// all others are constants of this package. A name that a client makes up is never a label.
 //
-// The package may not know how a call is decided or executed, nor who may read the
-// metrics. No stage of the proxy is imported here, and none imports it.
+// The package may not know how a call is decided or executed, nor who may read the metrics. No
+// stage of the proxy is imported here, and none imports it.
 package metrics

@@ -78,8 +78,8 @@ func (m *Metrics) Translated(user, method, from, to string) {
 // AuditLine counts a line of the audit log.
 func (m *Metrics) AuditLine() { m.auditLines.Inc() }
 
-// AuditFailed counts a line of the audit log that was written to the ordinary log instead, or another
-// failure of its file.
+// AuditFailed counts a line of the audit log that was written to the ordinary log instead, or
+// another failure of its file.
 func (m *Metrics) AuditFailed() { m.auditFailures.Inc() }
 
 // AuditMerged counts a request that shares a line of the audit log with others.

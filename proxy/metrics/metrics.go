@@ -18,8 +18,8 @@ import (
 // UnknownMethod is the label of methods that the schema does not have.
 const UnknownMethod = "unknown"
 
-// buckets of all durations, in seconds: a simulated target answers in 50 µs, a real one
-// polls every 4 ms, and inflating a volume takes minutes.
+// buckets of all durations, in seconds: a simulated target answers in 50 µs, a real one polls every
+// 4 ms, and inflating a volume takes minutes.
 var buckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
 // Options of New.
@@ -110,8 +110,8 @@ func buildInfo(version string) prometheus.Collector {
 	return g
 }
 
-// startTime is needed besides process_start_time_seconds, which is missing in a service
-// whose /proc shows only its own processes.
+// startTime is needed besides process_start_time_seconds, which is missing in a service whose /proc
+// shows only its own processes.
 func startTime() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "start_time_seconds", Help: "When the proxy started, in seconds since 1970.",
@@ -146,8 +146,7 @@ func (m *Metrics) Text() (string, error) {
 	return text.String(), nil
 }
 
-// SetUsers sets which users have a label of their own. The series of other users are
-// deleted.
+// SetUsers sets which users have a label of their own. The series of other users are deleted.
 func (m *Metrics) SetUsers(names []string) {
 	users := make(map[string]bool, len(names))
 	for _, name := range names {

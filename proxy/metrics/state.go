@@ -138,8 +138,7 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// byUser returns a load for each user with a label of its own, and under "" the sum of
-// all others.
+// byUser returns a load for each user with a label of its own, and under "" the sum of all others.
 func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

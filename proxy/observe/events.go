@@ -21,8 +21,8 @@ import (
 const (
 	// eventPoll is the time between two looks for the target's notifications.
 	eventPoll = time.Second
-	// eventLinger is how long the target is looked at after the last listener has left, because clients
-	// connect again.
+	// eventLinger is how long the target is looked at after the last listener has left, because
+	// clients connect again.
 	eventLinger = 30 * time.Second
 	// conditionPoll is the time between two looks at what may last: full lvstores, certificates.
 	conditionPoll = 30 * time.Second

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A histogramLog logs which latency histograms cannot be read: once for each reason, because figures
-// are read every ten seconds. It is used by one goroutine at a time.
+// A histogramLog logs which latency histograms cannot be read: once for each reason, because
+// figures are read every ten seconds. It is used by one goroutine at a time.
 type histogramLog struct {
 	problems map[string]histogramProblem // by the bdev's name
 }

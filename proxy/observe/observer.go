@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// An Observer reads what the target and the proxy report about themselves. Its methods may be called
-// concurrently.
+// An Observer reads what the target and the proxy report about themselves. Its methods may be
+// called concurrently.
 type Observer struct {
 	Options
 	figures       *figures.Shared // of the target
@@ -55,8 +55,8 @@ func (o *Observer) ReadEvery(age time.Duration, reader *figures.Reader) {
 // Metrics serves spdkgate_get_metrics.
 func (o *Observer) Metrics(context.Context, *gate.Request) (any, error) { return o.Gate.Metrics.Text() }
 
-// TargetMetrics serves spdkgate_get_target_metrics. The text is not made anew for each caller, and for
-// a page no JSON is made of it.
+// TargetMetrics serves spdkgate_get_target_metrics. The text is not made anew for each caller, and
+// for a page no JSON is made of it.
 func (o *Observer) TargetMetrics(ctx context.Context, r *gate.Request) (any, error) {
 	latest, err := o.figures.Latest(ctx)
 	if err != nil {

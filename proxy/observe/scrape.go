@@ -15,9 +15,9 @@ import (
 // scrapeRetry is the time between two attempts to listen at the address for scrapes.
 const scrapeRetry = 2 * time.Second
 
-// ServeScrapes serves /metrics and /metrics/target on metrics.listen, if the configuration has that, until ctx
-// ends. The address is a loopback address, and every local user could take it first. That
-// must not prevent calls: it is logged, and the address is tried until it is free.
+// ServeScrapes serves /metrics and /metrics/target on metrics.listen, if the configuration has
+// that, until ctx ends. The address is a loopback address, and every local user could take it
+// first. That must not prevent calls: it is logged, and the address is tried until it is free.
 func (o *Observer) ServeScrapes(ctx context.Context, c *config.Config, answerPanics func(http.Handler) http.Handler) {
 	address := c.Metrics.Listen
 	if address == "" {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A NotSavedError means that the target has executed a call whose change is not in the file that
-// a restarted target loads.
+// A NotSavedError means that the target has executed a call whose change is not in the file that a
+// restarted target loads.
 type NotSavedError struct{ Why error }
 
 // Error leaves out reasons that name files, because tenants read it. The log has them.
@@ -84,8 +84,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the changes up to a number are saved, or why the last attempt failed
-// that would have saved them and was begun after the earlier ones.
+// savedBy reports whether the changes up to a number are saved, or why the last attempt failed that
+// would have saved them and was begun after the earlier ones.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,6 +48,14 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	c.removals = append(c.removals, removal{names, others, m.Undoes, params})
 }
 
+// noteDeletedStore remembers that a disk contains no lvstore any more, so that it need not be
+// examined.
+func (c *changes) noteDeletedStore(disk string) {
+	if len(c.removals) < maxTouched {
+		c.removals = append(c.removals, removal{names: []rpcschema.Name{{Kind: "bdev", Value: disk}}, undoes: examineBdev})
+	}
+}
+
 func (c *changes) name(n string) {
 	if len(c.names) < maxTouched {
 		c.names[n] = true
@@ -78,16 +86,16 @@ func (c *changes) removed(call Call) bool {
 	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call) })
 }
 
-// removes reports whether r removes what a call makes: the call names everything that r names, or
-// is the method that r undoes, and has r's numbers, such as an NSID.
+// removes reports whether r removes what a call makes: the call names everything that r names, has
+// r's numbers, such as an NSID, and is the method that r undoes, if it undoes only one.
 func (r removal) removes(call Call) bool {
 	if call.namesAny(r.otherNames()) {
 		return true
 	}
-	if r.undoes != "" {
-		return call.Method == r.undoes && hasNumbers(r.params, call.numbers)
+	if r.undoes != "" && call.Method != r.undoes || r.undoes == "" && len(r.names) == 0 {
+		return false
 	}
-	return len(r.names) > 0 && !slices.ContainsFunc(r.names, func(n rpcschema.Name) bool { return !call.has(n) }) && hasNumbers(r.params, call.numbers)
+	return !slices.ContainsFunc(r.names, func(n rpcschema.Name) bool { return !call.has(n) }) && hasNumbers(r.params, call.numbers)
 }
 
 // scalar returns the text of a string or a number, and "" for anything else.

@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Choice marks a saved configuration that an administrator chose for the next
-// start of the target (see Folder.Use). It stays the current one until a process of
-// the target has loaded it.
+// A Choice marks a saved configuration that an administrator chose for the next start of the target
+// (see Folder.Use). It stays the current one until a process of the target has loaded it.
 type Choice struct {
 	At time.Time `json:"at"`
-	// Replaced is the name of the file that has the previous configuration; "" if there
-	// was none. Process is the process that the previous configuration came from.
+	// Replaced is the name of the file that has the previous configuration; "" if there was none.
+	// Process is the process that the previous configuration came from.
 	Replaced string `json:"replaced,omitempty"`
 	Process  string `json:"process,omitempty"`
 }
 
-// Use makes one of the files the current one, for the next start of the target.
-// The previous configuration is set aside.
+// Use makes one of the files the current one, for the next start of the target. The previous
+// configuration is set aside.
 func (f *Folder) Use(name string) error {
 	unlock, err := f.disk.Lock()
 	if err != nil {
@@ -84,8 +83,8 @@ func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	return r.chosen, r.saved
 }
 
-// newChoice marks a choice made now. The clock is the one that file systems take
-// times from, so that the time compares with that of the target's socket.
+// newChoice marks a choice made now. The clock is the one that file systems take times from, so
+// that the time compares with that of the target's socket.
 func newChoice(previous *Configuration) (*Choice, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
@@ -102,10 +101,9 @@ func newChoice(previous *Configuration) (*Choice, error) {
 	return c, nil
 }
 
-// awaitsLoad reports whether the current configuration was chosen and the live
-// process of the target has not loaded it: it is the process that ran before, it was
-// started before the choice, or it came up with the configuration that was replaced,
-// which it had read when the choice was made.
+// awaitsLoad reports whether the current configuration was chosen and the live process of the
+// target has not loaded it: it is the process that ran before, it was started before the choice, or
+// it came up with the configuration that was replaced, which it had read when the choice was made.
 func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	choice := current.Saved.Chosen
 	if choice == nil {
@@ -142,8 +140,8 @@ func startOf(process string) (at time.Time, known bool) {
 	return time.Unix(sec, ns), true
 }
 
-// keepChosen keeps a chosen configuration that the target has not loaded, and writes the
-// target's own configuration to Held.
+// keepChosen keeps a chosen configuration that the target has not loaded, and writes the target's
+// own configuration to Held.
 func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	if _, err := s.writeHeld(live, current); err != nil {
 		return outcome{}, err

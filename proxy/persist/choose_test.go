@@ -19,8 +19,8 @@ func processAt(at time.Time) string {
 	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
 }
 
-// newChoiceWorld has a process of an hour ago with nqn.a and nqn.b saved, and a file
-// from before that knows nqn.old alone.
+// newChoiceWorld has a process of an hour ago with nqn.a and nqn.b saved, and a file from before
+// that knows nqn.old alone.
 func newChoiceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	former := populated()
@@ -32,8 +32,8 @@ func newChoiceWorld(t *testing.T) *world {
 	return w
 }
 
-// The file that an administrator chose is not overwritten until the target was restarted,
-// whatever calls and restarts of the proxy come before.
+// The file that an administrator chose is not overwritten until the target was restarted, whatever
+// calls and restarts of the proxy come before.
 func TestChosenFileStaysUntilItIsLoaded(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -87,8 +87,8 @@ func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	assert.NotEmpty(t, w.saver.Status().Missing)
 }
 
-// A target that was starting during the choice had read the previous file: its
-// socket, which comes later, is newer than the choice.
+// A target that was starting during the choice had read the previous file: its socket, which comes
+// later, is newer than the choice.
 func TestChosenFileStaysForATargetThatReadThePreviousOne(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -98,8 +98,8 @@ func TestChosenFileStaysForATargetThatReadThePreviousOne(t *testing.T) {
 	assert.False(t, w.saver.Status().Chosen.IsZero())
 }
 
-// The configuration of the process that runs at the choice is known, so that a
-// clock that was set back says nothing else.
+// The configuration of the process that runs at the choice is known, so that a clock that was set
+// back says nothing else.
 func TestChosenFileDoesNotDependOnTheClockAlone(t *testing.T) {
 	w := newChoiceWorld(t)
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
@@ -141,8 +141,7 @@ func TestChoiceIsDropped(t *testing.T) {
 	assert.Nil(t, w.load(Current).Saved.Chosen)
 }
 
-// Whichever step of a choice fails, the current file is one of the two files, and neither is
-// lost.
+// Whichever step of a choice fails, the current file is one of the two files, and neither is lost.
 func TestEveryStepOfAChoiceMayFail(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {

@@ -13,9 +13,9 @@ import (
 // comparison finds the calls of one configuration that another lacks.
 type comparison struct {
 	schema *rpcschema.Document
-	// sameRelease means that both are of one release, which writes equal calls equally.
-	// Between releases, parameters are added and removed, so calls are compared by their
-	// method and the objects that they name.
+	// sameRelease means that both are of one release, which writes equal calls equally. Between
+	// releases, parameters are added and removed, so calls are compared by their method and the
+	// objects that they name.
 	sameRelease bool
 }
 
@@ -78,8 +78,8 @@ func places(c *Configuration) (list []place) {
 	return list
 }
 
-// without returns the calls of a that b lacks, in a's order. Most calls are equal as text, and
-// only the others are decoded.
+// without returns the calls of a that b lacks, in a's order. Most calls are equal as text, and only
+// the others are decoded.
 func (c comparison) without(a, b []place) []place {
 	a, b = unmatched(a, b, func(p place) string { return compact(p.call) })
 	a, _ = unmatched(a, b, func(p place) string { return c.key(p.call) })
@@ -153,8 +153,8 @@ func (c comparison) key(call json.RawMessage) string {
 	return e.Method + " " + string(text)
 }
 
-// identity returns the required scalar parameters of a call and the objects that it names. For
-// an unknown method it returns all parameters.
+// identity returns the required scalar parameters of a call and the objects that it names. For an
+// unknown method it returns all parameters.
 func (c comparison) identity(e entry) map[string]any {
 	m, ok := c.schema.Method(e.Method)
 	if !ok {

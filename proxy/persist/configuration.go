@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A Configuration is the configuration of a target at one moment: the calls that restore it.
-// Each call is SPDK's own text, never decoded and written again, because SPDK may write what a
-// strict decoder refuses.
+// A Configuration is the configuration of a target at one moment: the calls that restore it. Each
+// call is SPDK's own text, never decoded and written again, because SPDK may write what a strict
+// decoder refuses.
 type Configuration struct {
 	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`
@@ -22,8 +22,8 @@ type Origin struct {
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
-	// Kept lists the calls of the file that Process lacked, by their digest, with the release
-	// that wrote each of them. See Saver.keep.
+	// Kept lists the calls of the file that Process lacked, by their digest, with the release that
+	// wrote each of them. See Saver.keep.
 	Kept map[string]string `json:"kept,omitempty"`
 }
 
@@ -59,8 +59,8 @@ func parse(text []byte) (*Configuration, error) {
 	return &c, nil
 }
 
-// withoutValues replaces an error of the JSON decoder by one without values from the file,
-// because they may be secret.
+// withoutValues replaces an error of the JSON decoder by one without values from the file, because
+// they may be secret.
 func withoutValues(err error) error {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
@@ -73,8 +73,8 @@ func withoutValues(err error) error {
 	return errors.New("it cannot be decoded")
 }
 
-// entryOf decodes a call as far as comparing needs. If a member occurs twice, the last one
-// counts, and numbers are kept as text.
+// entryOf decodes a call as far as comparing needs. If a member occurs twice, the last one counts,
+// and numbers are kept as text.
 func entryOf(call json.RawMessage) (e entry, err error) {
 	dec := json.NewDecoder(bytes.NewReader(call))
 	dec.UseNumber()

@@ -18,8 +18,8 @@ type outcome struct {
 	chosen    time.Time     // when the current file was chosen, if it has not been loaded
 }
 
-// A suspect is a process that lacks calls although no call through this proxy removed them. It
-// may be stopping.
+// A suspect is a process that lacks calls although no call through this proxy removed them. It may
+// be stopping.
 type suspect struct {
 	process string
 	since   time.Time
@@ -27,8 +27,8 @@ type suspect struct {
 
 var errNoProcess = errors.New("cannot determine which process of the target answers")
 
-// decide decides whether live, the configuration of the running target, replaces the current
-// file, and writes the files. No other code does so.
+// decide decides whether live, the configuration of the running target, replaces the current file,
+// and writes the files. No other code does so.
 func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outcome, error) {
 	if live.Saved.Process == "" {
 		return outcome{}, errNoProcess
@@ -86,8 +86,8 @@ func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outc
 	return o, err
 }
 
-// loadCurrent returns the current configuration. If the file is damaged, so that spdk_tgt would
-// not start with it, it is set aside, and the newest readable previous version replaces it.
+// loadCurrent returns the current configuration. If the file is damaged, so that spdk_tgt would not
+// start with it, it is set aside, and the newest readable previous version replaces it.
 func (s *Saver) loadCurrent() (*Configuration, error) {
 	f := s.opts.Folder
 	current, damaged, err := f.load(Current)
@@ -108,8 +108,8 @@ func (s *Saver) loadCurrent() (*Configuration, error) {
 	return good, f.replace(good, asideDamaged)
 }
 
-// adopt makes live the current configuration. The old one is kept as a previous version, or
-// set aside if reason is not "".
+// adopt makes live the current configuration. The old one is kept as a previous version, or set
+// aside if reason is not "".
 func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, error) {
 	f := s.opts.Folder
 	s.suspect = suspect{}
@@ -194,8 +194,8 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	return alreadyLogged, nil
 }
 
-// settleHeld removes Held after live became the current configuration. If Held has calls that
-// the target lacks, it is set aside instead.
+// settleHeld removes Held after live became the current configuration. If Held has calls that the
+// target lacks, it is set aside instead.
 func (s *Saver) settleHeld(live *Configuration) error {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)

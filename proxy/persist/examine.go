@@ -3,12 +3,15 @@ package persist
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // With bdev_auto_examine on, SPDK loads the lvstores and RAIDs that it finds on any new bdev,
@@ -25,12 +28,15 @@ const (
 // basesIn are the parameters of calls that create bdevs on other ones, except for RAIDs.
 var basesIn = []string{"base_bdev_name", "base_bdev", "cache", "cache_bdev_name", "core_bdev_name"}
 
-// examineBases completes the calls of a target that examines only what is named, or, with
-// disable, of one that will: bdev_examine of each bdev that an lvstore or another bdev lies on
-// follows bdev_set_options. Logical volumes are never named, nor are the disks of a RAID, which
-// contain the RAID's lvstore: the RAID comes after its disks and claims them unexamined. external
-// returns the bdevs outside of lvstores that volumes are clones of.
-func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool, external func(context.Context) ([]string, error)) error {
+// examineBases completes the calls of a target that examines only what is named, or, with disable,
+// of one that will. bdev_examine of each bdev that another bdev lies on follows bdev_set_options,
+// and bdev_examine of each bdev that an lvstore lies on follows the creation of all bdevs: the
+// parents of external clones must exist when SPDK loads the lvstore, since they are not examined
+// themselves. Nothing else is examined, even if the target's own list names it: hosts may write to
+// a bdev after the lvstore on it was deleted. Logical volumes are never named, nor are the disks of
+// a RAID, which contain the RAID's lvstore: the RAID comes after its disks and claims them
+// unexamined.
+func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil
 	}
@@ -41,45 +47,31 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool, ext
 	if on, known := first.Params[autoExamine].(bool); !known || on && !disable {
 		return nil
 	}
-	wanted, err := basesOfStores(ctx, ask)
+	stores, err := basesOfStores(ctx, ask)
 	if err != nil {
 		return err
 	}
-	parents, err := external(ctx)
-	if err != nil {
-		return err
-	}
-	wanted = append(wanted, parents...)
-	named := map[string]bool{}
 	rest := make([]json.RawMessage, 0, len(s.Calls))
-	var examined, raids []json.RawMessage
+	var listed, bases []string
+	var raids []json.RawMessage
 	for _, call := range s.Calls[1:] {
 		e, err := entryOf(call)
 		if err != nil {
 			return err
 		}
-		if name, ok := e.Params["name"].(string); ok && e.Method == examineBdev {
-			named[name] = true
-			examined = append(examined, call)
-			continue
-		}
-		if e.Method == "bdev_raid_create" {
+		switch name, named := e.Params["name"].(string); {
+		case named && e.Method == examineBdev:
+			listed = append(listed, name)
+		case e.Method == "bdev_raid_create":
 			raids = append(raids, call)
-			continue
+		default:
+			rest = append(rest, call)
+			bases = append(bases, basesOf(e)...)
 		}
-		rest = append(rest, call)
-		wanted = append(wanted, basesOf(e)...)
 	}
-	slices.Sort(wanted)
-	for _, name := range wanted {
-		if !named[name] && !isVolume(name) {
-			named[name] = true
-			text, err := json.Marshal(entry{Method: examineBdev, Params: map[string]any{"name": name}})
-			if err != nil {
-				return err
-			}
-			examined = append(examined, text)
-		}
+	awaited, err := stillExamined(ctx, ask, listed, slices.Concat(stores, bases))
+	if err != nil {
+		return err
 	}
 	params := maps.Clone(first.Params)
 	params[autoExamine] = false
@@ -94,8 +86,92 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool, ext
 	if waits < 0 {
 		waits = len(rest)
 	}
-	s.Calls = slices.Concat([]json.RawMessage{options}, examined, rest[:waits], raids, rest[waits:])
+	named := map[string]bool{}
+	before, err := examineCalls(slices.Concat(bases, awaited), named)
+	if err != nil {
+		return err
+	}
+	after, err := examineCalls(stores, named)
+	if err != nil {
+		return err
+	}
+	s.Calls = slices.Concat([]json.RawMessage{options}, before, rest[:waits], raids, after, rest[waits:])
 	return nil
+}
+
+// examineCalls returns the calls that examine bdevs which are not named yet.
+func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessage, err error) {
+	for _, name := range slices.Sorted(slices.Values(bdevs)) {
+		if named[name] || isVolume(name) {
+			continue
+		}
+		named[name] = true
+		text, err := json.Marshal(entry{Method: examineBdev, Params: map[string]any{"name": name}})
+		if err != nil {
+			return nil, err
+		}
+		calls = append(calls, text)
+	}
+	return calls, nil
+}
+
+// stillExamined returns which bdevs of the target's own list are examined, in addition to those
+// that something is known to lie on: those that do not exist now, and disks of RAIDs. On others,
+// SPDK has looked for lvstores, and found none.
+func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
+	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
+	if len(listed) == 0 {
+		return nil, nil
+	}
+	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
+		return nil, fmt.Errorf("bdev_wait_for_examine: %w", err)
+	}
+	stores, err := basesOfStores(ctx, ask) // again: the former list may be of a time when SPDK was loading one
+	if err != nil {
+		return nil, err
+	}
+	disks, err := disksOfRAIDs(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range listed {
+		if slices.Contains(stores, name) || slices.Contains(disks, name) {
+			names = append(names, name)
+			continue
+		}
+		_, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
+		switch {
+		case errors.Is(err, spdkrpc.NoSuchDevice):
+			names = append(names, name)
+		case err != nil:
+			return nil, fmt.Errorf("bdev_get_bdevs of %s: %w", name, err)
+		}
+	}
+	return names, nil
+}
+
+func disksOfRAIDs(ctx context.Context, ask Ask) (names []string, err error) {
+	var raids []struct {
+		Disks []struct {
+			Name string `json:"name"`
+		} `json:"base_bdevs_list"`
+	}
+	text, err := ask(ctx, "bdev_raid_get_bdevs", map[string]any{"category": "all"})
+	if errors.Is(err, spdkrpc.MethodNotFound) { // the target was built without RAIDs
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bdev_raid_get_bdevs: %w", err)
+	}
+	if err := json.Unmarshal(text, &raids); err != nil {
+		return nil, fmt.Errorf("bdev_raid_get_bdevs: %w", withoutValues(err))
+	}
+	for _, raid := range raids {
+		for _, disk := range raid.Disks {
+			names = append(names, disk.Name)
+		}
+	}
+	return names, nil
 }
 
 func basesOfStores(ctx context.Context, ask Ask) (names []string, err error) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 func TestBasesAreExamined(t *testing.T) {
@@ -26,31 +28,52 @@ func TestBasesAreExamined(t *testing.T) {
 		wait   = `{"method":"bdev_wait_for_examine","params":null}`
 	)
 	stores := `[{"base_bdev":"raid"},{"base_bdev":"` + volume + `"},{"base_bdev":"lvs0/alias"},{"base_bdev":"pt"}]`
+	bdevs := map[string]bool{"d2": true, "pt": true, "raid": true, "r0": true, "empty": true, "late": false}
 	examine := func(name string) string { return `{"method":"bdev_examine","params":{"name":"` + name + `"}}` }
 	for name, c := range map[string]struct {
 		disable      bool
 		before, want []string
-		external     []string
 	}{
 		"on stays on":            {disable: false, before: []string{on, raid, pt, wait}, want: []string{on, raid, pt, wait}},
-		"on is disabled":         {disable: true, before: []string{on, raid, pt, onLvol, wait}, want: []string{off, examine("d2"), examine("pt"), examine("raid"), pt, onLvol, raid, wait}},
-		"off is completed":       {disable: false, before: []string{off, examine("pt"), raid, pt, wait}, want: []string{off, examine("pt"), examine("d2"), examine("raid"), pt, raid, wait}},
-		"nothing more is needed": {disable: true, before: []string{off, examine("raid"), examine("pt"), wait}, want: []string{off, examine("raid"), examine("pt"), wait}},
-		"external parents":       {disable: true, before: []string{on, pt, wait}, want: []string{off, examine("d2"), examine("d3"), examine("pt"), examine("raid"), pt, wait}, external: []string{"d3", "raid"}},
-		"on needs no parents":    {before: []string{on, pt, wait}, want: []string{on, pt, wait}, external: []string{"d3"}},
+		"on is disabled":         {disable: true, before: []string{on, raid, pt, onLvol, wait}, want: []string{off, examine("d2"), pt, onLvol, raid, examine("pt"), examine("raid"), wait}},
+		"off is completed":       {disable: false, before: []string{off, examine("pt"), raid, pt, wait}, want: []string{off, examine("d2"), pt, raid, examine("pt"), examine("raid"), wait}},
+		"nothing more is needed": {disable: true, before: []string{off, examine("raid"), examine("pt"), wait}, want: []string{off, examine("pt"), examine("raid"), wait}},
 		"no options":             {disable: true, before: []string{pt, wait}, want: []string{pt, wait}},
-		"nothing waits":          {before: []string{off, raid, pt}, want: []string{off, examine("d2"), examine("pt"), examine("raid"), pt, raid}},
-		"several bases":          {before: []string{off, ftl, ocf, split, list}, want: []string{off, examine("c0"), examine("c1"), examine("d3"), examine("d4"), examine("d5"), examine("pt"), examine("raid"), ftl, ocf, split, list}},
-		"no calls":               {disable: true},
+		"nothing waits":          {before: []string{off, raid, pt}, want: []string{off, examine("d2"), pt, raid, examine("pt"), examine("raid")}},
+		"several bases": {before: []string{off, ftl, ocf, split, list}, want: []string{
+			off, examine("c0"), examine("c1"), examine("d3"), examine("d4"), examine("d5"), ftl, ocf, split, list, examine("pt"), examine("raid"),
+		}},
+		"not what has nothing on it":    {before: []string{off, examine("empty"), wait}, want: []string{off, examine("pt"), examine("raid"), wait}},
+		"what does not exist yet":       {before: []string{off, examine("late"), wait}, want: []string{off, examine("late"), examine("pt"), examine("raid"), wait}},
+		"disks of RAIDs":                {before: []string{off, examine("r0"), wait}, want: []string{off, examine("r0"), examine("pt"), examine("raid"), wait}},
+		"an lvstore that is loaded now": {before: []string{off, examine("slow"), wait}, want: []string{off, examine("slow"), examine("pt"), examine("raid"), wait}},
+		"no calls":                      {disable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Subsystem{Name: "bdev"}
 			for _, call := range c.before {
 				s.Calls = append(s.Calls, json.RawMessage(call))
 			}
-			require.NoError(t, s.examineBases(t.Context(), func(context.Context, string, map[string]any) (json.RawMessage, error) {
-				return json.RawMessage(stores), nil
-			}, c.disable, func(context.Context) ([]string, error) { return c.external, nil }))
+			examined := false
+			require.NoError(t, s.examineBases(t.Context(), func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
+				switch method {
+				case "bdev_lvol_get_lvstores":
+					if examined {
+						return json.RawMessage(stores[:len(stores)-1] + `,{"base_bdev":"slow"}]`), nil
+					}
+					return json.RawMessage(stores), nil
+				case "bdev_wait_for_examine":
+					examined = true
+					return json.RawMessage("true"), nil
+				case "bdev_raid_get_bdevs":
+					return json.RawMessage(`[{"base_bdevs_list":[{"name":"r0"},{"name":null}]}]`), nil
+				}
+				assert.Equal(t, "bdev_get_bdevs", method)
+				if !bdevs[params["name"].(string)] {
+					return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice}
+				}
+				return json.RawMessage("[{}]"), nil
+			}, c.disable))
 			var got []string
 			for _, call := range s.Calls {
 				got = append(got, string(call))
@@ -80,7 +103,7 @@ func TestUnreadableBases(t *testing.T) {
 		before := slices.Clone(s.Calls)
 		require.Error(t, s.examineBases(t.Context(), func(context.Context, string, map[string]any) (json.RawMessage, error) {
 			return json.RawMessage(c.stores), c.err
-		}, true, func(context.Context) ([]string, error) { return nil, nil }), name)
+		}, true), name)
 		assert.Equal(t, before, s.Calls, name)
 	}
 }

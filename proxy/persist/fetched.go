@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// This file has what `spdk-proxy saved fetch` does: it copies the saved configurations of another host.
+// This file has what `spdk-proxy saved fetch` does: it copies the saved configurations of another
+// host.
 
 // MaxText is the size of the largest saved configuration that is sent to another host.
 const MaxText = 16 << 20
@@ -51,8 +52,8 @@ func (f *Folder) Text(name string) (Text, error) {
 }
 
 // Store writes a file of another host's directory, with its time. It reports whether the file was
-// missing or different. A current file that differs is kept as a previous version first, and no other
-// file but the held one is ever changed.
+// missing or different. A current file that differs is kept as a previous version first, and no
+// other file but the held one is ever changed.
 func (f *Folder) Store(t Text) (stored bool, err error) {
 	if !fetchable.MatchString(t.Name) {
 		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)

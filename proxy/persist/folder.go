@@ -34,8 +34,8 @@ const (
 	asideBefore   = "before"   // it is the last one of another release
 )
 
-// disk is the operations of a directory.Path that a Folder needs, so that tests can make each of them
-// fail or be the last before a crash.
+// disk is the operations of a directory.Path that a Folder needs, so that tests can make each of
+// them fail or be the last before a crash.
 type disk interface {
 	Write(name string, text []byte) error
 	Read(name string) ([]byte, fs.FileInfo, error)
@@ -94,8 +94,8 @@ func (f *Folder) clear() error {
 	return nil
 }
 
-// load reads a saved configuration. c is nil if there is none. damaged is not nil if there is
-// one that spdk_tgt could not load.
+// load reads a saved configuration. c is nil if there is none. damaged is not nil if there is one
+// that spdk_tgt could not load.
 func (f *Folder) load(name string) (c *Configuration, damaged error, err error) {
 	text, _, err := f.disk.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,8 +121,7 @@ func (f *Folder) replace(c *Configuration, reason string) error {
 	return f.prune()
 }
 
-// renew replaces the current configuration without keeping the old one, which has the same
-// calls.
+// renew replaces the current configuration without keeping the old one, which has the same calls.
 func (f *Folder) renew(c *Configuration) error {
 	return f.put(Current, c, func() error { return nil })
 }
@@ -132,8 +131,8 @@ func (f *Folder) hold(c *Configuration) error {
 	return f.put(Held, c, func() error { return nil })
 }
 
-// put writes a file atomically: under another name, durably, then it renames it. It calls before
-// in between, to keep the old file.
+// put writes a file atomically: under another name, durably, then it renames it. It calls before in
+// between, to keep the old file.
 func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	text, err := c.text()
 	if err != nil {

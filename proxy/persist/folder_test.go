@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// A failing disk fails at one step; crashed, it does nothing afterwards either,
-// and what it was writing is cut off.
+// A failing disk fails at one step; crashed, it does nothing afterwards either, and what it was
+// writing is cut off.
 type failing struct {
 	directory.Path
 	at    int // the step that fails, from 1
@@ -76,8 +76,8 @@ func (d *failing) Sync() error {
 }
 
 // Whatever step of whatever decision fails, or is the last one before a crash:
-// the current file is the old or the new one, whole, what is set aside stays, and
-// the next attempt gets there.
+// the current file is the old or the new one, whole, what is set aside stays, and the next attempt
+// gets there.
 func TestEveryStepMayFail(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
@@ -211,8 +211,8 @@ func TestFolderMustBeClosed(t *testing.T) {
 	require.False(t, errors.Is(err, fs.ErrExist))
 }
 
-// The service refuses a folder that another user could replace files in; root,
-// for whom `spdk-proxy saved` runs, may work in the service's.
+// The service refuses a folder that another user could replace files in; root, for whom `spdk-proxy
+// saved` runs, may work in the service's.
 func TestFolderMustBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -251,8 +251,8 @@ func TestFolderThatIsAway(t *testing.T) {
 	}
 }
 
-// A save that is repeated after a crash keeps one copy of the previous version: a
-// second one would push an older version out.
+// A save that is repeated after a crash keeps one copy of the previous version: a second one would
+// push an older version out.
 func TestPreviousVersionIsKeptOnce(t *testing.T) {
 	w := newWorld(t)
 	w.save()

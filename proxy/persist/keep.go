@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file has the rules for calls of the saved file that the target lacks. They stay in the
-// file, beside everything that the target has, so that one missing object does not keep the
-// others from being saved.
+// This file has the rules for calls of the saved file that the target lacks. They stay in the file,
+// beside everything that the target has, so that one missing object does not keep the others from
+// being saved.
 
 // lacking is what becomes of the calls of the saved file that the target lacks.
 type lacking struct {
@@ -33,8 +33,8 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
 			// The object is back, as this release writes it.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
-			// Calls through this proxy have set up or changed the object. The hosts that the saved file
-			// admits to it are not admitted again beside others.
+			// Calls through this proxy have set up or changed the object. The hosts that the saved
+			// file admits to it are not admitted again beside others.
 		case kept || another:
 			l.kept = append(l.kept, p)
 		case call.namesAny(seen.names), identities(s, live, &made)[s.identityKey(p)]: // a call changed it

@@ -113,7 +113,8 @@ func TestRemovalOfWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What a call removes from the saved file alone is found by names, or by the number that a method undoes.
+// What a call removes from the saved file alone is found by names, or by the number that a method
+// undoes.
 func TestLacks(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
@@ -141,7 +142,8 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// Changes that could not be saved are remembered beside later ones, but not more of them than one save remembers.
+// Changes that could not be saved are remembered beside later ones, but not more of them than one
+// save remembers.
 func TestChangesAreBounded(t *testing.T) {
 	earlier, now := newChanges(), newChanges()
 	for i := range maxTouched {

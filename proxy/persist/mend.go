@@ -11,22 +11,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// mend corrects what SPDK saves but cannot load, observed on v24.01 and v26.05: two orders of calls,
-// and the options of histograms. All other calls stay as they are, in SPDK's order.
+// mend corrects what SPDK saves but cannot load, observed on v24.01 and v26.05: two orders of
+// calls, and the options of histograms. All other calls stay as they are, in SPDK's order.
 //
-// SPDK saves a RAID without superblock after its base bdevs. When these are created, SPDK
-// examines them, finds the lvstore of the RAID on one of them, and claims that bdev. Then the
-// RAID cannot be created, and spdk_tgt exits, or continues with half of a mirror if it was told
-// to ignore errors. If the RAID comes first, it claims its base bdevs when they appear.
+// SPDK saves a RAID without superblock after its base bdevs. When these are created, SPDK examines
+// them, finds the lvstore of the RAID on one of them, and claims that bdev. Then the RAID cannot be
+// created, and spdk_tgt exits, or continues with half of a mirror if it was told to ignore errors.
+// If the RAID comes first, it claims its base bdevs when they appear.
 //
 // SPDK saves limits of bdevs before it waits for the examination of bdevs. Limits of volumes are
-// refused until their lvstore is loaded, and spdk_tgt exits. The wait for examination is not enough:
-// a RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy machine), so
-// the volumes on it are waited for by name. The same is true for histograms.
+// refused until their lvstore is loaded, and spdk_tgt exits. The wait for examination is not
+// enough:
+// a RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy machine),
+// so the volumes on it are waited for by name. The same is true for histograms.
 //
 // SPDK saves a histogram without its options. With the default ones, v26.05 does not count I/O
-// channels that open later, and after a start all channels do; so the options that count all I/O are
-// added.
+// channels that open later, and after a start all channels do; so the options that count all I/O
+// are added.
 func (s *Subsystem) mend(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return
@@ -83,9 +84,9 @@ func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.
 	return text
 }
 
-// A bdev may take firstWait to appear before its limit is set or its histogram enabled. Each further
-// one may take half as long, and at least leastWait: bdevs appear while others are waited for. So
-// volumes that were deleted right before a crash do not delay the start by firstWait each.
+// A bdev may take firstWait to appear before its limit is set or its histogram enabled. Each
+// further one may take half as long, and at least leastWait: bdevs appear while others are waited
+// for. So volumes that were deleted right before a crash do not delay the start by firstWait each.
 const (
 	firstWait = 30 * time.Second
 	leastWait = time.Second

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// When fewer versions are to be kept than before, as many go as are too many. The newest and the oldest stay.
+// When fewer versions are to be kept than before, as many go as are too many. The newest and the
+// oldest stay.
 func TestFewerVersionsAreKept(t *testing.T) {
 	for keep := 1; keep <= 4; keep++ {
 		w := newWorld(t)
@@ -41,7 +42,8 @@ func TestFewerVersionsAreKept(t *testing.T) {
 	}
 }
 
-// Complete is what the target's process has: not before it was asked, not while it lacks some, and not of another process.
+// Complete is what the target's process has: not before it was asked, not while it lacks some, and
+// not of another process.
 func TestComplete(t *testing.T) {
 	w := newWorld(t)
 	assert.False(t, w.saver.Complete(), "not known yet")

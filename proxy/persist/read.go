@@ -42,7 +42,7 @@ func ProcessAt(socket string) (string, error) {
 // read reads the configuration of all subsystems, as SPDK's save_config does. The requests are
 // sent concurrently, but SPDK may answer them in several polls, see readSteady. disableAutoExamine
 // is as in Options.
-func read(ctx context.Context, t Target, disableAutoExamine bool, external *externalParents) (*Configuration, error) {
+func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuration, error) {
 	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
 	if err != nil {
 		return nil, fmt.Errorf("framework_get_subsystems: %w", err)
@@ -75,7 +75,7 @@ func read(ctx context.Context, t Target, disableAutoExamine bool, external *exte
 		return nil, err
 	}
 	for i := range c.Subsystems {
-		if err := c.Subsystems[i].examineBases(ctx, t.Ask, disableAutoExamine, func(ctx context.Context) ([]string, error) { return external.of(ctx, t) }); err != nil {
+		if err := c.Subsystems[i].examineBases(ctx, t.Ask, disableAutoExamine); err != nil {
 			return nil, err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func TestNoSubsystemsIsAnError(t *testing.T) {
 	_, err := read(t.Context(), Target{Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return json.RawMessage("[]"), nil
-	}}, false, new(externalParents))
+	}}, false)
 	require.ErrorContains(t, err, "not a list of subsystems")
 }
 

@@ -43,10 +43,11 @@ type deletion struct {
 	ended bool // the call has ended
 }
 
-// Removing must be called before a call that may delete logical volumes, and end after it. It
-// notes the deletions durably. ask asks the target that the call is sent to.
+// Removing must be called before a call that may delete logical volumes, and end after it. It notes
+// the deletions durably. ask asks the target that the call is sent to.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
 	var deleted map[string]*deletion
+	disk := "" // of a deleted lvstore
 	switch method {
 	case "bdev_lvol_delete":
 		if name, is := params["name"].(string); is {
@@ -55,16 +56,23 @@ func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map
 	case "bdev_lvol_delete_lvstore":
 		var stores []spdkrpc.LvolStore
 		if err = askInto(ctx, ask, "bdev_lvol_get_lvstores", params, &stores); err == nil && len(stores) == 1 {
+			disk = stores[0].BaseBdev
 			deleted, err = lvolsToDelete(ctx, ask, nil, stores[0])
 		}
 	}
+	end = func() {
+		s.removing.ended(deleted)
+		if disk != "" {
+			s.changed(func(since *changes) { since.noteDeletedStore(disk) })
+		}
+	}
 	if err != nil || len(deleted) == 0 {
-		return func() {}, nil // SPDK will refuse the call, or no export can depend on it
+		return end, nil // SPDK will refuse the call, or no export can depend on it
 	}
 	for _, d := range deleted {
 		d.Process = process
 	}
-	return func() { s.removing.ended(deleted) }, s.removing.add(deleted)
+	return end, s.removing.add(deleted)
 }
 
 // lvolsToDelete returns the logical volumes among the bdevs that params select, by their UUIDs. If

@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	// pauseFactor times the duration of the last reading is the least time between two
-	// readings, because SPDK does nothing else while it reports its configuration.
+	// pauseFactor times the duration of the last reading is the least time between two readings,
+	// because SPDK does nothing else while it reports its configuration.
 	pauseFactor = 50
 	maxRetry    = 15 * time.Second
-	// missingInterval is the time between two readings of a target that lacks some of what
-	// is saved: a disk may reappear without a call through the proxy.
+	// missingInterval is the time between two readings of a target that lacks some of what is
+	// saved: a disk may reappear without a call through the proxy.
 	missingInterval = 15 * time.Second
 )
 
@@ -63,8 +63,8 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	}
 }
 
-// due returns how long to wait before saving: until no further change comes for a while, but
-// not longer than AtLatest after the first; both are longer for a large configuration.
+// due returns how long to wait before saving: until no further change comes for a while, but not
+// longer than AtLatest after the first; both are longer for a large configuration.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

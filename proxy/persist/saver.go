@@ -32,9 +32,9 @@ type Options struct {
 	Retry    time.Duration // how long to wait after the first failure; 0: 1 s
 	Watch    time.Duration // how often to check for a new process; 0: 5 s
 	Wait     time.Duration // how long AwaitSaved waits at most; 0: 10 s
-	// Settle is how long a target must continue to run after parts of its configuration
-	// were removed without a call through this proxy, before they count as removed: it may
-	// be stopping, and still answer. 0: 100 s, longer than systemd lets a unit stop.
+	// Settle is how long a target must continue to run after parts of its configuration were
+	// removed without a call through this proxy, before they count as removed: it may be stopping,
+	// and still answer. 0: 100 s, longer than systemd lets a unit stop.
 	Settle time.Duration
 }
 
@@ -56,7 +56,6 @@ type Saver struct {
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
-	external  externalParents
 
 	changesWait atomic.Pointer[chan struct{}] // nil: changes need not wait; see hold
 	firstWait   atomic.Pointer[chan struct{}] // the same, for calls that wait until they are saved
@@ -99,13 +98,13 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Before must be called before a call that changes the target. For the first one to a new
-// process, it compares the process's configuration with the saved one, because afterwards it
-// would be unknown what was lost and what the call removed. If that fails, Before returns all
-// the same; the comparison is repeated later, and may find more calls missing.
+// Before must be called before a call that changes the target. For the first one to a new process,
+// it compares the process's configuration with the saved one, because afterwards it would be
+// unknown what was lost and what the call removed. If that fails, Before returns all the same; the
+// comparison is repeated later, and may find more calls missing.
 //
-// Before returns the process that the call is sent to, or an earlier one, see AwaitSaved.
-// With first, the call is one that waits until it is saved.
+// Before returns the process that the call is sent to, or an earlier one, see AwaitSaved. With
+// first, the call is one that waits until it is saved.
 func (s *Saver) Before(ctx context.Context, first bool) (process string) {
 	process, _ = s.opts.Process()
 	if first {
@@ -172,7 +171,11 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)
 	others := s.removing.namesOf(names)
-	s.external.note(method)
+	s.changed(func(since *changes) { since.note(m, names, params, others) })
+}
+
+// changed notes a change, and has it saved.
+func (s *Saver) changed(note func(since *changes)) {
 	s.mu.Lock()
 	now := time.Now()
 	if s.changes == s.saved {
@@ -180,7 +183,7 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	}
 	s.changes++
 	s.last = now
-	s.since.note(m, names, params, others)
+	note(&s.since)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:

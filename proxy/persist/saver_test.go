@@ -43,8 +43,8 @@ func TestSavedFormIsSPDKs(t *testing.T) {
 	assert.NotContains(t, w.log.String(), canary)
 }
 
-// SPDK tells limits of logical volumes before it has waited for them to be found,
-// and RAIDs after what they are made of.
+// SPDK tells limits of logical volumes before it has waited for them to be found, and RAIDs after
+// what they are made of.
 func TestMended(t *testing.T) {
 	w := newWorld(t)
 	call := func(method, name string) string {
@@ -69,8 +69,8 @@ func TestMended(t *testing.T) {
 	assert.Equal(t, "bdev_get_bdevs", waits.Method)
 }
 
-// Volumes that were deleted after the last save before a crash delay the start of the target by less than a minute and
-// a second each. A volume with a limit and a histogram is waited for once.
+// Volumes that were deleted after the last save before a crash delay the start of the target by
+// less than a minute and a second each. A volume with a limit and a histogram is waited for once.
 func TestWaitsForVolumesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	var calls []string

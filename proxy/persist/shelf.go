@@ -24,13 +24,13 @@ type Saved struct {
 	Release string
 	Calls   int
 	Damaged error
-	// Chosen is when an administrator chose the file for the next start of the target; zero if nobody
-	// did, or if the target has loaded it.
+	// Chosen is when an administrator chose the file for the next start of the target; zero if
+	// nobody did, or if the target has loaded it.
 	Chosen time.Time
 }
 
-// List lists the files: the current one, Held, the previous versions, newest first, and files
-// that were set aside.
+// List lists the files: the current one, Held, the previous versions, newest first, and files that
+// were set aside.
 func (f *Folder) List() ([]Saved, error) {
 	list, err := f.disk.List()
 	if err != nil {
@@ -110,8 +110,8 @@ func (f *Folder) get(name string) (*Configuration, error) {
 	return c, nil
 }
 
-// Prepare checks that there is a current file that spdk_tgt can load at its start, and returns
-// how many calls it has. If there are no files yet, it creates one without calls: without a file,
+// Prepare checks that there is a current file that spdk_tgt can load at its start, and returns how
+// many calls it has. If there are no files yet, it creates one without calls: without a file,
 // spdk_tgt exits since v24.05, and starts without a message before that. If the current file is
 // damaged, or missing although there are others, the error says what to do.
 func (f *Folder) Prepare() (calls int, err error) {

@@ -13,19 +13,19 @@ type Status struct {
 	Pending bool      // there are unsaved changes
 	// Missing are the calls of File that the target lacks. They stay in File.
 	Missing []Call
-	// Unsettled means that the process had the missing calls, and that no call through this
-	// proxy removed them. They count as removed if the target continues to run.
+	// Unsettled means that the process had the missing calls, and that no call through this proxy
+	// removed them. They count as removed if the target continues to run.
 	Unsettled bool
-	// Failed means that the last attempt failed; the log has the reason. An unreachable
-	// target is not a failure unless there are unsaved changes.
+	// Failed means that the last attempt failed; the log has the reason. An unreachable target is
+	// not a failure unless there are unsaved changes.
 	Failed bool
-	// Chosen is when an administrator chose File, if the target has not loaded it since.
-	// Until then, changes are saved to Held.
+	// Chosen is when an administrator chose File, if the target has not loaded it since. Until
+	// then, changes are saved to Held.
 	Chosen time.Time
 }
 
-// Complete reports whether the running process of the target has everything that is saved. It
-// is false while that is unknown.
+// Complete reports whether the running process of the target has everything that is saved. It is
+// false while that is unknown.
 func (s *Saver) Complete() bool {
 	if !s.processCompared() {
 		return false
@@ -47,7 +47,8 @@ func (s *Saver) Status() Status {
 	return now
 }
 
-// A MissingExport is a call about an NVMe-oF subsystem that the saved file has and the target lacks.
+// A MissingExport is a call about an NVMe-oF subsystem that the saved file has and the target
+// lacks.
 type MissingExport struct{ Method, NQN, Host string } // Host may be ""
 
 // MissingExports lists the missing calls that name an NVMe-oF subsystem.

@@ -11,9 +11,9 @@ import (
 )
 
 // SPDK reports its configuration subsystem by subsystem. Changes in between lead to parts that
-// never existed together, such as a namespace without its bdev, which spdk_tgt cannot load. So
-// the configuration is read until two consecutive readings are equal: then all of it existed at
-// one moment between them.
+// never existed together, such as a namespace without its bdev, which spdk_tgt cannot load. So the
+// configuration is read until two consecutive readings are equal: then all of it existed at one
+// moment between them.
 
 const (
 	maxReadings    = 8
@@ -33,7 +33,7 @@ func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error
 		if i == freeReadings {
 			defer hold(&s.changesWait)()
 		}
-		c, err := read(ctx, t, s.opts.DisableAutoExamine, &s.external)
+		c, err := read(ctx, t, s.opts.DisableAutoExamine)
 		if err != nil {
 			return nil, err
 		}

@@ -37,7 +37,8 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 			}
 		}
 		if slices.Contains(csiController, m.Name) {
-			// The driver compares the tags of authentication groups, and needs no passwords of them.
+			// The driver compares the tags of authentication groups, and needs no passwords of
+			// them.
 			add(CSIController, Rule{Method: m.Name, redact: m.Name == "iscsi_get_auth_groups"})
 		}
 		if slices.Contains(cinder, m.Name) {
@@ -48,8 +49,8 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 }
 
 // readingRule returns the rule that allows those calls of a method that only read, and false if
-// there are none. Methods that require a secret or a path are left out: the first act with
-// another user's authority, the second read files of the target's host.
+// there are none. Methods that require a secret or a path are left out: the first act with another
+// user's authority, the second read files of the target's host.
 func readingRule(m *rpcschema.Method) (Rule, bool) {
 	rule := Rule{Method: m.Name}
 	for _, p := range m.Params {
@@ -73,7 +74,8 @@ func readingRule(m *rpcschema.Method) (Rule, bool) {
 	return rule, true
 }
 
-// cinder lists the methods that OpenStack Cinder's SPDK driver calls. Package proxy replays its calls with this role.
+// cinder lists the methods that OpenStack Cinder's SPDK driver calls. Package proxy replays its
+// calls with this role.
 var cinder = []string{
 	"bdev_get_bdevs",
 	"bdev_lvol_clone",
@@ -91,8 +93,8 @@ var cinder = []string{
 	"nvmf_subsystem_add_ns",
 }
 
-// csiController lists the methods that SPDKGate's CSI driver calls. test/checks/roles compares the list
-// with the driver's code.
+// csiController lists the methods that SPDKGate's CSI driver calls. test/checks/roles compares the
+// list with the driver's code.
 var csiController = []string{
 	"bdev_get_bdevs",
 	"bdev_get_iostat",

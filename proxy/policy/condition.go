@@ -18,8 +18,8 @@ type condition struct {
 	deny   bool // it belongs to a deny
 }
 
-// normalize translates the parameters of a call to their newest names, whatever the release of
-// the target, so that a condition on size_in_mib also applies to a size in bytes. If that is
+// normalize translates the parameters of a call to their newest names, whatever the release of the
+// target, so that a condition on size_in_mib also applies to a size in bytes. If that is
 // impossible, ok is false, and no condition can be tested.
 func normalize(m *rpcschema.Method, params map[string]any) (normal map[string]any, ok bool) {
 	normal, _, err := m.Translate(params, rpcschema.Future)

@@ -6,8 +6,8 @@ import "github.com/spdkgate/spdkgate/rpcschema"
 type Decision struct {
 	Allowed bool
 	Rule    string // such as "role ops: deny bdev_lvol_delete"; for the log
-	// Learned means that the call is allowed only because of learning mode: Rule would have
-	// refused it.
+	// Learned means that the call is allowed only because of learning mode: Rule would have refused
+	// it.
 	Learned bool
 	// Redact means that the user may see the result only without secrets.
 	Redact bool
@@ -27,8 +27,8 @@ const (
 // neither refused nor allowed depends on the parameters, see WithParams.
 func (d Decision) Refused() bool { return !d.Allowed && d.open == nil }
 
-// WithParams completes a decision with the parameters of the call. They must be exactly those
-// that are sent to SPDK: translated for its release, and valid.
+// WithParams completes a decision with the parameters of the call. They must be exactly those that
+// are sent to SPDK: translated for its release, and valid.
 func (d Decision) WithParams(params map[string]any) Decision {
 	if d.open == nil {
 		return d
@@ -45,8 +45,8 @@ func (d Decision) learn(learning bool) Decision {
 	return d
 }
 
-// open holds the rules for a method that depend on the parameters: denies with conditions, and
-// the allows up to the first one without conditions.
+// open holds the rules for a method that depend on the parameters: denies with conditions, and the
+// allows up to the first one without conditions.
 type open struct {
 	method         *rpcschema.Method
 	denies, allows []*bound
@@ -88,8 +88,8 @@ func (b *bound) failing(params map[string]any) *condition {
 	return nil
 }
 
-// decide combines the rules for one method: a deny takes precedence over every allow, an allow
-// that shows everything over one that redacts secrets, and otherwise the first rule counts.
+// decide combines the rules for one method: a deny takes precedence over every allow, an allow that
+// shows everything over one that redacts secrets, and otherwise the first rule counts.
 func decide(m *rpcschema.Method, rules []*bound) Decision {
 	o := open{method: m}
 	var redacting []*bound

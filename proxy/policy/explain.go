@@ -9,8 +9,8 @@ type Finding struct {
 	Why     string // it decides or not
 }
 
-// Explain lists the rules of a user's roles that match a method, in their order, with the effect
-// of each. known says whether params are those of the call; if it is false, only the method is
+// Explain lists the rules of a user's roles that match a method, in their order, with the effect of
+// each. known says whether params are those of the call; if it is false, only the method is
 // considered.
 func (p *Policy) Explain(user, method string, params map[string]any, known bool) (findings []Finding) {
 	u := p.users[user]

@@ -59,7 +59,8 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 	assert.Nil(t, p.Explain("ab", "no_such_method", nil, true))
 }
 
-// Conditions on two equivalent parameters are undecidable: a deny applies, and a conditional allow does not.
+// Conditions on two equivalent parameters are undecidable: a deny applies, and a conditional allow
+// does not.
 func TestExplainAmbiguousParameters(t *testing.T) {
 	roles := parse(t, `
 small: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 64}}}]}

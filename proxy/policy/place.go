@@ -68,8 +68,8 @@ func successorOf(forms []*rpcschema.Schema, token string) string {
 	return ""
 }
 
-// step follows one token of a pointer. open reports whether the schema does not describe the
-// value there.
+// step follows one token of a pointer. open reports whether the schema does not describe the value
+// there.
 func step(forms []*rpcschema.Schema, token string) (next []*rpcschema.Schema, open bool) {
 	for _, s := range forms {
 		switch {
@@ -136,9 +136,9 @@ func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Meth
 	return fmt.Errorf("%s has no %q, but %s", of, token, strings.Join(names, ", "))
 }
 
-// oneSpelling lists the kinds of objects that have only one name in SPDK, apart from letter
-// case. Other kinds have several: a bdev has aliases and a UUID, an address may have leading
-// zeros, a file several paths.
+// oneSpelling lists the kinds of objects that have only one name in SPDK, apart from letter case.
+// Other kinds have several: a bdev has aliases and a UUID, an address may have leading zeros, a
+// file several paths.
 var oneSpelling = []string{"lvstore", "lvstore-uuid", "lvol-name", "nqn", "host-nqn", "iqn", "key", "crypto-key", "new-bdev", "new-lvstore", "new-nqn", "new-iqn", "new-key"}
 
 // checkTest checks that a test is possible for the values at the place, and, for a deny, that no

@@ -1,7 +1,7 @@
-// Package policy is the stage of the proxy that decides whether a user may call a method with
-// given parameters. Users have roles; roles allow and deny methods by glob, optionally with
-// conditions on parameters. A call that no role allows is denied, and a deny of any role takes
-// precedence over every allow.
+// Package policy is the stage of the proxy that decides whether a user may call a method with given
+// parameters. Users have roles; roles allow and deny methods by glob, optionally with conditions on
+// parameters. A call that no role allows is denied, and a deny of any role takes precedence over
+// every allow.
 //
 // The package may not know how a user was authenticated, who owns the objects that a call names,
 // what a result has, or how an answer looks on the wire. It imports no other stage of the proxy.

@@ -70,8 +70,8 @@ func (k maker) test(s *rpcschema.Schema) (t Test) {
 	return t
 }
 
-// params returns valid parameters of a release, of which some are removed or replaced by
-// invalid values.
+// params returns valid parameters of a release, of which some are removed or replaced by invalid
+// values.
 func (k maker) params(m *rpcschema.Method) map[string]any {
 	release := []string{"v23.01", "v24.01", "v26.05"}[k.IntN(3)]
 	params := sample.Maker{Document: rpcschema.Default(), Release: rpcschema.MustRelease(release), Full: k.IntN(2) == 0, Extreme: k.IntN(2) == 0}.Params(m)
@@ -208,8 +208,8 @@ func TestSpellingsAreDecidedAlike(t *testing.T) {
 	}
 }
 
-// With any condition and any call, nothing panics, a deny covers the same allow, and the
-// decision is consistent with the method's rules.
+// With any condition and any call, nothing panics, a deny covers the same allow, and the decision
+// is consistent with the method's rules.
 func FuzzConditions(f *testing.F) {
 	f.Add("bdev_lvol_create", `{/lvs_name: {glob: "lvs-a*"}, /size_in_mib: {maximum: 102400}}`, `{"lvs_name":"lvs-a","size":1048576}`)
 	f.Add("bdev_get_iostat", `{"/names/*": {glob: "a*", absent: true}}`, `{"name":"a"}`)

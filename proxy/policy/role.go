@@ -22,8 +22,8 @@ type Role struct {
 	redact bool // results are shown without secrets
 }
 
-// A Rule applies to the methods whose names a glob (* ? [a-z]) matches, and to those of their
-// calls whose parameters pass the tests.
+// A Rule applies to the methods whose names a glob (* ? [a-z]) matches, and to those of their calls
+// whose parameters pass the tests.
 type Rule struct {
 	Method string          `yaml:"method" short:"yes"`
 	Where  map[string]Test `yaml:"where" empty:"no"` // by JSON pointer, /* for each item of a list; all must hold
@@ -37,8 +37,8 @@ type Test struct {
 	Enum    []Value  `yaml:"enum" empty:"no"`
 	Minimum *Integer `yaml:"minimum" empty:"no"`
 	Maximum *Integer `yaml:"maximum" empty:"no"`
-	// Absent says whether the test holds if the parameter is absent. Without it, the test
-	// of an allow does not hold then, and that of a deny does.
+	// Absent says whether the test holds if the parameter is absent. Without it, the test of an
+	// allow does not hold then, and that of a deny does.
 	Absent *bool `yaml:"absent" empty:"no"`
 }
 

@@ -28,8 +28,8 @@ func (g garbler) Call(ctx context.Context, method string, params, result any) er
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result does not match the schema"}
 }
 
-// A malformed answer is not a refusal. Before the snapshot, it means that nothing was done; for
-// the snapshot call itself, that the snapshot may exist.
+// A malformed answer is not a refusal. Before the snapshot, it means that nothing was done; for the
+// snapshot call itself, that the snapshot may exist.
 func TestAnswersThatCannotBeRead(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

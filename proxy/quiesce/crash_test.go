@@ -32,8 +32,8 @@ func (b *bench) settled(t *testing.T) {
 	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
 }
 
-// Whichever call of an operation fails, and however, the paths' states are restored, and the
-// answer about the snapshot is correct.
+// Whichever call of an operation fails, and however, the paths' states are restored, and the answer
+// about the snapshot is correct.
 func TestEveryCallMayFail(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -92,8 +92,8 @@ func TestEveryCallMayFail(t *testing.T) {
 	}
 }
 
-// A relay stands between a proxy and its target, and does something before or
-// after one of the calls passes.
+// A relay stands between a proxy and its target, and does something before or after one of the
+// calls passes.
 type relay struct {
 	socket string
 	count  atomic.Int32

@@ -13,14 +13,14 @@ import (
 // settled is closed when SPDK has; otherwise it may be nil.
 type Call func() (settled <-chan struct{}, err error)
 
-// Delete deletes a logical volume or a snapshot. When SPDK deletes a snapshot with a single
-// clone, the clone takes over its clusters, and SPDK does not wait for I/O to the clone. So
-// Delete freezes a clone that hosts use, or refuses if it cannot; mode is as for Take. If
-// nothing must be frozen, Delete calls plain, which deletes the volume.
+// Delete deletes a logical volume or a snapshot. When SPDK deletes a snapshot with a single clone,
+// the clone takes over its clusters, and SPDK does not wait for I/O to the clone. So Delete freezes
+// a clone that hosts use, or refuses if it cannot; mode is as for Take. If nothing must be frozen,
+// Delete calls plain, which deletes the volume.
 //
-// If another operation on the volume, its parent or its clone is running, SPDK refuses the
-// deletion after it has removed the volume from its lists. The space stays taken, and the volume
-// is back after a restart. So Delete keeps such calls from running until SPDK has answered.
+// If another operation on the volume, its parent or its clone is running, SPDK refuses the deletion
+// after it has removed the volume from its lists. The space stays taken, and the volume is back
+// after a restart. So Delete keeps such calls from running until SPDK has answered.
 //
 // The errors are those of Take and of plain.
 func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
@@ -66,11 +66,11 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 	return false, err
 }
 
-// WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in
-// use. It refuses if the volume is exported or otherwise used, and keeps other calls from
-// changing that, and from deleting a snapshot below the volume, until SPDK has answered. others
-// are the other bdevs that the call names. fills means that do inflates the volume, which only one
-// call at a time may do in an lvstore. The error is that of do, or as those of Take.
+// WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in use.
+// It refuses if the volume is exported or otherwise used, and keeps other calls from changing that,
+// and from deleting a snapshot below the volume, until SPDK has answered. others are the other
+// bdevs that the call names. fills means that do inflates the volume, which only one call at a time
+// may do in an lvstore. The error is that of do, or as those of Take.
 func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, fills bool, mode Mode, do Call) error {
 	o, err := q.lockUnused(ctx, name, others, fills, mode)
 	if err != nil {
@@ -138,8 +138,8 @@ type lvol struct {
 	related     lockSet // the volume itself, its parent, and clones that are snapshots
 }
 
-// findWithClones finds a logical volume and those of its clones that can be written to. A
-// clone without a bdev is left out, because nothing can use it.
+// findWithClones finds a logical volume and those of its clones that can be written to. A clone
+// without a bdev is left out, because nothing can use it.
 func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvol, []*volume, error) {
 	related := locksOf(exclusive, []string{name})
 	v, err := findVolume(ctx, rpc, Snapshot{Volume: name})

@@ -327,8 +327,9 @@ func TestKilledAtEveryCallOfADeletion(t *testing.T) {
 	assert.GreaterOrEqual(t, left, 4, "it was killed while something was frozen")
 }
 
-// Before anything is frozen, the target is made ready for a deletion, and until SPDK has answered it nothing else may begin
-// that does not bear one. A snapshot that may have to be undone is such a deletion.
+// Before anything is frozen, the target is made ready for a deletion, and until SPDK has answered
+// it nothing else may begin that does not bear one. A snapshot that may have to be undone is such a
+// deletion.
 func TestDeletionsArePrepared(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")

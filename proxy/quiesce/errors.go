@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// An InUseError means that a volume is in use in a way that cannot be frozen. Nothing was
-// executed.
+// An InUseError means that a volume is in use in a way that cannot be frozen. Nothing was executed.
 type InUseError struct {
 	Volume string // as the caller named it
 	Why    string // it cannot be frozen, and what to do
@@ -37,8 +36,8 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("snapshot %s: the name is taken in this lvstore", e.Name)
 }
 
-// An AnswerError means that the target's answer about a volume does not match the schema, so
-// that it is unknown what uses the volume. Nothing was executed.
+// An AnswerError means that the target's answer about a volume does not match the schema, so that
+// it is unknown what uses the volume. Nothing was executed.
 type AnswerError struct {
 	Method string // that the target answered
 	Err    error  // what is wrong with the answer; for the log

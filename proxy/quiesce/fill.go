@@ -9,12 +9,12 @@ import (
 
 // SPDK copies clusters into a volume that it inflates one by one. If another allocation in the same
 // lvstore and thread is not complete when the next cluster is due, SPDK queues that cluster, and
-// then skips it: the volume lacks data of its parent, and SPDK answers with success. Inflations
-// run on SPDK's main thread, as do shallow copies and NBD devices; hosts of NVMe-oF and iSCSI have
+// then skips it: the volume lacks data of its parent, and SPDK answers with success. Inflations run
+// on SPDK's main thread, as do shallow copies and NBD devices; hosts of NVMe-oF and iSCSI have
 // threads of their own.
 
-// Filling is the name that a call locks while SPDK may allocate clusters of an lvstore, given by its
-// UUID, on its main thread.
+// Filling is the name that a call locks while SPDK may allocate clusters of an lvstore, given by
+// its UUID, on its main thread.
 func Filling(lvstore string) string { return "filling " + lvstore }
 
 // checkNothingElseFills returns an InUseError if an NBD device may write to the lvstore of a volume

@@ -89,8 +89,8 @@ func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume)
 }
 
 // checkOtherUses returns an InUseError for volumes that are used by iSCSI, NBD, ublk or vhost,
-// which open a bdev without claiming it. With idle, iSCSI targets without a connected initiator
-// do not count.
+// which open a bdev without claiming it. With idle, iSCSI targets without a connected initiator do
+// not count.
 func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	users := make([]map[string]string, 4)
@@ -122,8 +122,8 @@ func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume,
 	return nil
 }
 
-// iscsi, iscsiConnected, nbd, ublk and vhost map the name of each bdev that they use to the
-// reason why it cannot be frozen.
+// iscsi, iscsiConnected, nbd, ublk and vhost map the name of each bdev that they use to the reason
+// why it cannot be frozen.
 
 func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
@@ -263,8 +263,7 @@ func withHosts(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]strin
 	return list, nil
 }
 
-// pathsTo returns the paths to freeze in the subsystems, or an InUseError if that is
-// impossible.
+// pathsTo returns the paths to freeze in the subsystems, or an InUseError if that is impossible.
 func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []*volume) ([]paths, error) {
 	each := make([][]paths, len(nqns))
 	g, ctx := errgroup.WithContext(ctx)

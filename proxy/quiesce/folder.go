@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// A Folder is the journal: a directory with a file for each operation that has frozen, or may
-// have frozen, a volume. The process that works on the operation locks the file, and the kernel
-// releases the lock when that process dies.
+// A Folder is the journal: a directory with a file for each operation that has frozen, or may have
+// frozen, a volume. The process that works on the operation locks the file, and the kernel releases
+// the lock when that process dies.
 type Folder struct{ path string }
 
 // Names in the directory.
@@ -66,8 +66,8 @@ type record struct {
 	entry  entry
 }
 
-// create writes an entry durably and locks it. The error is a *BusyError if another operation
-// has frozen one of the same subsystems.
+// create writes an entry durably and locks it. The error is a *BusyError if another operation has
+// frozen one of the same subsystems.
 func (f *Folder) create(e entry) (*record, error) {
 	unlock, err := f.lock()
 	if err != nil {
@@ -149,8 +149,8 @@ func (r *record) rename(tag string) error {
 // release unlocks an entry, so that another process can work on it.
 func (r *record) release() { _ = r.file.Close() }
 
-// entries reads all entries, including those of other processes. It fails if one cannot be
-// read; recovery sets that one aside.
+// entries reads all entries, including those of other processes. It fails if one cannot be read;
+// recovery sets that one aside.
 func (f *Folder) entries() (list []entry, err error) {
 	names, err := f.names()
 	if err != nil {
@@ -188,8 +188,8 @@ func (f *Folder) names() (names []string, err error) {
 	return names, nil
 }
 
-// lockOrphan locks an entry that no running process works on; nil if one does, or if the entry
-// is gone. It sets a damaged entry aside.
+// lockOrphan locks an entry that no running process works on; nil if one does, or if the entry is
+// gone. It sets a damaged entry aside.
 func (f *Folder) lockOrphan(name string) (*record, error) {
 	file, err := os.OpenFile(f.at(name), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -232,8 +232,8 @@ func (f *Folder) isFile(name string, file *os.File) bool {
 	return err == nil && os.SameFile(opened, named)
 }
 
-// cleanUp removes the files that earlier processes have left behind, and counts the entries
-// that other processes have thawed.
+// cleanUp removes the files that earlier processes have left behind, and counts the entries that
+// other processes have thawed.
 func (f *Folder) cleanUp() (thawed int, err error) {
 	unlock, err := f.lock()
 	if err != nil {
@@ -259,8 +259,8 @@ func (f *Folder) cleanUp() (thawed int, err error) {
 	return thawed, nil
 }
 
-// lock keeps other processes from creating entries until unlock is called. It waits up to a
-// second: they hold the lock for one write.
+// lock keeps other processes from creating entries until unlock is called. It waits up to a second:
+// they hold the lock for one write.
 func (f *Folder) lock() (unlock func(), err error) {
 	d, err := os.Open(f.path)
 	if err != nil {
@@ -278,8 +278,8 @@ func (f *Folder) lock() (unlock func(), err error) {
 	}
 }
 
-// giveToOwner changes the owner of a file that root has created to the directory's owner, so
-// that a proxy of that user can read it.
+// giveToOwner changes the owner of a file that root has created to the directory's owner, so that a
+// proxy of that user can read it.
 func (f *Folder) giveToOwner(file *os.File) error {
 	var folder syscall.Stat_t
 	if err := syscall.Stat(f.path, &folder); err != nil {

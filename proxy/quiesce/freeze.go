@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// freeze makes all paths inaccessible, and returns when no I/O to their namespaces is in
-// flight. Calls for one subsystem are made one after the other, because older releases refuse
-// concurrent ones.
+// freeze makes all paths inaccessible, and returns when no I/O to their namespaces is in flight.
+// Calls for one subsystem are made one after the other, because older releases refuse concurrent
+// ones.
 func freeze(ctx context.Context, t *Target, all []paths) error {
 	if err := bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, l := range p.changed() {
@@ -35,9 +35,8 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 		}
 		return check()
 	}
-	// The states are read back while draining, so that hosts do not wait for that in
-	// addition: a path that is inaccessible now stays so, because calls that would change it
-	// wait at the gate.
+	// The states are read back while draining, so that hosts do not wait for that in addition: a
+	// path that is inaccessible now stays so, because calls that would change it wait at the gate.
 	var g errgroup.Group
 	g.Go(func() error { return drain(ctx, t, all) })
 	g.Go(check)
@@ -50,12 +49,11 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 	})
 }
 
-// drain waits until no I/O to the namespaces is in flight. SPDK does so when it pauses a
-// namespace, and it pauses one when its ANA group is set, even to the group that it has.
+// drain waits until no I/O to the namespaces is in flight. SPDK does so when it pauses a namespace,
+// and it pauses one when its ANA group is set, even to the group that it has.
 //
-// Releases without that method pause a namespace when another one is added with the same NSID,
-// and refuse that after the pause, because the NSID is taken. The bdev of that call must not
-// exist.
+// Releases without that method pause a namespace when another one is added with the same NSID, and
+// refuse that after the pause, because the NSID is taken. The bdev of that call must not exist.
 func drain(ctx context.Context, t *Target, all []paths) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, nsid := range p.Namespaces {
@@ -116,8 +114,8 @@ func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	return g.Wait()
 }
 
-// bySubsystem calls do with all paths: concurrently for different subsystems, one after the
-// other within a subsystem.
+// bySubsystem calls do with all paths: concurrently for different subsystems, one after the other
+// within a subsystem.
 func bySubsystem(ctx context.Context, all []paths, do func(context.Context, paths) error) error {
 	byNQN := map[string][]paths{}
 	for _, p := range all {

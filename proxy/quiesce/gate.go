@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A gate is a set of read-write locks, one for each object name: calls that change an object
-// share its lock, operations that need it unchanged lock it exclusively. The names of one call
-// or operation are locked all at once.
+// A gate is a set of read-write locks, one for each object name: calls that change an object share
+// its lock, operations that need it unchanged lock it exclusively. The names of one call or
+// operation are locked all at once.
 type gate struct {
 	mu      sync.Mutex
 	locked  map[string]int // number of calls that share the lock, or exclusive

@@ -86,8 +86,8 @@ func TestStagesOfAGroup(t *testing.T) {
 	}
 }
 
-// Whichever call of a group fails once it is being frozen, and however: the states of all paths are restored, and unless the
-// outcome is unknown, there are all snapshots or none.
+// Whichever call of a group fails once it is being frozen, and however: the states of all paths are
+// restored, and unless the outcome is unknown, there are all snapshots or none.
 func TestEveryCallOfAGroupMayFail(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)
@@ -139,8 +139,9 @@ func TestEveryCallOfAGroupMayFail(t *testing.T) {
 	}
 }
 
-// The snapshots of a failed group are deleted all at the same time, and before the volumes are thawed: SPDK does not wait for
-// I/O when it deletes a snapshot below a volume. One that cannot be deleted does not keep the others.
+// The snapshots of a failed group are deleted all at the same time, and before the volumes are
+// thawed: SPDK does not wait for I/O when it deletes a snapshot below a volume. One that cannot be
+// deleted does not keep the others.
 func TestFailedGroupsAreUndone(t *testing.T) {
 	volumes := []string{"v0", "v1", "v2"}
 	b := newGroupBench(t, volumes...)
@@ -175,7 +176,8 @@ func TestFailedGroupsAreUndone(t *testing.T) {
 	}
 }
 
-// A call that freezes a volume may be executed after its connection has ended, and after recovery has thawed the volume.
+// A call that freezes a volume may be executed after its connection has ended, and after recovery
+// has thawed the volume.
 func TestAFreezeThatIsExecutedAfterTheThaw(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)

@@ -2,8 +2,8 @@ package quiesce
 
 import "context"
 
-// Names are names of objects that a call uses: NQNs, names and aliases of bdevs, and whatever
-// other names the callers agree on.
+// Names are names of objects that a call uses: NQNs, names and aliases of bdevs, and whatever other
+// names the callers agree on.
 type Names struct {
 	Exclusive []string // the call needs them unchanged by others
 	Shared    []string // the call uses them together with others

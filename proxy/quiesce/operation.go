@@ -21,8 +21,8 @@ type Mode struct {
 	User   string // who asks for it; operations share the target by user
 	// Unchecked means that volumes in use are treated like others: nothing is frozen or refused.
 	Unchecked bool
-	// Wait is called when nothing can be written to any of the volumes, before the first snapshot is taken. If it fails,
-	// none is taken. nil: there is nothing to wait for.
+	// Wait is called when nothing can be written to any of the volumes, before the first snapshot
+	// is taken. If it fails, none is taken. nil: there is nothing to wait for.
 	Wait func(context.Context) error
 }
 
@@ -65,8 +65,8 @@ func (q *Quiescer) countRefusal(err error, harm string) error {
 	return err
 }
 
-// prepare finds what must be frozen, and locks it so that no call through this proxy changes
-// it until o leaves.
+// prepare finds what must be frozen, and locks it so that no call through this proxy changes it
+// until o leaves.
 func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mode) (f finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -171,8 +171,8 @@ func distinctVolumes(volumes []*volume) (names []string, err error) {
 	return names, nil
 }
 
-// reportConnected logs the subsystems that a host connected to during an operation on a volume
-// that was not frozen.
+// reportConnected logs the subsystems that a host connected to during an operation on a volume that
+// was not frozen.
 func (q *Quiescer) reportConnected(o *operation, nqns []string) {
 	if len(nqns) == 0 {
 		return
@@ -228,8 +228,8 @@ const (
 	made                  // SPDK has answered all calls
 )
 
-// thaw thaws the paths of an operation, or leaves them to recovery, as it does while SPDK may
-// still execute the snapshot or deletion.
+// thaw thaws the paths of an operation, or leaves them to recovery, as it does while SPDK may still
+// execute the snapshot or deletion.
 func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 	err := errNotThawed
 	if at != making {
@@ -292,8 +292,8 @@ func notExecuted(err error) error {
 	return err
 }
 
-// unreadable returns the error in err that means that SPDK answered a call with success, but
-// with a result that does not match the schema; nil if err is another error.
+// unreadable returns the error in err that means that SPDK answered a call with success, but with a
+// result that does not match the schema; nil if err is another error.
 func unreadable(err error) *spdkrpc.Error {
 	var e *spdkrpc.Error
 	if errors.As(err, &e) && e.Kind == spdkrpc.Failed && e.Code == 0 {

@@ -17,8 +17,8 @@ type Options struct {
 	// Process names the process behind a socket without calling it. Different processes have
 	// different names.
 	Process func(socket string) (string, error)
-	// Deleting waits until volumes may be deleted on a target of a release. Until leave is
-	// called, calls that must not run at the same time wait. nil: there are no such calls.
+	// Deleting waits until volumes may be deleted on a target of a release. Until leave is called,
+	// calls that must not run at the same time wait. nil: there are no such calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
 	// Enter waits until an operation of a user may run, which has a connection of its own: SPDK
 	// allows 64 in total. awaits: it waits for its client while volumes are frozen, so it takes
@@ -32,15 +32,15 @@ type Options struct {
 
 // An Observer is called for the metrics. Nil functions are not called.
 type Observer struct {
-	// Froze is called after each freeze with its duration, from the call for the first path
-	// until all states are restored or left to recovery.
+	// Froze is called after each freeze with its duration, from the call for the first path until
+	// all states are restored or left to recovery.
 	Froze     func(took time.Duration, overdue bool)
 	Refused   func()               // an operation on a volume in use was refused
 	Recovered func(operations int) // operations were thawed by another process or after a failure
 }
 
-// A Quiescer changes volumes that may be in use, and thaws volumes that were left frozen. It
-// may be used concurrently.
+// A Quiescer changes volumes that may be in use, and thaws volumes that were left frozen. It may be
+// used concurrently.
 type Quiescer struct {
 	opts  Options
 	gate  gate
@@ -80,8 +80,8 @@ func New(o Options) *Quiescer {
 }
 
 // Share waits until no operation is running on the named objects, and keeps operations from
-// beginning until release is called. Names are NQNs, and names and aliases of bdevs. The error
-// is a *BusyError, or that of ctx.
+// beginning until release is called. Names are NQNs, and names and aliases of bdevs. The error is a
+// *BusyError, or that of ctx.
 func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), err error) {
 	if len(names) == 0 {
 		return func() {}, nil

@@ -15,18 +15,18 @@ const (
 	recoverInterval = time.Second
 	minRetry        = 50 * time.Millisecond
 	maxRetry        = time.Second
-	// makingGrace bounds how long recovery waits for a snapshot that SPDK may still be
-	// taking. SPDK's answer is lost, but the snapshot is complete when its bdev exists. If
-	// the call was never sent or has failed, recovery waits this long.
+	// makingGrace bounds how long recovery waits for a snapshot that SPDK may still be taking.
+	// SPDK's answer is lost, but the snapshot is complete when its bdev exists. If the call was
+	// never sent or has failed, recovery waits this long.
 	makingGrace = time.Second
 	makingPoll  = 20 * time.Millisecond
-	// recheckDelay is how long after the thaw recovery looks again. The calls that freeze several volumes are made together,
-	// and those without an answer may be executed late.
+	// recheckDelay is how long after the thaw recovery looks again. The calls that freeze several
+	// volumes are made together, and those without an answer may be executed late.
 	recheckDelay = 50 * time.Millisecond
 )
 
-// Run thaws volumes that were left frozen, by any process, until ctx ends. It skips operations
-// that a running process works on.
+// Run thaws volumes that were left frozen, by any process, until ctx ends. It skips operations that
+// a running process works on.
 func (q *Quiescer) Run(ctx context.Context) {
 	if q.opts.Folder == nil {
 		return
@@ -57,8 +57,8 @@ func (q *Quiescer) recoverSoon() {
 }
 
 // Recover thaws, once, the operations that no running process works on. It returns how many are
-// left: those that could not be thawed, or whose entry is unreadable. Operations of a target
-// that does not run are kept but do not count. It may not be called concurrently.
+// left: those that could not be thawed, or whose entry is unreadable. Operations of a target that
+// does not run are kept but do not count. It may not be called concurrently.
 func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	f := q.opts.Folder
 	names, err := f.names()
@@ -173,9 +173,9 @@ func awaitSnapshots(ctx context.Context, t *Target, aliases []string, grace time
 	}
 }
 
-// awaitDeletions waits for the grace period if there are deletions that SPDK may still execute.
-// It cannot detect their end: the snapshot's bdev disappears before the clone has taken over
-// the clusters.
+// awaitDeletions waits for the grace period if there are deletions that SPDK may still execute. It
+// cannot detect their end: the snapshot's bdev disappears before the clone has taken over the
+// clusters.
 func awaitDeletions(ctx context.Context, aliases []string, grace time.Duration) {
 	if len(aliases) == 0 {
 		return

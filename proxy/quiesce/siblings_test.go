@@ -12,8 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A snapshot with an exported clone and another one is not deleted while the other one is: SPDK would see a single clone by then,
-// and hand the snapshot's clusters to a volume that nobody has frozen.
+// A snapshot with an exported clone and another one is not deleted while the other one is: SPDK
+// would see a single clone by then, and hand the snapshot's clusters to a volume that nobody has
+// frozen.
 func TestSnapshotIsNotDeletedBesideItsClone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

@@ -13,7 +13,8 @@ type operation struct {
 	t      *Target
 	free   func()   // returns the slot and closes the connection; it may be called more than once
 	held   []func() // release its locks
-	// settled is closed when SPDK has answered a call that outlasted its caller; nil: there is none.
+	// settled is closed when SPDK has answered a call that outlasted its caller; nil: there is
+	// none.
 	settled <-chan struct{}
 }
 

@@ -28,17 +28,17 @@ type Taken struct {
 	Frozen bool // the volume was frozen for it; otherwise nothing used the volume
 }
 
-// Take takes snapshots of volumes, all at the same moment or none. It freezes volumes that
-// hosts use, or refuses if it cannot.
+// Take takes snapshots of volumes, all at the same moment or none. It freezes volumes that hosts
+// use, or refuses if it cannot.
 //
 // With mode.Freeze, volumes in use are frozen; without it, they are refused. With mode.Idle, an
 // export without a connected host does not count as use, although a host could connect at any
 // moment: this is for clients that do not know about freezing.
 //
-// After the freeze has begun, ctx does not end the operation. The errors *InUseError,
-// *ExistsError, *BusyError, *AnswerError and those of the kind spdkrpc.Unreachable mean that no
-// snapshot was taken; an *spdkrpc.Error of another kind is the target's. If nothing must be
-// frozen, mode.Idle leaves it to SPDK to refuse a taken name.
+// After the freeze has begun, ctx does not end the operation. The errors *InUseError, *ExistsError,
+// *BusyError, *AnswerError and those of the kind spdkrpc.Unreachable mean that no snapshot was
+// taken; an *spdkrpc.Error of another kind is the target's. If nothing must be frozen, mode.Idle
+// leaves it to SPDK to refuse a taken name.
 func (q *Quiescer) Take(ctx context.Context, wanted []Snapshot, mode Mode) ([]Taken, error) {
 	taken, err := q.take(ctx, wanted, mode)
 	return taken, q.countRefusal(err, "SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written")
@@ -108,9 +108,9 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	return taken, err
 }
 
-// takeAll takes the snapshots. If one fails, it deletes those that were taken. It waits without
-// a limit, as long as the connection lasts, because a volume must not be thawed while SPDK is
-// taking or deleting its snapshot.
+// takeAll takes the snapshots. If one fails, it deletes those that were taken. It waits without a
+// limit, as long as the connection lasts, because a volume must not be thawed while SPDK is taking
+// or deleting its snapshot.
 func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	taken, errs := make([]Taken, len(volumes)), make([]error, len(volumes))
 	done := make(chan struct{})
@@ -141,8 +141,8 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	return nil, err
 }
 
-// undo deletes the snapshots that were taken, at the same time, because hosts wait. It must end before the thaw: SPDK does
-// not wait for I/O when it deletes a snapshot below a volume.
+// undo deletes the snapshots that were taken, at the same time, because hosts wait. It must end
+// before the thaw: SPDK does not wait for I/O when it deletes a snapshot below a volume.
 func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []error) error {
 	failed := make([]error, len(volumes))
 	var g errgroup.Group

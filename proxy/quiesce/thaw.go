@@ -9,13 +9,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// thaw restores the states that the paths had, and reads them back. Paths that another client
-// has removed are ignored.
+// thaw restores the states that the paths had, and reads them back. Paths that another client has
+// removed are ignored.
 //
-// If certain is true, SPDK has answered each call that froze a path. Then paths whose state
-// another client has changed since are left alone. Otherwise SPDK may still execute such a
-// call, so the state that it reports may change: thaw sets each path, which SPDK does after the
-// earlier calls, or refuses while they are running.
+// If certain is true, SPDK has answered each call that froze a path. Then paths whose state another
+// client has changed since are left alone. Otherwise SPDK may still execute such a call, so the
+// state that it reports may change: thaw sets each path, which SPDK does after the earlier calls,
+// or refuses while they are running.
 func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		set, err := p.changed(), error(nil)

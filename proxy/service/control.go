@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// The control socket is in the runtime folder of the service: only the service's
-// user and root may connect. A connection makes the service reload its
-// configuration, and receives the outcome, which a signal could not return.
+// The control socket is in the runtime folder of the service: only the service's user and root may
+// connect. A connection makes the service reload its configuration, and receives the outcome, which
+// a signal could not return.
 const (
 	controlName = "control"
 	reloaded    = "reloaded\n"
@@ -32,8 +32,8 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 	return requests, nil
 }
 
-// acceptRetry is the time before the next attempt to accept after an error, such as
-// too many open files. A reload must be possible again when the cause is gone.
+// acceptRetry is the time before the next attempt to accept after an error, such as too many open
+// files. A reload must be possible again when the cause is gone.
 const acceptRetry = 100 * time.Millisecond
 
 // acceptReloads accepts until the listener is closed, at the end of the process.
@@ -78,8 +78,8 @@ func openSocket(name string) (net.Listener, error) {
 // runtimeVariable is set by systemd, also for the commands of the unit, such as ExecReload=.
 const runtimeVariable = "RUNTIME_DIRECTORY"
 
-// socketPath returns the path of a socket of a service: of the instance, or, without its name, of the
-// service whose unit runs this command.
+// socketPath returns the path of a socket of a service: of the instance, or, without its name, of
+// the service whose unit runs this command.
 func socketPath(of Instance, name string) string {
 	if dir := os.Getenv(runtimeVariable); of == "" && dir != "" {
 		return filepath.Join(dir, name)
@@ -100,8 +100,8 @@ func handleReload(conn net.Conn, requests chan<- chan<- error) {
 	_, _ = io.WriteString(conn, text)
 }
 
-// Reload makes a running service reload its configuration. It returns nil if the
-// new configuration is in effect, and otherwise why the old one stays.
+// Reload makes a running service reload its configuration. It returns nil if the new configuration
+// is in effect, and otherwise why the old one stays.
 func Reload(of Instance) error {
 	conn, err := net.Dial("unix", socketPath(of, controlName))
 	switch {

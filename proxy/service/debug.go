@@ -17,10 +17,9 @@ import (
 	"time"
 )
 
-// The debug socket is in the same folder as the control socket, with the same
-// permissions. Profiles may contain secrets: names in stacks, and durations. A port
-// on loopback would show them to every user of this host, and a port on the public
-// address to everybody, so there is neither.
+// The debug socket is in the same folder as the control socket, with the same permissions. Profiles
+// may contain secrets: names in stacks, and durations. A port on loopback would show them to every
+// user of this host, and a port on the public address to everybody, so there is neither.
 const debugName = "debug"
 
 // profiles maps the name of a profile to its path and query at net/http/pprof.
@@ -50,8 +49,8 @@ func openDebug() error {
 // Profiles returns the names that Profile accepts, sorted.
 func Profiles() []string { return slices.Sorted(maps.Keys(profiles)) }
 
-// Profile writes a profile of a running service to w. seconds is the duration of
-// the profiles that record for a while, cpu and trace.
+// Profile writes a profile of a running service to w. seconds is the duration of the profiles that
+// record for a while, cpu and trace.
 func Profile(ctx context.Context, of Instance, name string, seconds int, w io.Writer) error {
 	path, ok := profiles[name]
 	if !ok {

@@ -12,14 +12,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settleAfter is the time between the first change and reading the files: a
-// certificate and its key are two files, and editors write in pieces.
+// settleAfter is the time between the first change and reading the files: a certificate and its key
+// are two files, and editors write in pieces.
 const settleAfter = time.Second
 
-// files detects when the content of some files has changed. It watches the files'
-// folders, because editors, certificate managers and Kubernetes replace files. It
-// then compares the content, because other files in these folders change, too. Only
-// one goroutine may use it.
+// files detects when the content of some files has changed. It watches the files' folders, because
+// editors, certificate managers and Kubernetes replace files. It then compares the content, because
+// other files in these folders change, too. Only one goroutine may use it.
 type files struct {
 	log     *slog.Logger
 	watcher *fsnotify.Watcher // nil: nothing is watched
@@ -28,8 +27,8 @@ type files struct {
 	settled <-chan time.Time // receives when the files are to be compared; nil: no event since the last time
 }
 
-// watchFiles returns files that watches paths. If that is impossible, it logs a
-// warning; SIGHUP and `spdk-proxy reload` still work.
+// watchFiles returns files that watches paths. If that is impossible, it logs a warning; SIGHUP and
+// `spdk-proxy reload` still work.
 func watchFiles(paths []string, log *slog.Logger) *files {
 	f := &files{log: log}
 	if len(paths) == 0 {
@@ -94,8 +93,8 @@ func (f *files) lost() <-chan error {
 	return f.watcher.Errors
 }
 
-// touch makes settled receive settleAfter after the first event. Later events do not
-// postpone it: files that change all the time must not prevent a reload.
+// touch makes settled receive settleAfter after the first event. Later events do not postpone it:
+// files that change all the time must not prevent a reload.
 func (f *files) touch() {
 	if f.settled == nil {
 		f.settled = time.After(settleAfter)

@@ -11,8 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// An Instance is the name of one of several services of a host, NAME in spdk-proxy@NAME.service. The
-// empty name is spdk-proxy.service. Each has a target, a configuration and directories of its own.
+// An Instance is the name of one of several services of a host, NAME in spdk-proxy@NAME.service.
+// The empty name is spdk-proxy.service. Each has a target, a configuration and directories of its
+// own.
 type Instance string
 
 var instanceNames = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
@@ -85,8 +86,8 @@ func checkOwnInstance(c *config.Config) error {
 const keysSocket = "spdk-proxy-keys"
 
 // InstanceOfKeys returns the instance that a socket for key files belongs to. The socket of
-// spdk-proxy.service is /run/spdk-proxy-keys.sock, that of an instance /run/spdk-proxy-keys@NAME.sock.
-// It is false for other paths.
+// spdk-proxy.service is /run/spdk-proxy-keys.sock, that of an instance
+// /run/spdk-proxy-keys@NAME.sock. It is false for other paths.
 func InstanceOfKeys(socket string) (Instance, bool) {
 	base := filepath.Base(socket)
 	if base == keysSocket+".sock" {

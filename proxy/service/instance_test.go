@@ -83,7 +83,8 @@ func TestInstancesShareNothing(t *testing.T) {
 	require.NoError(t, checkOwnInstance(second), "systemd did not start this process")
 }
 
-// An instance has the template's unit, with drop-ins of both names, unless it has a unit of its own.
+// An instance has the template's unit, with drop-ins of both names, unless it has a unit of its
+// own.
 func TestSocketUnitOfAnInstance(t *testing.T) {
 	root := t.TempDir()
 	write := func(file, text string) {

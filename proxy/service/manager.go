@@ -25,10 +25,9 @@ func (m manager) reloaded(status string) {
 	m.notify(daemon.SdNotifyReady + "\nSTATUS=" + strings.ReplaceAll(status, "\n", "; "))
 }
 
-// watchdog notifies systemd that this process works, at the interval that systemd
-// requests, as long as alive returns nil. Without the notification, systemd ends the
-// process with SIGABRT, which writes the stack of every goroutine to the log, and
-// restarts it.
+// watchdog notifies systemd that this process works, at the interval that systemd requests, as long
+// as alive returns nil. Without the notification, systemd ends the process with SIGABRT, which
+// writes the stack of every goroutine to the log, and restarts it.
 func (m manager) watchdog(ctx context.Context, alive func(context.Context) error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// The proxy's live heap is about ten MiB. With Go's defaults, the garbage collector
-// would run after every few thousand calls and take a third of their time. Under
-// load, the proxy therefore raises GOGC further. It does not do so always: objects
-// that last, such as connections, would then be scattered among short-lived ones,
-// and for 1,000 connections 7 MiB could not be returned to the system.
+// The proxy's live heap is about ten MiB. With Go's defaults, the garbage collector would run after
+// every few thousand calls and take a third of their time. Under load, the proxy therefore raises
+// GOGC further. It does not do so always: objects that last, such as connections, would then be
+// scattered among short-lived ones, and for 1,000 connections 7 MiB could not be returned to the
+// system.
 const (
 	gcPercent     = 200
 	gcPercentBusy = 400
-	// busyAbove is the number of bytes allocated in one restCheck above which the
-	// proxy is busy; a call allocates about 15 KiB.
+	// busyAbove is the number of bytes allocated in one restCheck above which the proxy is busy; a
+	// call allocates about 15 KiB.
 	busyAbove = 64 << 20
-	// softLimit is the heap size at which the collector runs more often again: SPDK's
-	// longest replies have 32 MiB, and several may be in memory at once.
+	// softLimit is the heap size at which the collector runs more often again: SPDK's longest
+	// replies have 32 MiB, and several may be in memory at once.
 	softLimit = 512 << 20
 )
 
@@ -35,17 +35,17 @@ func tuneMemory() {
 	}
 }
 
-// Memory that was needed under load, or to hash a password, is returned to the system
-// when the proxy becomes idle: Go would keep it for minutes.
+// Memory that was needed under load, or to hash a password, is returned to the system when the
+// proxy becomes idle: Go would keep it for minutes.
 const (
 	restCheck = 3 * time.Second
-	// restBelow is the number of bytes allocated in one restCheck below which the
-	// proxy is idle; probes and scrapes continue then.
+	// restBelow is the number of bytes allocated in one restCheck below which the proxy is idle;
+	// probes and scrapes continue then.
 	restBelow = 2 << 20
 )
 
-// returnMemory returns memory to the system each time that the proxy becomes idle, and
-// makes the collector run less often while the proxy is busy.
+// returnMemory returns memory to the system each time that the proxy becomes idle, and makes the
+// collector run less often while the proxy is busy.
 func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
 	defer tick.Stop()
@@ -71,8 +71,8 @@ func returnMemory(ctx context.Context) {
 	}
 }
 
-// An idleDetector decides from successive readings of the total number of bytes
-// allocated whether the proxy becomes idle.
+// An idleDetector decides from successive readings of the total number of bytes allocated whether
+// the proxy becomes idle.
 type idleDetector struct {
 	allocated uint64
 	working   bool

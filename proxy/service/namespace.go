@@ -8,8 +8,8 @@ import (
 // uidMap is where the kernel lists which users this process can see.
 const uidMap = "/proc/self/uid_map"
 
-// usersAreHidden reports whether this process runs in a user namespace that hides users of this host,
-// such as that of systemd's PrivateUsers=yes. One that hides only users from 65536 on, as
+// usersAreHidden reports whether this process runs in a user namespace that hides users of this
+// host, such as that of systemd's PrivateUsers=yes. One that hides only users from 65536 on, as
 // PrivateUsers=identity does, counts as hiding none.
 func usersAreHidden(file string) bool {
 	text, err := os.ReadFile(file)

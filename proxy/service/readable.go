@@ -13,9 +13,9 @@ import (
 // serviceUser is User= and Group= of the packaged unit.
 const serviceUser = "spdk-proxy"
 
-// UnreadableFiles returns a warning for each file that the packaged service's user cannot
-// read. Files in credentials are left out, because systemd reads them as root. Without that
-// user, there are no warnings.
+// UnreadableFiles returns a warning for each file that the packaged service's user cannot read.
+// Files in credentials are left out, because systemd reads them as root. Without that user, there
+// are no warnings.
 func UnreadableFiles(files []string, credentials string) []string {
 	u, err := user.Lookup(serviceUser)
 	if err != nil {
@@ -55,9 +55,9 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 	return warnings
 }
 
-// permitted reports whether a user may access a file, as its mode says: 4 is to read, 1 to
-// enter a directory. Where an access control list applies, the mode does not tell, and
-// permitted returns true.
+// permitted reports whether a user may access a file, as its mode says: 4 is to read, 1 to enter a
+// directory. Where an access control list applies, the mode does not tell, and permitted returns
+// true.
 func permitted(path string, access os.FileMode, uid, gid uint32) bool {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A reloader reloads the configuration at SIGHUP, at `spdk-proxy reload`, and when one
-// of its files has changed. It makes one reload at a time, so that the last one reads
-// the newest files.
+// A reloader reloads the configuration at SIGHUP, at `spdk-proxy reload`, and when one of its files
+// has changed. It makes one reload at a time, so that the last one reads the newest files.
 type reloader struct {
 	server *proxy.Server
 	load   func() (*config.Config, error) // nil: there is no configuration file
@@ -21,8 +20,8 @@ type reloader struct {
 	files  *files
 }
 
-// run reloads until ctx ends. A channel that is sent to requests receives the outcome
-// of one reload.
+// run reloads until ctx ends. A channel that is sent to requests receives the outcome of one
+// reload.
 func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, requests <-chan chan<- error) {
 	defer r.files.close()
 	for {
@@ -48,8 +47,8 @@ func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, requests <
 
 var errNoFile = errors.New("the proxy was started without a configuration file, so there is nothing to reload")
 
-// reload replaces the configuration as a whole, or not at all. It writes the outcome
-// to the log and to the service's status.
+// reload replaces the configuration as a whole, or not at all. It writes the outcome to the log and
+// to the service's status.
 func (r *reloader) reload(cause string) error {
 	if r.load == nil {
 		r.log.Warn("reload refused", "cause", cause, "error", errNoFile)

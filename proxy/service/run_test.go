@@ -104,8 +104,8 @@ func (r *running) end() {
 	r.eventually("STOPPING=1", 1)
 }
 
-// A service starts, reloads in each of the three ways, refuses a configuration with a mistake, returns profiles, and
-// ends.
+// A service starts, reloads in each of the three ways, refuses a configuration with a mistake,
+// returns profiles, and ends.
 func TestService(t *testing.T) {
 	r := startService(t, true)
 	resp, err := http.Get("http://" + r.listen + "/healthz")

@@ -19,10 +19,10 @@ import (
 // unitFolders are the folders where systemd looks for units, in order of precedence.
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
-// CheckSocketUnit refuses a configuration that listens at another address or path than the
-// socket unit of its service, as the service does when it starts. It reads the unit's files,
-// since systemd itself may not have read the newest ones. Without the unit, or if it
-// is masked, the service opens the address of the configuration.
+// CheckSocketUnit refuses a configuration that listens at another address or path than the socket
+// unit of its service, as the service does when it starts. It reads the unit's files, since systemd
+// itself may not have read the newest ones. Without the unit, or if it is masked, the service opens
+// the address of the configuration.
 func CheckSocketUnit(c *config.Config, of Instance) error {
 	return checkSocketUnit(placesOf(c), of, unitFolders)
 }
@@ -70,8 +70,8 @@ func streamAddr(stream string) (*net.TCPAddr, error) {
 }
 
 // listenStreams returns the addresses at which an instance's unit and its drop-ins listen; none if
-// there is no unit or if it is masked. An instance has the unit of the template, unless it has one of
-// its own, and drop-ins of both.
+// there is no unit or if it is masked. An instance has the unit of the template, unless it has one
+// of its own, and drop-ins of both.
 func listenStreams(of Instance, folders []string) ([]string, error) {
 	names := []string{of.socketUnit()}
 	if of != "" {
@@ -128,8 +128,9 @@ func firstUnit(names, folders []string) string {
 	return ""
 }
 
-// dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of those with the same
-// file name, the first counts: of the unit's own name before the template, then of the first folder.
+// dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of those with the
+// same file name, the first counts: of the unit's own name before the template, then of the first
+// folder.
 func dropInsOf(names, folders []string) ([]string, error) {
 	found := map[string]string{}
 	for _, name := range names {

@@ -52,7 +52,8 @@ func (f *Flows) Begin() (ticket string, flow Flow) {
 	return base64.RawURLEncoding.EncodeToString(append(b, f.mac("ticket", b)...)), f.flow(b)
 }
 
-// Resume returns the sign-in of a ticket; false if this process did not make it, or it took too long.
+// Resume returns the sign-in of a ticket; false if this process did not make it, or it took too
+// long.
 func (f *Flows) Resume(ticket string) (flow Flow, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(ticket)
 	if err != nil || len(b) != ticketBytes || !hmac.Equal(b[ticketSigned:], f.mac("ticket", b[:ticketSigned])) {

@@ -37,7 +37,8 @@ type Session[T any] struct {
 	Ends  time.Time // at the latest
 	// Name identifies the session in logs. It is not secret.
 	Name string
-	// CSRF is the token that proves that a request was sent by the session's own page. It is secret.
+	// CSRF is the token that proves that a request was sent by the session's own page. It is
+	// secret.
 	CSRF string
 
 	sum sum
@@ -131,8 +132,8 @@ func (s *Store[T]) End(of Session[T]) {
 	delete(s.sessions, of.sum)
 }
 
-// EndAll ends the sessions of a user whose values ends reports, and returns their number. nil is all
-// of them.
+// EndAll ends the sessions of a user whose values ends reports, and returns their number. nil is
+// all of them.
 func (s *Store[T]) EndAll(user string, ends func(value T) bool) (ended int) {
 	return s.endIf(func(e *entry[T]) bool { return e.user == user && (ends == nil || ends(e.value)) })
 }

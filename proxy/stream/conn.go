@@ -20,9 +20,10 @@ import (
 // responses are sent in the order in which they end.
 //
 // The goroutine that has read a message performs it, and passes the right to read on to another
-// goroutine. If messages are to be started in the order in which they arrived, as SPDK does, it does so
-// as soon as SPDK has got the message's last call, or keeps the right if the message has ended before.
-// Otherwise it does so at once: a deletion, which makes calls of its own first, delays no other message.
+// goroutine. If messages are to be started in the order in which they arrived, as SPDK does, it
+// does so as soon as SPDK has got the message's last call, or keeps the right if the message has
+// ended before. Otherwise it does so at once: a deletion, which makes calls of its own first,
+// delays no other message.
 type conn struct {
 	transport
 	gate   *gate.Gate
@@ -37,8 +38,8 @@ type conn struct {
 	out     output
 }
 
-// A transport is what differs between kinds of connections. Only the goroutine that has the right to
-// read may call its methods, except gone and frame.
+// A transport is what differs between kinds of connections. Only the goroutine that has the right
+// to read may call its methods, except gone and frame.
 type transport interface {
 	// next returns the next message. It is valid until next is called again.
 	next(c *conn) ([]byte, error)
@@ -46,8 +47,8 @@ type transport interface {
 	identify(current *gate.Settings, x *gate.Exchange) error
 	// release releases what next has reserved for a message.
 	release()
-	// likeSPDK reports whether messages are started in their order, and requests without an id get errors
-	// as responses.
+	// likeSPDK reports whether messages are started in their order, and requests without an id get
+	// errors as responses.
 	likeSPDK() bool
 	// breaks reports whether nothing can be read after a message that is refused with err.
 	breaks(err error) bool
@@ -177,9 +178,9 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	return passedOn || broken
 }
 
-// receive takes a message through the stages that its calls share, decodes it strictly, and notes its
-// calls. A refusal of the user is the error of each request, so that the responses have the requests'
-// ids. refused is why the message was not read.
+// receive takes a message through the stages that its calls share, decodes it strictly, and notes
+// its calls. A refusal of the user is the error of each request, so that the responses have the
+// requests' ids. refused is why the message was not read.
 func (c *conn) receive(current *gate.Settings, x *gate.Exchange, text []byte, refused error) error {
 	c.release()
 	denied := c.gate.Enter(current, x, gate.Arrival{Conn: c.net, Identify: c.identify})

@@ -92,8 +92,8 @@ type response struct {
 	done func()   // called when the answer was written, or cannot be
 }
 
-// An output writes the answers on a connection. What several goroutines add at the same time
-// goes out in one write, because SPDK answers calls that arrived together at the same time.
+// An output writes the answers on a connection. What several goroutines add at the same time goes
+// out in one write, because SPDK answers calls that arrived together at the same time.
 type output struct {
 	write func(text []byte) error
 

@@ -2,8 +2,8 @@ package stream
 
 import "sync/atomic"
 
-// parked has goroutines that wait for the next function. Performing a call needs a larger stack than
-// a new goroutine has, and one that has performed a call keeps it.
+// parked has goroutines that wait for the next function. Performing a call needs a larger stack
+// than a new goroutine has, and one that has performed a call keeps it.
 type parked struct {
 	next  chan func()
 	done  chan struct{} // closed by end

@@ -51,8 +51,8 @@ func (p *process) identify(current *gate.Settings, x *gate.Exchange) error {
 	return err
 }
 
-// breaks reports whether it is unknown where the next message begins, as the text is not JSON or was
-// not read to its end.
+// breaks reports whether it is unknown where the next message begins, as the text is not JSON or
+// was not read to its end.
 func (p *process) breaks(err error) bool {
 	var malformed *jsonrpc.Error
 	var tooLong *http.MaxBytesError

@@ -31,7 +31,8 @@ type Sockets struct {
 	left   chan struct{} // while draining: closed when none is open
 }
 
-// MaxPerUser is how many streams a user may have open. Connections are bounded in all and by their source.
+// MaxPerUser is how many streams a user may have open. Connections are bounded in all and by their
+// source.
 const MaxPerUser = 64
 
 // NewSockets makes Sockets.
@@ -123,8 +124,8 @@ func (s *Sockets) serve(v *web.Visit, leave func()) {
 // closeWait bounds how long a client may take to read what comes before the end of its stream.
 const closeWait = time.Second
 
-// close sends the frame that closes a WebSocket, after the responses before it, and ends the connection. It takes at most
-// closeWait.
+// close sends the frame that closes a WebSocket, after the responses before it, and ends the
+// connection. It takes at most closeWait.
 func (c *conn) close(code int, reason string) {
 	defer time.AfterFunc(closeWait, c.abort).Stop()
 	c.send(closing(code, reason), c.abort)
@@ -144,7 +145,8 @@ func (s *Sockets) remove(c *conn) {
 	s.closeIfLeft()
 }
 
-// closeIfLeft notes that the last client of a stopping server has closed its stream. The caller holds the lock.
+// closeIfLeft notes that the last client of a stopping server has closed its stream. The caller
+// holds the lock.
 func (s *Sockets) closeIfLeft() {
 	if s.left == nil || len(s.open) > 0 {
 		return
@@ -210,8 +212,8 @@ func (s *Sockets) Watch(ctx context.Context) {
 // connections.
 const draining = `{"jsonrpc":"2.0","method":"spdkgate.draining"}`
 
-// Drain tells the clients of all streams that the server stops. The returned channel is closed when they have closed their
-// streams: until then, calls may be on their way. It may be called once.
+// Drain tells the clients of all streams that the server stops. The returned channel is closed when
+// they have closed their streams: until then, calls may be on their way. It may be called once.
 func (s *Sockets) Drain() (left <-chan struct{}) {
 	for c := range s.list() {
 		go c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), func() {})

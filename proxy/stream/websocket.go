@@ -74,7 +74,8 @@ func (s *socket) release() {
 	s.reserved = 0
 }
 
-// breaks reports whether a message was not read to its end, or its sender may not send further ones.
+// breaks reports whether a message was not read to its end, or its sender may not send further
+// ones.
 func (s *socket) breaks(err error) bool {
 	var tooLong *http.MaxBytesError
 	return errors.As(err, &tooLong) || errors.Is(err, gate.ErrSlowBody) || errors.Is(err, errBinary) || gate.AnswerTo(err).Status == http.StatusUnauthorized
@@ -99,8 +100,8 @@ const invalidCredentials = "the credentials are no longer valid: authenticate ag
 // errBinary refuses a message that is not text.
 var errBinary = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "send requests as text messages: this one is binary")
 
-// next reads the next message. The connection has no time limit until a message begins to arrive; it
-// must be complete in time then. Package stream's idle check ends connections without calls.
+// next reads the next message. The connection has no time limit until a message begins to arrive;
+// it must be complete in time then. Package stream's idle check ends connections without calls.
 func (s *socket) next(*conn) ([]byte, error) {
 	kind, r, err := s.ws.NextReader()
 	if err != nil {
@@ -124,8 +125,8 @@ func (s *socket) next(*conn) ([]byte, error) {
 	return text, s.net.SetReadDeadline(time.Time{})
 }
 
-// read reads a message of at most limit bytes. Its memory counts from the length on that does not fit into the
-// first buffer.
+// read reads a message of at most limit bytes. Its memory counts from the length on that does not
+// fit into the first buffer.
 func (s *socket) read(r io.Reader, limit int) ([]byte, error) {
 	if cap(s.buffer) > keptBuffer || s.buffer == nil {
 		s.buffer = make([]byte, 0, firstBuffer)
@@ -163,8 +164,8 @@ func (s *socket) read(r io.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// maxSkipped and skipWait bound how much of a message that is too long is read, so that its client can
-// read the response before the connection is closed.
+// maxSkipped and skipWait bound how much of a message that is too long is read, so that its client
+// can read the response before the connection is closed.
 const (
 	maxSkipped = 4 << 20
 	skipWait   = time.Second
@@ -180,8 +181,8 @@ func (s *socket) skip(r io.Reader) {
 // frame makes a text message of a response: it is not masked, and has one frame.
 func (s *socket) frame(parts [][]byte) [][]byte { return frame(websocket.TextMessage, parts) }
 
-// pong answers a ping, unless the answer to an earlier one waits to be written: a client that does not
-// read must not take memory by pings.
+// pong answers a ping, unless the answer to an earlier one waits to be written: a client that does
+// not read must not take memory by pings.
 func (s *socket) pong(c *conn, data string) {
 	if s.pongWaits.CompareAndSwap(false, true) {
 		c.send(frame(websocket.PongMessage, [][]byte{[]byte(data)}), func() { s.pongWaits.Store(false) })
@@ -223,5 +224,6 @@ func closing(code int, reason string) [][]byte {
 	return frame(websocket.CloseMessage, [][]byte{websocket.FormatCloseMessage(code, reason)})
 }
 
-// gone reports false: a WebSocket is read while its messages are performed, so conn.ctx ends with it.
+// gone reports false: a WebSocket is read while its messages are performed, so conn.ctx ends with
+// it.
 func (s *socket) gone() bool { return false }

@@ -14,9 +14,9 @@ import (
 
 var errClosed = errors.New("the proxy has closed its connections")
 
-// A Conn is one connection, to a target whose release is known. A call that was translated for
-// that release is sent on this connection or not at all: if the target is replaced, the
-// connection ends, and the new target gets another Conn.
+// A Conn is one connection, to a target whose release is known. A call that was translated for that
+// release is sent on this connection or not at all: if the target is replaced, the connection ends,
+// and the new target gets another Conn.
 type Conn struct {
 	target   *Target
 	socket   *spdkrpc.Socket
@@ -24,8 +24,8 @@ type Conn struct {
 	release  rpcschema.Release
 	examined askedExamination
 
-	// Calls that were sent on this connection or wait for a slot to be sent on it, in total
-	// and by user. Guarded by Target.mu.
+	// Calls that were sent on this connection or wait for a slot to be sent on it, in total and by
+	// user. Guarded by Target.mu.
 	load   int
 	loadOf map[string]int
 }
@@ -86,13 +86,13 @@ func (c *Conn) Release() rpcschema.Release { return c.release }
 
 func (c *Conn) broken() bool { return broken(c.gone) }
 
-// Call waits until the user has a slot, sends one call of the user, and waits up to deadline
-// for its answer. ctx ends only the wait for a slot: SPDK executes a call that was sent even if
-// the client is gone, and its outcome belongs in the log. If params is nil, the call is sent
-// without parameters. The proxy's own calls have the user "".
+// Call waits until the user has a slot, sends one call of the user, and waits up to deadline for
+// its answer. ctx ends only the wait for a slot: SPDK executes a call that was sent even if the
+// client is gone, and its outcome belongs in the log. If params is nil, the call is sent without
+// parameters. The proxy's own calls have the user "".
 //
-// A call that SPDK has not answered by its deadline keeps its slot until SPDK answers it, up
-// to Config.LateAfter.
+// A call that SPDK has not answered by its deadline keeps its slot until SPDK answers it, up to
+// Config.LateAfter.
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
 	return c.CallObserved(ctx, who, method, params, deadline, Observer{})
 }
@@ -189,9 +189,9 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate keeps the slot of a call that SPDK has not answered by its deadline, until SPDK
-// answers it, up to Config.LateAfter. Then it releases the slot, passes the outcome to
-// Config.Late, and returns it.
+// awaitLate keeps the slot of a call that SPDK has not answered by its deadline, until SPDK answers
+// it, up to Config.LateAfter. Then it releases the slot, passes the outcome to Config.Late, and
+// returns it.
 func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method string, params map[string]any, started time.Time) error {
 	defer release()
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)

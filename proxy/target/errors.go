@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// A BusyError means that a call got no slot in time, or that too many calls are waiting. It
-// was not sent.
+// A BusyError means that a call got no slot in time, or that too many calls are waiting. It was not
+// sent.
 type BusyError struct {
 	User     bool // the user's own share is taken; other users could still call
 	InFlight int  // running calls: the user's if User is set, else all
@@ -27,8 +27,8 @@ var ErrAbandoned = errors.New("the caller stopped waiting before the call was se
 // A DownError means that the target is unreachable. Nothing was executed.
 type DownError struct {
 	Socket string
-	// Err is the cause. Unwrap does not return it: its kind is that of spdk_get_version,
-	// which reads the release, and not of the call.
+	// Err is the cause. Unwrap does not return it: its kind is that of spdk_get_version, which
+	// reads the release, and not of the call.
 	Err error
 }
 

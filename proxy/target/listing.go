@@ -22,11 +22,11 @@ var (
 	deleting = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
 )
 
-// listingGate prevents listings and deletions of volumes from running at the same time. Calls
-// of one kind run concurrently. While a deletion waits, no further listing begins, because
-// listings are short. A listing that waits gives up after a while, because deletions may take
-// minutes. Short deletions that overlap do not keep listings out: when a listing begins to wait,
-// no further deletion begins for a moment.
+// listingGate prevents listings and deletions of volumes from running at the same time. Calls of
+// one kind run concurrently. While a deletion waits, no further listing begins, because listings
+// are short. A listing that waits gives up after a while, because deletions may take minutes. Short
+// deletions that overlap do not keep listings out: when a listing begins to wait, no further
+// deletion begins for a moment.
 type listingGate struct {
 	mu      sync.Mutex
 	lists   int           // running
@@ -52,8 +52,8 @@ func (a *listingGate) pause() time.Duration {
 	return time.Until(a.paused.Add(deletionPause))
 }
 
-// enter waits until a call may be sent to a target of release r. The caller calls leave when
-// SPDK has answered. The error is ErrDeleting or ErrListing after wait, or ErrAbandoned.
+// enter waits until a call may be sent to a target of release r. The caller calls leave when SPDK
+// has answered. The error is ErrDeleting or ErrListing after wait, or ErrAbandoned.
 func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
 	lists, deletes := slices.Contains(listing, method), slices.Contains(deleting, method)
 	if !lists && !deletes || r.Has(rpcschema.ListsDuringDeletion) {
@@ -126,9 +126,9 @@ func (a *listingGate) end(n *int) {
 	}
 }
 
-// Deleting waits until volumes may be deleted on a target of release r. Until leave is called,
-// no call begins that must not run at the same time. It is for deletions on a Direct, which do
-// not wait by themselves. The error is ErrListing or ErrAbandoned.
+// Deleting waits until volumes may be deleted on a target of release r. Until leave is called, no
+// call begins that must not run at the same time. It is for deletions on a Direct, which do not
+// wait by themselves. The error is ErrListing or ErrAbandoned.
 func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
 	return t.listing.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

@@ -3,13 +3,12 @@ package target
 import "time"
 
 // SPDK executes all calls that it finds at its sockets before it does anything else, such as
-// answering other calls or serving I/O on that core. Most calls take microseconds; some, such
-// as a list of all bdevs, take tens of milliseconds, and 256 of these at once would delay
-// everything by seconds. So the calls of one user are sent in bursts. A round ends when SPDK
-// answers a probe that was sent after the burst; its duration shows how long other calls had
-// to wait. After a slow round the bursts become smaller, after a quick one larger. Calls that
-// SPDK has not answered in their round, for example because they wait for a disk, do not count
-// in the next one.
+// answering other calls or serving I/O on that core. Most calls take microseconds; some, such as a
+// list of all bdevs, take tens of milliseconds, and 256 of these at once would delay everything by
+// seconds. So the calls of one user are sent in bursts. A round ends when SPDK answers a probe that
+// was sent after the burst; its duration shows how long other calls had to wait. After a slow round
+// the bursts become smaller, after a quick one larger. Calls that SPDK has not answered in their
+// round, for example because they wait for a disk, do not count in the next one.
 const (
 	firstBurst = 16 // a user may have this many calls in flight before rounds are measured
 	minBurst   = 2  // one call that is executed and one that waits
@@ -38,8 +37,7 @@ func (p *pace) noteSent(inRound int) {
 	}
 }
 
-// nextRound begins a round; the last one took this long. It reports whether measuring must
-// go on.
+// nextRound begins a round; the last one took this long. It reports whether measuring must go on.
 func (q *queue) nextRound(took time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -115,8 +115,8 @@ func TestLongAnswersAreBounded(t *testing.T) {
 	assert.Positive(t, s.expected())
 }
 
-// A poller executes calls as SPDK does: one thread takes all that has arrived
-// before it looks again, and a probe is answered after all that was sent before it.
+// A poller executes calls as SPDK does: one thread takes all that has arrived before it looks
+// again, and a probe is answered after all that was sent before it.
 type poller struct {
 	path    string
 	arrived chan arrival
@@ -188,9 +188,9 @@ func (p *poller) execute(a arrival) {
 	_, _ = fmt.Fprintf(a.conn, `{"id":%s,"result":%s}`, a.ID, result)
 }
 
-// The expensive calls of one user, sent all at once, would make another user wait
-// for all of them. The scheduler must let out only as many as a small burst, and
-// fewer once it has measured them: that is what is counted.
+// The expensive calls of one user, sent all at once, would make another user wait for all of them.
+// The scheduler must let out only as many as a small burst, and fewer once it has measured them:
+// that is what is counted.
 func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	p := newPoller(t)
 	target := newTarget(t, Config{Socket: p.path})

@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// checkPeer returns the check that the process which listens at the socket belongs to root, to
-// this process's user, or to one of uids. Every user may create a socket in the directory of
-// SPDK's default socket while spdk_tgt is not running, and would receive calls that are meant
-// for SPDK, secrets included.
+// checkPeer returns the check that the process which listens at the socket belongs to root, to this
+// process's user, or to one of uids. Every user may create a socket in the directory of SPDK's
+// default socket while spdk_tgt is not running, and would receive calls that are meant for SPDK,
+// secrets included.
 func checkPeer(uids []uint32) func(net.Conn) error { return requirePeer(trustedUIDs(uids)...) }
 
 func trustedUIDs(uids []uint32) []uint32 {

@@ -16,9 +16,9 @@ import (
 
 const (
 	versionMethod = "spdk_get_version"
-	// phaseMethod distinguishes startup from runtime. Every release since v23.01 has it and
-	// allows it at runtime only; at startup, SPDK answers -1. Its answer is short, it changes
-	// nothing, and SPDK answers it on the thread that reads the socket.
+	// phaseMethod distinguishes startup from runtime. Every release since v23.01 has it and allows
+	// it at runtime only; at startup, SPDK answers -1. Its answer is short, it changes nothing, and
+	// SPDK answers it on the thread that reads the socket.
 	phaseMethod = "notify_get_types"
 )
 
@@ -30,14 +30,14 @@ const (
 	probeAfterClose = 100 * time.Millisecond
 )
 
-// A probe queries the target over a connection of its own, so that a full pool does not look
-// like a dead target. One query runs at a time.
+// A probe queries the target over a connection of its own, so that a full pool does not look like a
+// dead target. One query runs at a time.
 type probe struct {
 	socket  *spdkrpc.Socket // nil: none
 	gone    <-chan struct{}
 	release rpcschema.Release
-	// pending is a query that was not answered in time. SPDK answers it later if it still
-	// works; until then, no other query is sent.
+	// pending is a query that was not answered in time. SPDK answers it later if it still works;
+	// until then, no other query is sent.
 	pending *spdkrpc.Pending
 }
 
@@ -66,8 +66,8 @@ func (t *Target) startProbe() <-chan singleflight.Result {
 	})
 }
 
-// timedProbe measures how long a probe takes that begins now. It does not count one that it
-// joined, such as that of a request to /readyz, because its duration would seem too short.
+// timedProbe measures how long a probe takes that begins now. It does not count one that it joined,
+// such as that of a request to /readyz, because its duration would seem too short.
 func (t *Target) timedProbe() time.Duration {
 	for since := time.Now(); ; {
 		if result := (<-t.startProbe()).Val.(probeResult); !result.began.Before(since) {
@@ -137,8 +137,8 @@ func (t *Target) runProbe() State {
 	return t.noteState(phase, p.release, connected, err)
 }
 
-// keepProbe keeps the probe's connection for the next probe. It returns false if t has been
-// closed in the meantime.
+// keepProbe keeps the probe's connection for the next probe. It returns false if t has been closed
+// in the meantime.
 func (t *Target) keepProbe(p probe) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -26,14 +26,14 @@ func (l Limits) of(who string) int {
 // waitersPerSlot bounds the memory that waiting calls take.
 const waitersPerSlot = 4
 
-// A queue grants slots, each for one running call. A user may have at most as many slots as
-// the user's limit, and at most as many as are free. So if n users take all they can get, one
-// slot in n+1 stays free for the next user, even if SPDK never answers their calls.
+// A queue grants slots, each for one running call. A user may have at most as many slots as the
+// user's limit, and at most as many as are free. So if n users take all they can get, one slot in
+// n+1 stays free for the next user, even if SPDK never answers their calls.
 //
-// A call that cannot get a slot waits in its user's wait list. The lists are served
-// round-robin, one call each, so that a long list does not delay other users. After each
-// change, slots are granted until no waiting call may have one. So a new call of a user without
-// waiting calls overtakes no call that could run.
+// A call that cannot get a slot waits in its user's wait list. The lists are served round-robin,
+// one call each, so that a long list does not delay other users. After each change, slots are
+// granted until no waiting call may have one. So a new call of a user without waiting calls
+// overtakes no call that could run.
 type queue struct {
 	mu        sync.Mutex
 	limits    Limits
@@ -154,8 +154,8 @@ func (q *queue) user(who string) *user {
 	return u
 }
 
-// enter appends a call to its user's wait list. If too many calls wait in total, the last call
-// of the longest list is refused instead, so that a flood does not displace other users.
+// enter appends a call to its user's wait list. If too many calls wait in total, the last call of
+// the longest list is refused instead, so that a flood does not displace other users.
 func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	if u.waiting.n >= waitersPerSlot*u.limit {
 		return nil, q.busy(u, "the maximum number of this user's calls is waiting")
@@ -181,8 +181,8 @@ func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	return w, nil
 }
 
-// leave removes a call from its wait list and returns the error of why. If the call got its
-// slot at the same moment, it keeps the slot and the error is nil.
+// leave removes a call from its wait list and returns the error of why. If the call got its slot at
+// the same moment, it keeps the slot and the error is nil.
 func (q *queue) leave(w *waiter, why func() error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -28,8 +28,8 @@ func (s *sizes) find(method string, params map[string]any) *size {
 	return known.(*size)
 }
 
-// A size is the expected length of a call's answer, in bytes. It may change while the call
-// waits for a slot.
+// A size is the expected length of a call's answer, in bytes. It may change while the call waits
+// for a slot.
 type size struct{ bytes atomic.Int64 }
 
 func (s *size) expected() int { return int(s.bytes.Load()) }

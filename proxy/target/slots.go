@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Slots bound how much work of one kind runs at once, and share it between users by the rules
-// for calls: a user never gets more slots than are free, and wait lists are served round-robin.
-// Slots may be used concurrently.
+// Slots bound how much work of one kind runs at once, and share it between users by the rules for
+// calls: a user never gets more slots than are free, and wait lists are served round-robin. Slots
+// may be used concurrently.
 type Slots struct {
 	queue *queue
 	wait  time.Duration

@@ -23,8 +23,8 @@ type State struct {
 	Phase   Phase
 	Release rpcschema.Release // of the target that answered last; zero if none has
 	Since   time.Time         // when the phase began
-	// Reconnects counts how often the target answered again after its connection had ended,
-	// which means that it was restarted.
+	// Reconnects counts how often the target answered again after its connection had ended, which
+	// means that it was restarted.
 	Reconnects    int
 	Err           error // why it is unreachable
 	UntrustedPeer bool  // a user that is not permitted listens at the socket
@@ -36,8 +36,7 @@ type State struct {
 
 var errNotProbed = errors.New("it has not been probed yet")
 
-// State returns the result of the last probe; while Watch runs, it is a few seconds old at
-// most.
+// State returns the result of the last probe; while Watch runs, it is a few seconds old at most.
 func (t *Target) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()

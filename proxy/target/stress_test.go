@@ -72,8 +72,8 @@ func TestQueueUnderStress(t *testing.T) {
 	}
 }
 
-// A user with one call at a time waits at most for one round of the other users, however many
-// calls wait. The test counts slots, not time.
+// A user with one call at a time waits at most for one round of the other users, however many calls
+// wait. The test counts slots, not time.
 func TestManyCallsDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})

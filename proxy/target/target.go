@@ -16,19 +16,19 @@ type Config struct {
 	Socket      string // path of the UNIX socket
 	Connections int    // for calls, besides the one for probes; 0: 4
 	MaxInFlight int    // running calls, over all connections; 0: 1024
-	// UserInFlight is how many running calls one user may have, unless UsersInFlight has
-	// another number for that user. A user never gets more slots than are free. 0: 256.
+	// UserInFlight is how many running calls one user may have, unless UsersInFlight has another
+	// number for that user. A user never gets more slots than are free. 0: 256.
 	UserInFlight  int
 	UsersInFlight map[string]int
-	// PeerUIDs are the users that may listen at the socket, besides root and this process's
-	// own user.
+	// PeerUIDs are the users that may listen at the socket, besides root and this process's own
+	// user.
 	PeerUIDs []uint32
-	// HasMemory reports whether a user may have another long answer; nil: always. It is
-	// called with locks held, and must not call the Target.
+	// HasMemory reports whether a user may have another long answer; nil: always. It is called with
+	// locks held, and must not call the Target.
 	HasMemory func(user string) bool
 	QueueWait time.Duration // how long a call waits for a slot; 0: 10 s
-	// LateAfter bounds how long after its deadline a call that SPDK does not answer keeps
-	// its slot; 0: 15 min.
+	// LateAfter bounds how long after its deadline a call that SPDK does not answer keeps its slot;
+	// 0: 15 min.
 	LateAfter time.Duration
 	// Late receives the outcome of a call that SPDK had not answered by its deadline:
 	// its reply, or OutcomeUnknown if none came. nil: no report.
@@ -37,17 +37,16 @@ type Config struct {
 }
 
 const (
-	// growAt is the number of calls on the least loaded connection from which another
-	// connection is opened: SPDK reads each connection once in each poll.
+	// growAt is the number of calls on the least loaded connection from which another connection is
+	// opened: SPDK reads each connection once in each poll.
 	growAt = 16
 	// Times between two attempts to connect to an unreachable target.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Second
 )
 
-// A Target is a pool of connections to one SPDK target. It may be used concurrently. It
-// connects when it is first used, and again after its connections have ended or the socket was
-// replaced.
+// A Target is a pool of connections to one SPDK target. It may be used concurrently. It connects
+// when it is first used, and again after its connections have ended or the socket was replaced.
 type Target struct {
 	config    Config
 	queue     *queue
@@ -112,8 +111,8 @@ func (t *Target) LimitUsers(each int, of map[string]int) {
 // false.
 func (t *Target) MemoryReleased() { t.queue.advanceAll() }
 
-// Connect returns an open connection for a user's next call. The error is a *DownError, or
-// that of ctx.
+// Connect returns an open connection for a user's next call. The error is a *DownError, or that of
+// ctx.
 func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 	if c := t.pick(who); c != nil {
 		return c, nil
@@ -136,8 +135,8 @@ func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 }
 
 // pick returns the open connection on which the user has calls already, because SPDK sends the
-// answers on a connection one after the other and long ones should delay only their own user;
-// or else the least loaded. It opens another one in the background if all are busy.
+// answers on a connection one after the other and long ones should delay only their own user; or
+// else the least loaded. It opens another one in the background if all are busy.
 func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,8 +161,8 @@ func (t *Target) pick(who string) *Conn {
 	return least
 }
 
-// AcquireSlot waits for a slot of a user, like Call and with the same errors, for work of the
-// proxy that does not call SPDK. release returns the slot.
+// AcquireSlot waits for a slot of a user, like Call and with the same errors, for work of the proxy
+// that does not call SPDK. release returns the slot.
 func (t *Target) AcquireSlot(ctx context.Context, who string) (release func(), err error) {
 	slot, err := t.queue.acquire(ctx, who, new(size), t.config.QueueWait)
 	if err != nil {

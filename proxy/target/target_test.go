@@ -22,8 +22,8 @@ import (
 
 const long = time.Minute // for what must not run out
 
-// A fake is an SPDK target reduced to its socket: it answers the probe, and
-// everything else as told.
+// A fake is an SPDK target reduced to its socket: it answers the probe, and everything else as
+// told.
 type fake struct {
 	t           *testing.T
 	path        string

@@ -147,8 +147,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	assert.Equal(t, []string{"105", "106", "107", "108", "109", "110", "111", "112", "113", "114"}, names, "what was deleted makes room")
 }
 
-// The sums of lvstores are counters: they do not decrease when volumes are deleted or the target
-// is restarted.
+// The sums of lvstores are counters: they do not decrease when volumes are deleted or the target is
+// restarted.
 func TestSumsOfStoresNeverDecrease(t *testing.T) {
 	e := New(10)
 	sum := func(f *figures.Figures) float64 {

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// counted returns a histogram of a volume, with a number of operations up to 1 us, up to 10 s and beyond.
+// counted returns a histogram of a volume, with a number of operations up to 1 us, up to 10 s and
+// beyond.
 func counted(fast, slow, beyond uint64) figures.Histogram {
 	h := figures.Histogram{Bdev: "lvs0/v", Store: "lvs0", Volume: "v"}
 	h.Latencies.Counts[0], h.Latencies.Counts[len(figures.LatencyBounds)-1], h.Latencies.Counts[len(figures.LatencyBounds)] = fast, slow, beyond

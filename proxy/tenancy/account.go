@@ -23,8 +23,8 @@ func (a amount) plus(b amount) amount {
 }
 
 // An account is what one tenant uses. Calls that create something run concurrently, each with a
-// reservation of what it needs. A call that inherits or sets the size of a bdev runs alone,
-// because the size must not change in the meantime.
+// reservation of what it needs. A call that inherits or sets the size of a bdev runs alone, because
+// the size must not change in the meantime.
 type account struct {
 	gate chan struct{} // has one element, which a call takes while it is admitted, or runs alone
 
@@ -40,8 +40,8 @@ type account struct {
 	subsystems map[string]bool // that the tenant has created: one that is named after a volume may outlive it
 }
 
-// An unansweredCall is a call without an answer: until it is forgotten, it may have been
-// executed, or may still be.
+// An unansweredCall is a call without an answer: until it is forgotten, it may have been executed,
+// or may still be.
 type unansweredCall struct {
 	amount
 	bdev  string // whose size it sets or inherits
@@ -174,9 +174,9 @@ func (a *account) noteDecrease() {
 	a.decreased = true
 }
 
-// used returns the most that the tenant may use, including running calls and those that may
-// still be executed; whether it was counted recently; and whether a new count would certainly
-// find no less. It considers that the claim may change the outcome of an unanswered call.
+// used returns the most that the tenant may use, including running calls and those that may still
+// be executed; whether it was counted recently; and whether a new count would certainly find no
+// less. It considers that the claim may change the outcome of an unanswered call.
 func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -65,8 +65,8 @@ func TestPanicReleasesTheQuota(t *testing.T) {
 
 var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
 
-// Volumes can be created concurrently within the quota. A snapshot waits for them, and they
-// wait for it.
+// Volumes can be created concurrently within the quota. A snapshot waits for them, and they wait
+// for it.
 func TestConcurrentCreations(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 4, Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
@@ -126,8 +126,8 @@ func TestCreationWhileCounting(t *testing.T) {
 	require.ErrorAs(t, err, &over)
 }
 
-// Repeated calls beyond the quota do not make the proxy list the target's volumes each time.
-// The space of a deleted volume is free at once.
+// Repeated calls beyond the quota do not make the proxy list the target's volumes each time. The
+// space of a deleted volume is free at once.
 func TestCallsBeyondTheQuotaDoNotCountAgain(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
@@ -146,8 +146,8 @@ func TestCallsBeyondTheQuotaDoNotCountAgain(t *testing.T) {
 	require.NoError(t, w.create("b", 4))
 }
 
-// Many concurrent calls, some with lost answers and some that are executed late, never exceed
-// the quota.
+// Many concurrent calls, some with lost answers and some that are executed late, never exceed the
+// quota.
 func TestQuotaUnderParallelCalls(t *testing.T) {
 	const most, count, players, rounds = 64 * mib, 6, 8, 40
 	w := emptyWorld(t, "v26.05", Quota{Bytes: most, Volumes: count})

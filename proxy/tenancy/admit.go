@@ -123,8 +123,8 @@ func (g *Grant) checkNamedObjects() error {
 	return nil
 }
 
-// admit returns the value to use for a value of the parameters: the same, or one with foreign
-// names replaced. The error is a *Refusal if the value is not permitted.
+// admit returns the value to use for a value of the parameters: the same, or one with foreign names
+// replaced. The error is a *Refusal if the value is not permitted.
 func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (any, error) {
 	for _, o := range f.Opens {
 		if o.By(v) {
@@ -217,8 +217,8 @@ func (g *Grant) leftOut(f *plan.Form, path string) (instead any, err error) {
 	return instead, nil
 }
 
-// open decides on a value that gives others access. It returns the value to use instead, or nil
-// if the value is permitted.
+// open decides on a value that gives others access. It returns the value to use instead, or nil if
+// the value is permitted.
 func (g *Grant) open(o plan.Opening, path string) (instead any, err error) {
 	if slices.Contains(g.scope.Allow, o.To) {
 		return nil, nil
@@ -261,8 +261,8 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		return v, nil
 	case !isText:
 	case plan.IsInner(kind):
-		// With a slash, the alias of a volume could look like that of another lvstore, and
-		// SPDK truncates long names.
+		// With a slash, the alias of a volume could look like that of another lvstore, and SPDK
+		// truncates long names.
 		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
 			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without a slash", g.method.Name, g.shortPath(path))
 		}

@@ -92,8 +92,8 @@ func (a *admission) owns(kind, name string) bool {
 	return false
 }
 
-// compare holds what reaches the socket against what policy saw: it is the same
-// but for names that are not red's, in whose place stands one that nothing bears.
+// compare holds what reaches the socket against what policy saw: it is the same but for names that
+// are not red's, in whose place stands one that nothing bears.
 func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	a.Helper()
 	if kinds := plan.KindsOf(list, saw); len(kinds) > 0 {
@@ -148,8 +148,8 @@ func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	}
 }
 
-// FuzzAdmit makes calls of red's to every method, with names of every kind in
-// every place: red's, blue's in all spellings, and any text.
+// FuzzAdmit makes calls of red's to every method, with names of every kind in every place: red's,
+// blue's in all spellings, and any text.
 func FuzzAdmit(f *testing.F) {
 	one := newWorld(f, "v26.05")
 	red, blue := one.settle()

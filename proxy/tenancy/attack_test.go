@@ -18,8 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atTime stops the clock for the whole package until the test ends, but for what
-// it lets pass.
+// atTime stops the clock for the whole package until the test ends, but for what it lets pass.
 func atTime(t *testing.T) (pass func(time.Duration)) {
 	var passed atomic.Int64
 	begun := time.Now()
@@ -73,8 +72,8 @@ func TestSpellingsOfAnother(t *testing.T) {
 	}
 }
 
-// The owner of the tenant's own volume is looked up once. It is looked up with every call for
-// other tenants' volumes, missing ones, and other spellings of own ones.
+// The owner of the tenant's own volume is looked up once. It is looked up with every call for other
+// tenants' volumes, missing ones, and other spellings of own ones.
 func TestOwnersAreCached(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
@@ -120,8 +119,7 @@ func TestLvstoresThatChangeTheirTenant(t *testing.T) {
 	w.must("alice", "bdev_get_bdevs", p{"name": red.volume})
 }
 
-// Concurrent calls share one lookup of the lvstores, also if the call that started it is
-// canceled.
+// Concurrent calls share one lookup of the lvstores, also if the call that started it is canceled.
 func TestLookupsAreShared(t *testing.T) {
 	var s stores
 	var put atomic.Int32
@@ -251,8 +249,8 @@ func TestOriginsOfClonesKeepTheirSize(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// An lvstore that was deleted and created again with its name may have another cluster size. A
-// call that was measured with the old size is not executed in the new one.
+// An lvstore that was deleted and created again with its name may have another cluster size. A call
+// that was measured with the old size is not executed in the new one.
 func TestVolumesAreMadeWhereTheyWereMeasured(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))

@@ -53,8 +53,8 @@ func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMess
 	return json.RawMessage("[" + strings.Join(items, ",") + "]")
 }
 
-// What the stage costs a call, and how often it asks the target itself, which
-// on a real one takes a poll of 4 ms each.
+// What the stage costs a call, and how often it asks the target itself, which on a real one takes a
+// poll of 4 ms each.
 func BenchmarkCall(b *testing.B) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(b, err)

@@ -59,8 +59,8 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 }
 
 // A filter filters one result. In its methods, owned means that the object which contains a value
-// belongs to the tenant; a value that names nothing then belongs to the tenant too. The verdict on a
-// value comes before the verdicts on what it contains.
+// belongs to the tenant; a value that names nothing then belongs to the tenant too. The verdict on
+// a value comes before the verdicts on what it contains.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context
@@ -231,8 +231,8 @@ const (
 	another      // not the tenant's, or unknown
 )
 
-// identified determines the owner of an object from the member that names it. If that member
-// occurs several times, all values must be names of the tenant.
+// identified determines the owner of an object from the member that names it. If that member occurs
+// several times, all values must be names of the tenant.
 func (f *filter) identified(w *plan.Form, i int) self {
 	if w.IdentityKind == "" {
 		return unnamed

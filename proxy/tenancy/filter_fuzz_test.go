@@ -30,8 +30,7 @@ func redGrant(t *Tenancy, m *rpcschema.Method, owned bool) *Grant {
 	return &Grant{scope: scope, method: m, plan: t.plans.Of(m.Name), ownership: &ownershipCheck{scope: scope, ask: oracle}, owned: owned}
 }
 
-// once decodes JSON in which members stand twice, and takes the first or the
-// last of each.
+// once decodes JSON in which members stand twice, and takes the first or the last of each.
 func once(dec *jsontext.Decoder, last bool) (any, error) {
 	switch dec.PeekKind() {
 	case '{':
@@ -83,10 +82,9 @@ func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 	require.Equal(t, a, b, "%s: %s", method, text)
 }
 
-// FuzzFilterAnyJSON gives the filter of any method any text. It never panics. Of
-// JSON it leaves sound JSON, and exactly what the reference leaves; where members
-// stand twice, the reference has nothing to take from what is left, whichever of
-// them a client may look at.
+// FuzzFilterAnyJSON gives the filter of any method any text. It never panics. Of JSON it leaves
+// sound JSON, and exactly what the reference leaves; where members stand twice, the reference has
+// nothing to take from what is left, whichever of them a client may look at.
 func FuzzFilterAnyJSON(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)

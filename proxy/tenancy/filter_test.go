@@ -46,8 +46,8 @@ func oracle(_ context.Context, method string, params map[string]any) (json.RawMe
 	return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice, Code: -19}
 }
 
-// spoil makes of a value that the schema describes one in which some names are
-// others', some values are of another type, and some members are not described.
+// spoil makes of a value that the schema describes one in which some names are others', some values
+// are of another type, and some members are not described.
 func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	if _, text := v.(string); !text && !plan.Free(list, "") && r.IntN(40) == 0 {
 		other := []any{mark, p{mark: mark}, p{"not_described": mark}, []any{mark}, nil, json.Number("7")}[r.IntN(6)]
@@ -99,8 +99,8 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	return v
 }
 
-// FuzzFilter makes results of every method, theirs mixed with others' and with
-// what the schema does not describe: no mark of the others stays.
+// FuzzFilter makes results of every method, theirs mixed with others' and with what the schema does
+// not describe: no mark of the others stays.
 func FuzzFilter(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(seed, seed*7919)
@@ -171,8 +171,8 @@ func TestFilterKeepsTheirs(t *testing.T) {
 	}
 }
 
-// The results of every sample method survive: the filter leaves a result that the
-// typed client can still read.
+// The results of every sample method survive: the filter leaves a result that the typed client can
+// still read.
 func TestFilteredResultsCanBeRead(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -185,8 +185,8 @@ func TestFilteredResultsCanBeRead(t *testing.T) {
 	require.Len(t, bdevs, 3)
 }
 
-// A number or a switch as the whole result is nobody's; a text that names nothing
-// can be anybody's, and is seen only by whom the call's objects belong to.
+// A number or a switch as the whole result is nobody's; a text that names nothing can be anybody's,
+// and is seen only by whom the call's objects belong to.
 func TestResultsThatAreOneValue(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	texts, switches := 0, 0

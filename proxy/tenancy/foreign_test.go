@@ -90,8 +90,8 @@ func own(red things) map[string]string {
 	}
 }
 
-// trials are the parameters of a method in which one spot after the other names
-// what the kind's list holds.
+// trials are the parameters of a method in which one spot after the other names what the kind's
+// list holds.
 func trials(w *world, m *rpcschema.Method, names map[string]string, each func(s spot, with func(v any) p)) {
 	least := sample.Maker{Document: rpcschema.Default(), Release: w.release, Names: names}
 	full := least
@@ -132,8 +132,8 @@ func plainAddresses(params p) p {
 	return params
 }
 
-// Every method × every parameter that names something × the names of another
-// tenant's things in every spelling: none passes, none tells existence.
+// Every method × every parameter that names something × the names of another tenant's things in
+// every spelling: none passes, none tells existence.
 func TestNothingOfAnother(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -167,8 +167,8 @@ func nothingOfAnother(t *testing.T, w *world) {
 				tried++
 				methods[m.Name] = true
 				ghost, ghostErr := w.call("alice", m.Name, with(gone(name)))
-				// A real subsystem may be busy with the call before, whatever this one names. What tells
-				// existence tells it each time.
+				// A real subsystem may be busy with the call before, whatever this one names. What
+				// tells existence tells it each time.
 				for range 5 {
 					if outcome(ghost, ghostErr, gone(name)) == outcome(result, err, name) {
 						break

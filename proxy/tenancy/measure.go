@@ -140,8 +140,8 @@ func (s store) round(size uint64) uint64 {
 	return size
 }
 
-// pin finds the bdev that a parameter names, and makes the call name it by UUID. A missing one
-// gets a name that no bdev has: if it appeared in the meantime, its size would be unknown.
+// pin finds the bdev that a parameter names, and makes the call name it by UUID. A missing one gets
+// a name that no bdev has: if it appeared in the meantime, its size would be unknown.
 func (g *Grant) pin(ctx context.Context, ask Ask, params map[string]any, param string) (*bdev, error) {
 	name, _ := params[param].(string)
 	if _, hidden := g.hidden[name]; hidden {

@@ -56,7 +56,8 @@ func TestRequestedSizes(t *testing.T) {
 	}
 }
 
-// An lvstore that does not exist is not looked up again by SPDK: another client might create it meanwhile.
+// An lvstore that does not exist is not looked up again by SPDK: another client might create it
+// meanwhile.
 func TestVolumesInMissingLvstores(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	_, err := w.call("alice", "bdev_lvol_create", p{"lvol_name": "a", "size_in_mib": 4, "lvs_name": "lvs-red2"})

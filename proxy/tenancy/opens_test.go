@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A tenant whose `hosts` list names who may connect cannot open an object to
-// everybody, by whatever method and spelling, unless `allow` says so.
+// A tenant whose `hosts` list names who may connect cannot open an object to everybody, by whatever
+// method and spelling, unless `allow` says so.
 func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	opening := []struct {
@@ -56,8 +56,8 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	}
 }
 
-// Every parameter that sounds as if it opened something says whether it does, so
-// that one of a later release is not overlooked.
+// Every parameter that sounds as if it opened something says whether it does, so that one of a
+// later release is not overlooked.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)
 	harmless := []string{

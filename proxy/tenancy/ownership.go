@@ -31,8 +31,8 @@ type ownershipCheck struct {
 }
 
 // owns reports whether an object that the client or SPDK names belongs to the tenant. Only names
-// that are or contain UUIDs need a query to the target. For all others the spelling decides, so
-// the answer does not depend on whether they exist.
+// that are or contain UUIDs need a query to the target. For all others the spelling decides, so the
+// answer does not depend on whether they exist.
 func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
 		return false, nil
@@ -67,9 +67,9 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		v.note(name, owner == v.scope)
 		return owner == v.scope, err
 	}
-	// Before the call, nothing may distinguish a foreign volume from a missing one, not even
-	// the time: remembered volumes count only if they belong to the tenant, and all other
-	// names need the same queries.
+	// Before the call, nothing may distinguish a foreign volume from a missing one, not even the
+	// time: remembered volumes count only if they belong to the tenant, and all other names need
+	// the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
 		return false, err

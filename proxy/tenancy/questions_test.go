@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Whichever lookup of an owner or a size fails, the call is not executed, or its result is not returned. The quota is
-// unchanged.
+// Whichever lookup of an owner or a size fails, the call is not executed, or its result is not
+// returned. The quota is unchanged.
 func TestEveryLookupMayFail(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	for name, c := range map[string]struct {
@@ -92,7 +92,8 @@ func TestVolumesAreForgotten(t *testing.T) {
 	assert.Empty(t, v.of("c"), "the question was asked before the change")
 }
 
-// An object that a tenant's call creates belongs to the tenant: its answer is returned without a lookup.
+// An object that a tenant's call creates belongs to the tenant: its answer is returned without a
+// lookup.
 func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A gambler makes calls of red's in any order, of which some get no answer and
-// are executed whenever.
+// A gambler makes calls of red's in any order, of which some get no answer and are executed
+// whenever.
 type gambler struct {
 	*world
 	script []byte
@@ -152,8 +152,8 @@ func (g *gambler) told() string {
 	return b.String()
 }
 
-// FuzzQuota: whatever a tenant does in whatever order, and whatever is executed
-// long after its caller gave up, the quota is never passed.
+// FuzzQuota: whatever a tenant does in whatever order, and whatever is executed long after its
+// caller gave up, the quota is never passed.
 func FuzzQuota(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 10))
 	for range 40 {

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A reference filters as filter does, the plain way: it decodes the whole
-// result, works from the schema itself, and asks about each name when it
-// comes to it. Members that stand twice it does not know.
+// A reference filters as filter does, the plain way: it decodes the whole result, works from the
+// schema itself, and asks about each name when it comes to it. Members that stand twice it does not
+// know.
 type reference struct {
 	ctx   context.Context
 	grant *Grant

@@ -27,8 +27,8 @@ func (e *QuotaError) Error() string {
 	return fmt.Sprintf("tenant %s: the quota is %d %s, of which %d are used, and this call needs %d more", e.Tenant, e.Most, e.What, e.Used, e.Asked)
 }
 
-// ErrBusy means that earlier calls of the same tenant, for which this one must wait, take too
-// long. Nothing was executed.
+// ErrBusy means that earlier calls of the same tenant, for which this one must wait, take too long.
+// Nothing was executed.
 var ErrBusy = errors.New("earlier calls of this tenant that count against its quota take too long")
 
 // size formats bytes in GiB, or in MiB or bytes if that is not exact: a rounded message could say

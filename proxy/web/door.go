@@ -26,7 +26,8 @@ func (v *Visit) Settings() *gate.Settings { return v.current }
 
 // A door is what differs between the requests of HTTP.
 type door struct {
-	// identify authenticates the sender; nil: by the session, or else by the credentials of the request.
+	// identify authenticates the sender; nil: by the session, or else by the credentials of the
+	// request.
 	identify func(v *Visit) error
 	// read notes the calls of a request that has entered.
 	read func(v *Visit) error

@@ -15,9 +15,9 @@ import (
 // MaxHeaderBytes bounds the header of a request.
 const MaxHeaderBytes = 16 << 10
 
-// HTTP makes the HTTP server around the handler. It has no ReadTimeout or
-// WriteTimeout, because these would also end slow calls: readBody sets a deadline for each
-// body, and package clientconn for each write.
+// HTTP makes the HTTP server around the handler. It has no ReadTimeout or WriteTimeout, because
+// these would also end slow calls: readBody sets a deadline for each body, and package clientconn
+// for each write.
 func (s *Server) HTTP(handler http.Handler, idle time.Duration) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -26,8 +26,8 @@ func (s *Server) HTTP(handler http.Handler, idle time.Duration) *http.Server {
 		MaxHeaderBytes:    MaxHeaderBytes,
 		ConnContext:       WithConn,
 		ConnState:         s.Gate.ConnState,
-		// No HTTP/2: a client could open and reset streams at no cost, each of which costs
-		// the proxy a call; and HTTP/1.1 connections are cheaper for small calls.
+		// No HTTP/2: a client could open and reset streams at no cost, each of which costs the
+		// proxy a call; and HTTP/1.1 connections are cheaper for small calls.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     DebugLog(s.Gate.Log),
 	}
@@ -38,8 +38,8 @@ func DebugLog(to *slog.Logger) *log.Logger {
 	return slog.NewLogLogger(debugHandler{to.Handler()}, slog.LevelDebug)
 }
 
-// debugHandler logs net/http's messages about clients, such as failed handshakes, at the
-// level debug and without the prefix of that package.
+// debugHandler logs net/http's messages about clients, such as failed handshakes, at the level
+// debug and without the prefix of that package.
 type debugHandler struct{ slog.Handler }
 
 func (q debugHandler) Handle(ctx context.Context, r slog.Record) error {

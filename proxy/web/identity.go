@@ -13,10 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 )
 
-// crossOrigin detects requests that a web page of another site made a browser send. The
-// browser adds a password or certificate that it has stored, and since the proxy requires
-// no Content-Type, it does not ask for permission first. Other clients send none of the
-// headers that are checked.
+// crossOrigin detects requests that a web page of another site made a browser send. The browser
+// adds a password or certificate that it has stored, and since the proxy requires no Content-Type,
+// it does not ask for permission first. Other clients send none of the headers that are checked.
 var crossOrigin = http.NewCrossOriginProtection()
 
 // Names of a session in requests and in the log.
@@ -76,8 +75,8 @@ func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
 	return e
 }
 
-// SessionID returns the id of the session that the request belongs to, if the console is enabled and
-// there is no Authorization header, which decides alone. With several cookies of that name, the
+// SessionID returns the id of the session that the request belongs to, if the console is enabled
+// and there is no Authorization header, which decides alone. With several cookies of that name, the
 // id is "", which no session has.
 func (v *Visit) SessionID() (id string, ok bool) { return SessionID(v.current, v.R) }
 
@@ -112,8 +111,8 @@ func (v *Visit) sentByPage() bool {
 	return v.R.Header.Get("Sec-Fetch-Site") == "same-origin" && v.R.Header.Get("Sec-Fetch-Dest") == "empty"
 }
 
-// sentInBackground reports whether a page sent the request without its user: by itself, or to connect
-// to an event stream again, for which a page can set no header.
+// sentInBackground reports whether a page sent the request without its user: by itself, or to
+// connect to an event stream again, for which a page can set no header.
 func (v *Visit) sentInBackground() bool {
 	return v.R.Header.Get(backgroundHeader) != "" || v.R.Header.Get("Accept") == eventStreamType
 }
@@ -126,8 +125,8 @@ func CheckCrossOrigin(r *http.Request) error {
 	return nil
 }
 
-// SameOrigin reports whether a request does not come from a page of another server. Programs send no
-// Origin.
+// SameOrigin reports whether a request does not come from a page of another server. Programs send
+// no Origin.
 func SameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {

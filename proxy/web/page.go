@@ -8,11 +8,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A Page answers requests like a call of a method that the proxy serves itself, which gets the Visit
-// as the exchange's door.
+// A Page answers requests like a call of a method that the proxy serves itself, which gets the
+// Visit as the exchange's door.
 type Page struct {
 	Method string
-	// Identify authenticates the sender; nil: by the session, or else by the credentials of the request.
+	// Identify authenticates the sender; nil: by the session, or else by the credentials of the
+	// request.
 	Identify func(v *Visit) error
 	// Write writes the value of a call that succeeded.
 	Write func(v *Visit, value any)
@@ -22,8 +23,8 @@ type Page struct {
 	Stream bool
 }
 
-// maxOwnAnswer is the largest response, in bytes, that the proxy makes itself. It counts towards the
-// user's memory before the response is made.
+// maxOwnAnswer is the largest response, in bytes, that the proxy makes itself. It counts towards
+// the user's memory before the response is made.
 const maxOwnAnswer = 1 << 20
 
 // Page makes the handler of a page.

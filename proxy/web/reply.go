@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// reply writes the response to the call, or to the calls of a batch in its order, without those
-// to notifications. A batch has status 200, because each response in it has its own error.
+// reply writes the response to the call, or to the calls of a batch in its order, without those to
+// notifications. A batch has status 200, because each response in it has its own error.
 func reply(w http.ResponseWriter, x *gate.Exchange) {
 	status, parts, retryAfter := http.StatusOK, x.Parts(), time.Duration(0)
 	for _, c := range x.Calls {
@@ -81,8 +81,8 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the original writer.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader tells not to read
-// the rest of a body.
+// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader tells not to read the
+// rest of a body.
 func netHTTP(w http.ResponseWriter) http.ResponseWriter {
 	if answer, ok := w.(*answerWriter); ok {
 		return answer.ResponseWriter

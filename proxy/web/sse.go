@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// streamCheckInterval is how often a stream checks that its user may still have it, and that its
-	// client is still there.
+	// streamCheckInterval is how often a stream checks that its user may still have it, and that
+	// its client is still there.
 	streamCheckInterval = 5 * time.Second
 	// streamPause is the time between two parts of a stream, so that many events go out together.
 	streamPause = 200 * time.Millisecond
@@ -34,8 +34,9 @@ type Stream struct {
 // OpenStream counts a stream of a user. Its response must be a page that is a stream.
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
-// Stream makes a page that is an endless stream of events, which run sends until Wait returns false.
-// may reports whether a user may still have the stream. The method must return what OpenStream does.
+// Stream makes a page that is an endless stream of events, which run sends until Wait returns
+// false. may reports whether a user may still have the stream. The method must return what
+// OpenStream does.
 func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bool, run func(e *Stream)) http.HandlerFunc {
 	p.Stream = true
 	p.Write = func(v *Visit, leave any) {
@@ -86,8 +87,8 @@ func (e *Stream) write(text string) bool {
 	return http.NewResponseController(e.visit.W).Flush() == nil
 }
 
-// Wait blocks until more signals new events. It reports false if the stream must
-// end: because the client has disconnected, the server stops, or the user may no longer have it.
+// Wait blocks until more signals new events. It reports false if the stream must end: because the
+// client has disconnected, the server stops, or the user may no longer have it.
 func (e *Stream) Wait(more <-chan struct{}) bool {
 	if !e.flush() {
 		return false
@@ -132,8 +133,8 @@ func (e *Stream) mayContinue() bool {
 	return err == nil && v.X.Sender.User == user && e.may(v.current, user)
 }
 
-// LastEventID returns the number that a client that connects again has seen last, if the stream
-// was one of this process.
+// LastEventID returns the number that a client that connects again has seen last, if the stream was
+// one of this process.
 func LastEventID(r *http.Request, process string) (number uint64, ok bool) {
 	text, ok := strings.CutPrefix(r.Header.Get("Last-Event-ID"), process+"-")
 	if !ok {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// net/http reads the rest of a body that the handler has not read, to reach the next request.
-// The functions here bound how long that may take.
+// net/http reads the rest of a body that the handler has not read, to reach the next request. The
+// functions here bound how long that may take.
 
-// limitUnreadBody bounds how long the server reads the rest of a body after it has answered
-// an authenticated user.
+// limitUnreadBody bounds how long the server reads the rest of a body after it has answered an
+// authenticated user.
 func (s *Server) limitUnreadBody(v *Visit) {
 	if v.X.Sender.Unauthenticated || v.bodyRead {
 		return
@@ -17,12 +17,12 @@ func (s *Server) limitUnreadBody(v *Visit) {
 	_ = http.NewResponseController(v.W).SetReadDeadline(time.Now().Add(v.current.Read))
 }
 
-// unreadBodyWait bounds how long the server reads the rest of an unauthenticated request, so
-// that the client can read the answer before the connection is closed.
+// unreadBodyWait bounds how long the server reads the rest of an unauthenticated request, so that
+// the client can read the answer before the connection is closed.
 const unreadBodyWait = time.Second
 
-// skipBody makes net/http answer an unauthenticated request without waiting for its body, as
-// it would if the connection stayed open.
+// skipBody makes net/http answer an unauthenticated request without waiting for its body, as it
+// would if the connection stayed open.
 func (s *Server) skipBody(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.UnreadBodyWait))

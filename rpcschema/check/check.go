@@ -62,8 +62,8 @@ type Checker struct {
 	Release  rpcschema.Release
 }
 
-// Read checks everything in one input; file is its name in reports. Input that
-// is not JSON is a violation too; an error means that it could not be read.
+// Read checks everything in one input; file is its name in reports. Input that is not JSON is a
+// violation too; an error means that it could not be read.
 func (c Checker) Read(file string, in io.Reader) (*Report, error) {
 	text, err := io.ReadAll(in)
 	if err != nil {

@@ -82,8 +82,7 @@ func (l *lineCounter) at(offset int) int {
 	return l.line
 }
 
-// config checks a configuration file of SPDK: the calls that each subsystem
-// replays at start.
+// config checks a configuration file of SPDK: the calls that each subsystem replays at start.
 func (r *run) config(file map[string]any) {
 	subsystems, _ := file["subsystems"].([]any)
 	for i, v := range subsystems {

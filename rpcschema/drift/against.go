@@ -181,8 +181,8 @@ func (c *comparison) types(s *rpcschema.Schema) (types []string) {
 	return types
 }
 
-// theirType maps the words of SPDK's schemas, which differ between releases,
-// to JSON's types; sized integers stay.
+// theirType maps the words of SPDK's schemas, which differ between releases, to JSON's types; sized
+// integers stay.
 func theirType(t string) string {
 	switch t {
 	case "bool", "Boolean":

@@ -6,6 +6,6 @@
 // the text of a client must never be forwarded: this package decodes it strictly into values, and
 // the request to the target is written from these values.
 //
-// It may not know any method, transport, user or policy, and imports only the
-// standard library and a JSON parser.
+// It may not know any method, transport, user or policy, and imports only the standard library and
+// a JSON parser.
 package jsonrpc

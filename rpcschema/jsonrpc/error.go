@@ -9,8 +9,8 @@ const (
 	CodeMethodNotFound = -32601
 	CodeInvalidParams  = -32602
 	CodeInternalError  = -32603
-	// CodeWrongState is SPDK_JSONRPC_ERROR_INVALID_STATE: the method exists but
-	// not in the state (startup, runtime) that the target is in.
+	// CodeWrongState is SPDK_JSONRPC_ERROR_INVALID_STATE: the method exists but not in the state
+	// (startup, runtime) that the target is in.
 	CodeWrongState = -1
 )
 

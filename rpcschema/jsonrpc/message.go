@@ -10,8 +10,8 @@ import (
 
 // A Request is one decoded call.
 type Request struct {
-	// ID is the id in the client's spelling, which the reply repeats exactly; nil if the request has
-	// none (a notification, which is never answered).
+	// ID is the id in the client's spelling, which the reply repeats exactly; nil if the request
+	// has none (a notification, which is never answered).
 	ID     json.RawMessage
 	Method string
 	// Params are the named parameters; nil when there are none.
@@ -31,10 +31,9 @@ type Element struct {
 	Err     error
 }
 
-// DecodeMessage decodes a request, or a batch of them, strictly. A request is
-// an object with jsonrpc ("2.0", may be left out, as SPDK allows), method, params
-// (an object; null is none) and id (a string, a number or null), each at most
-// once, spelt exactly so, and nothing else.
+// DecodeMessage decodes a request, or a batch of them, strictly. A request is an object with
+// jsonrpc ("2.0", may be left out, as SPDK allows), method, params (an object; null is none) and id
+// (a string, a number or null), each at most once, spelt exactly so, and nothing else.
 //
 // If the text is not one JSON value, is too large or is an empty batch, DecodeMessage returns an
 // *Error, and none of it may be executed. Otherwise each element of a batch is right or wrong by

@@ -1,9 +1,9 @@
 package jsonrpc
 
 // A Splitter finds the end of a message in a stream where messages follow each other without a
-// separator, as on SPDK's socket. It finds the bracket that closes the first one and checks
-// nothing else: [DecodeMessage] decides whether the text between them is a message. The zero value
-// is at the beginning of a message.
+// separator, as on SPDK's socket. It finds the bracket that closes the first one and checks nothing
+// else: [DecodeMessage] decides whether the text between them is a message. The zero value is at
+// the beginning of a message.
 type Splitter struct {
 	scanned  int // bytes of the text
 	depth    int

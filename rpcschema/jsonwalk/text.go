@@ -148,8 +148,8 @@ func (t *Text) TextAt(i int) (value string, sound bool, end int) {
 	return string(decoded), err == nil, end
 }
 
-// A Walk goes from one member of an object, or item of an array, to the next.
-// After each, End must be set to where its value ends.
+// A Walk goes from one member of an object, or item of an array, to the next. After each, End must
+// be set to where its value ends.
 type Walk struct {
 	*Text
 	closing byte

@@ -11,7 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// Markdown writes the page of an area: a table of its methods, and each of them as release r has it.
+// Markdown writes the page of an area: a table of its methods, and each of them as release r has
+// it.
 func Markdown(w io.Writer, doc *rpcschema.Document, area string, methods []*rpcschema.Method, r rpcschema.Release) error {
 	p := &page{doc: doc, release: r}
 	p.write = p.tableRow

@@ -1,6 +1,6 @@
-// Package printable escapes characters that control a terminal, break a line of a log, or change the
-// order in which text is shown. Names of a target's objects, its errors and what clients send may
-// contain any character.
+// Package printable escapes characters that control a terminal, break a line of a log, or change
+// the order in which text is shown. Names of a target's objects, its errors and what clients send
+// may contain any character.
 //
 // The package must not know which text it escapes, or where the text is shown.
 package printable

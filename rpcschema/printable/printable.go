@@ -23,8 +23,8 @@ func Valid(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, Unsafe)
 }
 
-// String returns s with each unsafe character as \uXXXX, and invalid UTF-8 as U+FFFD. Line breaks and
-// tabs are unsafe, too: the result is one line, and one cell of a table.
+// String returns s with each unsafe character as \uXXXX, and invalid UTF-8 as U+FFFD. Line breaks
+// and tabs are unsafe, too: the result is one line, and one cell of a table.
 func String(s string) string {
 	if Valid(s) {
 		return s

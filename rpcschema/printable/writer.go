@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// A Writer escapes the text that is written to it as [String] does, except for line breaks and tabs.
-// JSON without control characters stays the same value, because unsafe characters occur only inside
-// its strings. It may be used concurrently.
+// A Writer escapes the text that is written to it as [String] does, except for line breaks and
+// tabs. JSON without control characters stays the same value, because unsafe characters occur only
+// inside its strings. It may be used concurrently.
 type Writer struct {
 	// Raw is the writer below, for text whose parts are escaped already, such as text with colours.
 	Raw io.Writer
@@ -51,13 +51,24 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if len(text) == 0 {
 		return len(p), nil
 	}
-	if !utf8.Valid(text) || bytes.ContainsFunc(text, unsafeInText) {
+	if mayNeedEscapes(text) && (!utf8.Valid(text) || bytes.ContainsFunc(text, unsafeInText)) {
 		text = appendEscaped(make([]byte, 0, len(text)+16), text, unsafeInText)
 	}
 	if _, err := w.Raw.Write(text); err != nil {
 		return 0, err
 	}
 	return len(p), nil
+}
+
+// mayNeedEscapes reports false for text of safe ASCII characters, such as most lines of logs, which
+// decoding each character would take most of the time of writing.
+func mayNeedEscapes(text []byte) bool {
+	for _, b := range text {
+		if b-' ' > '~'-' ' && b != '\n' && b != '\t' {
+			return true
+		}
+	}
+	return false
 }
 
 // completeLength returns the length of text without a character at its end that is not complete.

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// lintRPCPy finds what is wrong with the words of rpc.py: those that name nothing, that do not fit the type of their parameter, and
-// required parameters without a word.
+// lintRPCPy finds what is wrong with the words of rpc.py: those that name nothing, that do not fit
+// the type of their parameter, and required parameters without a word.
 func lintRPCPy(doc *rpcschema.Document, complain func(where, format string, args ...any)) {
 	for _, m := range doc.Methods() {
 		if m.RPCPy == nil {
@@ -112,7 +112,8 @@ func (l rpcpyLint) check() {
 	}
 }
 
-// checkCovered finds required parameters, and required members of them, that the command cannot give.
+// checkCovered finds required parameters, and required members of them, that the command cannot
+// give.
 func (l rpcpyLint) checkCovered(path string, s *rpcschema.Schema) {
 	if _, there := l.words[path]; there {
 		return

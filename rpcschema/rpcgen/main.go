@@ -1,5 +1,5 @@
-// Command rpcgen turns the hand-written descriptions of SPDK's RPCs
-// (areas/*.yaml) into one OpenRPC document and into the typed client.
+// Command rpcgen turns the hand-written descriptions of SPDK's RPCs (areas/*.yaml) into one OpenRPC
+// document and into the typed client.
 //
 // It knows the format of the areas and Go's syntax, and must not know transports.
 package main

@@ -5,10 +5,11 @@ import (
 	"unicode"
 )
 
-// spellings lists the words that Go names do not simply capitalize, as SPDK's, NVMe's and iSCSI's documents spell them.
-// Every other word begins with a capital letter: bdev_lvol_create is BdevLvolCreate. So do words that those documents write
-// as one (traddr, hostnqn, cpumask) and words that SPDK spells with small letters only (bdev, lvol, ublk, vhost, uring).
-// ReadOnly and the like are here because SPDK writes them as one word in some places and as two in others.
+// spellings lists the words that Go names do not simply capitalize, as SPDK's, NVMe's and iSCSI's
+// documents spell them. Every other word begins with a capital letter: bdev_lvol_create is
+// BdevLvolCreate. So do words that those documents write as one (traddr, hostnqn, cpumask) and
+// words that SPDK spells with small letters only (bdev, lvol, ublk, vhost, uring). ReadOnly and the
+// like are here because SPDK writes them as one word in some places and as two in others.
 var spellings = strings.Fields(`
 	ACK AE4DMA AES AESNI AIO ANA API BufSize CBC CHAP CID CM CPU CQ CQE CRC CRC32C CSI CUDA CUSE DAOS DHCHAP DIF DIX DMA DPDK DRAM DSA DSM
 	EUI64 FTL GPT GUID IAA ID IDs IG IO IOAT IOMMU IOPS IOQ IOStat IOs IP IQN IRQ ISCSI ISID JSON KB KTLS KiB LBA LBAs LUN LUNs
@@ -47,8 +48,8 @@ func goWord(word string) string {
 	return strings.ToUpper(folded[:1]) + folded[1:]
 }
 
-// wordsOf splits a Go name. A word is one of spellings, or a capital letter and what follows it in small letters and digits.
-// Capital letters in a row that spellings does not know are one word.
+// wordsOf splits a Go name. A word is one of spellings, or a capital letter and what follows it in
+// small letters and digits. Capital letters in a row that spellings does not know are one word.
 func wordsOf(name string) []string {
 	var words []string
 	for name != "" {

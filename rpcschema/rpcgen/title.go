@@ -6,8 +6,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Generators of clients name their types by title. A component's title is its name; that of a schema inside one, or inside a
-// method, is the path to it, as the typed Go client's names are.
+// Generators of clients name their types by title. A component's title is its name; that of a
+// schema inside one, or inside a method, is the path to it, as the typed Go client's names are.
 
 // titleMethod gives the schemas in a method their titles.
 func titleMethod(m *yaml.Node, name string) {

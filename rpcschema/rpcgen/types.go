@@ -93,8 +93,8 @@ func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
 	return nil
 }
 
-// declareEnum declares the type of a value that is one of a list. Two methods may share a description, and with it the type's
-// name.
+// declareEnum declares the type of a value that is one of a list. Two methods may share a
+// description, and with it the type's name.
 func (g *generator) declareEnum(name string, s *rpcschema.Schema) error {
 	if err := g.claim(name, docOf(s)); err != nil {
 		return err

@@ -18,10 +18,10 @@ type Maker struct {
 	Release  rpcschema.Release
 	// Full adds optional members and items of arrays.
 	Full bool
-	// Extreme selects the largest numbers and the last of several choices, instead of typical values.
+	// Extreme selects the largest numbers and the last of several choices, instead of typical
+	// values.
 	Extreme bool
-	// Names replaces the values that are made for a kind of resource
-	// (x-spdk-resource).
+	// Names replaces the values that are made for a kind of resource (x-spdk-resource).
 	Names map[string]string
 }
 

@@ -1,5 +1,6 @@
-// Package schemacmd contains the commands of spdk-schema, which are also those of `spdk-proxy schema`.
-// It knows the command line, but not how a target is reached: its caller gives it a [Target].
+// Package schemacmd contains the commands of spdk-schema, which are also those of `spdk-proxy
+// schema`. It knows the command line, but not how a target is reached: its caller gives it a
+// [Target].
 package schemacmd
 
 import (
@@ -49,7 +50,8 @@ type Connection interface {
 	Close() error
 }
 
-// Add adds the commands to parent. The examples in their help begin with program, such as spdk-schema.
+// Add adds the commands to parent. The examples in their help begin with program, such as
+// spdk-schema.
 func Add(parent *cobra.Command, program string, target Target) {
 	for _, cmd := range []*cobra.Command{newList(), newShow(), newCheck(), newDrift(target), newExport()} {
 		cmd.Example = strings.ReplaceAll(cmd.Example, placeholder, program)

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// BenchmarkSocket measures calls on a UNIX socket whose peer decides nothing: it responds to all requests that one read returns
-// with one write.
+// BenchmarkSocket measures calls on a UNIX socket whose peer decides nothing: it responds to all
+// requests that one read returns with one write.
 func BenchmarkSocket(b *testing.B) {
 	for name, result := range map[string]string{"short": `true`, "listing": listing(484 << 10)} {
 		for _, inFlight := range []int{1, 64} {
@@ -86,7 +86,8 @@ func listing(length int) string {
 	return "[" + strings.Repeat(bdev+",", length/len(bdev)) + bdev + "]"
 }
 
-// BenchmarkHTTPS measures calls to a proxy that decides nothing, in the same process: by POST, and on a stream.
+// BenchmarkHTTPS measures calls to a proxy that decides nothing, in the same process: by POST, and
+// on a stream.
 func BenchmarkHTTPS(b *testing.B) {
 	for _, by := range []string{"POST", "stream"} {
 		for _, inFlight := range []int{1, 64} {

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// A dialing is one attempt to connect, which all callers that need the
-// connection share. It goes on while any of them waits for it.
+// A dialing is one attempt to connect, which all callers that need the connection share. It goes on
+// while any of them waits for it.
 type dialing struct {
 	done    chan struct{} // closed when stream or err is set
 	stream  *stream

@@ -34,12 +34,14 @@ const (
 
 func (k Kind) Error() string { return string(k) }
 
-// Reasons of errors whose kind does not say what to correct: errors.Is(err, spdkrpc.ErrCredentials).
+// Reasons of errors whose kind does not say what to correct: errors.Is(err,
+// spdkrpc.ErrCredentials).
 var (
-	// ErrCredentials: the proxy refused the credentials, or does not check them after too many failed logins. The kind is Denied
-	// or Unreachable.
+	// ErrCredentials: the proxy refused the credentials, or does not check them after too many
+	// failed logins. The kind is Denied or Unreachable.
 	ErrCredentials = errors.New("credentials refused")
-	// ErrCertificate: the caller does not trust the proxy's certificate. Nothing was sent. The kind is Unreachable.
+	// ErrCertificate: the caller does not trust the proxy's certificate. Nothing was sent. The kind
+	// is Unreachable.
 	ErrCertificate = errors.New("certificate not trusted")
 )
 

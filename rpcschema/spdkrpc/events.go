@@ -9,8 +9,8 @@ import (
 )
 
 // Events opens the stream of spdk-proxy's events (GET /events), which are server-sent events. last
-// is the id of the last event that the caller has seen, or "". The stream ends with ctx or when it is
-// closed. The error is an *[Error].
+// is the id of the last event that the caller has seen, or "". The stream ends with ctx or when it
+// is closed. The error is an *[Error].
 func (h *HTTPS) Events(ctx context.Context, last string) (io.ReadCloser, error) {
 	const method = "notify_get_notifications" // the right that it needs
 	header, err := h.who.header()

@@ -19,8 +19,8 @@ const (
 	longReply = 256 << 10
 )
 
-// A socketFraming is SPDK's framing, in which messages follow each other without a separator. It decodes a listing of
-// megabytes once, and leaves a result as SPDK wrote it.
+// A socketFraming is SPDK's framing, in which messages follow each other without a separator. It
+// decodes a listing of megabytes once, and leaves a result as SPDK wrote it.
 type socketFraming struct {
 	conn net.Conn
 	in   bounded

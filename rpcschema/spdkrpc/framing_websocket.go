@@ -41,7 +41,8 @@ func newWebSocket(ws *websocket.Conn, conn *gathering) *webSocket {
 	return w
 }
 
-// mayAnswer reports whether there is room for the answer to a ping: the peer may ping without reading.
+// mayAnswer reports whether there is room for the answer to a ping: the peer may ping without
+// reading.
 func (w *webSocket) mayAnswer() bool { return w.conn.waiting() <= maxControl }
 
 // maxControl bounds the answers to pings that wait to be written.
@@ -159,7 +160,8 @@ func (g *gathering) waiting() int {
 	return len(g.out)
 }
 
-// flush writes what has gathered, and returns how much of it was written. One goroutine at a time may call it.
+// flush writes what has gathered, and returns how much of it was written. One goroutine at a time
+// may call it.
 func (g *gathering) flush() (int, error) {
 	g.mu.Lock()
 	if g.sealed {
@@ -182,7 +184,8 @@ func (g *gathering) flush() (int, error) {
 	return n, err
 }
 
-// seal drops what has gathered and makes all further writes fail. It reports whether no write is in progress.
+// seal drops what has gathered and makes all further writes fail. It reports whether no write is in
+// progress.
 func (g *gathering) seal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -38,17 +38,19 @@ type HTTPSConfig struct {
 
 	// CA holds the certificate authorities to trust; nil: the system's.
 	CA *x509.CertPool
-	// MaxConnections limits the number of connections for POST requests, and so of calls in flight that do not use the stream.
-	// 0: 64.
+	// MaxConnections limits the number of connections for POST requests, and so of calls in flight
+	// that do not use the stream. 0: 64.
 	MaxConnections int
-	// NoStream makes each call a POST request, even if the proxy offers streams. It suits programs that make few calls.
+	// NoStream makes each call a POST request, even if the proxy offers streams. It suits programs
+	// that make few calls.
 	NoStream bool
 	// Timeout limits the duration of a call whose context has no deadline. 0: one minute.
 	Timeout time.Duration
 }
 
-// HTTPS is a Caller through spdk-proxy. Calls share one connection, a stream, if the proxy offers that. Until it is open, and
-// whenever it is not, each call is a POST request, on connections that are kept alive and shared.
+// HTTPS is a Caller through spdk-proxy. Calls share one connection, a stream, if the proxy offers
+// that. Until it is open, and whenever it is not, each call is a POST request, on connections that
+// are kept alive and shared.
 type HTTPS struct {
 	url     *url.URL
 	who     credentials
@@ -101,8 +103,8 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	return h, nil
 }
 
-// Close closes idle connections, and the stream when its last call has ended. Calls in flight are not interrupted. Later
-// calls are POST requests.
+// Close closes idle connections, and the stream when its last call has ended. Calls in flight are
+// not interrupted. Later calls are POST requests.
 func (h *HTTPS) Close() error {
 	h.streams.close()
 	h.transport.Load().CloseIdleConnections()
@@ -142,8 +144,9 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 	return err
 }
 
-// renew makes later POST requests use new connections, because those of old lead to a proxy that is stopping. The connections
-// of old are closed by that proxy, or after a while: closing them here could fail a request that is just being sent.
+// renew makes later POST requests use new connections, because those of old lead to a proxy that is
+// stopping. The connections of old are closed by that proxy, or after a while: closing them here
+// could fail a request that is just being sent.
 func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 	h.transport.CompareAndSwap(old, old.Clone())
 	return h.transport.Load()
@@ -151,9 +154,8 @@ func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 
 // post sends a call in a request of its own.
 func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method string, id uint64, body []byte, result any) error {
-	// Until a byte of the request is written, nothing can have been executed.
-	// net/http itself repeats a POST only where the proxy closed an idle
-	// connection and so cannot have read it.
+	// Until a byte of the request is written, nothing can have been executed. net/http itself
+	// repeats a POST only where the proxy closed an idle connection and so cannot have read it.
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { sent.Store(false) },

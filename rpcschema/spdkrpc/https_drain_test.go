@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A drainingProxy stops each of its streams after some messages, as spdk-proxy does when it is restarted, and counts how often
-// it executes each call.
+// A drainingProxy stops each of its streams after some messages, as spdk-proxy does when it is
+// restarted, and counts how often it executes each call.
 type drainingProxy struct {
 	mu       sync.Mutex
 	executed map[string]int
@@ -29,7 +29,8 @@ func (p *drainingProxy) posted(c call) {
 	p.executed[string(c.Params)]++
 }
 
-// serve executes some messages, announces the end, executes some more, and refuses the others. The client closes the stream.
+// serve executes some messages, announces the end, executes some more, and refuses the others. The
+// client closes the stream.
 func (p *drainingProxy) serve(ws *websocket.Conn, _ *http.Request) {
 	const before, after = 60, 20
 	var writes sync.Mutex
@@ -93,8 +94,8 @@ func TestDrainUnderLoad(t *testing.T) {
 	t.Logf("%d calls, %d of them on %d streams", made.Load(), p.streamed, posts.asked.Load())
 }
 
-// After a normal end, the next stream follows at once. The outcome of a call that was on its way is unknown: the proxy may have
-// read it.
+// After a normal end, the next stream follows at once. The outcome of a call that was on its way is
+// unknown: the proxy may have read it.
 func TestStreamEndsNormally(t *testing.T) {
 	for _, code := range []int{websocket.CloseNormalClosure, websocket.CloseGoingAway} {
 		p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -115,7 +116,8 @@ func TestStreamEndsNormally(t *testing.T) {
 	}
 }
 
-// The client ends a stream without calls itself, so that no call crosses with the proxy's end of an idle stream.
+// The client ends a stream without calls itself, so that no call crosses with the proxy's end of an
+// idle stream.
 func TestUnusedStreamEnds(t *testing.T) {
 	closed := make(chan error, 2)
 	p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -194,7 +196,8 @@ func TestStreamBoundsAnswersToPings(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A call that a stopping proxy refuses is repeated once, on a new connection, by POST as on a stream.
+// A call that a stopping proxy refuses is repeated once, on a new connection, by POST as on a
+// stream.
 func TestRefusedByAStoppingProxy(t *testing.T) {
 	var stopped string // the address of the client on the connection to the process that stops
 	h := proxied(t, func(w http.ResponseWriter, r *http.Request) {

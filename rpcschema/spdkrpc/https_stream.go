@@ -18,30 +18,33 @@ import (
 )
 
 const (
-	// streamHeader is how the proxy offers streams, to users whom it has authenticated: its value is a path.
+	// streamHeader is how the proxy offers streams, to users whom it has authenticated: its value
+	// is a path.
 	streamHeader = "Spdkgate-Stream"
 	subprotocol  = "jsonrpc"
 
-	// streamCalls limits the calls in flight on a stream. The proxy stops reading at 256, and would not answer pings then.
+	// streamCalls limits the calls in flight on a stream. The proxy stops reading at 256, and would
+	// not answer pings then.
 	streamCalls = 255
-	// streamRequest is the longest request that goes out on a stream. The proxy ends a stream, with all calls on it, after a
-	// request that is too long; a POST request has its own answer.
+	// streamRequest is the longest request that goes out on a stream. The proxy ends a stream, with
+	// all calls on it, after a request that is too long; a POST request has its own answer.
 	streamRequest = 32 << 10
-	// streamBeat is the time between two ticks: a ping after 15 s of silence, 15 s for its answer, and the end of a stream
-	// after a minute without calls. The proxy closes an idle stream after limits.idle, by default two minutes.
+	// streamBeat is the time between two ticks: a ping after 15 s of silence, 15 s for its answer,
+	// and the end of a stream after a minute without calls. The proxy closes an idle stream after
+	// limits.idle, by default two minutes.
 	streamBeat = 5 * time.Second
 	// streamWait limits the wait for the beginning of a stream.
 	streamWait = 30 * time.Second
 
-	// Pauses before the next attempt: after a connection was lost or could not be made, after an upgrade was refused, and the
-	// longest.
+	// Pauses before the next attempt: after a connection was lost or could not be made, after an
+	// upgrade was refused, and the longest.
 	lostPause    = time.Second
 	refusedPause = 10 * time.Second
 	maxPause     = time.Minute
 )
 
-// A streamSource opens the stream of an HTTPS, and another one when that has ended. No caller waits for a stream: calls are POST
-// requests until it is open.
+// A streamSource opens the stream of an HTTPS, and another one when that has ended. No caller waits
+// for a stream: calls are POST requests until it is open.
 type streamSource struct {
 	dial     func(ctx context.Context, path string) (*stream, error)
 	draining func()                 // called when the proxy is stopping, before calls are made by POST
@@ -69,7 +72,8 @@ func (s *streamSource) learn(resp *http.Response) {
 	s.offered = path
 }
 
-// call makes a call on the stream. If done is false, the call was certainly not executed, and a POST request can make it.
+// call makes a call on the stream. If done is false, the call was certainly not executed, and a
+// POST request can make it.
 func (s *streamSource) call(ctx context.Context, method string, id uint64, body []byte, result any) (done bool, err error) {
 	if len(body) > streamRequest {
 		return false, nil
@@ -95,8 +99,8 @@ func (s *streamSource) call(ctx context.Context, method string, id uint64, body 
 		s.retire(current)
 		return false, nil
 	case refused(err):
-		// The stream's credentials have expired, or the proxy is stopping. A POST request has the present credentials and another
-		// connection.
+		// The stream's credentials have expired, or the proxy is stopping. A POST request has the
+		// present credentials and another connection.
 		s.retire(current)
 		return false, nil
 	}
@@ -173,8 +177,8 @@ func (s *streamSource) opened(opened *stream, err error) bool {
 	return true
 }
 
-// ended notes why a stream has ended. After a normal end, or one that this client wanted, the next call may open another one at
-// once.
+// ended notes why a stream has ended. After a normal end, or one that this client wanted, the next
+// call may open another one at once.
 func (s *streamSource) ended(err error, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -106,7 +106,8 @@ func callFor(t testing.TB, h *HTTPS, method string) (result string) {
 	return result
 }
 
-// The first calls are POST requests. Later ones use the stream, which is opened with the credentials of a POST request.
+// The first calls are POST requests. Later ones use the stream, which is opened with the
+// credentials of a POST request.
 func TestStreamIsOpenedWhenOffered(t *testing.T) {
 	p := &streamProxy{t: t, stream: func(ws *websocket.Conn, r *http.Request) {
 		user, password, _ := r.BasicAuth()
@@ -191,7 +192,8 @@ func (s *stream) callsInFlight() (n int) {
 	return n
 }
 
-// A lost connection leaves the outcome of calls that it took unknown. Calls after it are POST requests.
+// A lost connection leaves the outcome of calls that it took unknown. Calls after it are POST
+// requests.
 func TestStreamIsLost(t *testing.T) {
 	for name, lose := range map[string]func(ws *websocket.Conn){
 		"connection closed": func(ws *websocket.Conn) { _ = ws.NetConn().Close() },
@@ -364,8 +366,8 @@ func TestCloseWhileAStreamIsOpened(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// Tokens are renewed in their files: a stream whose credentials have expired fails no call, and the next one has the present
-// token.
+// Tokens are renewed in their files: a stream whose credentials have expired fails no call, and the
+// next one has the present token.
 func TestStreamCredentialsExpire(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("first"), 0o600))

@@ -17,7 +17,8 @@ import (
 // maxReply is the largest reply that SPDK writes.
 const maxReply = 32 << 20
 
-// maxMessage is the largest message that a stream accepts: a reply with the members besides its result.
+// maxMessage is the largest message that a stream accepts: a reply with the members besides its
+// result.
 const maxMessage = maxReply + 4096
 
 // requestText writes a request. The error says why method or params cannot be written.
@@ -49,8 +50,8 @@ type message struct {
 
 var errNoReply = errors.New("the peer's message has no id, or not one of result and error")
 
-// splitMessage reads a message. keep returns a part for as long as it is needed: dec uses its memory
-// again, unless it has the whole text.
+// splitMessage reads a message. keep returns a part for as long as it is needed: dec uses its
+// memory again, unless it has the whole text.
 func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m message, err error) {
 	t, err := dec.ReadToken()
 	if err != nil {
@@ -101,8 +102,8 @@ func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m messa
 	return m, nil
 }
 
-// messageOf reads a message that must be all of the text. Its parts are parts of the text. dec is used for this, and keeps
-// nothing of the text, which may contain secrets.
+// messageOf reads a message that must be all of the text. Its parts are parts of the text. dec is
+// used for this, and keeps nothing of the text, which may contain secrets.
 func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	dec.Reset(bytes.NewBuffer(text), lenient...)
 	defer dec.Reset(nothing)

@@ -43,8 +43,8 @@ func WithTimeout(d time.Duration) SocketOption {
 	return func(s *Socket) { s.wait = d }
 }
 
-// WithOneConnection makes the socket fail its calls with [Unreachable] after its connection has ended. Otherwise it connects
-// again with the next call, perhaps to another process.
+// WithOneConnection makes the socket fail its calls with [Unreachable] after its connection has
+// ended. Otherwise it connects again with the next call, perhaps to another process.
 func WithOneConnection() SocketOption {
 	return func(s *Socket) { s.once = true }
 }
@@ -118,7 +118,8 @@ func (s *Socket) Start(ctx context.Context, method string, params any) (Pending,
 	return p, nil
 }
 
-// send sends one call, and reports whether it had a connection for it. If it returns an error, the call was not executed.
+// send sends one call, and reports whether it had a connection for it. If it returns an error, the
+// call was not executed.
 func (s *Socket) send(ctx context.Context, p *Pending) (connected bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err

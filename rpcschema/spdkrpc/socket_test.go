@@ -227,7 +227,8 @@ func TestSocketSendsOnANewConnection(t *testing.T) {
 	}
 }
 
-// Calls that were not written when their connection ended go out on a new one, whether they were being written or queued.
+// Calls that were not written when their connection ended go out on a new one, whether they were
+// being written or queued.
 func TestSocketSendsQueuedCallsAgain(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) {
 		p.answer(p.read(), "true")

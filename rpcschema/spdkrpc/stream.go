@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// A framing writes and reads the messages of one connection. One goroutine at a time writes, and one reads; close may be called
-// at any time, and ends both.
+// A framing writes and reads the messages of one connection. One goroutine at a time writes, and
+// one reads; close may be called at any time, and ends both.
 type framing interface {
-	// write writes messages, in as few writes as possible, and returns how many of them were written completely: the peer
-	// cannot have executed the others. It also writes pings and their answers that wait.
+	// write writes messages, in as few writes as possible, and returns how many of them were
+	// written completely: the peer cannot have executed the others. It also writes pings and their
+	// answers that wait.
 	write(messages [][]byte) (complete int, err error)
 	// read returns the next message.
 	read() (message, error)
@@ -25,8 +26,9 @@ type prober interface {
 	heard() uint64
 }
 
-// A stream is one connection with many calls in flight, which are matched with their replies by id. It is used for the
-// target's socket and for WebSocket: the framing makes the difference. It may be used concurrently.
+// A stream is one connection with many calls in flight, which are matched with their replies by id.
+// It is used for the target's socket and for WebSocket: the framing makes the difference. It may be
+// used concurrently.
 //
 // Calls that are started while another goroutine writes go out together in the next write.
 type stream struct {
@@ -103,8 +105,8 @@ func newStream(f framing, limit int, beat time.Duration) *stream {
 	return s
 }
 
-// update is the only function that changes the state. It ends the connection when change has set err, or when it is leaving and
-// no call is awaited.
+// update is the only function that changes the state. It ends the connection when change has set
+// err, or when it is leaving and no call is awaited.
 func (s *stream) update(change func(*inFlight)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,8 +147,9 @@ func newCall(id uint64, text []byte) *streamCall {
 	return &streamCall{id: id, text: text, done: make(chan struct{})}
 }
 
-// start queues a call, and writes what is queued unless another goroutine does. If it returns an error, the call will not be
-// sent. Otherwise done is closed when there is a reply, or certainly none.
+// start queues a call, and writes what is queued unless another goroutine does. If it returns an
+// error, the call will not be sent. Otherwise done is closed when there is a reply, or certainly
+// none.
 func (s *stream) start(c *streamCall) (err error) {
 	write := false
 	s.update(func(f *inFlight) {
@@ -260,11 +263,13 @@ func (s *stream) run() {
 	}
 }
 
-// drainingMethod is the method, as JSON text, of the notification that a proxy sends before it stops.
+// drainingMethod is the method, as JSON text, of the notification that a proxy sends before it
+// stops.
 const drainingMethod = `"spdkgate.draining"`
 
-// giveUp is called when the caller of a call no longer waits. A call that is not written yet is withdrawn: it ends with err. A
-// call that may be written stays in flight, and its reply may still be read.
+// giveUp is called when the caller of a call no longer waits. A call that is not written yet is
+// withdrawn: it ends with err. A call that may be written stays in flight, and its reply may still
+// be read.
 func (s *stream) giveUp(c *streamCall, err error) {
 	s.update(func(f *inFlight) {
 		if f.calls[c.id] != c {
@@ -311,8 +316,9 @@ func (s *stream) outcome() (err error, answered bool) {
 	return err, answered
 }
 
-// Ticks without a sign of life after which the stream pings, and after which it takes the connection for lost; and ticks
-// without a call after which it leaves, before the proxy closes the connection while a call is on its way.
+// Ticks without a sign of life after which the stream pings, and after which it takes the
+// connection for lost; and ticks without a call after which it leaves, before the proxy closes the
+// connection while a call is on its way.
 const (
 	pingAfter  = 3
 	lostAfter  = 6

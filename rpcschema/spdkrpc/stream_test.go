@@ -125,7 +125,8 @@ func TestStreamKnowsWhatWasWritten(t *testing.T) {
 	require.ErrorIs(t, s.start(newCall(7, nil)), io.ErrShortWrite)
 }
 
-// The connection ends while a call is being written: only the write itself knows whether it was sent.
+// The connection ends while a call is being written: only the write itself knows whether it was
+// sent.
 func TestStreamEndsDuringAWrite(t *testing.T) {
 	for complete, want := range map[int]Kind{0: Unreachable, 1: OutcomeUnknown} {
 		f, s := begin(t, 0)
@@ -220,8 +221,8 @@ func TestStreamLimit(t *testing.T) {
 	start(t, s, 3)
 }
 
-// While a call is awaited, silence leads to a ping, and then to the end of the connection. Anything that is received counts as a
-// sign of life.
+// While a call is awaited, silence leads to a ping, and then to the end of the connection. Anything
+// that is received counts as a sign of life.
 func TestStreamPings(t *testing.T) {
 	f, s := begin(t, 0)
 	tick := func(times int) {

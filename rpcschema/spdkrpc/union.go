@@ -27,7 +27,8 @@ func marshalForm(union string, forms ...form) ([]byte, error) {
 	return jsonrpc.Marshal(set[0])
 }
 
-// wrongForm is the error for a value of a type that a union does not have. It does not repeat the value, which may be secret.
+// wrongForm is the error for a value of a type that a union does not have. It does not repeat the
+// value, which may be secret.
 func wrongForm(union, expected string, text []byte) error {
 	return fmt.Errorf("cannot read a %s: the value is of type %s: expected %s", union, typeOfJSON(text), expected)
 }

@@ -45,8 +45,7 @@ func TestClientValidatesBeforeItSends(t *testing.T) {
 	}
 }
 
-// Validation costs a call of the driver few allocations beyond encoding and
-// fitting it.
+// Validation costs a call of the driver few allocations beyond encoding and fitting it.
 func TestValidationIsCheap(t *testing.T) {
 	params := BdevLvolCreateParams{LvolName: "pvc-0d9a57b2-7f4e-4a6e-8d3c-5b1f0e9a7c66", SizeInMiB: 1024, LvsName: new("lvs0"), ThinProvision: new(true)}
 	count := func(options ...ClientOption) float64 {

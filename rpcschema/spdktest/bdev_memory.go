@@ -49,7 +49,8 @@ func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
 	return []spdkrpc.BdevMemoryDomain{{DMADeviceID: new("system"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringDMA, 1)}, accel}
 }
 
-// deviceType is the type of a device that reaches memory, which SPDK wrote as a number before v26.05.
+// deviceType is the type of a device that reaches memory, which SPDK wrote as a number before
+// v26.05.
 func (e *engine) deviceType(name spdkrpc.BdevMemoryDomainDMADeviceTypeString, number int32) spdkrpc.BdevMemoryDomainDMADeviceType {
 	if e.before("v26.05") {
 		return spdkrpc.BdevMemoryDomainDMADeviceType{Integer: &number}

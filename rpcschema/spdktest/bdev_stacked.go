@@ -24,8 +24,8 @@ type stackPlan struct {
 	ownKey                   bool       // created for this bdev only
 }
 
-// Namespaces of the UUIDs that stacked bdevs get from their bases', so that they
-// are the same each time.
+// Namespaces of the UUIDs that stacked bdevs get from their bases', so that they are the same each
+// time.
 var stackSpaces = map[string]uuid.UUID{
 	"passthru": uuid.MustParse("7e25812e-c8c0-4d3f-8599-16d790555b85"),
 	"crypto":   uuid.MustParse("f6e8a7ba-8d3b-4d94-bd87-f13c4a1e4bbd"),

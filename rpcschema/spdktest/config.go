@@ -39,8 +39,8 @@ var startup = func() (bySubsystem map[string][]configCall) {
 //go:embed startup.json
 var startupText []byte
 
-// A subsystemInfo is a part of spdk_tgt, and the function that writes its configuration; nil
-// if it has none.
+// A subsystemInfo is a part of spdk_tgt, and the function that writes its configuration; nil if it
+// has none.
 type subsystemInfo struct {
 	spdkrpc.FrameworkSubsystem
 	config func(*engine) []configPart

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// MarkerFile marks a data folder as a simulated target's: connectors that
-// would never touch a real target's volumes look for it.
+// MarkerFile marks a data folder as a simulated target's: connectors that would never touch a real
+// target's volumes look for it.
 const MarkerFile = "simulated-spdk-target"
 
 // A dataDir keeps lvstores and the data of their volumes:

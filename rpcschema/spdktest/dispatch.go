@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// dispatch handles one call: it finds the method, decodes the parameters, applies a fault if
-// one matches, and lets the engine execute the call.
+// dispatch handles one call: it finds the method, decodes the parameters, applies a fault if one
+// matches, and lets the engine execute the call.
 func (s *server) dispatch(r *request) {
 	m, params, err := s.admit(r)
 	if err != nil {
@@ -57,8 +57,8 @@ var decodeTexts = map[int]string{
 	jsonrpc.CodeInternalError: "spdk_json_decode_object failed",
 }
 
-// slow reports whether a call may wait or copy data: calls that come after it
-// on the same connection are not held up.
+// slow reports whether a call may wait or copy data: calls that come after it on the same
+// connection are not held up.
 func slow(method string, params map[string]any) bool {
 	switch method {
 	case "bdev_lvol_clone", "bdev_lvol_snapshot", "framework_wait_init":
@@ -90,8 +90,8 @@ func (s *server) crash() {
 	<-s.down
 }
 
-// perform lets the engine execute a call without answering it. The error is a
-// *jsonrpc.Error to answer with, errSilent or errCrash.
+// perform lets the engine execute a call without answering it. The error is a *jsonrpc.Error to
+// answer with, errSilent or errCrash.
 func (s *server) perform(r *request, m *method, params map[string]any) (json.RawMessage, error) {
 	result, err := m.run(s.engine, params)
 	if err == nil {

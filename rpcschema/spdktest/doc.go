@@ -1,5 +1,5 @@
-// Package spdktest is a simulated spdk_tgt on a real UNIX socket, for tests, the demo
-// and spdk-sim; no other package may import it.
+// Package spdktest is a simulated spdk_tgt on a real UNIX socket, for tests, the demo and spdk-sim;
+// no other package may import it.
 //
 // It simulates SPDK's behaviour on the wire (concatenated values, replies in the order of
 // completion, connections closed after requests that cannot be parsed or exceed a limit), SPDK's

@@ -123,8 +123,8 @@ func (e *engine) before(release string) bool {
 // errno is the error that SPDK answers as -errno.
 func errno(n syscall.Errno) error { return jsonrpc.Errorf(-int(n), "%s", strerror(n)) }
 
-// invalid and internal are the errors that SPDK answers with one of JSON-RPC's
-// codes and an errno's text.
+// invalid and internal are the errors that SPDK answers with one of JSON-RPC's codes and an errno's
+// text.
 func invalid(n syscall.Errno) error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "%s", strerror(n))
 }

@@ -37,8 +37,8 @@ func (e *engine) bdevExamine(p spdkrpc.BdevExamineParams) (bool, error) {
 	return true, nil
 }
 
-// examines reports whether SPDK examines a bdev. It examines bdevs of the list only under their
-// own names and aliases.
+// examines reports whether SPDK examines a bdev. It examines bdevs of the list only under their own
+// names and aliases.
 func (e *engine) examines(b *bdev) bool {
 	return !e.examineListed || slices.Contains(e.toExamine, b.name) ||
 		slices.ContainsFunc(b.aliases, func(alias string) bool { return slices.Contains(e.toExamine, alias) })

@@ -59,8 +59,8 @@ func TestTargetExaminesWhatHostsWrite(t *testing.T) {
 	}
 }
 
-// A superblock that a host has written into a volume makes a RAID after a restart, if the target examines all bdevs. It makes none on
-// snapshots and clones, whose UUIDs it does not name.
+// A superblock that a host has written into a volume makes a RAID after a restart, if the target
+// examines all bdevs. It makes none on snapshots and clones, whose UUIDs it does not name.
 func TestTargetExaminesWrittenSuperblocks(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		disk, config := filepath.Join(t.TempDir(), "disk"), filepath.Join(t.TempDir(), "config.json")

@@ -124,8 +124,8 @@ func (e *engine) setLvolParentBdev(p spdkrpc.BdevLvolSetParentBdevParams) error 
 	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
 }
 
-// wakeDegraded brings up the volumes that waited for their external snapshot,
-// and those on top of them.
+// wakeDegraded brings up the volumes that waited for their external snapshot, and those on top of
+// them.
 func (e *engine) wakeDegraded(b *bdev) {
 	for _, s := range e.stores {
 		if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.bdev == nil && l.External == b.uuid }) {

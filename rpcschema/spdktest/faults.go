@@ -21,12 +21,12 @@ const (
 
 // A Fault makes calls of a method fail.
 type Fault struct {
-	// Method is a method's name, or a glob such as nvmf_*. Left out, it is
-	// every method.
+	// Method is a method's name, or a glob such as nvmf_*. Left out, it is every method.
 	Method string
 	// Skip is the number of matching calls that pass first.
 	Skip int
-	// Times is the number of calls to strike after that: 0 means one, a negative number all of them.
+	// Times is the number of calls to strike after that: 0 means one, a negative number all of
+	// them.
 	Times int
 	// Delay comes before anything else. Other calls continue during the delay.
 	Delay time.Duration

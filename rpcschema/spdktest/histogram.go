@@ -95,8 +95,8 @@ func newHistogram(s histogramShape) *histogram {
 	return &histogram{s, make([]uint64, s.buckets())}
 }
 
-// openChannel makes a user ready to do I/O. As in SPDK, a channel that is opened while latencies are
-// counted counts all of them, whatever the setting says.
+// openChannel makes a user ready to do I/O. As in SPDK, a channel that is opened while latencies
+// are counted counts all of them, whatever the setting says.
 func (b *bdev) openChannel(u *bdevUser) {
 	u.channel = true
 	if b.histogram.enabled {
@@ -217,7 +217,8 @@ func (e *engine) bdevGetHistogramBorders(p spdkrpc.BdevGetHistogramBordersParams
 	return out, nil
 }
 
-// histogramConfig returns the call that SPDK reports for a bdev's histogram. It leaves out the shape.
+// histogramConfig returns the call that SPDK reports for a bdev's histogram. It leaves out the
+// shape.
 func (b *bdev) histogramConfig() configCall {
 	p := spdkrpc.BdevEnableHistogramParams{Name: b.name, Enable: true}
 	if b.histogram.only != "" {

@@ -136,8 +136,8 @@ func (e *engine) iscsiCreateInitiatorGroup(p spdkrpc.ISCSICreateInitiatorGroupPa
 	return nil
 }
 
-// addInitiators adds all or none: a name or netmask that is listed twice, or is
-// too long, is refused.
+// addInitiators adds all or none: a name or netmask that is listed twice, or is too long, is
+// refused.
 func addInitiators(g *spdkrpc.ISCSIInitiatorGroup, names, netmasks []string) bool {
 	names, netmasks = slices.Concat(g.Initiators, names), slices.Concat(g.Netmasks, netmasks)
 	if !distinct(names, maxInitiatorName) || !distinct(netmasks, maxNetmask) {

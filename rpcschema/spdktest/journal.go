@@ -10,8 +10,8 @@ import (
 // A Call is one call that the target received.
 type Call struct {
 	Method string
-	// Params as the target understood them; nil if there were none or they could not be decoded. They
-	// may contain secrets.
+	// Params as the target understood them; nil if there were none or they could not be decoded.
+	// They may contain secrets.
 	Params map[string]any
 	// Err is the answered error; nil for a success.
 	Err *jsonrpc.Error
@@ -37,8 +37,8 @@ func (j *journal) add(c Call) {
 	j.next = (j.next + 1) % journalSize
 }
 
-// Calls lists the calls that the target executed or refused, oldest first, at
-// most the last 16384. A crash does not clear it.
+// Calls lists the calls that the target executed or refused, oldest first, at most the last 16384.
+// A crash does not clear it.
 func (t *Target) Calls() []Call {
 	t.journal.mu.Lock()
 	defer t.journal.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 //	exports/NQN/hosts                one admitted host NQN a line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
 //
-// NQN is escaped as a path segment of a URL (url.PathEscape). The folder is
-// there while the subsystem has a listener. iSCSI targets stand beside the
-// subsystems: IQN, initiator names (* for any), and the UUIDs of their bdevs.
+// NQN is escaped as a path segment of a URL (url.PathEscape). The folder is there while the
+// subsystem has a listener. iSCSI targets stand beside the subsystems: IQN, initiator names (* for
+// any), and the UUIDs of their bdevs.
 
 // An exported is a subsystem or iSCSI target that a connector may reach.
 type exported struct {

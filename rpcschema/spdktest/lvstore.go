@@ -105,8 +105,8 @@ func (e *engine) createLvstore(p spdkrpc.BdevLvolCreateLvstoreParams) (string, e
 	return r.UUID, nil
 }
 
-// format divides a medium into metadata and data as a blobstore does: a super
-// block, masks of used pages, clusters and blobs, and the pages themselves.
+// format divides a medium into metadata and data as a blobstore does: a super block, masks of used
+// pages, clusters and blobs, and the pages themselves.
 func (r *storeRecord) format(blocks, ratio, page uint64) error {
 	clusters := blocks / (r.ClusterSize / r.BlockSize)
 	pages := ratio * clusters / 100 & math.MaxUint32

@@ -30,8 +30,8 @@ type lvolRecord struct {
 	Name     string
 	Order    int // of creation
 	Clusters uint64
-	// Allocated clusters are always the first ones: the simulation only allocates all clusters, takes
-	// over those of a parent, or removes them at the end.
+	// Allocated clusters are always the first ones: the simulation only allocates all clusters,
+	// takes over those of a parent, or removes them at the end.
 	Allocated uint64
 	Thin      bool
 	ReadOnly  bool
@@ -39,7 +39,8 @@ type lvolRecord struct {
 	Parent    string // UUID of the snapshot that it is a clone of
 	External  string // UUID of the bdev that it is a clone of
 	Written   string // UUID of the lvstore that a host has written into it
-	// superblock is that of the RAID that a host has written into it, or into a volume that it is a copy of.
+	// superblock is that of the RAID that a host has written into it, or into a volume that it is a
+	// copy of.
 	superblock superblock
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmfConfig writes subsystem by subsystem; since v26.05 all subsystems, then
-// all hosts, and so on.
+// nvmfConfig writes subsystem by subsystem; since v26.05 all subsystems, then all hosts, and so on.
 func (e *engine) nvmfConfig() []configPart {
 	options := slices.Clone(startup["nvmf"])
 	for _, t := range e.nvmf.transports {

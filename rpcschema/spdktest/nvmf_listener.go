@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A listener is an address where a subsystem can be reached. Nothing listens
-// there, but the address must be one that the host could listen on.
+// A listener is an address where a subsystem can be reached. Nothing listens there, but the address
+// must be one that the host could listen on.
 type listener struct {
 	id     spdkrpc.NVMfTransportID
 	secure bool

@@ -48,8 +48,8 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 	if !given {
 		return jsonrpc.Errorf(-int(syscall.EINVAL), "No rate limits specified")
 	}
-	// From v25.09 on, opening a limited bdev without I/O restarts its limiter. The call itself opens
-	// the bdev, so its own change comes too early.
+	// From v25.09 on, opening a limited bdev without I/O restarts its limiter. The call itself
+	// opens the bdev, so its own change comes too early.
 	idle := !slices.ContainsFunc(b.users, func(u *bdevUser) bool { return u.channel })
 	if b.limits != (spdkrpc.BdevRateLimits{}) && idle && !e.before("v25.09") {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Failed to configure rate limit: %s", strerror(syscall.EAGAIN))

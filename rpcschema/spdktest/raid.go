@@ -41,8 +41,9 @@ func (e *engine) assemble(s superblock, base *bdev) {
 	e.examine(b)
 }
 
-// WriteRAID does what a host does that writes the superblock of a RAID into a volume, which it names by UUID and which is the only
-// member. SPDK makes the RAID when it examines the volume, as after a restart. It does not work with a DataDir.
+// WriteRAID does what a host does that writes the superblock of a RAID into a volume, which it
+// names by UUID and which is the only member. SPDK makes the RAID when it examines the volume, as
+// after a restart. It does not work with a DataDir.
 func (t *Target) WriteRAID(volume, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 type Options struct {
 	// Socket is the UNIX socket's path; left out, one in a temporary folder.
 	Socket string
-	// DataDir keeps lvstores, and logical volumes as sparse files, across
-	// restarts of this process. Left out, everything is in memory.
+	// DataDir keeps lvstores, and logical volumes as sparse files, across restarts of this process.
+	// Left out, everything is in memory.
 	DataDir string
 	// Release is the SPDK release to simulate; left out, v26.05.
 	Release rpcschema.Release
@@ -35,8 +35,8 @@ type Options struct {
 	// IgnoreInitErrors, the start continues if one of its calls fails.
 	ConfigFile       string
 	IgnoreInitErrors bool
-	// Work is how long SPDK works on the blob of a volume when it takes a snapshot, clones, inflates,
-	// decouples, resizes or deletes. 0: such a call does not meet another one.
+	// Work is how long SPDK works on the blob of a volume when it takes a snapshot, clones,
+	// inflates, decouples, resizes or deletes. 0: such a call does not meet another one.
 	Work time.Duration
 	// Faults are injected before the target listens.
 	Faults []Fault
@@ -115,8 +115,8 @@ func (t *Target) Crash() {
 	t.down()
 }
 
-// Down returns a channel that is closed when the target that runs now goes down: by a
-// crash, by Restart or by Close. While the target is down, the channel is closed already.
+// Down returns a channel that is closed when the target that runs now goes down: by a crash, by
+// Restart or by Close. While the target is down, the channel is closed already.
 func (t *Target) Down() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -25,8 +25,8 @@ type text struct {
 	length int // bytes taken, with the whitespace that follows
 }
 
-// twice marks an object that has a member twice, which its decoder must
-// refuse. No method knows a member of this name.
+// twice marks an object that has a member twice, which its decoder must refuse. No method knows a
+// member of this name.
 const twice = "\x00twice"
 
 // nextText reads the first JSON value of buf. The error is errIncomplete if more bytes are needed,

@@ -128,8 +128,7 @@ func (s *server) close() {
 	_ = os.Remove(s.lock.Name())
 }
 
-// A conn is one connection. Replies leave in the order in which they are
-// completed.
+// A conn is one connection. Replies leave in the order in which they are completed.
 type conn struct {
 	server *server
 	socket *net.UnixConn
@@ -214,8 +213,8 @@ func (c *conn) stir() {
 	}
 }
 
-// write sends what was completed, at the next poll, and closes the socket when
-// it is not read any more and every call is through.
+// write sends what was completed, at the next poll, and closes the socket when it is not read any
+// more and every call is through.
 func (c *conn) write() {
 	defer c.remove()
 	for {

@@ -24,9 +24,9 @@ for program; do need "${program%%:*}" "${program##*:}"; done
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 	echo "installing what is missing:$missing"
-	apt-get update -qq >/dev/null
+	apt-get update -q
 	# shellcheck disable=SC2086 # a list of packages
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing libc6-dev >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing libc6-dev
 else
 	echo "missing:$missing. Get it with: sudo apt-get install$missing" >&2
 	exit 1

@@ -71,8 +71,8 @@ func (a *Authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x50
 	return cert
 }
 
-// Client makes a client certificate, followed by the certificates of above. It is valid
-// for an hour; change may modify it before it is signed.
+// Client makes a client certificate, followed by the certificates of above. It is valid for an
+// hour; change may modify it before it is signed.
 func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) tls.Certificate {
 	key, template := newKey(a.t), a.template()
 	template.KeyUsage = x509.KeyUsageDigitalSignature

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An Issuer signs JWTs and serves its keys over HTTPS at /keys, with discovery; /moved
-// redirects there.
+// An Issuer signs JWTs and serves its keys over HTTPS at /keys, with discovery; /moved redirects
+// there.
 type Issuer struct {
 	t   testing.TB
 	URL string
@@ -168,8 +168,8 @@ func (i *Issuer) Fetches() int {
 	return i.fetches
 }
 
-// Claims returns the claims of a token for a subject, valid for an hour. more replaces
-// claims, and removes those whose value is nil.
+// Claims returns the claims of a token for a subject, valid for an hour. more replaces claims, and
+// removes those whose value is nil.
 func (i *Issuer) Claims(audience, subject string, more map[string]any) map[string]any {
 	now := time.Now()
 	claims := map[string]any{

@@ -1,5 +1,6 @@
-// Command web builds the console's front end from src into ../dist: it fetches the pinned npm packages, bundles them with
-// esbuild, and gives the files names with a hash of their contents. It needs neither Node nor npm.
+// Command web builds the console's front end from src into ../dist: it fetches the pinned npm
+// packages, bundles them with esbuild, and gives the files names with a hash of their contents. It
+// needs neither Node nor npm.
 package main
 
 import (
@@ -120,7 +121,8 @@ func model() ([]byte, error) {
 	return result.OutputFiles[0].Contents, nil
 }
 
-// licenses returns the license texts of the packages that the bundle contains, which both require to be kept with copies.
+// licenses returns the license texts of the packages that the bundle contains, which both require
+// to be kept with copies.
 func licenses() ([]byte, error) {
 	list, err := readLock()
 	if err != nil {

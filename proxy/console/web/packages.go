@@ -86,7 +86,8 @@ func fetchPackage(name string) (string, error) {
 	return "", fmt.Errorf("packages.lock has no %s", name)
 }
 
-// fetch unpacks a package, unless the same version was unpacked before. It refuses other contents than the locked ones.
+// fetch unpacks a package, unless the same version was unpacked before. It refuses other contents
+// than the locked ones.
 func (p lockedPackage) fetch() error {
 	folder := filepath.Join(modules, p.name)
 	mark := filepath.Join(folder, ".locked")
@@ -127,8 +128,8 @@ func download(url string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(response.Body, maxPackage))
 }
 
-// unpack writes the regular files of an npm archive, whose names begin with one folder, into a folder. It leaves out documents,
-// which would count as the repository's.
+// unpack writes the regular files of an npm archive, whose names begin with one folder, into a
+// folder. It leaves out documents, which would count as the repository's.
 func unpack(archive []byte, folder string) error {
 	zipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -159,7 +160,8 @@ func unpack(archive []byte, folder string) error {
 	}
 }
 
-// lockLine asks the registry for the line of NAME@VERSION. The reviewer of a change compares it with what npm shows.
+// lockLine asks the registry for the line of NAME@VERSION. The reviewer of a change compares it
+// with what npm shows.
 func lockLine(spec string) (string, error) {
 	i := strings.LastIndex(spec, "@")
 	if i < 1 {

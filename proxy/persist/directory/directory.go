@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Path is the path of a directory. Root works in it too (`spdk-proxy saved`), and the
-// service's user could replace files, and the directory itself, by links. So no link is
-// followed: each step opens the directory and reaches files from there.
+// A Path is the path of a directory. Root works in it too (`spdk-proxy saved`), and the service's
+// user could replace files, and the directory itself, by links. So no link is followed: each step
+// opens the directory and reaches files from there.
 type Path string
 
 func (d Path) at(name string) string { return filepath.Join(string(d), name) }
@@ -25,8 +25,7 @@ func (d Path) open() (*os.File, error) {
 	return openAt(unix.AT_FDCWD, string(d), string(d), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// openAt opens a name in a directory. It follows no link and does not block. path is for
-// errors.
+// openAt opens a name in a directory. It follows no link and does not block. path is for errors.
 func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
@@ -65,8 +64,8 @@ func (d Path) Write(name string, text []byte) error {
 	return errors.Join(err, giveToOwner(f, folder), f.Sync(), f.Close())
 }
 
-// giveToOwner changes the owner of a file that root has created to the directory's owner, so
-// that a proxy of that user can still read it.
+// giveToOwner changes the owner of a file that root has created to the directory's owner, so that a
+// proxy of that user can still read it.
 func giveToOwner(f, folder *os.File) error {
 	st, err := statOf(folder)
 	if err != nil || int(st.Uid) == os.Geteuid() {
@@ -82,7 +81,8 @@ func statOf(f *os.File) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
-// Read returns the text of a file and its description. The error wraps ErrSuspect if another user may have created it.
+// Read returns the text of a file and its description. The error wraps ErrSuspect if another user
+// may have created it.
 func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 	folder, err := d.open()
 	if err != nil {
@@ -105,13 +105,13 @@ func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// ErrSuspect means that a file is not read, because another user may have
-// created it: it is a link, not a regular file, or owned by another user.
+// ErrSuspect means that a file is not read, because another user may have created it: it is a link,
+// not a regular file, or owned by another user.
 var ErrSuspect = errors.New("another user may have created this file")
 
-// checkSaved refuses files that the directory's owner could have placed there without being
-// able to read them, because root would read them for that user. A file of root is accepted as
-// edited by an administrator, unless it has a second name elsewhere.
+// checkSaved refuses files that the directory's owner could have placed there without being able to
+// read them, because root would read them for that user. A file of root is accepted as edited by an
+// administrator, unless it has a second name elsewhere.
 func checkSaved(f, folder *os.File) error {
 	own, err := statOf(folder)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A Form is what the schema says about a value in one place, prepared for calls: all nodes that
-// the value may have there, combined.
+// A Form is what the schema says about a value in one place, prepared for calls: all nodes that the
+// value may have there, combined.
 type Form struct {
 	Fits      [jsonwalk.Types]bool
 	Kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name

@@ -8,8 +8,8 @@ import "slices"
 var (
 	// objectKinds are objects of the target. A foreign one is answered as if it did not exist.
 	objectKinds = []string{"bdev", "lvstore", "lvstore-uuid", "nqn", "iqn", "key"}
-	// newKinds maps the kind of a name that a call creates to the kind of the created object.
-	// A foreign name is refused, whether or not it is taken.
+	// newKinds maps the kind of a name that a call creates to the kind of the created object. A
+	// foreign name is refused, whether or not it is taken.
 	newKinds = map[string]string{"new-bdev": "bdev", "new-lvstore": "lvstore", "new-nqn": "nqn", "new-iqn": "iqn", "new-key": "key"}
 	// configuredKinds are not objects; the tenant's configuration lists the permitted values.
 	configuredKinds = []string{"address", "host-nqn"}
@@ -33,12 +33,12 @@ func IsConfigured(kind string) bool { return slices.Contains(configuredKinds, ki
 // IsInner reports whether values of a kind name something within the object that the call is about.
 func IsInner(kind string) bool { return slices.Contains(innerKinds, kind) }
 
-// Created returns the kind of the object that a call creates with a name of this kind; "": it creates
-// none.
+// Created returns the kind of the object that a call creates with a name of this kind; "": it
+// creates none.
 func Created(kind string) string { return newKinds[kind] }
 
-// HarmlessText reports whether a parameter, written METHOD.PARAMETER, is a text that names no object,
-// although any text is valid.
+// HarmlessText reports whether a parameter, written METHOD.PARAMETER, is a text that names no
+// object, although any text is valid.
 func HarmlessText(path string) bool { return slices.Contains(harmlessTexts, path) }
 
 // Resizes reports whether a method changes the size of bdevs that may be the origin of a volume.
@@ -50,7 +50,8 @@ func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
 // Facts that the schema cannot express.
 var (
-	// harmless methods return strings that name no tenant's objects, or act only on what the same user's call waits at.
+	// harmless methods return strings that name no tenant's objects, or act only on what the same
+	// user's call waits at.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info"}
 
 	// lvstoreMethods add or remove lvstores, in addition to methods that name a new one.
@@ -59,12 +60,12 @@ var (
 	// resizing methods change the size of bdevs that may be the origin of a volume.
 	resizing = []string{"bdev_null_resize", "bdev_rbd_resize", "bdev_daos_resize"}
 
-	// deferredTargets are methods that accept names of bdevs that do not exist yet, and act on
-	// them when they appear: they may then belong to another tenant.
+	// deferredTargets are methods that accept names of bdevs that do not exist yet, and act on them
+	// when they appear: they may then belong to another tenant.
 	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
-	// harmlessTexts are parameters without a fixed set of values that name no object: what
-	// SPDK reports about itself to hosts, and secrets.
+	// harmlessTexts are parameters without a fixed set of values that name no object: what SPDK
+	// reports about itself to hosts, and secrets.
 	harmlessTexts = []string{
 		"nvmf_create_subsystem.serial_number", "nvmf_create_subsystem.model_number", "nvmf_create_subsystem.admin_label",
 		"nvmf_subsystem_add_ns.namespace.nguid", "nvmf_subsystem_add_ns.namespace.eui64",

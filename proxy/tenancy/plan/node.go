@@ -64,8 +64,8 @@ func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node
 	return list
 }
 
-// Fits reports whether a value may have this schema, by its type. A union itself fits no value;
-// its variants do.
+// Fits reports whether a value may have this schema, by its type. A union itself fits no value; its
+// variants do.
 func (n Node) Fits(v any) bool {
 	if len(n.Type) == 0 {
 		return len(n.OneOf)+len(n.AnyOf) == 0

@@ -129,8 +129,8 @@ func testAIO(s *suite) {
 
 // testStacked tests passthru bdevs: they claim their base, wait for it and are removed with it.
 func testStacked(s *suite) {
-	// SPDK keeps a request that failed, and creates the bdev with a base of that name: no other test
-	// may use the name.
+	// SPDK keeps a request that failed, and creates the bdev with a base of that name: no other
+	// test may use the name.
 	base, top := s.malloc("stackbase", 8), s.name("pt")
 	s.undo("bdev_passthru_delete", P{"name": top})
 	assert.Equal(s, top, s.text("bdev_passthru_create", P{"name": top, "base_bdev_name": base}))

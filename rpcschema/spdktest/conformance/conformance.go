@@ -31,14 +31,15 @@ import (
 type Env struct {
 	// Caller calls the target.
 	Caller spdkrpc.Caller
-	// Dir is a folder on the target's host, which must be this one: files for
-	// AIO bdevs and keys are made in it.
+	// Dir is a folder on the target's host, which must be this one: files for AIO bdevs and keys
+	// are made in it.
 	Dir string
-	// Socket is the target's UNIX socket if Caller calls it directly; if it is left out, behaviour on
-	// the wire is not tested.
+	// Socket is the target's UNIX socket if Caller calls it directly; if it is left out, behaviour
+	// on the wire is not tested.
 	Socket string
 	// Validates means that parameters are validated before they reach the target: invalid calls are
-	// answered with -32602, and parameters of other releases are translated for the target's release.
+	// answered with -32602, and parameters of other releases are translated for the target's
+	// release.
 	Validates bool
 }
 
@@ -51,13 +52,13 @@ const callTimeout = 30 * time.Second
 // A Summary names the groups of a run.
 type Summary struct {
 	Passed, Failed []string
-	// Skipped are groups whose methods the target lacks, as it was built without
-	// them, each with the methods.
+	// Skipped are groups whose methods the target lacks, as it was built without them, each with
+	// the methods.
 	Skipped map[string][]string
 }
 
-// A group is a part of the suite. It is skipped on a target that lacks one of the
-// methods that it needs, although its release has them.
+// A group is a part of the suite. It is skipped on a target that lacks one of the methods that it
+// needs, although its release has them.
 type group struct {
 	name  string
 	test  func(*suite)

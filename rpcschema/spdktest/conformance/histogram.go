@@ -87,7 +87,8 @@ func (s *suite) storeOn(bdev string) (store string) {
 	return store
 }
 
-// testHistogramChannels checks which channels are counted. A new volume writes to its lvstore's bdev.
+// testHistogramChannels checks which channels are counted. A new volume writes to its lvstore's
+// bdev.
 func testHistogramChannels(s *suite) {
 	const enable, get = "bdev_enable_histogram", "bdev_get_histogram"
 	opened, _ := s.aio("opened", 64) // before the histogram is enabled

@@ -14,37 +14,57 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var namedTest = regexp.MustCompile("`([a-z][a-z0-9/-]*)\\.(Test[A-Za-z0-9]+)`")
+var (
+	namedTest   = regexp.MustCompile("`([a-z][a-z0-9/-]*)\\.(Test[A-Za-z0-9]+)`")
+	noneYet     = regexp.MustCompile(`^(no|planned, not there yet): `)
+	withoutTest = regexp.MustCompile(`^(no|planned, not there yet): .{30}`)
+)
 
-// Each row of README's tables of features names a test that exists, or says why there is none.
+// Each feature has a row on the page of evidence, in the same order, which names tests that exist.
+// A feature without a row says why.
 func TestFeaturesHaveTests(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	require.NoError(t, err)
-	rows := features(string(text))
-	require.Greater(t, len(rows), 40)
-	tests := map[string]map[string]bool{}
-	for _, row := range rows {
-		require.Len(t, row, 3, "%v", row)
-		named := namedTest.FindAllStringSubmatch(row[2], -1)
-		assert.Equal(t, strings.Count(row[2], "`"), 2*len(named), "%s: name tests as `folder.TestName`", row[0])
-		if len(named) == 0 {
-			assert.Regexp(t, `^(no|planned, not there yet): .{30}`, row[1], "%s: name a test, or say why there is none", row[0])
+	features, evidence := table(t, "docs/features.md"), table(t, "docs/evidence.md")
+	require.Greater(t, len(features), 80)
+	var named []string
+	for _, row := range features {
+		if !noneYet.MatchString(row[1]) {
+			named = append(named, row[0])
+			continue
 		}
-		for _, m := range named {
+		assert.Regexp(t, withoutTest, row[1], "%s: say why there is none", row[0])
+	}
+	tests := map[string]map[string]bool{}
+	var shown []string
+	for _, row := range evidence {
+		shown = append(shown, row[0])
+		found := namedTest.FindAllStringSubmatch(row[1], -1)
+		assert.NotEmpty(t, found, "%s: name a test", row[0])
+		assert.Equal(t, strings.Count(row[1], "`"), 2*len(found), "%s: name tests as `folder.TestName`", row[0])
+		for _, m := range found {
 			if tests[m[1]] == nil {
 				tests[m[1]] = testsIn(t, m[1])
 			}
 			assert.True(t, tests[m[1]][m[2]], "%s: there is no %s in %s", row[0], m[2], m[1])
 		}
 	}
+	assert.Equal(t, named, shown, "docs/evidence.md has a row for each feature of docs/features.md that exists, in the same order")
 }
 
-// features returns the cells of the rows of the tables in the section about features.
-func features(readme string) (rows [][]string) {
-	_, section, _ := strings.Cut(readme, "\n## Features of spdk-csi\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+func table(t *testing.T, page string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, page))
+	require.NoError(t, err)
+	rows := rowsOf(string(text))
+	for _, row := range rows {
+		require.Len(t, row, 2, "%s: %v", page, row)
+	}
+	return rows
+}
+
+// rowsOf returns the cells of the rows of all tables of a page, without the tables' headings.
+func rowsOf(page string) (rows [][]string) {
 	heading := false
-	for line := range strings.Lines(section) {
+	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)
 		switch {
 		case !strings.HasPrefix(line, "|"):
@@ -80,7 +100,7 @@ func testsIn(t *testing.T, folder string) map[string]bool {
 	return all
 }
 
-func TestFeaturesAreReadFromTheTables(t *testing.T) {
-	const readme = "# P\n\n## Features of spdk-csi\nText.\n\n| Feature | State | Tests |\n|---|---|---|\n| A | yes | `a.TestA` |\n| B | no: | |\n\nMore:\n\n| Wish | State | Tests |\n|---|---|---|\n| C | yes | `c.TestC` |\n\n## Else\n| D | | |\n"
-	assert.Equal(t, [][]string{{"A", "yes", "`a.TestA`"}, {"B", "no:", ""}, {"C", "yes", "`c.TestC`"}}, features(readme))
+func TestRowsOfTables(t *testing.T) {
+	const page = "# P\nText.\n\n| Feature | State |\n|---|---|\n| A | yes |\n| B | no: |\n\n## More\n\n| Feature | State |\n|---|---|\n| C | yes |\n"
+	assert.Equal(t, [][]string{{"A", "yes"}, {"B", "no:"}, {"C", "yes"}}, rowsOf(page))
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// insideVariable makes the test binary the first process of a page's system. Its value is the folder of the root file system.
+// insideVariable makes the test binary the first process of a page's system. Its value is the
+// folder of the root file system.
 const insideVariable = "SPDKGATE_MANUAL_ROOT"
 
 // inside runs one page. The process is already in its own namespaces.
@@ -73,7 +74,8 @@ func makeStore() error {
 	return nil
 }
 
-// makeSystem creates the root folder of a page and enters it. Nothing that the page writes remains on the host.
+// makeSystem creates the root folder of a page and enters it. Nothing that the page writes remains
+// on the host.
 func makeSystem(root string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err

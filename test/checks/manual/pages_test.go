@@ -5,8 +5,8 @@ type page struct {
 	path string
 	// setup has commands to run before the page.
 	setup string
-	// before has commands to run before a block. Here and below, a text that only one block of the page contains names the block, so
-	// that blocks can be added to a page.
+	// before has commands to run before a block. Here and below, a text that only one block of the
+	// page contains names the block, so that blocks can be added to a page.
 	before map[string]string
 	// typed maps words that a reader replaces to their replacements. Each must be on the page.
 	typed map[string]string
@@ -69,11 +69,34 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`,
 	{path: "docs/host-authentication.md", leave: []string{"nvme gen-dhchap-key"}}, // needs nvme-cli
 	{path: "docs/encryption.md"},
 	{
-		path:     "README.md",
-		before:   map[string]string{"bdev_lvol_create_lvstore": withoutStore, "curl --cacert tls.crt": "cp /var/lib/spdk-proxy/tls.crt .", "schema list": savedByRPCPy, "go run ./cmd/spdk-schema": "cd \"$REPOSITORY\""},
-		synopses: []string{"spdk-proxy HOST PORT USER PASSWORD"},
-		typed:    map[string]string{"cmd/spdk-sim --socket /tmp/spdk.sock": simulated},
+		path:   "README.md",
+		before: map[string]string{"kubectl apply -k": "cd \"$REPOSITORY\""},
 	},
+	{
+		path: "docs/quickstart.md",
+		// The page edits files of its clone.
+		setup: `cp -r "$REPOSITORY/deploy" . && git init -q . && git add deploy`,
+		before: map[string]string{
+			"truncate -s 8G": withoutStore,
+			"testpod.yaml": `grep -q '"rpcURL": "https://127.0.0.1:9009"' deploy/kubernetes/config-map.yaml
+grep -q "\"password\": \"$(cat spdkcsi.password)\"" deploy/kubernetes/secret.yaml
+spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=pvc-1 size_in_mib=16 --url https://127.0.0.1:9009 --user spdkcsi --password-file spdkcsi.password --ca /var/lib/spdk-proxy/tls.crt`,
+		},
+		typed: map[string]string{"address=192.0.2.11": "address=127.0.0.1"},
+		leave: []string{"modprobe nvme-tcp"}, // test/suites/kernel has a kernel with NVMe over TCP
+	},
+	{
+		path:   "docs/rpc-schema.md",
+		before: map[string]string{"schema list": savedByRPCPy, "go run ./cmd/spdk-schema": "cd \"$REPOSITORY\""},
+		typed:  map[string]string{"cmd/spdk-sim --socket /tmp/spdk.sock": simulated},
+	},
+	{path: "deploy/kubernetes/README.md", setup: `cd "$REPOSITORY"`, typed: map[string]string{"/path/to/ca.crt": "$CERTIFICATES/client-ca.crt"}},
+	{path: "deploy/helm/spdk-csi/README.md", setup: installed + `cd "$REPOSITORY"`, leave: []string{"helm install", "helm test", "helm uninstall"}}, // test/suites/e2e runs Helm
+	{path: "docs/csi-credentials.md", setup: installed + `cd "$REPOSITORY"`},
+	{path: "docs/csi-deleted-data.md", setup: installed},
+	{path: "docs/csi-placement.md"},
+	{path: "docs/csi-snapshots.md", setup: controller + `cd "$REPOSITORY"`},
+	{path: "docs/csi-volumes.md"},
 	{
 		path:  "docs/service.md",
 		leave: []string{"spdk_tgt@nvme"}, // needs systemd's templates; package systemd tests the configuration
@@ -126,7 +149,8 @@ printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-pro
 	{path: "docs/wire.md", setup: installed},
 	{path: "docs/console.md", setup: installed},
 	{path: "docs/snapshots.md", setup: installed + "systemctl stop spdk-proxy"},
-	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on images of real ones.
+	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on
+	// images of real ones.
 	{path: "docs/lvstore-check.md", leave: []string{"check-lvstore"}},
 	{
 		path: "docs/migration.md",
@@ -162,8 +186,8 @@ END
 chmod +x scripts/rpc.py
 `
 
-// simulated runs the simulated target, and calls it until it answers: the socket of an
-// earlier run may still exist, without a process that listens.
+// simulated runs the simulated target, and calls it until it answers: the socket of an earlier run
+// may still exist, without a process that listens.
 const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
 until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
 kill $!`

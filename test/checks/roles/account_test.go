@@ -16,13 +16,13 @@ import (
 
 var accountBlock = regexp.MustCompile("(?s)```yaml\n(users:\n.*?)```")
 
-// The account in the driver's README allows the driver's calls for NVMe-oF, and no iSCSI
-// method.
+// The account on the page about the driver's credentials allows the driver's calls for NVMe-oF, and
+// no iSCSI method.
 func TestTheDocumentedAccount(t *testing.T) {
-	readme, err := os.ReadFile("../../../deploy/kubernetes/README.md")
+	page, err := os.ReadFile("../../../docs/csi-credentials.md")
 	require.NoError(t, err)
-	block := accountBlock.FindSubmatch(readme)
-	require.NotNil(t, block, "the README must show an account")
+	block := accountBlock.FindSubmatch(page)
+	require.NotNil(t, block, "the page must show an account")
 	path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")
 	require.NoError(t, os.WriteFile(path, block[1], 0o600))
 	r, err := dryrun.Load(path, rpcschema.Default())

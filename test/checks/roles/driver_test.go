@@ -30,9 +30,8 @@ const (
 	client = module + "/rpcschema/spdkrpc"
 )
 
-// The role csi-controller allows exactly the methods that the driver calls. These are the
-// methods of the typed client that its code uses, without tests, according to the type
-// checker.
+// The role csi-controller allows exactly the methods that the driver calls. These are the methods
+// of the typed client that its code uses, without tests, according to the type checker.
 func TestCSIControllerAllowsWhatTheDriverCalls(t *testing.T) {
 	p, err := policy.New(nil, map[string]policy.User{"csi": {Roles: []string{policy.CSIController}}}, rpcschema.Default())
 	require.NoError(t, err)
@@ -96,8 +95,8 @@ func methodOf(used types.Object) string {
 	return ""
 }
 
-// A loader type-checks packages of this module from their source, and imports their
-// dependencies from the compiler's export data.
+// A loader type-checks packages of this module from their source, and imports their dependencies
+// from the compiler's export data.
 type loader struct {
 	t         *testing.T
 	positions *token.FileSet
@@ -138,8 +137,8 @@ type checked struct {
 	info  types.Info
 }
 
-// inCaller reports whether a position is in the Call method of a Caller, which passes its
-// arguments to another Caller.
+// inCaller reports whether a position is in the Call method of a Caller, which passes its arguments
+// to another Caller.
 func (c checked) inCaller(at ast.Node) bool {
 	for _, f := range c.files {
 		for _, d := range f.Decls {
@@ -164,8 +163,8 @@ func (l *loader) check(path string) checked {
 	return c
 }
 
-// rpcs returns for each of the client's methods which of SPDK's it calls: those that are
-// named in it, and in the client's methods that it calls.
+// rpcs returns for each of the client's methods which of SPDK's it calls: those that are named in
+// it, and in the client's methods that it calls.
 func (l *loader) rpcs(path string) map[string][]string {
 	names, uses := map[string][]string{}, map[string][]string{}
 	c := l.check(path)

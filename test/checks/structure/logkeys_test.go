@@ -36,8 +36,8 @@ func TestErrorsHaveOneKeyInLogs(t *testing.T) {
 	assert.Greater(t, keys, 30)
 }
 
-// errorKeys returns how many errors a file logs, and those with another key. By their syntax, errors are names that end
-// in err, calls of Error, and errors that are made in place.
+// errorKeys returns how many errors a file logs, and those with another key. By their syntax,
+// errors are names that end in err, calls of Error, and errors that are made in place.
 func errorKeys(set *token.FileSet, file *ast.File) (found int, problems []string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

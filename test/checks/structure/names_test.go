@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// emptyNames are names that do not say what a package provides, so unrelated code collects in
-// such packages.
+// emptyNames are names that do not say what a package provides, so unrelated code collects in such
+// packages.
 var emptyNames = []string{"base", "common", "commons", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}
 
 func TestPackageNamesSayWhatIsInside(t *testing.T) {

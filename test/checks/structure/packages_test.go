@@ -37,7 +37,8 @@ type pkg struct {
 
 func (p pkg) path() string { return relative(p.ImportPath) }
 
-// within reports whether the package is one of the rooms or below one. "." is the root of the module.
+// within reports whether the package is one of the rooms or below one. "." is the root of the
+// module.
 func within(importPath string, rooms ...string) bool {
 	return slices.ContainsFunc(rooms, func(room string) bool {
 		return importPath == room || strings.HasPrefix(importPath, room+"/")
@@ -51,8 +52,8 @@ func relative(importPath string) string {
 	return strings.TrimPrefix(importPath, module+"/")
 }
 
-// standard reports whether a relative path is in the standard library. Paths of other modules
-// begin with a domain, and those of this module with one of its rooms.
+// standard reports whether a relative path is in the standard library. Paths of other modules begin
+// with a domain, and those of this module with one of its rooms.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".") && !slices.Contains(rooms, first)

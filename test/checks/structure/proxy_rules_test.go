@@ -1,7 +1,7 @@
 package structure
 
-// stages are the stages of the proxy in their order, the packages that restore a restarted target, and the one that freezes
-// volumes.
+// stages are the stages of the proxy in their order, the packages that restore a restarted target,
+// and the one that freezes volumes.
 var stages = []string{"proxy/authn", "proxy/policy", "proxy/tenancy", "proxy/target", "proxy/persist", "proxy/keys", "proxy/quiesce"}
 
 // proxyRules are the rules for the rooms of the proxy.

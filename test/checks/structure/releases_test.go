@@ -21,7 +21,8 @@ var ofReleases = []string{"Before", "MustRelease", "Year", "Month"}
 
 var releaseText = regexp.MustCompile("^[\"`]v[0-9]{2}\\.[0-9]{2}[\"`]$")
 
-// Only rpcschema compares releases of SPDK. All other packages ask for a capability, so a new release is read in one file.
+// Only rpcschema compares releases of SPDK. All other packages ask for a capability, so a new
+// release is read in one file.
 func TestOnlyTheSchemaComparesReleases(t *testing.T) {
 	var checked []pkg
 	var paths []string

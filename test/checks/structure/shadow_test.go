@@ -19,7 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sources calls visit with each Go file of the repository, whatever its build tags and module, by its path in the repository.
+// sources calls visit with each Go file of the repository, whatever its build tags and module, by
+// its path in the repository.
 func sources(t *testing.T, visit func(file string, set *token.FileSet, parsed *ast.File)) {
 	t.Helper()
 	const root = "../../.."
@@ -61,8 +62,8 @@ func TestNamesShadowNeitherPackagesNorBuiltins(t *testing.T) {
 	assert.Greater(t, files, 500)
 }
 
-// shadows returns the declarations in a file whose names are those of a package that the file imports, or of a builtin.
-// Fields and methods shadow nothing.
+// shadows returns the declarations in a file whose names are those of a package that the file
+// imports, or of a builtin. Fields and methods shadow nothing.
 func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 	imported := map[string]bool{}
 	for _, i := range file.Imports {
@@ -125,7 +126,8 @@ func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 
 var version = regexp.MustCompile(`[/.]v[0-9]+$`)
 
-// importedAs returns the name under which a file knows a package, which is by convention the last part of its path.
+// importedAs returns the name under which a file knows a package, which is by convention the last
+// part of its path.
 func importedAs(i *ast.ImportSpec) string {
 	if i.Name != nil {
 		return i.Name.Name

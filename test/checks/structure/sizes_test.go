@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reader can keep a package of the proxy in mind: its size is bounded, without tests and generated
-// files.
+// A reader can keep a package of the proxy in mind: its size is bounded, without tests and
+// generated files.
 func TestPackagesOfTheProxyStaySmall(t *testing.T) {
 	const mostFiles, mostLines = 25, 3000
 	checked := 0

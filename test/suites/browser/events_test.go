@@ -26,8 +26,8 @@ func TestChangesAppearByThemselves(t *testing.T) {
 	p.until(`document.querySelectorAll(".events li").length >= 2`)
 }
 
-// A page that is left gives its event streams up, because browsers keep it for the button "back", and have few connections. It
-// listens again when it is shown again.
+// A page that is left gives its event streams up, because browsers keep it for the button "back",
+// and have few connections. It listens again when it is shown again.
 func TestLeftPageClosesItsStreams(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

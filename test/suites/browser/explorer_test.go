@@ -37,7 +37,8 @@ func TestExplorerMakesACall(t *testing.T) {
 	}
 }
 
-// The tab for rpc.py shows a command of rpc.py where that makes the same call, and otherwise a program that makes it.
+// The tab for rpc.py shows a command of rpc.py where that makes the same call, and otherwise a
+// program that makes it.
 func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -75,7 +76,8 @@ func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
 	}
 }
 
-// Every user of a host can read the arguments of a process, so a secret comes from a file or from standard input.
+// Every user of a host can read the arguments of a process, so a secret comes from a file or from
+// standard input.
 func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -168,7 +170,8 @@ func TestExplorerRefusesWhatTheSchemaRefuses(t *testing.T) {
 	assert.True(t, eval[bool](p, `document.activeElement.getAttribute("aria-invalid") === "true"`), "the first value to correct has the focus")
 }
 
-// Parameters can be written as JSON, which the schema checks like the form. Numbers keep all their digits.
+// Parameters can be written as JSON, which the schema checks like the form. Numbers keep all their
+// digits.
 func TestExplorerTakesJSON(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

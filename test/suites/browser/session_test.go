@@ -34,7 +34,8 @@ func TestSignIn(t *testing.T) {
 	p.until(`!!document.querySelector("form input[type=password]")`)
 }
 
-// A session is of no use to others: scripts cannot read its cookie, its CSRF token alone is refused, and so is its cookie alone.
+// A session is of no use to others: scripts cannot read its cookie, its CSRF token alone is
+// refused, and so is its cookie alone.
 func TestSessionTheft(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -63,7 +64,8 @@ func TestSessionTheft(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, eval[int](p, fmt.Sprintf(post, `, "X-CSRF-Token": "`+csrf+`"`)), "after the session has ended")
 }
 
-// A page of another site cannot make calls with the session of its visitor, by a form or by a script.
+// A page of another site cannot make calls with the session of its visitor, by a form or by a
+// script.
 func TestCrossSiteRequestForgery(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

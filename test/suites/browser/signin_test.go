@@ -37,7 +37,8 @@ oidc:
 log: {format: json}
 `
 
-// A door is a proxy on the target of the shared world, whose users sign in with a token, a certificate, or at an issuer.
+// A door is a proxy on the target of the shared world, whose users sign in with a token, a
+// certificate, or at an issuer.
 type door struct {
 	*world
 	dir, token, port string
@@ -87,7 +88,8 @@ func TestSignInWithAToken(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `JSON.stringify({...localStorage, ...sessionStorage})`), d.token)
 }
 
-// The issuer is another site than the console, so the browser sends no SameSite=Strict cookie on the way back.
+// The issuer is another site than the console, so the browser sends no SameSite=Strict cookie on
+// the way back.
 func TestSignInAtAnIssuer(t *testing.T) {
 	d := newDoor(t)
 	d.url = strings.Replace(d.url, "127.0.0.1", "localhost", 1)
@@ -108,7 +110,8 @@ func TestSignInAtAnIssuer(t *testing.T) {
 	p.comesTo(`document.body?.innerText.includes("no user has its subject and claims")`)
 }
 
-// comesTo waits for a page for which a condition holds. On the way the browser leaves other pages, so the page itself cannot wait.
+// comesTo waits for a page for which a condition holds. On the way the browser leaves other pages,
+// so the page itself cannot wait.
 func (p *page) comesTo(condition string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
@@ -117,7 +120,8 @@ func (p *page) comesTo(condition string) {
 	}, limit, 50*time.Millisecond, condition)
 }
 
-// The browser has a certificate in the store of its user, and presents it to the console without asking.
+// The browser has a certificate in the store of its user, and presents it to the console without
+// asking.
 func TestSignInWithACertificate(t *testing.T) {
 	d := newDoor(t)
 	home := t.TempDir()

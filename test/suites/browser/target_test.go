@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// relay listens on a socket in front of the simulated target, and adds what the simulation does not have: I/O of the devices,
-// busy reactors, and connected hosts. Calls of bdev_get_bdevs wait at the gate. It returns how to stop.
+// relay listens on a socket in front of the simulated target, and adds what the simulation does not
+// have: I/O of the devices, busy reactors, and connected hosts. Calls of bdev_get_bdevs wait at the
+// gate. It returns how to stop.
 func relay(path, target string, bdevs *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {

@@ -40,8 +40,8 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-// TestReal runs the suite on the target at SPDK_SOCK. The target must be on this host, and
-// must not be used otherwise meanwhile.
+// TestReal runs the suite on the target at SPDK_SOCK. The target must be on this host, and must not
+// be used otherwise meanwhile.
 func TestReal(t *testing.T) {
 	throughAll(t, realtarget.Socket(t), t.TempDir())
 }

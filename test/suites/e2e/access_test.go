@@ -88,12 +88,14 @@ func TestReadOnlyMany(t *testing.T) {
 }
 
 const (
-	// readDirectly prints the checksum of a device's data without the cache of the node. writeDirectly writes new data before that.
+	// readDirectly prints the checksum of a device's data without the cache of the node.
+	// writeDirectly writes new data before that.
 	readDirectly  = "dd if=/dev/volume bs=1M count=4 iflag=direct 2>/dev/null | sha256sum | cut -c1-64"
 	writeDirectly = "dd if=/dev/urandom of=/tmp/%[1]s bs=1M count=4 2>/dev/null; dd if=/tmp/%[1]s of=/dev/volume bs=1M oflag=direct 2>/dev/null; " + readDirectly
 )
 
-// claimOf returns a claim of 64 MiB with an access mode and a volume mode; source, which may be empty, is the YAML of its dataSource.
+// claimOf returns a claim of 64 MiB with an access mode and a volume mode; source, which may be
+// empty, is the YAML of its dataSource.
 func claimOf(name, access, mode, source string) string {
 	return strings.Replace(claim(name, storageClass, "64Mi", source), "accessModes: [ReadWriteOnce]", "volumeMode: "+mode+"\n  accessModes: ["+access+"]", 1)
 }
@@ -103,7 +105,8 @@ func onNode(node, pod string) string {
 	return strings.Replace(pod, "\nspec:\n", "\nspec:\n  nodeSelector: {kubernetes.io/hostname: "+node+"}\n", 1)
 }
 
-// blockPod returns a pod that has the device of a claim at /dev/volume. It runs as root, to whom the device belongs.
+// blockPod returns a pod that has the device of a claim at /dev/volume. It runs as root, to whom
+// the device belongs.
 func blockPod(name, claim string) string {
 	return strings.NewReplacer(
 		"{runAsNonRoot: true, runAsUser: 65534, fsGroup: 65534}", "{runAsUser: 0}",

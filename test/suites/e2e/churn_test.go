@@ -18,7 +18,8 @@ import (
 
 var churn = flag.Int("churn", 0, "run TestChurn with this number of volumes, one after the other, for each of six users")
 
-// A claim is deleted when it is bound, not earlier: if csi-provisioner ends while it provisions a claim that is deleted, it leaves the volume.
+// A claim is deleted when it is bound, not earlier: if csi-provisioner ends while it provisions a
+// claim that is deleted, it leaves the volume.
 func TestChurn(t *testing.T) {
 	if *churn == 0 {
 		t.Skip("takes minutes: give a number with -churn")
@@ -76,7 +77,8 @@ func (n *namespace) live(ctx context.Context, name string) error {
 	return err
 }
 
-// trouble ends or stops processes of the driver, if it finds them: they may still be ending or starting after the last trouble.
+// trouble ends or stops processes of the driver, if it finds them: they may still be ending or
+// starting after the last trouble.
 func (n *namespace) trouble(ctx context.Context) error {
 	selected := func(app string) error {
 		_, err := env.driver.kubectl.Run(ctx, "", "delete", "pods", "--selector=app="+app, "--wait=false", "--grace-period=1")

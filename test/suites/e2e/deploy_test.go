@@ -19,7 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// It takes volumes that other tests are making or deleting for leftovers, until it has looked again a minute later.
+	// It takes volumes that other tests are making or deleting for leftovers, until it has looked
+	// again a minute later.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)
@@ -65,7 +66,7 @@ func TestKustomize(t *testing.T) {
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 
 	// The manual's check, which says that there are volumes.
-	assert.Contains(t, n.run("get", "pv", "--output=custom-columns=NAME:.metadata.name,DRIVER:.spec.csi.driver"), driverName)
+	assert.NotEmpty(t, n.run("get", "pv", `--output=jsonpath={.items[?(@.spec.csi.driver=="`+driverName+`")].metadata.name}`))
 	n.run("delete", "pod", "second")
 	n.awaitAdmitted("kept")
 	start = time.Now()
@@ -94,7 +95,8 @@ func TestKustomize(t *testing.T) {
 	assert.Equal(t, written, n.sum("third", "/volume/file"))
 }
 
-// editedManifests returns a copy of the manifests with the storage server of the tests, and the other differences of [driver.values].
+// editedManifests returns a copy of the manifests with the storage server of the tests, and the
+// other differences of [driver.values].
 func (n *namespace) editedManifests() string {
 	n.t.Helper()
 	dir := filepath.Join(n.t.TempDir(), "kubernetes")
@@ -123,7 +125,8 @@ func (n *namespace) editedManifests() string {
 	return dir
 }
 
-// loopPatch lets the node plugin attach volumes as loop devices. It is appended to kustomization.yaml.
+// loopPatch lets the node plugin attach volumes as loop devices. It is appended to
+// kustomization.yaml.
 const loopPatch = `
 patches:
   - target: {kind: DaemonSet, name: spdkcsi-node}

@@ -55,7 +55,8 @@ func TestManifestsAreValid(t *testing.T) {
 			}
 		}
 		objects += len(known)
-		// Under other names: the driver's objects are there, and some of their fields cannot be changed.
+		// Under other names: the driver's objects are there, and some of their fields cannot be
+		// changed.
 		renamed := strings.NewReplacer("spdkcsi", n.name, driverName, n.name+".example").Replace(strings.Join(known, "\n---\n"))
 		_, err := n.kubectl.Run(context.Background(), renamed, "apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-")
 		assert.NoError(t, err, name)
@@ -63,7 +64,8 @@ func TestManifestsAreValid(t *testing.T) {
 	n.figure("%d objects; without those of %d groups of CRDs that are not installed", objects, len(skipped))
 }
 
-// missingGroup returns the API group of an object of the Prometheus operator or of cert-manager, whose CRDs the cluster does not have.
+// missingGroup returns the API group of an object of the Prometheus operator or of cert-manager,
+// whose CRDs the cluster does not have.
 func missingGroup(object string) string {
 	for _, g := range []string{"monitoring.coreos.com", "cert-manager.io"} {
 		if strings.Contains(object, "apiVersion: "+g+"/") {

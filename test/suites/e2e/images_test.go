@@ -17,11 +17,12 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/image"
 )
 
-// notWritten are images of the manifests that deploy/image writes, or that no pod of the tests runs.
+// notWritten are images of the manifests that deploy/image writes, or that no pod of the tests
+// runs.
 var notWritten = []string{"spdk-csi", "csi-node-driver-registrar"}
 
-// writeImages writes an archive for each image of others that the manifests name, under the name that it has there, so that
-// manifests need no changes. It returns the archives of all images.
+// writeImages writes an archive for each image of others that the manifests name, under the name
+// that it has there, so that manifests need no changes. It returns the archives of all images.
 func writeImages(dir string, b built) ([]string, error) {
 	names, err := manifestImages(
 		filepath.Join(repository, "deploy/kubernetes"), filepath.Join(repository, "deploy/kubernetes/examples"), snapshotControllerFolder(b))

@@ -28,7 +28,8 @@ func snapshotControllerFolder(b built) string {
 	return filepath.Join(b.Modules[snapshotController], "deploy/kubernetes/snapshot-controller")
 }
 
-// install installs the snapshot controller and the chart, and returns when the driver is in service.
+// install installs the snapshot controller and the chart, and returns when the driver is in
+// service.
 func (d *driver) install(ctx context.Context, b built) error {
 	if err := d.installSnapshotController(ctx, b); err != nil {
 		return err
@@ -105,8 +106,8 @@ func (d *driver) inService(ctx context.Context) error {
 // data returns the folder with the simulated target's volumes.
 func (d *driver) data() string { return storage.DataDir(filepath.Join(d.dir, storageFolder)) }
 
-// values are all that differs from the chart's defaults: configuration, credentials, the proxy's certificate, loop devices instead of
-// NVMe/TCP, and images that are there.
+// values are all that differs from the chart's defaults: configuration, credentials, the proxy's
+// certificate, loop devices instead of NVMe/TCP, and images that are there.
 func (d *driver) values() map[string]any {
 	data := d.data()
 	return map[string]any{
@@ -180,7 +181,8 @@ func (d *driver) uninstall(ctx context.Context) error {
 	return err
 }
 
-// gone returns an error if an object of the driver or its registration on a node is left. It does not look for volumes.
+// gone returns an error if an object of the driver or its registration on a node is left. It does
+// not look for volumes.
 func (d *driver) gone(ctx context.Context) error {
 	var left []string
 	for _, object := range []string{

@@ -32,8 +32,8 @@ type namespace struct {
 	row     *result
 }
 
-// parallelNamespace makes a namespace for a test that runs beside others. The test must pass, though slower, while a test of
-// disturbingNamespace restarts the driver's pods or the proxy.
+// parallelNamespace makes a namespace for a test that runs beside others. The test must pass,
+// though slower, while a test of disturbingNamespace restarts the driver's pods or the proxy.
 func parallelNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	parallelTests <- struct{}{}
@@ -41,8 +41,9 @@ func parallelNamespace(t *testing.T, proof string) *namespace {
 	return newNamespace(t, proof)
 }
 
-// disturbingNamespace makes a namespace for a test that restarts the driver's pods or the proxy, or that fails while another test does. These
-// tests run one after the other, beside those of parallelNamespace. They must not disturb pods that use volumes.
+// disturbingNamespace makes a namespace for a test that restarts the driver's pods or the proxy, or
+// that fails while another test does. These tests run one after the other, beside those of
+// parallelNamespace. They must not disturb pods that use volumes.
 func disturbingNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	disturbance.Lock()
@@ -50,9 +51,9 @@ func disturbingNamespace(t *testing.T, proof string) *namespace {
 	return newNamespace(t, proof)
 }
 
-// newNamespace makes a namespace for a test that runs alone, before all others, because it disturbs pods that use volumes, or changes what
-// new volumes are. It also makes a row in the table of results. When the test ends, the namespace is deleted with its volumes, while other
-// tests run.
+// newNamespace makes a namespace for a test that runs alone, before all others, because it disturbs
+// pods that use volumes, or changes what new volumes are. It also makes a row in the table of
+// results. When the test ends, the namespace is deleted with its volumes, while other tests run.
 func newNamespace(t *testing.T, proof string) *namespace {
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
 	n := &namespace{t: t, name: name, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof, outcome: "passed"}}
@@ -88,7 +89,8 @@ func (n *namespace) deleted(ctx context.Context) error {
 	return eventually(ctx, func(ctx context.Context) error { return noVolumeOf(ctx, n.name) })
 }
 
-// objects returns the volumes on the target that were made for some claims, given by their uid or the name of their PersistentVolume.
+// objects returns the volumes on the target that were made for some claims, given by their uid or
+// the name of their PersistentVolume.
 func (n *namespace) objects(claims ...string) []string {
 	n.t.Helper()
 	all, err := env.driver.server.Objects(n.t.Context())
@@ -171,7 +173,8 @@ func (n *namespace) eventually(what string, attempt func(ctx context.Context) er
 	require.NoError(n.t, eventually(context.Background(), attempt), what)
 }
 
-// eventually repeats an attempt until it succeeds, and returns the error of the last one that was not cut off if it does not in time.
+// eventually repeats an attempt until it succeeds, and returns the error of the last one that was
+// not cut off if it does not in time.
 func eventually(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()

@@ -80,10 +80,11 @@ func TestRetain(t *testing.T) {
 	n.run("patch", "pv", pv, "--patch", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
 }
 
-// retainCommands returns the patches of deploy/kubernetes/README.md that keep a volume and give it to a claim named "again".
+// retainCommands returns the patches of docs/csi-volumes.md that keep a volume and give it to a
+// claim named "again".
 func (n *namespace) retainCommands() (retain, name string) {
 	n.t.Helper()
-	text, err := os.ReadFile(filepath.Join(repository, "deploy/kubernetes/README.md"))
+	text, err := os.ReadFile(filepath.Join(repository, "docs/csi-volumes.md"))
 	require.NoError(n.t, err)
 	_, section, ok := strings.Cut(string(text), "## Keep a volume without its claim\n")
 	require.True(n.t, ok)
@@ -107,8 +108,8 @@ func TestStaticVolume(t *testing.T) {
 	n.keptVolume("spdkcsi-pvc-static", "spdkcsi-pv-static", uuid)
 }
 
-// A PersistentVolume as SPDK's spdk-csi made it with csi-provisioner, but for its names and Retain: no Secret but that for provisioning, and the
-// export in its attributes.
+// A PersistentVolume as SPDK's spdk-csi made it with csi-provisioner, but for its names and Retain:
+// no Secret but that for provisioning, and the export in its attributes.
 const spdkCSIVolume = `apiVersion: v1
 kind: PersistentVolume
 metadata: {name: pvc-of-spdk-csi}
@@ -138,7 +139,8 @@ func TestSPDKCSIVolume(t *testing.T) {
 	n.keptVolume("data", "pvc-of-spdk-csi", uuid)
 }
 
-// keptVolume uses a volume that the driver must not delete, and removes it as an administrator would.
+// keptVolume uses a volume that the driver must not delete, and removes it as an administrator
+// would.
 func (n *namespace) keptVolume(claim, pv, uuid string) {
 	n.t.Helper()
 	ctx := n.t.Context()
@@ -248,7 +250,8 @@ func TestSnapshotWithClones(t *testing.T) {
 	n.bound("restored")
 	content := n.run("get", "volumesnapshot", "snap", "--output=jsonpath={.status.boundVolumeSnapshotContentName}")
 	n.run("delete", "volumesnapshot", "snap", "--wait=false")
-	// csi-snapshotter v8.6.0 keeps the driver's message out of the event and of the content's status.
+	// csi-snapshotter v8.6.0 keeps the driver's message out of the event and of the content's
+	// status.
 	n.eventually("the driver's log says why", func(ctx context.Context) error {
 		log, err := env.driver.kubectl.Run(ctx, "", "logs", "--selector=app="+driverDeployment, "--container="+driverDeployment, "--tail=-1")
 		if err == nil && !refusedDeletion.MatchString(log) {

@@ -18,7 +18,8 @@ const repository = "../../.."
 
 var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 
-// manifestImages returns the images that the manifests in some folders name, by their name without registry and tag.
+// manifestImages returns the images that the manifests in some folders name, by their name without
+// registry and tag.
 func manifestImages(folders ...string) (map[string][]string, error) {
 	images := map[string][]string{}
 	for _, folder := range folders {
@@ -57,7 +58,8 @@ const (
 	otherVersion  = "v0.1.1-e2e"
 )
 
-// notBuilt are images of the manifests whose modules are not on the module proxy; see the package's comment.
+// notBuilt are images of the manifests whose modules are not on the module proxy; see the package's
+// comment.
 var notBuilt = []string{"csi-node-driver-registrar", "livenessprobe"}
 
 // The sidecars that the tests run are those of the manifests.

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/cluster"
 )
 
-// record is the command of a container that writes the numbers from 1 to a file, and prints each when it is on the disk. It begins a new file
-// when it is started again.
+// record is the command of a container that writes the numbers from 1 to a file, and prints each
+// when it is on the disk. It begins a new file when it is started again.
 const record = `f=0; while [ -e /volume/$f ]; do f=$((f+1)); done; i=0; while i=$((i+1)); do echo $i | dd of=/volume/$f oflag=append conv=notrunc,fsync 2>/dev/null && echo $i; done`
 
 func TestPowerLossOfANode(t *testing.T) {

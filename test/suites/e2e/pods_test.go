@@ -46,7 +46,8 @@ func container(indent string) string {
 `, indent)
 }
 
-// xfsClass returns a storage class as spdkcsi-sc, but with XFS, which grows while it is mounted also without CAP_SYS_RESOURCE.
+// xfsClass returns a storage class as spdkcsi-sc, but with XFS, which grows while it is mounted
+// also without CAP_SYS_RESOURCE.
 func xfsClass(name string) string {
 	text := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass

@@ -176,8 +176,8 @@ func TestNetworkPolicyOfTheProxy(t *testing.T) {
 	}
 }
 
-// driverReaches requires that the NetworkPolicy of the driver's chart lets pods reach the proxy at a node's address and port, from its own node
-// as well as from others, and nothing else.
+// driverReaches requires that the NetworkPolicy of the driver's chart lets pods reach the proxy at
+// a node's address and port, from its own node as well as from others, and nothing else.
 func (n *namespace) driverReaches(proxy string) {
 	n.t.Helper()
 	values := env.driver.values()
@@ -216,8 +216,9 @@ func (n *namespace) refusesStrangers(to string) {
 	})
 }
 
-// clients starts a pod APP-0 on the first node, and APP-1 on the second: packets between pods of one node pass through a bridge, and those
-// between nodes are routed. The pods serve HTTP at port 8080.
+// clients starts a pod APP-0 on the first node, and APP-1 on the second: packets between pods of
+// one node pass through a bridge, and those between nodes are routed. The pods serve HTTP at
+// port 8080.
 func (n *namespace) clients(apps ...string) {
 	n.t.Helper()
 	for i, node := range env.cluster.Nodes {
@@ -238,13 +239,15 @@ spec:
     - {name: main, image: "docker.io/library/busybox:1.37.0", command: [httpd, -f, -p, "8080"]}
 `
 
-// readMetrics is a shell script. The image's wget and nslookup need libraries that the image does not have.
+// readMetrics is a shell script. The image's wget and nslookup need libraries that the image does
+// not have.
 const readMetrics = `{ printf 'GET /metrics HTTP/1.0\r\nAuthorization: Bearer secret\r\n\r\n'; sleep 1; } | nc -w 5 %s %d`
 
 // sendDatagram is a shell script that sends UDP datagrams to the port of DNS.
 const sendDatagram = "timeout 3 tftp -g -l /tmp/x -r x " + cluster.Address + " 53 || true"
 
-// tryConnection is a shell script that prints whether a TCP connection to an address and port can be made.
+// tryConnection is a shell script that prints whether a TCP connection to an address and port can
+// be made.
 const tryConnection = "nc -w 3 %s %s </dev/null >/dev/null 2>&1 && echo yes || echo no"
 
 func connection(to string) string {
@@ -263,7 +266,8 @@ func (n *namespace) address(pod string) string {
 	return n.run("get", "pod", pod, "--output=jsonpath={.status.podIP}")
 }
 
-// inside starts a container in the network of a pod. It returns a function that runs a shell script there and returns its output.
+// inside starts a container in the network of a pod. It returns a function that runs a shell script
+// there and returns its output.
 func (n *namespace) inside(namespace, pod string) func(script string) string {
 	n.t.Helper()
 	const name = "shell"
@@ -282,7 +286,8 @@ func (n *namespace) inside(namespace, pod string) func(script string) string {
 	}
 }
 
-// listen accepts TCP connections at a port of the control plane's machine until the test ends. It returns the address and port.
+// listen accepts TCP connections at a port of the control plane's machine until the test ends. It
+// returns the address and port.
 func listen(t *testing.T, port string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", cluster.Address+":"+port)

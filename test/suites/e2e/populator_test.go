@@ -15,8 +15,8 @@ import (
 
 var populator = flag.String("populator", "", "folder with the programs hello-populator and volume-data-source-validator, without which -upstream leaves out the test of any volume data source")
 
-// addPopulator adds the images of a volume populator, which one of Kubernetes' own tests deploys. The tests do not build them: their
-// modules are not on the module proxy.
+// addPopulator adds the images of a volume populator, which one of Kubernetes' own tests deploys.
+// The tests do not build them: their modules are not on the module proxy.
 func (b *built) addPopulator(ctx context.Context, kubernetes string) error {
 	module, err := artifacts.ModuleDir(ctx, kubernetes, "k8s.io/kubernetes")
 	if err != nil {

@@ -26,7 +26,8 @@ func (n *namespace) report() {
 	results.note(summary(ctx, n.name))
 }
 
-// summary returns, in a few lines for the end of the output, what a namespace's claims, pods and volumes wait for.
+// summary returns, in a few lines for the end of the output, what a namespace's claims, pods and
+// volumes wait for.
 func summary(ctx context.Context, namespace string) string {
 	k := env.cluster.Kubectl()
 	lines := []string{"namespace " + namespace + ":"}
@@ -48,7 +49,8 @@ func summary(ctx context.Context, namespace string) string {
 	return strings.Join(lines, "\n")
 }
 
-// volumeReport returns the state of a namespace's volumes, and the last lines about each in the logs of Kubernetes and of the driver.
+// volumeReport returns the state of a namespace's volumes, and the last lines about each in the
+// logs of Kubernetes and of the driver.
 func volumeReport(ctx context.Context, namespace string) string {
 	volumes, err := env.cluster.Kubectl().Run(ctx, "", "get", "persistentvolumes",
 		`--output=jsonpath={range .items[?(@.spec.claimRef.namespace=="`+namespace+`")]}{.metadata.name} {.spec.csi.volumeHandle}{"\n"}{end}`)

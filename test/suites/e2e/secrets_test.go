@@ -22,7 +22,8 @@ import (
 // A key in the form of `nvme gen-dhchap-key`.
 const dhchapKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
-// The steps are those of docs/host-authentication.md. The storage server is of type nvme-tcp, to which these nodes cannot connect:
+// The steps are those of docs/host-authentication.md. The storage server is of type nvme-tcp, to
+// which these nodes cannot connect:
 // test/suites/kernel tests that.
 func TestHostAuthentication(t *testing.T) {
 	n := newNamespace(t, "the manual's page about authentication of nodes: without the value classSecrets, attaching fails and says so; with it, the storage server requires the key of the Secret, and kubelet passes it to the node plugin; the same with a Secret in the namespace of the claim")
@@ -55,7 +56,8 @@ func TestHostAuthentication(t *testing.T) {
 	n.attaches("own", "other", second, node)
 }
 
-// attaches waits until a claim's volume is attached with a key, and until the node plugin got the key and found that the kernel has no NVMe.
+// attaches waits until a claim's volume is attached with a key, and until the node plugin got the
+// key and found that the kernel has no NVMe.
 func (n *namespace) attaches(claim, pod string, server *storage.Server, node string) {
 	n.t.Helper()
 	n.eventually("volume "+claim+" is attached", func(ctx context.Context) error {
@@ -73,7 +75,8 @@ func (n *namespace) attaches(claim, pod string, server *storage.Server, node str
 	assert.NotContains(n.t, messages, "secret", "kubelet may read the Secret, and it has the key")
 }
 
-// authenticationPage returns the value classSecrets and the StorageClass of docs/host-authentication.md.
+// authenticationPage returns the value classSecrets and the StorageClass of
+// docs/host-authentication.md.
 func authenticationPage(t *testing.T) (classSecrets []any, class string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "docs/host-authentication.md"))
@@ -87,7 +90,8 @@ func authenticationPage(t *testing.T) (classSecrets []any, class string) {
 	return values.ClassSecrets, strings.Replace(blocks[1][1], "parameters:\n", "parameters:\n  target: "+anotherServer+"\n", 1)
 }
 
-// keyedServer adds a storage server of type nvme-tcp until the test ends, and returns it with the values of the chart.
+// keyedServer adds a storage server of type nvme-tcp until the test ends, and returns it with the
+// values of the chart.
 func (n *namespace) keyedServer() (*storage.Server, map[string]any) {
 	n.t.Helper()
 	ctx := context.Background()
@@ -115,7 +119,8 @@ func (n *namespace) keyedServer() (*storage.Server, map[string]any) {
 	return second, values
 }
 
-// docs/csi-storage-servers.md says what to do with the chart, and how to go on after a change by hand.
+// docs/csi-storage-servers.md says what to do with the chart, and how to go on after a change by
+// hand.
 func TestReplaceCertificate(t *testing.T) {
 	n := newNamespace(t, "the authority's certificate is replaced by the chart's values; after a change by kubectl apply, helm upgrade fails by a conflict, and with --force-conflicts it succeeds")
 	values := env.driver.values()

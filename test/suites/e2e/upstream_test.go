@@ -24,8 +24,8 @@ import (
 
 var upstream = flag.Bool("upstream", false, "also run Kubernetes' own tests of storage drivers, which takes long (with -run TestUpstream: only these)")
 
-// definition tells Kubernetes' tests what the driver can do. XFS needs 300 MiB. RWX would mean file systems, too: TestReadWriteMany tests
-// raw block volumes.
+// definition tells Kubernetes' tests what the driver can do. XFS needs 300 MiB. RWX would mean file
+// systems, too: TestReadWriteMany tests raw block volumes.
 const definition = `StorageClass: {FromExistingClassName: ` + storageClass + `}
 SnapshotClass: {FromExistingClassName: spdkcsi-snapclass}
 GroupSnapshotClass: {FromExistingClassName: spdkcsi-groupsnapclass}
@@ -65,7 +65,8 @@ func (s spec) name() string {
 	return strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
 }
 
-// TestUpstream runs the tests of k8s.io/kubernetes/test/e2e/storage/external, several at the same time.
+// TestUpstream runs the tests of k8s.io/kubernetes/test/e2e/storage/external, several at the same
+// time.
 func TestUpstream(t *testing.T) {
 	if !*upstream {
 		t.Skip("only with ARGS=-upstream")
@@ -179,7 +180,8 @@ func focus(names []string) string {
 	return "--ginkgo.focus=" + strings.Join(quoted, "|")
 }
 
-// canGrowMounted says whether the kernel lets ext4 grow while it is mounted, which needs CAP_SYS_RESOURCE.
+// canGrowMounted says whether the kernel lets ext4 grow while it is mounted, which needs
+// CAP_SYS_RESOURCE.
 func canGrowMounted(n *namespace) bool {
 	text, err := os.ReadFile("/proc/self/status")
 	require.NoError(n.t, err)

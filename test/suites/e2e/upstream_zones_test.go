@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUpstream has no zones, because a volume could not be used on both nodes then, as most tests want, and no limit of volumes, because
-// its tests run beside each other. So the suites of these run by themselves, with another configuration.
+// TestUpstream has no zones, because a volume could not be used on both nodes then, as most tests
+// want, and no limit of volumes, because its tests run beside each other. So the suites of these
+// run by themselves, with another configuration.
 
 func TestUpstreamZones(t *testing.T) {
 	if !*upstream {
@@ -44,7 +45,8 @@ func TestUpstreamLimits(t *testing.T) {
 	n.upstreamSuites(storageClass, "volumeLimits", "    volumeLimits: true\n")
 }
 
-// upstreamSuites runs suites of Kubernetes' own tests with a class, and with some lines after the definition of the driver.
+// upstreamSuites runs suites of Kubernetes' own tests with a class, and with some lines after the
+// definition of the driver.
 func (n *namespace) upstreamSuites(class, names, capabilities string) {
 	n.t.Helper()
 	s := suite{dir: n.t.TempDir()}

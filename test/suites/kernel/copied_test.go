@@ -19,7 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// A real target's volume is copied to another lvstore by spdk-csi move in the machine, and used from there.
+// A real target's volume is copied to another lvstore by spdk-csi move in the machine, and used
+// from there.
 func TestCopiedVolume(t *testing.T) {
 	realTarget.Lock()
 	t.Cleanup(realTarget.Unlock)
@@ -70,7 +71,8 @@ func addStore(t *testing.T, path, name string) {
 	})
 }
 
-// startPlainProxy starts a proxy for the guest, without TLS because certificates do not name the guest's address of the host.
+// startPlainProxy starts a proxy for the guest, without TLS because certificates do not name the
+// guest's address of the host.
 func (c *csiTarget) startPlainProxy(t *testing.T, path string) (port string) {
 	dir, port := t.TempDir(), freePort(t)
 	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)

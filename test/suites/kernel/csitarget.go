@@ -30,8 +30,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// csiTarget is a real SPDK target behind spdk-proxy. The controller of spdk-csi creates, exports and deletes the volumes, by
-// the calls of CSI that Kubernetes' sidecars make.
+// csiTarget is a real SPDK target behind spdk-proxy. The controller of spdk-csi creates, exports
+// and deletes the volumes, by the calls of CSI that Kubernetes' sidecars make.
 type csiTarget struct {
 	*controller.Controller
 	old       bool   // its release makes copies only of volumes that others may read when deleted, and only of the same size
@@ -53,10 +53,10 @@ log: {level: error}
 `
 )
 
-// newCSITarget creates an lvstore on a file on the target, and starts a proxy and a controller. targetType is one of
-// config.json's. If savedDir is not empty, the proxy saves the target's configuration there, and the target ends with the
-// test; otherwise the test removes what it created. The driver
-// may also use otherStores, if the target has them.
+// newCSITarget creates an lvstore on a file on the target, and starts a proxy and a controller.
+// targetType is one of config.json's. If savedDir is not empty, the proxy saves the target's
+// configuration there, and the target ends with the test; otherwise the test removes what it
+// created. The driver may also use otherStores, if the target has them.
 func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores ...string) *csiTarget {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)
@@ -197,7 +197,8 @@ func (c *csiTarget) make(ctx context.Context, call control.TargetCall) (map[stri
 	return c.publish(ctx, call)
 }
 
-// publish publishes a volume to a node, and returns the volume context with the publish context, as the guest needs them.
+// publish publishes a volume to a node, and returns the volume context with the publish context, as
+// the guest needs them.
 func (c *csiTarget) publish(ctx context.Context, call control.TargetCall) (map[string]string, error) {
 	v := c.volumes[call.Volume]
 	p, err := c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{

@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/tools/debian"
 )
 
-// kitVersion is part of a kit's folder name. It depends on what is in a kit; increase the number when kits are made in
-// another way.
+// kitVersion is part of a kit's folder name. It depends on what is in a kit; increase the number
+// when kits are made in another way.
 var kitVersion = func() string {
 	sum := sha256.Sum256(fmt.Append(nil, 3, packages, tools, modules))
 	return hex.EncodeToString(sum[:4])

@@ -31,8 +31,8 @@ import (
 type Machine struct {
 	// Target executes the guest's calls. Nil if there is no target on the host.
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
-	// Progress receives the guest's reports of its writes, and tells whether the guest should end. Nil if the scenario
-	// does not report progress.
+	// Progress receives the guest's reports of its writes, and tells whether the guest should end.
+	// Nil if the scenario does not report progress.
 	Progress func([]control.Progress) (end bool)
 	// Found receives what the guest found in a new volume. Nil if the scenario does not search.
 	Found func(control.Found)
@@ -133,8 +133,8 @@ func build(t *testing.T, dir, pkg string) string {
 	return path
 }
 
-// PowerOff ends the present run as a power loss does, and [Machine.Run] returns. What the guest has not written to its disks
-// is lost.
+// PowerOff ends the present run as a power loss does, and [Machine.Run] returns. What the guest has
+// not written to its disks is lost.
 func (m *Machine) PowerOff() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

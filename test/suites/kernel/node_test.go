@@ -24,21 +24,22 @@ var (
 	chosen = flag.String("case", "", "run the cases of TestNodePlugin whose names, with _ for spaces, match this regular expression")
 )
 
-// TestNodePlugin runs spdk-csi --node in the machine and makes the calls of kubelet over its socket. At the end it prints a
-// table of the cases.
+// TestNodePlugin runs spdk-csi --node in the machine and makes the calls of kubelet over its
+// socket. At the end it prints a table of the cases.
 func TestNodePlugin(t *testing.T) {
 	t.Parallel()
 	onTargets(t, control.Node)
 }
 
-// TestKilledPlugin kills spdk-csi --node at a third of the steps of its calls, with --all at each, and checks that the repeated calls succeed.
+// TestKilledPlugin kills spdk-csi --node at a third of the steps of its calls, with --all at each,
+// and checks that the repeated calls succeed.
 func TestKilledPlugin(t *testing.T) {
 	t.Parallel()
 	onTargets(t, control.Killed)
 }
 
-// onTargets runs a scenario on the targets of the guest's kernel, and on a real one if SPDK_SOCK names it. Killing the plugin
-// everywhere takes long.
+// onTargets runs a scenario on the targets of the guest's kernel, and on a real one if SPDK_SOCK
+// names it. Killing the plugin everywhere takes long.
 func onTargets(t *testing.T, scenario string) {
 	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}, {"own target, RDMA", control.OwnRDMA}} {
 		if own.target == control.OwnRDMA && scenario == control.Killed {
@@ -87,8 +88,8 @@ func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...
 	m.Run(scenario, target, kernelParams...)
 }
 
-// TestPowerLoss ends the machine while volumes are written, twice, and checks after a boot that everything that was synced
-// is there.
+// TestPowerLoss ends the machine while volumes are written, twice, and checks after a boot that
+// everything that was synced is there.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	m := NewMachine(t)
@@ -132,8 +133,8 @@ func TestPowerLoss(t *testing.T) {
 	m.Run(control.PowerLoss, control.Own, params(control.PhaseUnstage)...)
 }
 
-// TestMovedVolume moves a volume from a node that is cut off while it writes to another node. The first node's writes must
-// not reach the volume any more, also when it is connected again.
+// TestMovedVolume moves a volume from a node that is cut off while it writes to another node. The
+// first node's writes must not reach the volume any more, also when it is connected again.
 func TestMovedVolume(t *testing.T) {
 	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
 	first, second := NewMachine(t), NewMachine(t)
@@ -177,8 +178,8 @@ func TestMovedVolume(t *testing.T) {
 	<-ended
 }
 
-// TestRestartedTarget kills a real target while volumes are written, and starts it with the configuration that the proxy
-// saved.
+// TestRestartedTarget kills a real target while volumes are written, and starts it with the
+// configuration that the proxy saved.
 func TestRestartedTarget(t *testing.T) {
 	process := startTarget(t)
 	m := NewMachine(t)

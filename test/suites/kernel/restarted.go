@@ -22,7 +22,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// A targetProcess is a spdk_tgt that the test starts, kills and starts again with the configuration that the proxy saved.
+// A targetProcess is a spdk_tgt that the test starts, kills and starts again with the configuration
+// that the proxy saved.
 type targetProcess struct {
 	dir     string
 	program string
@@ -92,7 +93,8 @@ func (p *targetProcess) kill() {
 	<-p.ended
 }
 
-// restart kills the target and starts it again, after the proxy has saved the exports of these volumes.
+// restart kills the target and starts it again, after the proxy has saved the exports of these
+// volumes.
 func (p *targetProcess) restart(ctx context.Context, target *csiTarget) error {
 	for tick := time.Tick(50 * time.Millisecond); ; {
 		text, err := os.ReadFile(filepath.Join(p.saved(), "current.json"))

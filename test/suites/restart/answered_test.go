@@ -46,7 +46,8 @@ func (w *world) killed() {
 	w.fresh()
 }
 
-// newNVMfWorld returns a world whose target, real or simulated, has an lvstore and an NVMe/TCP transport.
+// newNVMfWorld returns a world whose target, real or simulated, has an lvstore and an NVMe/TCP
+// transport.
 func newNVMfWorld(t *testing.T) *world {
 	w := newWorldOrSimulated(t)
 	require.True(t, w.start())
@@ -107,8 +108,8 @@ func TestTargetDiesAfterEachResponse(t *testing.T) {
 	}
 }
 
-// A volume is deleted, alone or with its lvstore, and the target dies before that is saved. Afterwards
-// the proxy misses nothing, the export can be removed, and new exports are saved.
+// A volume is deleted, alone or with its lvstore, and the target dies before that is saved.
+// Afterwards the proxy misses nothing, the export can be removed, and new exports are saved.
 func TestTargetDiesAfterADeletion(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
@@ -151,8 +152,9 @@ func TestTargetDiesAfterADeletion(t *testing.T) {
 	}
 }
 
-// The proxy cannot tell whether SPDK executed the deletion of an lvstore while the lvstore's disk is
-// missing: the exports of its volumes stay in the saved file. If it was not executed, they are back with the disk.
+// The proxy cannot tell whether SPDK executed the deletion of an lvstore while the lvstore's disk
+// is missing: the exports of its volumes stay in the saved file. If it was not executed, they are
+// back with the disk.
 func TestDeletedLvstoreWithoutItsDisk(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.exportLvol("rv1")

@@ -28,8 +28,9 @@ type driverWorld struct {
 	copy                  *csi.Volume
 }
 
-// The target dies after each call that an operation of the driver makes, and starts from the saved file. The operation, when it
-// is repeated, succeeds, and what it said holds after another such death. Nothing is left.
+// The target dies after each call that an operation of the driver makes, and starts from the saved
+// file. The operation, when it is repeated, succeeds, and what it said holds after another such
+// death. Nothing is left.
 func TestTargetDiesInEachOperation(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
@@ -93,7 +94,8 @@ func (d *driverWorld) again() {
 	d.fresh()
 }
 
-// dies makes the target die after the call of an operation with the number at. It reports whether there was such a call.
+// dies makes the target die after the call of an operation with the number at. It reports whether
+// there was such a call.
 func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	t, ctx := d.t, d.t.Context()
 	before := d.everything()

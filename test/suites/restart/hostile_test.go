@@ -37,8 +37,8 @@ tenants:
 `
 )
 
-// A hostileTenant, red, writes into its volumes and makes calls, both by chance. It names all
-// UUIDs that exist, as an attacker who has learned them.
+// A hostileTenant, red, writes into its volumes and makes calls, both by chance. It names all UUIDs
+// that exist, as an attacker who has learned them.
 type hostileTenant struct {
 	*world
 	random           *rand.Rand
@@ -278,9 +278,9 @@ func (h *hostileTenant) check() {
 }
 
 // A tenant writes lvstores, RAID superblocks, partition tables and mutations of them into its
-// volumes, and makes all calls that it may, by chance. In between the target is killed, and loads the
-// saved configuration, with which it does not load what hosts write. The tenant gains nothing, and
-// others lose nothing. In the end no space is lost. go test ./test/suites/restart -run
+// volumes, and makes all calls that it may, by chance. In between the target is killed, and loads
+// the saved configuration, with which it does not load what hosts write. The tenant gains nothing,
+// and others lose nothing. In the end no space is lost. go test ./test/suites/restart -run
 // TestHostileTenant -seed 17 begins with another seed, whose calls it repeats with other UUIDs.
 // Without a real target, a simulated one gets lvstores and RAIDs.
 func TestHostileTenant(t *testing.T) {

@@ -30,8 +30,8 @@ type forgedLvol struct {
 }
 
 // forge returns the content of a volume of 64 MiB with an lvstore, as a target of the host's own
-// writes it. An lvstore with clones is dirty, as a target leaves it that is killed, so SPDK loads it
-// only where it can write. An empty one is clean.
+// writes it. An lvstore with clones is dirty, as a target leaves it that is killed, so SPDK loads
+// it only where it can write. An empty one is clean.
 func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	w.t.Helper()
 	ids := map[string]string{}

@@ -28,7 +28,8 @@ type operation struct {
 	name    string
 	prepare func(d *driverWorld)
 	do      func(d *driverWorld, ctx context.Context) error
-	// What holds when it has succeeded: the nodes that are admitted, and the number of volumes and snapshots.
+	// What holds when it has succeeded: the nodes that are admitted, and the number of volumes and
+	// snapshots.
 	hosts []string
 	lvols int
 	holds func(d *driverWorld)
@@ -198,7 +199,8 @@ func (d *driverWorld) mover() move.Mover {
 }
 
 func (d *driverWorld) copyElsewhere(ctx context.Context) error {
-	// The target does not know whether a thick volume was written to, so it is no matter that files writes to none.
+	// The target does not know whether a thick volume was written to, so it is no matter that files
+	// writes to none.
 	r, err := d.mover().Copy(ctx, d.volumeID(), nil, map[string]string{"thin": "false"})
 	d.copy = r.Volume
 	return err
@@ -206,7 +208,8 @@ func (d *driverWorld) copyElsewhere(ctx context.Context) error {
 
 func (d *driverWorld) copied() { d.ok(d.copyElsewhere(d.t.Context())) }
 
-// files is a connector for this machine, which does not connect to the target: the data of each volume is in a file.
+// files is a connector for this machine, which does not connect to the target: the data of each
+// volume is in a file.
 type files struct {
 	connect.Connector
 	dir string

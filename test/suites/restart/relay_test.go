@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A relay passes requests on to the world's proxy, and each call of a batch by itself. When the target has executed the
-// call with the number at that changes something, the target dies.
+// A relay passes requests on to the world's proxy, and each call of a batch by itself. When the
+// target has executed the call with the number at that changes something, the target dies.
 type relay struct {
 	w         *world
 	mu        sync.Mutex

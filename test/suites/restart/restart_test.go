@@ -109,9 +109,9 @@ func TestKilledTargetIsRestored(t *testing.T) {
 	assert.NotContains(t, w.log.String(), "level=ERROR")
 }
 
-// SPDK cannot load what it saves itself for a RAID without superblock and the volumes on
-// it. The RAID comes after its disks, on each of which SPDK then finds the lvstore. QoS
-// limits come before the volumes are found.
+// SPDK cannot load what it saves itself for a RAID without superblock and the volumes on it. The
+// RAID comes after its disks, on each of which SPDK then finds the lvstore. QoS limits come before
+// the volumes are found.
 func TestVolumesOnRAID(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
@@ -194,8 +194,8 @@ func TestTargetStartedWithoutItsFile(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.status().Missing) == 0 }, long, 50*time.Millisecond, "by itself")
 }
 
-// A change is followed at once by SIGTERM. The proxy must not save what the target still
-// answers while it stops.
+// A change is followed at once by SIGTERM. The proxy must not save what the target still answers
+// while it stops.
 func TestConfigurationOfAStoppingTargetIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
@@ -221,8 +221,8 @@ func TestConfigurationOfAStoppingTargetIsNotSaved(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// The next process loads the file that an administrator chose, whatever changes are made to
-// the running one meanwhile.
+// The next process loads the file that an administrator chose, whatever changes are made to the
+// running one meanwhile.
 func TestChosenFileIsLoaded(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())

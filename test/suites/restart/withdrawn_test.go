@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host is withdrawn while the target has lost its configuration. When the target loads the saved file again, that host is not
-// admitted, and the others are.
+// A host is withdrawn while the target has lost its configuration. When the target loads the saved
+// file again, that host is not admitted, and the others are.
 func TestWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
 	for name, c := range map[string]struct {
 		withdraw string

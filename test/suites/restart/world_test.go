@@ -240,8 +240,8 @@ func (w *world) has(method string) bool {
 	return slices.Contains(methods, method)
 }
 
-// state returns the objects of the target, without what changes with each start: the order
-// of lists, counters, and UUIDs of bdevs on files before v24.05.
+// state returns the objects of the target, without what changes with each start: the order of
+// lists, counters, and UUIDs of bdevs on files before v24.05.
 func (w *world) state() map[string]any {
 	w.t.Helper()
 	state := map[string]any{}

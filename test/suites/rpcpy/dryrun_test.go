@@ -22,8 +22,9 @@ type request struct {
 	Params map[string]any `json:"params"`
 }
 
-// dryRun returns what rpc.py would send for each command; nil for those that it refuses. A shell reads the commands, as those that
-// people paste. rpc.py gets many of them at once, because Python takes longer to start than to read them.
+// dryRun returns what rpc.py would send for each command; nil for those that it refuses. A shell
+// reads the commands, as those that people paste. rpc.py gets many of them at once, because Python
+// takes longer to start than to read them.
 func dryRun(t *testing.T, tree string, calls []madeCall) (list []*request) {
 	t.Helper()
 	lines := argumentsOf(t, calls)
@@ -46,7 +47,8 @@ func dryRun(t *testing.T, tree string, calls []madeCall) (list []*request) {
 	return list
 }
 
-// dryRunAlone returns what rpc.py would send for one command in a shell; nil if it refuses the command.
+// dryRunAlone returns what rpc.py would send for one command in a shell; nil if it refuses the
+// command.
 func dryRunAlone(t *testing.T, tree string, c madeCall) *request {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "scripts/rpc.py --dry-run "+c.line)
@@ -68,7 +70,8 @@ func decodeRequest(t *testing.T, text []byte) *request {
 	return &r
 }
 
-// argumentsOf returns a line for each command, with its words as the shell gives them to a program, quoted for Python's shlex.
+// argumentsOf returns a line for each command, with its words as the shell gives them to a program,
+// quoted for Python's shlex.
 func argumentsOf(t *testing.T, calls []madeCall) []string {
 	t.Helper()
 	var script strings.Builder

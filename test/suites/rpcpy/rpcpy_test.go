@@ -74,8 +74,8 @@ func inAnyOrder(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestCommands runs the commands at the target's socket and at the local socket of the proxy, on the
-// real target at SPDK_SOCK, and compares exit codes and output.
+// TestCommands runs the commands at the target's socket and at the local socket of the proxy, on
+// the real target at SPDK_SOCK, and compares exit codes and output.
 func TestCommands(t *testing.T) {
 	if !realtarget.Given() {
 		realtarget.Socket(t) // skips

@@ -67,7 +67,8 @@ func newEnvironment(ctx context.Context, v variant, dir string, services *errgro
 	return w, w.startDriver(ctx, v, dir, "https://"+address+"/", services)
 }
 
-// startTarget starts or connects to a target, creates two lvstores there, and returns the target's socket.
+// startTarget starts or connects to a target, creates two lvstores there, and returns the target's
+// socket.
 func (w *environment) startTarget(ctx context.Context, v variant, dir string) (string, error) {
 	socket := os.Getenv("SPDK_SOCK")
 	if !v.Real {
@@ -112,8 +113,8 @@ func (w *environment) startTarget(ctx context.Context, v variant, dir string) (s
 	return socket, nil
 }
 
-// prepareForTenant does what only an administrator can do, and makes a volume of somebody else's, exported, which the tenant
-// must neither see nor change: the state after the suite has it too.
+// prepareForTenant does what only an administrator can do, and makes a volume of somebody else's,
+// exported, which the tenant must neither see nor change: the state after the suite has it too.
 func (w *environment) prepareForTenant(ctx context.Context, dir string) error {
 	others := filepath.Join(dir, "others.img")
 	if err := errors.Join(os.WriteFile(others, nil, 0o600), os.Truncate(others, 200*mib)); err != nil {
@@ -158,8 +159,8 @@ users:
 log: {level: error}
 `
 
-// tenantConfig is added for a driver whose user belongs to a tenant. The tenant owns the driver's lvstores, and what it may
-// export is limited.
+// tenantConfig is added for a driver whose user belongs to a tenant. The tenant owns the driver's
+// lvstores, and what it may export is limited.
 const tenantConfig = `tenants:
   sanity:
     lvstores: [lvs0, lvs1]
@@ -244,8 +245,8 @@ func (w *environment) startDriver(ctx context.Context, v variant, dir, url strin
 	return nil
 }
 
-// newNode returns the real node service. Its connector and mounter are simulated unless the target type is loop, since
-// the test machine's kernel may be unable to attach other exports.
+// newNode returns the real node service. Its connector and mounter are simulated unless the target
+// type is loop, since the test machine's kernel may be unable to attach other exports.
 func (w *environment) newNode(v variant, log *slog.Logger) (*node.Node, error) {
 	if v.TargetType != "loop" {
 		s := newSimulatedNode()
@@ -319,7 +320,8 @@ func logger(program string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("program", program)
 }
 
-// state describes the objects on the target that the driver creates, to compare them before and after the suite.
+// state describes the objects on the target that the driver creates, to compare them before and
+// after the suite.
 func (w *environment) state(ctx context.Context) (string, error) {
 	stores, err := w.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
 	if err != nil {

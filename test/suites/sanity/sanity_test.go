@@ -46,8 +46,9 @@ type spec struct {
 	Took                 time.Duration
 }
 
-// unsupported matches the specifications that may be skipped: those of capabilities that the driver does not report,
-// and one that expects the controller to count a node's volumes, which is the scheduler's task.
+// unsupported matches the specifications that may be skipped: those of capabilities that the driver
+// does not report, and one that expects the controller to count a node's volumes, which is the
+// scheduler's task.
 var unsupported = regexp.MustCompile(`SnapshotMetadata|ControllerModifyVolume|ModifyVolume|volume attribute class|` +
 	`VolumeHealth \[Controller|ControllerGetVolumeHealth|ControllerListVolumeHealth|NodeGetStorageHealth|accessibility requirements|` +
 	`already published but is incompatible|more volumes than the node max attach limit`)
@@ -92,7 +93,8 @@ func TestSanity(t *testing.T) {
 	}
 }
 
-// checkReport checks the result of each specification. out and runErr are the output and the error of the process.
+// checkReport checks the result of each specification. out and runErr are the output and the error
+// of the process.
 func checkReport(t *testing.T, report, out string, runErr error) {
 	text, err := os.ReadFile(report)
 	require.NoError(t, err, "the suite did not run: %v\n%s", runErr, out)

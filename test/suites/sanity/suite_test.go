@@ -104,8 +104,9 @@ func run(v variant, w *environment, dir string) bool {
 	return err == nil && !t.failed
 }
 
-// ids generates ids in this driver's form. The driver rejects the suite's default volume ids by their form, before it
-// calls a target. It accepts every valid name as a node id, so the ids of missing nodes must not be valid names.
+// ids generates ids in this driver's form. The driver rejects the suite's default volume ids by
+// their form, before it calls a target. It accepts every valid name as a node id, so the ids of
+// missing nodes must not be valid names.
 type ids struct{}
 
 func (ids) GenerateUniqueValidVolumeID() string { return targetName + ":" + uuid.NewString() }
@@ -129,7 +130,8 @@ func writeSecrets(path, secret string) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// freeAddress finds a free port. If another process takes the port before it is used, listening fails.
+// freeAddress finds a free port. If another process takes the port before it is used, listening
+// fails.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

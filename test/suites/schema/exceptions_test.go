@@ -49,8 +49,7 @@ func configs(subsystems ...string) (list []map[string]any) {
 	return list
 }
 
-// safe reports whether a method may be called with valid parameters that name no
-// existing object.
+// safe reports whether a method may be called with valid parameters that name no existing object.
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
 // The first would wait for bdevs that do not exist, and use bdevs that appear later; the last ends

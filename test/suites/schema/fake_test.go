@@ -93,8 +93,8 @@ func (f *fake) respond(method string, params any) jsonrpc.Response {
 const fakeStore = "fakestore"
 
 // ask answers the proxy's own calls: for the release, and for the users of a volume of which a
-// snapshot is requested; it has no lvstore of any name. It examines volumes. Every requested bdev is a volume without users; its snapshot does not
-// exist yet.
+// snapshot is requested; it has no lvstore of any name. It examines volumes. Every requested bdev
+// is a volume without users; its snapshot does not exist yet.
 func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool) {
 	switch method {
 	case "spdk_get_version":

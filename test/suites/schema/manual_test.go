@@ -69,8 +69,8 @@ func disagreements(t *testing.T, release string) (places []string) {
 	return places
 }
 
-// A manual is SPDK's doc/jsonrpc.md with all but its examples blanked out, so
-// that lines stay where they are.
+// A manual is SPDK's doc/jsonrpc.md with all but its examples blanked out, so that lines stay where
+// they are.
 type manual struct {
 	lines            []string
 	section          []string // the method that each line's section describes

@@ -129,9 +129,10 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 	b.prove(before, nil)
 }
 
-// disconnected waits until the target is no longer its own host. Until then no namespace may change: SPDK asks for details
-// of the change on the thread that would have to answer, and waits (nvme_ctrlr_process_async_event), so that the target
-// never answers anything again. bdev_nvme_detach_controller times out after 10 s, and the target may still be connected.
+// disconnected waits until the target is no longer its own host. Until then no namespace may
+// change: SPDK asks for details of the change on the thread that would have to answer, and waits
+// (nvme_ctrlr_process_async_event), so that the target never answers anything again.
+// bdev_nvme_detach_controller times out after 10 s, and the target may still be connected.
 func (b *bench) disconnected() {
 	require.EventuallyWithT(b, func(c *assert.CollectT) {
 		controllers, err := b.call("nvmf_subsystem_get_controllers", map[string]any{"nqn": testNQN})

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// Snapshots are deleted while a host writes to the clone that takes over their clusters: no write fails, and all
-// acknowledged writes are still there after the target was killed and restarted.
+// Snapshots are deleted while a host writes to the clone that takes over their clusters: no write
+// fails, and all acknowledged writes are still there after the target was killed and restarted.
 func TestDeletionsBelowVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick"} {
 		t.Run(kind, func(t *testing.T) {

@@ -93,7 +93,8 @@ func (g *target) held(uuids []string) (all []snapshotAt) {
 	return all
 }
 
-// broken reports whether snapshots, one of each volume in order, lack a write on which a later one depends.
+// broken reports whether snapshots, one of each volume in order, lack a write on which a later one
+// depends.
 func broken(t *testing.T, snapshots []snapshotAt) bool {
 	t.Helper()
 	var copies []io.ReaderAt
@@ -110,8 +111,8 @@ func broken(t *testing.T, snapshots []snapshotAt) bool {
 	return !ordered
 }
 
-// Group snapshots keep the order of dependent writes between volumes. Snapshots that are taken one after the other, without
-// the freeze, do not: otherwise the first part would show nothing.
+// Group snapshots keep the order of dependent writes between volumes. Snapshots that are taken one
+// after the other, without the freeze, do not: otherwise the first part would show nothing.
 func TestGroupsKeepTheOrderOfWrites(t *testing.T) {
 	for _, volumes := range []int{2, 8} {
 		t.Run(fmt.Sprint(volumes, " volumes"), func(t *testing.T) {
@@ -188,8 +189,8 @@ func inOrder(t *testing.T, group *csi.VolumeGroupSnapshot, sources []string) (id
 	return ids
 }
 
-// brokenWithoutFreeze takes snapshots by SPDK's own method, and counts how often the order is broken. It may destroy the
-// store, which is not used afterwards.
+// brokenWithoutFreeze takes snapshots by SPDK's own method, and counts how often the order is
+// broken. It may destroy the store, which is not used afterwards.
 func (w *environment) brokenWithoutFreeze(d *dependentWriter, sources []string, rounds int) (found int) {
 	w.t.Helper()
 	for round := range rounds {

@@ -14,10 +14,12 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// inflated is the size of each volume that is inflated, in clusters of the test's lvstore, which have 1 MiB.
+// inflated is the size of each volume that is inflated, in clusters of the test's lvstore, which
+// have 1 MiB.
 const inflated = 64
 
-// numbers writes first, first+1, … to the clusters of a volume, or returns how many of these numbers it lacks.
+// numbers writes first, first+1, … to the clusters of a volume, or returns how many of these
+// numbers it lacks.
 func (g *target) numbers(volume string, first uint64, write bool) (lost int) {
 	g.t.Helper()
 	nqn, address := g.share(volume)
@@ -62,9 +64,10 @@ func together(t *testing.T, volumes []string, call func(volume string) error) {
 	all.Wait()
 }
 
-// Without protection, volumes of one lvstore that are inflated at the same time lose data: SPDK answers with success, and
-// the volumes lack clusters of their snapshots. The target dies when a host reads what bdev_lvol_inflate has skipped. The
-// protected runs show something only as long as this is so.
+// Without protection, volumes of one lvstore that are inflated at the same time lose data: SPDK
+// answers with success, and the volumes lack clusters of their snapshots. The target dies when a
+// host reads what bdev_lvol_inflate has skipped. The protected runs show something only as long as
+// this is so.
 func TestUnprotectedInflationsLoseData(t *testing.T) {
 	free := func(g *target) uint64 {
 		stores, err := g.rpc.BdevLvolGetLvstores(t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})

@@ -19,7 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// As TestSnapshotsOfVolumesUnderWrites, but the host that writes is Linux in a virtual machine, with native multipath.
+// As TestSnapshotsOfVolumesUnderWrites, but the host that writes is Linux in a virtual machine,
+// with native multipath.
 func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
@@ -58,7 +59,8 @@ func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// As TestGroupsOnSeveralTargetsKeepTheOrderOfWrites, but the host that writes is Linux in a virtual machine.
+// As TestGroupsOnSeveralTargetsKeepTheOrderOfWrites, but the host that writes is Linux in a virtual
+// machine.
 func TestGroupsOnSeveralTargetsThatLinuxWrites(t *testing.T) {
 	all := twoTargets(t)
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
@@ -120,8 +122,8 @@ func (r *reports) take(p []control.Progress) (end bool) {
 	return r.end
 }
 
-// next waits for a report that was made after this call. The first report that arrives may have been made before it,
-// therefore next waits for two.
+// next waits for a report that was made after this call. The first report that arrives may have
+// been made before it, therefore next waits for two.
 func (r *reports) next() {
 	r.t.Helper()
 	for range 2 {

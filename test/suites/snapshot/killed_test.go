@@ -18,7 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A stage is a moment of a snapshot at which the proxy is killed: before or after the target gets a call.
+// A stage is a moment of a snapshot at which the proxy is killed: before or after the target gets a
+// call.
 type stage struct {
 	name    string
 	moment  string   // before or after
@@ -49,8 +50,9 @@ var stages = []stage{
 	{"thawed", after, []string{setState}, "optimized", false},
 }
 
-// The proxy is killed at every stage of a snapshot and restarted as systemd does it: the writer continues, no path stays
-// inaccessible, the journal becomes empty, and each snapshot is either complete or missing.
+// The proxy is killed at every stage of a snapshot and restarted as systemd does it: the writer
+// continues, no path stays inaccessible, the journal becomes empty, and each snapshot is either
+// complete or missing.
 func TestProxyKilledAtEveryStage(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	name := w.makeVolume("thin")
@@ -80,7 +82,8 @@ func TestProxyKilledAtEveryStage(t *testing.T) {
 		w.waitUntilThawed(s.name, states)
 		require.True(t, page == w.firstPage(), "%s: the store's first metadata page was overwritten", s.name)
 
-		// Whether the snapshot exists or not, the caller can find out, and a second call creates a missing one.
+		// Whether the snapshot exists or not, the caller can find out, and a second call creates a
+		// missing one.
 		if !w.exists(snapshot) {
 			w.proxy.ready()
 			require.NoError(t, w.proxy.call(t.Context(), "spdkgate_lvol_snapshot", map[string]any{"snapshots": []any{map[string]any{"lvol_name": name, "snapshot_name": snapshot}}}, nil), s.name)

@@ -23,18 +23,21 @@ type subject struct {
 	volume *csi.Volume // nil if it was created without the driver
 	bdev   string
 	kept   []taken
-	// all keeps every snapshot, since this SPDK release would not zero the clusters that a deleted one frees.
+	// all keeps every snapshot, since this SPDK release would not zero the clusters that a deleted
+	// one frees.
 	all bool
 }
 
-// taken is a snapshot: the writes up to atLeast were acknowledged before it was taken, and those after atMost began later.
+// taken is a snapshot: the writes up to atLeast were acknowledged before it was taken, and those
+// after atMost began later.
 type taken struct {
 	id              string
 	atLeast, atMost uint64
 }
 
-// Snapshots by CSI of volumes under writes: the first metadata page stays, every snapshot has the volume's data of one
-// moment, no write fails, and the data is still there after the target was killed and restarted.
+// Snapshots by CSI of volumes under writes: the first metadata page stays, every snapshot has the
+// volume's data of one moment, no write fails, and the data is still there after the target was
+// killed and restarted.
 func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	var subjects []*subject
@@ -59,8 +62,8 @@ func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
 	}
 }
 
-// kinds returns the kinds of volumes that the driver creates. It creates no clones before v24.05, since SPDK does not
-// record there how to clear a clone.
+// kinds returns the kinds of volumes that the driver creates. It creates no clones before v24.05,
+// since SPDK does not record there how to clear a clone.
 func (w *environment) kinds() []string {
 	release, err := w.rpc.Release(w.t.Context())
 	require.NoError(w.t, err)
@@ -77,7 +80,8 @@ func (w *environment) newSubject(kind, name string) *subject {
 	return &subject{kind: kind, volume: v, bdev: uuid(v.VolumeId)}
 }
 
-// snapshots takes snapshots of all subjects in turn. It checks the store after each, and all data at the end.
+// snapshots takes snapshots of all subjects in turn. It checks the store after each, and all data
+// at the end.
 func (w *environment) snapshots(subjects []*subject) {
 	t := w.t
 	for _, s := range subjects {

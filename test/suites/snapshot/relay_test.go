@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A relay forwards the proxy's calls to the target's socket. A hook can run before each call and after each response,
-// and can drop them.
+// A relay forwards the proxy's calls to the target's socket. A hook can run before each call and
+// after each response, and can drop them.
 type relay struct {
 	path   string
 	target string
@@ -45,8 +45,8 @@ func startRelay(t *testing.T, path, target string) *relay {
 	return r
 }
 
-// watch sets the hook that is called at each moment, never twice at a time. If it returns true, the call or its response
-// is dropped and the connection closed.
+// watch sets the hook that is called at each moment, never twice at a time. If it returns true, the
+// call or its response is dropped and the connection closed.
 func (r *relay) watch(hook func(moment, method string, params json.RawMessage) (lost bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -114,7 +114,8 @@ func (g *target) loads() bool {
 	return len(stores) == 1
 }
 
-// share exports a bdev to any host, with ANA reporting, so that tests read or write it without the driver.
+// share exports a bdev to any host, with ANA reporting, so that tests read or write it without the
+// driver.
 func (g *target) share(bdev string) (nqn, address string) {
 	g.t.Helper()
 	ctx := g.t.Context()

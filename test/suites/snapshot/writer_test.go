@@ -82,7 +82,8 @@ func (w *smallWriter) progress(n uint64) {
 	require.Eventually(w.t, func() bool { return w.acked() >= from+n }, long, time.Millisecond, "the writer makes no progress")
 }
 
-// verify reads a bdev back and compares it with the writer's writes. It returns the number of the last write in it.
+// verify reads a bdev back and compares it with the writer's writes. It returns the number of the
+// last write in it.
 func (g *target) verify(bdev string, s blocks.Stream, atLeast, atMost uint64) uint64 {
 	g.t.Helper()
 	nqn, address := g.share(bdev)

@@ -37,8 +37,8 @@ func (p *proxy) rss(ctx context.Context) (int, error) {
 	return 0, errors.New("/proc/PID/status has no VmRSS")
 }
 
-// rssWithIdle returns the resident memory in KiB with this number of idle connections; one
-// call was made on each.
+// rssWithIdle returns the resident memory in KiB with this number of idle connections; one call was
+// made on each.
 func (p *proxy) rssWithIdle(ctx context.Context, connections int) (kib int, err error) {
 	open := make([]net.Conn, 0, connections)
 	defer func() {

@@ -1,6 +1,6 @@
 // Command bench measures the cost of spdk-proxy. In one run on one target, it measures:
-//   - calls per second and latencies directly on the target's socket, through
-//     spdk-proxy with TLS, and at the local socket of spdk-proxy;
+//   - calls per second and latencies directly on the target's socket, through spdk-proxy with TLS,
+//     and at the local socket of spdk-proxy;
 //   - the same for a stream of the proxy (WebSocket), and for two floors: a handler and a stream
 //     that forward calls and decide nothing;
 //   - the same for a user of a tenant;
@@ -12,9 +12,8 @@
 //
 // It compares the figures with the limits for production.
 //
-// The target is the one at $SPDK_SOCK, or else a simulated one in a process of its own.
-// The bench creates an lvstore on it, in $SPDK_AIO_FILE or in memory, and deletes it at
-// the end.
+// The target is the one at $SPDK_SOCK, or else a simulated one in a process of its own. The bench
+// creates an lvstore on it, in $SPDK_AIO_FILE or in memory, and deletes it at the end.
 package main
 
 import (

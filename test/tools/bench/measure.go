@@ -40,8 +40,8 @@ func measureLocal(ctx context.Context, p *proxy, inFlight int, span time.Duratio
 	return f, err
 }
 
-// measureProxy measures the calls of one user through the proxy, and the CPU time of the
-// proxy for each.
+// measureProxy measures the calls of one user through the proxy, and the CPU time of the proxy for
+// each.
 func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight int, span time.Duration) (figures, error) {
 	client, err := dialLean(ctx, p.url, user, password, p.ca, inFlight)
 	if err != nil {
@@ -76,8 +76,8 @@ func (t *timedCaller) Call(ctx context.Context, method string, params, result an
 	return nil
 }
 
-// measure keeps inFlight calls in flight for span: each worker makes its next call as soon
-// as it has the answer. It is an error if any call fails.
+// measure keeps inFlight calls in flight for span: each worker makes its next call as soon as it
+// has the answer. It is an error if any call fails.
 func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, span time.Duration) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, warmUp+span+time.Minute)
 	defer cancel()

@@ -27,8 +27,8 @@ const (
 	password   = "only for this run"
 )
 
-// startTarget returns the socket of the target and a description of it. It starts a
-// simulated target unless $SPDK_SOCK is set.
+// startTarget returns the socket of the target and a description of it. It starts a simulated
+// target unless $SPDK_SOCK is set.
 func startTarget(ctx context.Context, poll time.Duration) (socket, what string, stop func() error, err error) {
 	if socket := os.Getenv("SPDK_SOCK"); socket != "" {
 		return socket, "real, at $SPDK_SOCK", func() error { return nil }, nil
@@ -77,8 +77,8 @@ type proxy struct {
 	ca    *x509.CertPool
 }
 
-// startProxy starts a program, or builds one if program is "". With save, the proxy saves the target's
-// configuration.
+// startProxy starts a program, or builds one if program is "". With save, the proxy saves the
+// target's configuration.
 func startProxy(ctx context.Context, socket, program string, save bool) (_ *proxy, err error) {
 	dir, err := os.MkdirTemp("", "spdk-proxy-bench-")
 	if err != nil {

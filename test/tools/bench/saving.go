@@ -9,7 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A saving has the figures of changes that decide who reaches data, for one number of calls in flight.
+// A saving has the figures of changes that decide who reaches data, for one number of calls in
+// flight.
 type saving struct {
 	inFlight      int
 	without, with figures // target.save

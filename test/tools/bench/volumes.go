@@ -23,7 +23,8 @@ const (
 	rounds       = 3 // of the bare loop and of CSI, in turn, so that both meet the same disturbances
 )
 
-// A cycle makes, exports, withdraws and deletes one volume, and returns how long each of its steps took.
+// A cycle makes, exports, withdraws and deletes one volume, and returns how long each of its steps
+// took.
 type cycle func(ctx context.Context, name string) ([]time.Duration, error)
 
 // volumeFigures are the results of cycles.
@@ -48,8 +49,8 @@ func (f *volumeFigures) cpuPerVolume() string {
 	return strings.Join(each, ", ")
 }
 
-// measureVolumes runs cycles of volumes by CSI calls, and beside them a bare loop on the target's socket, which makes the
-// same changes one after the other and checks nothing.
+// measureVolumes runs cycles of volumes by CSI calls, and beside them a bare loop on the target's
+// socket, which makes the same changes one after the other and checks nothing.
 func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight int) (bare, byCSI volumeFigures, err error) {
 	socket := spdkrpc.NewSocket(path)
 	defer func() { err = errors.Join(err, socket.Close()) }()
@@ -80,7 +81,8 @@ func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight 
 	}
 	defer func() { err = errors.Join(err, driver.stop()) }()
 
-	// Before the first round, connections are opened and what the programs need of the schema is prepared.
+	// Before the first round, connections are opened and what the programs need of the schema is
+	// prepared.
 	var warmUp volumeFigures
 	if err := errors.Join(warmUp.run(ctx, "warm-up-bare", inFlight, inFlight, bareCycle(rpc, host, port)), warmUp.run(ctx, "warm-up-csi", inFlight, inFlight, driver.cycle)); err != nil {
 		return bare, byCSI, fmt.Errorf("first volumes: %w", err)

@@ -18,8 +18,8 @@ const (
 	nqn      = "nqn.2016-06.io.spdk:spdkgate-bench"
 )
 
-// A world has the tenant's objects on the target: an lvstore, a volume in it, and a
-// subsystem that exports the volume.
+// A world has the tenant's objects on the target: an lvstore, a volume in it, and a subsystem that
+// exports the volume.
 type world struct {
 	socket *spdkrpc.Socket
 	volume string // UUID
@@ -28,8 +28,8 @@ type world struct {
 
 type params = map[string]any
 
-// makeWorld creates the tenant's objects. It first deletes those that an interrupted bench
-// may have left.
+// makeWorld creates the tenant's objects. It first deletes those that an interrupted bench may have
+// left.
 func makeWorld(ctx context.Context, path string) (w *world, err error) {
 	w = &world{socket: spdkrpc.NewSocket(path), remove: "bdev_malloc_delete"}
 	method, arguments := "bdev_malloc_create", params{"name": base, "num_blocks": 8192, "block_size": 4096}
@@ -80,8 +80,8 @@ var version = work{"spdk_get_version", func(ctx context.Context, c spdkrpc.Calle
 	return c.Call(ctx, "spdk_get_version", nil, nil)
 }}
 
-// mixture makes the calls of a tenant's CSI controller: three lists that the proxy filters,
-// and a volume that counts against the quota.
+// mixture makes the calls of a tenant's CSI controller: three lists that the proxy filters, and a
+// volume that counts against the quota.
 func (w *world) mixture() work {
 	return work{"mixture", func(ctx context.Context, c spdkrpc.Caller, worker int) error {
 		var list json.RawMessage

@@ -12,8 +12,8 @@ import (
 // ErrUnavailable means that this machine has no Debian package tools.
 var ErrUnavailable = errors.New("packages need Debian or a distribution based on it")
 
-// Download downloads the packages and all their dependencies, also those that are installed here, into a new folder
-// below dir, and returns the files. apt uses its own folder, so it needs no root.
+// Download downloads the packages and all their dependencies, also those that are installed here,
+// into a new folder below dir, and returns the files. apt uses its own folder, so it needs no root.
 func Download(ctx context.Context, dir string, packages ...string) ([]string, error) {
 	apt, err := update(ctx, dir)
 	if err != nil {
@@ -87,7 +87,8 @@ func run(ctx context.Context, apt string, args ...string) error {
 	return nil
 }
 
-// Unpack unpacks packages into root, which becomes a system with merged /usr: bin, sbin, lib and lib64 are links into usr.
+// Unpack unpacks packages into root, which becomes a system with merged /usr: bin, sbin, lib and
+// lib64 are links into usr.
 func Unpack(ctx context.Context, root string, debs ...string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
 		if err := os.MkdirAll(filepath.Join(root, "usr", d), 0o755); err != nil {

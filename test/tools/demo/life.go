@@ -52,9 +52,6 @@ func (d *demo) steps(list ...step) error {
 func (d *demo) setUp(ctx context.Context) error {
 	d.report.title("Set-up")
 	return d.steps(
-		step{"build", func() (string, error) {
-			return "spdk-proxy and spdk-csi", d.build(ctx)
-		}},
 		step{"simulated spdk_tgt", func() (_ string, err error) {
 			d.freeAtStart, err = d.startTarget(ctx)
 			return fmt.Sprintf("%s on a real UNIX socket, lvstore %s with %d free clusters", d.target.Release(), lvstore, d.freeAtStart), err
@@ -78,7 +75,8 @@ func (d *demo) setUp(ctx context.Context) error {
 }
 
 func (d *demo) life(ctx context.Context) error {
-	// Growing ext4 requires CAP_SYS_RESOURCE, which root often lacks in containers; growing xfs does not.
+	// Growing ext4 requires CAP_SYS_RESOURCE, which root often lacks in containers; growing xfs
+	// does not.
 	d.data, d.restored = d.claim("pvc-data", "xfs"), d.claim("pvc-restored", "xfs")
 	d.small, d.block = d.claim("pvc-small", "ext4"), d.claim("pvc-block", "")
 	d.report.title("A volume's life")
@@ -300,8 +298,8 @@ func (d *demo) cleanUp(ctx context.Context) error {
 	)
 }
 
-// remove deletes all volumes and the snapshot, and returns the number of volumes. The
-// snapshot can be deleted only when one volume is left that needs it.
+// remove deletes all volumes and the snapshot, and returns the number of volumes. The snapshot can
+// be deleted only when one volume is left that needs it.
 func (d *demo) remove(ctx context.Context) (n int, err error) {
 	for _, c := range []*claim{d.block, d.small, d.restored} {
 		if c == nil || c.volume == nil {

@@ -1,6 +1,6 @@
 // Command demo shows the whole life of a volume with the real spdk-proxy and the real
 // spdk-csi, on a simulated SPDK target that stores real data. Every step uses CSI's gRPC
-// and the proxy's HTTPS, and prints what it proved.
+// and the proxy's HTTPS, and prints what it proved. `make demo` builds the two programs beside it.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -29,11 +30,15 @@ func main() {
 }
 
 func run(ctx context.Context, keep bool) (err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "spdkgate-demo-")
 	if err != nil {
 		return err
 	}
-	w := &world{dir: dir}
+	w := &world{dir: dir, bin: filepath.Dir(self)}
 	info, _ := os.Stdout.Stat()
 	r := &report{out: os.Stdout, started: time.Now(), color: info != nil && info.Mode()&os.ModeCharDevice != 0}
 	d := &demo{world: w, report: r}

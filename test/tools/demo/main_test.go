@@ -43,8 +43,13 @@ func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 	}
 	makefile, err := filepath.Abs("../../../Makefile")
 	require.NoError(t, err)
+	buildScript, err := os.ReadFile("../build.sh")
+	require.NoError(t, err)
 	dir := t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module demo\n\ngo 1.26\n", "test/tools/demo/main.go": standIn, "test/tools/programs.sh": "#!/bin/sh\n"} {
+	for name, text := range map[string]string{
+		"go.mod": "module demo\n\ngo 1.26\n", "test/tools/demo/main.go": standIn, "cmd/spdk-proxy/main.go": standIn, "cmd/spdk-csi/main.go": standIn,
+		"test/tools/programs.sh": "#!/bin/sh\n", "test/tools/build.sh": string(buildScript),
+	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
 	}
@@ -55,14 +60,43 @@ func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "ready\n") }, time.Minute, 5*time.Millisecond, out.String())
-	// A terminal signals the whole group at once. Here make is first, because GNU make 4.3 reports an error of its own when a child
-	// is gone before make has looked at the signal, and the real demo takes longer to end than that.
+	// A terminal signals the whole group at once. Here make is first, because GNU make 4.3 reports
+	// an error of its own when a child is gone before make has looked at the signal, and the real
+	// demo takes longer to end than that.
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Eventually(t, func() bool { return !sigintPending(t, cmd.Process.Pid) }, time.Minute, time.Millisecond)
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
 	_ = cmd.Wait() // make itself ends by the signal
 	assert.Contains(t, out.String(), "stopped\n")
 	assert.NotContains(t, out.String(), "*** ", "make reports an error")
+}
+
+// The first build takes minutes. It shows modules, packages and errors as they come, and fails if
+// the build does.
+func TestBuildShowsProgress(t *testing.T) {
+	dir := t.TempDir()
+	const goCommand = `#!/bin/sh
+echo "go: downloading example.com/m v1.0.0"
+i=0
+while [ $i -lt 120 ]; do i=$((i+1)); echo "example.com/m/package_$i"; done
+[ "$3" = ./fails ] || exit 0
+echo "# example.com/m"
+echo "./main.go:1:2: undefined: x"
+exit 1
+`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), []byte(goCommand), 0o700))
+	build := func(program string) (string, error) {
+		cmd := exec.Command("../build.sh", program)
+		cmd.Env = append(os.Environ(), "GO="+filepath.Join(dir, "go"))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := build("./works")
+	require.NoError(t, err)
+	assert.Contains(t, out, "\n100 packages compiled\n")
+	out, err = build("./fails")
+	require.Error(t, err)
+	assert.Contains(t, out, "\ngo: downloading example.com/m v1.0.0\n50 packages compiled\n100 packages compiled\n# example.com/m\n./main.go:1:2: undefined: x\n")
 }
 
 // sigintPending reports whether a process still has to look at an interrupt that was sent to it.

@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// facts summarizes the proxy's log of the whole run. It is an error if the log contains a
-// password.
+// facts summarizes the proxy's log of the whole run. It is an error if the log contains a password.
 func (d *demo) facts() ([]string, error) {
 	log, err := os.ReadFile(d.path("spdk-proxy.log"))
 	if err != nil {
@@ -43,7 +42,7 @@ Both programs are still running; their files are in %[1]s. Try:
   curl --cacert %[1]s/tls/tls.crt --user %[2]s:"$(cat %[1]s/%[2]s.password)" \
     -d '{"jsonrpc":"2.0","id":1,"method":"bdev_lvol_get_lvstores"}' %[3]s
 
-  %[1]s/bin/spdk-proxy call bdev_get_bdevs --url %[3]s --ca %[1]s/tls/tls.crt \
+  %[4]s/spdk-proxy call bdev_get_bdevs --url %[3]s --ca %[1]s/tls/tls.crt \
     --user %[2]s --password-file %[1]s/%[2]s.password
 
   csc -e unix://%[1]s/csi.sock identity plugin-info
@@ -51,5 +50,5 @@ Both programs are still running; their files are in %[1]s. Try:
   tail -f %[1]s/spdk-proxy.log %[1]s/spdk-csi.log
 
 Press Ctrl-C to stop them.
-`, w.dir, csiUser, w.proxyURL)
+`, w.dir, csiUser, w.proxyURL, w.bin)
 }

@@ -18,8 +18,7 @@ type claim struct {
 	publish    map[string]string
 }
 
-// claim returns a claim for a volume with a file system, or without one for a raw block
-// device.
+// claim returns a claim for a volume with a file system, or without one for a raw block device.
 func (w *world) claim(name, filesystem string) *claim {
 	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 	if filesystem == "" {

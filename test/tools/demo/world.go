@@ -34,6 +34,7 @@ const (
 // A world has all processes of the demo; their files are in one folder.
 type world struct {
 	dir       string
+	bin       string // of spdk-proxy and spdk-csi
 	target    *spdktest.Target
 	local     *spdkrpc.Client // of the administrator, directly on the target's socket
 	proxyURL  string
@@ -77,15 +78,6 @@ func (w *world) freeClusters(ctx context.Context) (uint64, error) {
 	return stores[0].FreeClusters, nil
 }
 
-// build builds the programs.
-func (w *world) build(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", w.path("bin")+"/", "./cmd/spdk-proxy", "./cmd/spdk-csi")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
-	return nil
-}
-
 const proxyConfig = `listen: %s
 tls:
   self_signed_dir: %s
@@ -109,7 +101,7 @@ func (w *world) startProxy(ctx context.Context) error {
 	w.passwords = map[string]string{csiUser: rand.Text(), auditorUser: rand.Text()}
 	hashes := map[string]string{}
 	for user, password := range w.passwords {
-		cmd := exec.CommandContext(ctx, w.path("bin", "spdk-proxy"), "hash-password")
+		cmd := exec.CommandContext(ctx, filepath.Join(w.bin, "spdk-proxy"), "hash-password")
 		cmd.Stdin = strings.NewReader(password + "\n")
 		out, err := cmd.Output()
 		if err != nil {
@@ -193,7 +185,7 @@ func (w *world) start(name string, args ...string) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(w.path("bin", name), args...)
+	cmd := exec.Command(filepath.Join(w.bin, name), args...)
 	cmd.Env = append(os.Environ(), "SPDKCSI_CONFIG="+w.path("config.json"), "SPDKCSI_SECRET="+w.path("secret.json"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must reach only the demo, which stops the programs in order

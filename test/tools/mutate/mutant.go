@@ -32,7 +32,8 @@ type pkg struct {
 	importers []pkg // whose short tests are tried if no test of the package fails
 }
 
-// addImporters sets the importers of each package: all packages below the current directory that import it and have tests.
+// addImporters sets the importers of each package: all packages below the current directory that
+// import it and have tests.
 func addImporters(ctx context.Context, packages []pkg) error {
 	all, err := load(ctx, []string{"./..."})
 	if err != nil {
@@ -187,8 +188,8 @@ type result struct {
 // failedTest finds the name of the first test that failed or panicked.
 var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 
-// try runs the tests of the mutant's package: first the short ones, then all if no short one failed, then those of its
-// importers.
+// try runs the tests of the mutant's package: first the short ones, then all if no short one
+// failed, then those of its importers.
 func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 	r.mutant = m
 	dir, err := os.MkdirTemp("", "mutate-")
@@ -226,7 +227,8 @@ func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 	return r
 }
 
-// test builds the package's tests in dir, with the arguments build, and runs them. output is their output.
+// test builds the package's tests in dir, with the arguments build, and runs them. output is their
+// output.
 func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build ...string) (v verdict, output string) {
 	if err := os.Chmod(dir, 0o755); err != nil { // some tests change their user
 		return invalid, err.Error()
@@ -275,8 +277,8 @@ func (p pkg) execute(ctx context.Context, timeout time.Duration, dir, binary str
 	return survived, string(out)
 }
 
-// sound checks that the tests of a package pass without any change. If they fail, for example because a program is missing,
-// every change of the package would count as detected.
+// sound checks that the tests of a package pass without any change. If they fail, for example
+// because a program is missing, every change of the package would count as detected.
 func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
 	dir, err := os.MkdirTemp("", "mutate-")
 	if err != nil {

@@ -1,15 +1,16 @@
-// Command scale measures one controller of spdk-csi, in a process of its own, with many storage servers, each a simulated
-// target behind an spdk-proxy, that have many volumes. It prints how long calls take, how many RPCs they need, and what
-// memory and processor time the controller takes:
+// Command scale measures one controller of spdk-csi, in a process of its own, with many storage
+// servers, each a simulated target behind an spdk-proxy, that have many volumes. It prints how long
+// calls take, how many RPCs they need, and what memory and processor time the controller takes:
 //
 //   - 1,000 volumes that are created at once, by a controller that has just started, and again;
 //   - capacity, and the list of all volumes, as csi-provisioner and csi-attacher ask for them;
-//   - their publication to many nodes, and that of as many to a few nodes, which are then drained; the fencing of one of them;
+//   - their publication to many nodes, and that of as many to a few nodes, which are then drained;
+//     the fencing of one of them;
 //   - the same 1,000 volumes while some storage servers are down;
 //   - their deletion.
 //
-// Targets, proxies and this program share a process, and the machine, with the controller: the figures show how the cost
-// grows, and not how fast a cluster is.
+// Targets, proxies and this program share a process, and the machine, with the controller: the
+// figures show how the cost grows, and not how fast a cluster is.
 package main
 
 import (

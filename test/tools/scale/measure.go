@@ -19,7 +19,8 @@ type meter struct {
 	out        io.Writer
 }
 
-// perCall bounds a call. The sidecars give up after a minute; here, lists may take as long as they need.
+// perCall bounds a call. The sidecars give up after a minute; here, lists may take as long as they
+// need.
 const perCall = 30 * time.Minute
 
 func (m meter) measure(ctx context.Context, name string, calls, inFlight int, call func(context.Context, int) (string, error)) {

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// hostile is the address of hostile clients. It differs from the tenants' address, because
-// the proxy limits failed logins by address.
+// hostile is the address of hostile clients. It differs from the tenants' address, because the
+// proxy limits failed logins by address.
 var hostile = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 
 func (w *world) dial() (net.Conn, error) {
@@ -38,8 +38,8 @@ func (w *world) dialTLS() (*tls.Conn, error) {
 	return c, nil
 }
 
-// An attack is sent unchanged, and the answer must have one of the statuses. Without
-// statuses, the proxy may answer or close the connection.
+// An attack is sent unchanged, and the answer must have one of the statuses. Without statuses, the
+// proxy may answer or close the connection.
 type attack struct {
 	raw      string
 	statuses []int
@@ -144,9 +144,8 @@ func (w *world) hangUp(raw string) {
 	w.book.count("hung up")
 }
 
-// crawl runs slow clients: some send a byte at a time, some stop in the middle of a body,
-// some don't read their answers, and some send nothing. The proxy must disconnect each of
-// them.
+// crawl runs slow clients: some send a byte at a time, some stop in the middle of a body, some
+// don't read their answers, and some send nothing. The proxy must disconnect each of them.
 func (w *world) crawl(ctx context.Context) {
 	t := w.tenantsOf[0]
 	list := request(t.user, passwordOf(t.user), `{"id":1,"method":"bdev_lvol_get_lvols"}`)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A book reads the proxy's log while it is written, and collects events, statistics and
-// violations of what the soak expects.
+// A book reads the proxy's log while it is written, and collects events, statistics and violations
+// of what the soak expects.
 type book struct {
 	copy    io.Writer // gets a copy of the log; may be nil
 	mu      sync.Mutex
@@ -91,8 +91,8 @@ func (b *book) read(line []byte) {
 
 const refusedReload = "reload refused, the old configuration stays"
 
-// logged returns the user that the log has for a request, and forgets the request. It waits
-// for the line.
+// logged returns the user that the log has for a request, and forgets the request. It waits for the
+// line.
 func (b *book) logged(id string) (user string, ok bool) {
 	for range 2000 { // the line may still be in the pipe
 		b.mu.Lock()

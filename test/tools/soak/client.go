@@ -16,8 +16,8 @@ import (
 
 type params map[string]any
 
-// A client makes calls as one user from one address, and checks that each answer belongs to
-// its request.
+// A client makes calls as one user from one address, and checks that each answer belongs to its
+// request.
 type client struct {
 	world *world
 	user  string
@@ -46,8 +46,8 @@ type reply struct {
 
 func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
 
-// lost reports whether the call failed because the target was down. The proxy answers a deletion with 429 if the target
-// was killed while the proxy asked it which hosts use the volume.
+// lost reports whether the call failed because the target was down. The proxy answers a deletion
+// with 429 if the target was killed while the proxy asked it which hosts use the volume.
 func (r reply) lost() bool {
 	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
 }
@@ -82,9 +82,9 @@ func (c *client) call(method string, p params) reply {
 	return r
 }
 
-// post sends a request and reads the answer. It checks that the answer has this id, and that
-// the log has this user for the request. A repeatable request is sent again if the proxy
-// closes an idle connection at that moment.
+// post sends a request and reads the answer. It checks that the answer has this id, and that the
+// log has this user for the request. A repeatable request is sent again if the proxy closes an idle
+// connection at that moment.
 func (c *client) post(body []byte, id string, repeatable bool) (r reply) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+c.world.address+"/", bytes.NewReader(body))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// configs are the configurations that the proxy reloads in turn: two valid ones with
-// different certificates and roles, and an invalid one.
+// configs are the configurations that the proxy reloads in turn: two valid ones with different
+// certificates and roles, and an invalid one.
 type configs struct {
 	path      string
 	authority *x509.Certificate
@@ -89,8 +89,8 @@ func (c *configs) put(i int) error {
 	return os.Rename(c.path+".new", c.path)
 }
 
-// reloadProxy gives the proxy its next configuration: in turn by a change of the file alone,
-// and also by a signal.
+// reloadProxy gives the proxy its next configuration: in turn by a change of the file alone, and
+// also by a signal.
 func (w *world) reloadProxy() error {
 	n := int(w.reloads.Add(1))
 	i := n % len(w.configs.texts)

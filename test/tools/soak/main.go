@@ -1,8 +1,8 @@
-// Command soak runs spdk-proxy for a long time under faults and load. It kills and restarts
-// the target, makes the proxy reload valid and invalid configurations, and runs slow and
-// hostile clients and a user that makes too many calls. Meanwhile, tenants create and delete
-// volumes. Each tenant checks that every answer belongs to its own request and that no
-// volume is lost. At the end, soak prints a table, and fails if any check failed.
+// Command soak runs spdk-proxy for a long time under faults and load. It kills and restarts the
+// target, makes the proxy reload valid and invalid configurations, and runs slow and hostile
+// clients and a user that makes too many calls. Meanwhile, tenants create and delete volumes. Each
+// tenant checks that every answer belongs to its own request and that no volume is lost. At the
+// end, soak prints a table, and fails if any check failed.
 //
 // It may not know how the proxy works: it uses only HTTPS, the log and /proc.
 package main

@@ -57,13 +57,14 @@ func (p *program) end() error {
 	}
 }
 
-// realArguments returns the arguments of spdk_tgt on a host without hugepages and devices. $SPDK_TGT_ARGS follow, and
-// spdk_tgt uses the last occurrence of an argument.
+// realArguments returns the arguments of spdk_tgt on a host without hugepages and devices.
+// $SPDK_TGT_ARGS follow, and spdk_tgt uses the last occurrence of an argument.
 func realArguments(socket, more string) []string {
 	return append([]string{"-r", socket, "--no-huge", "-s", "1024", "-m", "0x1", "--limit-coredump"}, strings.Fields(more)...)
 }
 
-// lastLines returns the end of a log, for errors: the log may be deleted with its folder before the user reads them.
+// lastLines returns the end of a log, for errors: the log may be deleted with its folder before the
+// user reads them.
 func lastLines(log *os.File) string {
 	text, err := os.ReadFile(log.Name())
 	if err != nil {
@@ -73,8 +74,8 @@ func lastLines(log *os.File) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// startTarget starts the simulated target, or the program $SPDK_TGT with the arguments $SPDK_TGT_ARGS. It then creates or
-// loads the tenants' lvstores.
+// startTarget starts the simulated target, or the program $SPDK_TGT with the arguments
+// $SPDK_TGT_ARGS. It then creates or loads the tenants' lvstores.
 func (w *world) startTarget(ctx context.Context) error {
 	program := os.Getenv("SPDK_TGT")
 	arguments := realArguments(w.socket, os.Getenv("SPDK_TGT_ARGS"))

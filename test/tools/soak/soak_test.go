@@ -55,7 +55,8 @@ func TestViolationsAreDetected(t *testing.T) {
 	assert.Equal(t, 5, w.book.nWrong, "no violations: the target was killed meanwhile")
 }
 
-// The error for a target that does not start contains the end of its log, which is deleted with the soak's folder.
+// The error for a target that does not start contains the end of its log, which is deleted with the
+// soak's folder.
 func TestATargetThatDoesNotStartIsExplained(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "spdk_tgt")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho no hugepages here: \"$@\"\nexit 3\n"), 0o755))

@@ -45,8 +45,8 @@ func (t *tenant) connect() { t.client = newClient(t.world, t.user, "127.0.0.1") 
 
 func (t *tenant) lvstore() string { return "lvs-" + t.name }
 
-// furnish makes a target that has just started load the tenant's lvstore. At the first start,
-// it creates the lvstore.
+// furnish makes a target that has just started load the tenant's lvstore. At the first start, it
+// creates the lvstore.
 func (t *tenant) furnish(ctx context.Context, target *spdkrpc.Client) error {
 	media := filepath.Join(t.world.dir, t.name+".img")
 	_, err := os.Stat(media)
@@ -91,8 +91,7 @@ func (t *tenant) work(ctx context.Context, worker int) {
 	}
 }
 
-// life creates, lists and exports one volume, and in most cases deletes it. It checks each
-// answer.
+// life creates, lists and exports one volume, and in most cases deletes it. It checks each answer.
 func (t *tenant) life(name string) {
 	alias := t.lvstore() + "/" + name
 	made := t.client.call("bdev_lvol_create", params{"lvs_name": t.lvstore(), "lvol_name": name, "size_in_mib": 2, "thin_provision": true})
@@ -153,8 +152,8 @@ func (t *tenant) expect(r reply, what string, holds bool) {
 	}
 }
 
-// expectDone checks that a call succeeded. If the target was killed meanwhile, the call may
-// also be lost, or fail because its object does not exist.
+// expectDone checks that a call succeeded. If the target was killed meanwhile, the call may also be
+// lost, or fail because its object does not exist.
 func (t *tenant) expectDone(r reply) {
 	t.expect(r, "done", r.ok() || r.lost() || !r.settled && r.status == 200)
 }
@@ -186,8 +185,7 @@ func (t *tenant) expectOwn(r reply) {
 	t.expect(r, "a list", r.ok() || r.lost())
 }
 
-// expectForeign calls methods on another tenant's lvstore and volume, which must seem not to
-// exist.
+// expectForeign calls methods on another tenant's lvstore and volume, which must seem not to exist.
 func (t *tenant) expectForeign() {
 	other := t.world.tenantsOf[rand.N(len(t.world.tenantsOf))]
 	if other == t {

@@ -29,8 +29,8 @@ type world struct {
 	book       *book
 	tenantsOf  []*tenant
 
-	// era is odd from before the target is killed until it runs again with the tenants'
-	// lvstores, and even otherwise.
+	// era is odd from before the target is killed until it runs again with the tenants' lvstores,
+	// and even otherwise.
 	era     atomic.Int64
 	upSince atomic.Int64 // when the target last became available, in nanoseconds since 1970
 
@@ -109,8 +109,8 @@ func (w *world) round(ctx context.Context, span time.Duration) error {
 	return wrong
 }
 
-// longRound runs round. While no call of some user has succeeded, it repeats it with fewer kills: on a busy machine, a call
-// may take longer than the time between two kills.
+// longRound runs round. While no call of some user has succeeded, it repeats it with fewer kills:
+// on a busy machine, a call may take longer than the time between two kills.
 func (w *world) longRound(ctx context.Context, span time.Duration) error {
 	const most = 5
 	for range most {
@@ -169,8 +169,8 @@ func (w *world) killTarget(ctx context.Context) error {
 	return nil
 }
 
-// settled reports whether the target was up all the time since the beginning of a call in
-// this era, and so long before that the proxy must have connected to it.
+// settled reports whether the target was up all the time since the beginning of a call in this era,
+// and so long before that the proxy must have connected to it.
 func (w *world) settled(era, began int64) bool {
 	return era%2 == 0 && w.era.Load() == era && began-w.upSince.Load() > int64(3*time.Second)
 }

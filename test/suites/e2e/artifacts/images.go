@@ -10,8 +10,9 @@ import (
 	"runtime"
 )
 
-// Image builds the image of a program for this machine with the repository's own builder, and returns the path of its archive.
-// If Debian's mirror has replaced packages that the committed lock names, the image has the current ones.
+// Image builds the image of a program for this machine with the repository's own builder, and
+// returns the path of its archive. If Debian's mirror has replaced packages that the committed lock
+// names, the image has the current ones.
 func (s *Store) Image(ctx context.Context, repository, program, version string) (string, error) {
 	dir := filepath.Join(s.root, "images", version)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

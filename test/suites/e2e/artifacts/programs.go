@@ -20,8 +20,8 @@ type Programs map[string]string
 // A tool is a program that a module lists as its tool.
 type tool struct{ name, pkg, version string }
 
-// Tools builds the tools of the module in a folder, which must have a go.mod and a go.sum of its own. parallel limits the
-// compilers that run at the same time.
+// Tools builds the tools of the module in a folder, which must have a go.mod and a go.sum of its
+// own. parallel limits the compilers that run at the same time.
 func (s *Store) Tools(ctx context.Context, module string, parallel int) (Programs, error) {
 	var parts [][]byte
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -105,7 +105,8 @@ func toolsOf(ctx context.Context, module string) ([]tool, error) {
 
 var major = regexp.MustCompile(`/v[0-9]+$`)
 
-// programOf returns the name of the program that a package builds, as the go command does, but "etcd" for etcd's server.
+// programOf returns the name of the program that a package builds, as the go command does, but
+// "etcd" for etcd's server.
 func programOf(pkg string) string {
 	if strings.HasPrefix(pkg, "go.etcd.io/etcd/server") {
 		return "etcd"
@@ -113,7 +114,8 @@ func programOf(pkg string) string {
 	return path.Base(major.ReplaceAllString(pkg, ""))
 }
 
-// flags returns the linker's flags, with the version where Kubernetes' programs and the sidecars look for it.
+// flags returns the linker's flags, with the version where Kubernetes' programs and the sidecars
+// look for it.
 func (t tool) flags() string {
 	flags := "-s -w -X main.version=" + t.version
 	if !strings.HasPrefix(t.pkg, "k8s.io/kubernetes/") {

@@ -22,7 +22,8 @@ type Log func(format string, args ...any)
 // unused is the age after which folders of former versions are removed.
 const unused = 30 * 24 * time.Hour
 
-// A Store is a folder of built programs and unpacked packages, outside the clone. One process at a time can have it open.
+// A Store is a folder of built programs and unpacked packages, outside the clone. One process at a
+// time can have it open.
 type Store struct {
 	root string // of all versions
 	log  Log
@@ -85,7 +86,8 @@ func (s *Store) removeUnused() error {
 	return nil
 }
 
-// Packages returns a folder with the unpacked packages and their dependencies. Remove the folder to get newer ones.
+// Packages returns a folder with the unpacked packages and their dependencies. Remove the folder to
+// get newer ones.
 func (s *Store) Packages(ctx context.Context, packages ...string) (string, error) {
 	dir, err := s.folder("debian", []byte(strings.Join(packages, " ")))
 	if err != nil {

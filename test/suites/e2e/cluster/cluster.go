@@ -26,14 +26,17 @@ type Options struct {
 	// StartupTaint is the key of the taint with which a new node registers.
 	StartupTaint string
 	Log          func(format string, args ...any)
-	// Unplug detaches the block devices of a node that lost its power, whose processes and mounts have ended.
+	// Unplug detaches the block devices of a node that lost its power, whose processes and mounts
+	// have ended.
 	Unplug func(node string) error
-	// PolicyController is the program kube-router. It enforces NetworkPolicies on each node, where Packages then also has those in
-	// PolicyPackages, and the pods' ports of the node work. Empty: nothing enforces them.
+	// PolicyController is the program kube-router. It enforces NetworkPolicies on each node, where
+	// Packages then also has those in PolicyPackages, and the pods' ports of the node work. Empty:
+	// nothing enforces them.
 	PolicyController string
 }
 
-// PauseImage is the name of the image that keeps the namespaces of a pod. One of the images must have it.
+// PauseImage is the name of the image that keeps the namespaces of a pod. One of the images must
+// have it.
 const PauseImage = "registry.k8s.io/pause:3.6"
 
 // Packages are the Debian packages with the programs that a node needs besides Kubernetes' own.

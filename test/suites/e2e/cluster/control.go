@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// nodeGracePeriod is how long a node may be silent before Kubernetes takes it for lost; by default 50 s.
+// nodeGracePeriod is how long a node may be silent before Kubernetes takes it for lost; by default
+// 50 s.
 const nodeGracePeriod = "15s"
 
 // Issuer is the issuer of the cluster's service account tokens.
@@ -13,7 +14,8 @@ const Issuer = "https://kubernetes.default.svc"
 
 const etcdURL = "http://127.0.0.1:2379"
 
-// startControlPlane starts the processes of the control plane, and returns when pods can be created.
+// startControlPlane starts the processes of the control plane, and returns when pods can be
+// created.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
 	const peerURL = "http://127.0.0.1:2380"
 	_, err := c.start("etcd", c.options.Programs["etcd"],

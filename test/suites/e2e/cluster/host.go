@@ -16,7 +16,8 @@ const (
 	// Address is that of the control plane's machine, which nodes and pods reach.
 	Address = "10.99.0.1"
 
-	// ServiceAddress is that of Service kubernetes. It is on the loopback interface, as there is no kube-proxy.
+	// ServiceAddress is that of Service kubernetes. It is on the loopback interface, as there is no
+	// kube-proxy.
 	ServiceAddress = "10.96.0.1"
 	serviceRange   = "10.96.0.0/24"
 )
@@ -24,8 +25,8 @@ const (
 // nodeFolders are folders of Kubernetes, of which each node has its own.
 var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
 
-// prepareHost adds the packages' programs to /usr, makes the folders that nodes hide, and the network between the nodes. All of it
-// ends with the sandbox, and nothing of the machine changes.
+// prepareHost adds the packages' programs to /usr, makes the folders that nodes hide, and the
+// network between the nodes. All of it ends with the sandbox, and nothing of the machine changes.
 func (c *Cluster) prepareHost() error {
 	for _, o := range []struct{ dir, lower string }{
 		{"/usr", "/usr:" + filepath.Join(c.options.Packages, "usr")}, {"/var/lib", "/var/lib"},
@@ -51,7 +52,8 @@ func (c *Cluster) prepareHost() error {
 	return c.prepareNetwork()
 }
 
-// network is a bridge to which the nodes are connected. With an address of its own, it does not take those of its ports.
+// network is a bridge to which the nodes are connected. With an address of its own, it does not
+// take those of its ports.
 const network = `link set lo up
 address add ` + ServiceAddress + `/32 dev lo
 link add lan0 address 02:00:00:00:00:01 type bridge

@@ -43,8 +43,8 @@ const cniConfig = `{
 // portmapConfig makes the pods' ports of the node work. The plugin needs iptables.
 const portmapConfig = `, {"type": "portmap", "capabilities": {"portMappings": true}}`
 
-// syncFrequency and nodeStatusUpdateFrequency are shorter than kubelet's defaults, with which a pod takes 7 to 10 s and an
-// expansion a minute.
+// syncFrequency and nodeStatusUpdateFrequency are shorter than kubelet's defaults, with which a pod
+// takes 7 to 10 s and an expansion a minute.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: %[4]s
@@ -110,8 +110,9 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 	})
 }
 
-// StartKubelet starts kubelet, also after it was killed, and waits until it reports that the node is ready. As a service manager does,
-// it starts kubelet again if that ends: it ends when containerd's CRI service is not initialized, which nothing but kubelet asks for.
+// StartKubelet starts kubelet, also after it was killed, and waits until it reports that the node
+// is ready. As a service manager does, it starts kubelet again if that ends: it ends when
+// containerd's CRI service is not initialized, which nothing but kubelet asks for.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	const starts, pause = 20, time.Second
 	for i := 1; ; i++ {

@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/sandbox"
 )
 
-// A Node is a node of the cluster, with a machine of its own. Its methods may be called by one goroutine at a time.
+// A Node is a node of the cluster, with a machine of its own. Its methods may be called by one
+// goroutine at a time.
 type Node struct {
 	Name    string
 	Address string
@@ -46,8 +47,9 @@ func (n *Node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.cluster.path(n.Name)}, parts...)...)
 }
 
-// Disk returns the path under which a path below /var/lib/kubelet, /var/lib/containerd, /var/lib/cni or /var/log of the node can be
-// reached without it, also while it has no power. Mounts are not visible there.
+// Disk returns the path under which a path below /var/lib/kubelet, /var/lib/containerd,
+// /var/lib/cni or /var/log of the node can be reached without it, also while it has no power.
+// Mounts are not visible there.
 func (n *Node) Disk(path string) string { return n.path(path) }
 
 // On tells whether the node has power.
@@ -96,8 +98,8 @@ func (n *Node) prepare() error {
 	return errors.Join(ip(fmt.Sprintf("link set lo up\naddress add %s/24 dev eth0\nlink set eth0 up\nroute add default via %s\n", n.Address, Address)), forward())
 }
 
-// connect connects the machine to the bridge. The name of the bridge's port is new at each boot, as the kernel removes the port of a machine
-// that has ended some time later.
+// connect connects the machine to the bridge. The name of the bridge's port is new at each boot, as
+// the kernel removes the port of a machine that has ended some time later.
 func (n *Node) connect() error {
 	port := fmt.Sprintf("%s.%d", n.Name, n.boots)
 	return ip(fmt.Sprintf("link add %[1]s type veth peer name eth0 netns %[2]d\nlink set %[1]s master lan0 up\n", port, n.machine.Pid()))
@@ -118,8 +120,9 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.startPolicies(ctx)
 }
 
-// PowerOff ends all processes of the node at once. What its file systems on block devices have not written yet is lost. Its mounts, its
-// cgroups and the files of /run end, and its block devices are detached.
+// PowerOff ends all processes of the node at once. What its file systems on block devices have not
+// written yet is lost. Its mounts, its cgroups and the files of /run end, and its block devices are
+// detached.
 func (n *Node) PowerOff() error {
 	volumes, err := n.openVolumes()
 	if err != nil {

@@ -40,7 +40,8 @@ type authority struct {
 
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
-// newAuthority makes a certificate authority with the certificates, keys and tokens of a cluster in a folder.
+// newAuthority makes a certificate authority with the certificates, keys and tokens of a cluster in
+// a folder.
 func newAuthority(dir string, nodes []*Node) (*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -100,7 +101,8 @@ func (a *authority) issue(name string, cert *x509.Certificate, key *ecdsa.Privat
 	return os.WriteFile(a.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600)
 }
 
-// ServerCertificate issues a certificate for a server at an address. It returns the files with the certificate, its key, and the authority.
+// ServerCertificate issues a certificate for a server at an address. It returns the files with the
+// certificate, its key, and the authority.
 func (c *Cluster) ServerCertificate(name, address string) (certificate, key, ca string, err error) {
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -16,7 +16,8 @@ const (
 	iptablesProgram = "xtables-nft-multi"
 )
 
-// linkIPTables makes the links by which iptables is called, also where the machine's /usr, below that of the sandbox, has it.
+// linkIPTables makes the links by which iptables is called, also where the machine's /usr, below
+// that of the sandbox, has it.
 func linkIPTables() error {
 	var err error
 	for _, name := range []string{"iptables", "iptables-save", "iptables-restore"} {
@@ -33,8 +34,8 @@ func linkIPTables() error {
 // healthPort is that at which kube-router says that it works.
 const healthPort = 20244
 
-// startPolicies starts kube-router on the node, for NetworkPolicies only, and waits until it works. Addresses and routes stay those of the
-// bridge plugin.
+// startPolicies starts kube-router on the node, for NetworkPolicies only, and waits until it works.
+// Addresses and routes stay those of the bridge plugin.
 func (n *Node) startPolicies(ctx context.Context) error {
 	if n.cluster.options.PolicyController == "" {
 		return nil

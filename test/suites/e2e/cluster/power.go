@@ -33,7 +33,8 @@ func (n *Node) Mounts() ([]Mount, error) {
 	return found, nil
 }
 
-// openVolumes opens the file systems on loop devices, so that they stay mounted for a moment when the node's processes have ended.
+// openVolumes opens the file systems on loop devices, so that they stay mounted for a moment when
+// the node's processes have ended.
 func (n *Node) openVolumes() ([]*os.File, error) {
 	mounts, err := n.Mounts()
 	if err != nil {
@@ -42,8 +43,9 @@ func (n *Node) openVolumes() ([]*os.File, error) {
 	return openEach(fmt.Sprintf("/proc/%d/root", n.machine.Pid()), mounts)
 }
 
-// openEach opens each file system on a loop device once, however often it is mounted below root, if shutDown can end it. XFS that
-// is shut down answers even fstat with EIO: such a file system needs no end.
+// openEach opens each file system on a loop device once, however often it is mounted below root, if
+// shutDown can end it. XFS that is shut down answers even fstat with EIO: such a file system needs
+// no end.
 func openEach(root string, mounts []Mount) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -85,12 +87,14 @@ func openEach(root string, mounts []Mount) (files []*os.File, err error) {
 
 const (
 	loopMajor = 7
-	// shutdownFS, of ext4 and XFS, ends a file system without writing anything: FS_IOC_SHUTDOWN with NOLOGFLUSH.
+	// shutdownFS, of ext4 and XFS, ends a file system without writing anything: FS_IOC_SHUTDOWN
+	// with NOLOGFLUSH.
 	shutdownFS = 0x8004587d
 	noLogFlush = 2
 )
 
-// shutDown ends the file system of an open file without writing anything. It fails unless that is on a loop device.
+// shutDown ends the file system of an open file without writing anything. It fails unless that is
+// on a loop device.
 func shutDown(f *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What was synced survives, what was not is lost. Another process of the machine may sync everything at any time, so one
-// attempt of several must show the loss.
+// What was synced survives, what was not is lost. Another process of the machine may sync
+// everything at any time, so one attempt of several must show the loss.
 func TestShutDown(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")
@@ -76,8 +76,9 @@ func TestShutDownOfOtherFileSystems(t *testing.T) {
 	require.ErrorContains(t, shutDown(folder), "is not on a loop device")
 }
 
-// A volume is mounted twice, for the node and for its pod. XFS that is shut down answers even fstat with EIO, so it must be ended once,
-// and a node with such a volume can be powered off all the same.
+// A volume is mounted twice, for the node and for its pod. XFS that is shut down answers even fstat
+// with EIO, so it must be ended once, and a node with such a volume can be powered off all the
+// same.
 func TestOpenEachOfSeveralMounts(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")

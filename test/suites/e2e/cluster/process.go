@@ -18,7 +18,8 @@ type Process struct {
 	done chan struct{}
 }
 
-// start starts a program of the control plane in the background, with its output in the folder of logs.
+// start starts a program of the control plane in the background, with its output in the folder of
+// logs.
 func (c *Cluster) start(name, program string, args ...string) (*Process, error) {
 	p := &Process{Name: name, log: filepath.Join(c.Logs(), name+".log")}
 	return p, p.start(program, args)

@@ -19,7 +19,8 @@ type layer struct {
 	folders map[string]bool // written already
 }
 
-// Tree adds everything below a folder of this machine at the image's root. The image has the modes of the files.
+// Tree adds everything below a folder of this machine at the image's root. The image has the modes
+// of the files.
 func Tree(dir string) Content {
 	return func(l *layer) error {
 		return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

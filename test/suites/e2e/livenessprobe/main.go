@@ -1,5 +1,6 @@
-// Command livenessprobe stands in for the sidecar of this name, whose module the Go module proxy may not have: it has the same
-// flags and answers /healthz by calling the driver's Probe. It is for the cluster of these tests only.
+// Command livenessprobe stands in for the sidecar of this name, whose module the Go module proxy
+// may not have: it has the same flags and answers /healthz by calling the driver's Probe. It is for
+// the cluster of these tests only.
 package main
 
 import (

@@ -16,7 +16,8 @@ import (
 
 const (
 	sysctlFile = "sysctls.json"
-	// Mounts and cgroups end shortly after their last process. cleanTimeout is the most that clean waits for that.
+	// Mounts and cgroups end shortly after their last process. cleanTimeout is the most that clean
+	// waits for that.
 	cleanTimeout  = 20 * time.Second
 	cleanInterval = 50 * time.Millisecond
 )
@@ -49,7 +50,8 @@ func prepare(dir string, o Options) error {
 	return nil
 }
 
-// clean removes what a sandbox whose processes have ended left on the machine, and at last its state folder.
+// clean removes what a sandbox whose processes have ended left on the machine, and at last its
+// state folder.
 func clean(dir string, o Options) error {
 	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir), anyLabel) })}
 	for _, h := range hierarchies() {
@@ -112,7 +114,8 @@ func restoreSysctls(dir string) error {
 	return errors.Join(errs...)
 }
 
-// hierarchies returns the roots of the cgroup hierarchies: one for each controller with version 1, otherwise one.
+// hierarchies returns the roots of the cgroup hierarchies: one for each controller with version 1,
+// otherwise one.
 func hierarchies() []string {
 	const root = "/sys/fs/cgroup"
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {

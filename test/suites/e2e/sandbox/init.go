@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runInit is the first process of the sandbox. It starts the program again, collects orphaned processes, and ends with the
-// program's exit code. It starts no other program, so it may wait for any process.
+// runInit is the first process of the sandbox. It starts the program again, collects orphaned
+// processes, and ends with the program's exit code. It starts no other program, so it may wait for
+// any process.
 func runInit() (int, error) {
 	if err := becomeFirst("sandbox"); err != nil {
 		return 1, err
@@ -41,7 +42,8 @@ func runInit() (int, error) {
 	}
 }
 
-// becomeFirst makes this process, which is the first of new namespaces, independent of those around.
+// becomeFirst makes this process, which is the first of new namespaces, independent of those
+// around.
 func becomeFirst(hostName string) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	for _, m := range []struct {

@@ -15,7 +15,8 @@ import (
 // A file is identified by its device and inode, because its path changes with the mount namespace.
 type file struct{ dev, inode uint64 }
 
-// Loops returns the loop devices on files below a folder, and those on such loop devices, in the order in which they can be detached.
+// Loops returns the loop devices on files below a folder, and those on such loop devices, in the
+// order in which they can be detached.
 func Loops(dir string) ([]string, error) { return loops(dir, anyLabel) }
 
 func anyLabel(string) bool { return true }
@@ -91,7 +92,8 @@ func loopInfo(path string) (*unix.LoopInfo64, uint64, error) {
 	return info, stat.Rdev, nil
 }
 
-// detachLoops detaches the loop devices that loops returns, and returns those that are still attached.
+// detachLoops detaches the loop devices that loops returns, and returns those that are still
+// attached.
 func detachLoops(dir string, match func(label string) bool) ([]string, error) {
 	paths, err := loops(dir, match)
 	if err != nil {
@@ -117,8 +119,8 @@ func detach(path string) error {
 	return nil
 }
 
-// DetachLoops detaches the loop devices on files below a folder whose label has some prefix, and those on such devices. Whatever used them
-// must have ended.
+// DetachLoops detaches the loop devices on files below a folder whose label has some prefix, and
+// those on such devices. Whatever used them must have ended.
 func DetachLoops(dir, prefix string) error {
 	return eventually("loop devices", func() ([]string, error) {
 		return detachLoops(dir, func(label string) bool { return strings.HasPrefix(label, prefix) })

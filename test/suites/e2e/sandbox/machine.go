@@ -18,15 +18,16 @@ const (
 	machineVariable = "SPDKGATE_SANDBOX_MACHINE"
 )
 
-// A Machine has processes, mounts, a network, a host name and IPC of its own inside the sandbox, as another computer has. It
-// shares the kernel with the sandbox: devices, kernel settings, cgroups, and the files that its mounts do not hide.
+// A Machine has processes, mounts, a network, a host name and IPC of its own inside the sandbox, as
+// another computer has. It shares the kernel with the sandbox: devices, kernel settings, cgroups,
+// and the files that its mounts do not hide.
 type Machine struct {
 	Name string
 	init *exec.Cmd
 }
 
-// StartMachine starts a machine with copies of the caller's mounts. It has no network interface that is up, and no process but its
-// first one.
+// StartMachine starts a machine with copies of the caller's mounts. It has no network interface
+// that is up, and no process but its first one.
 func StartMachine(name string) (*Machine, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -70,8 +71,9 @@ func runMachine() error {
 // Pid returns the id of the machine's first process, in the sandbox.
 func (m *Machine) Pid() int { return m.init.Process.Pid }
 
-// Kill kills all processes of the machine at once. With them, its mounts and network interfaces end. Kill returns when the caller has waited
-// for those that it started by Do, so something else must do that meanwhile.
+// Kill kills all processes of the machine at once. With them, its mounts and network interfaces
+// end. Kill returns when the caller has waited for those that it started by Do, so something else
+// must do that meanwhile.
 func (m *Machine) Kill() error {
 	if err := m.init.Process.Kill(); err != nil {
 		return err
@@ -83,8 +85,9 @@ func (m *Machine) Kill() error {
 	return nil
 }
 
-// Do runs a function that sees the machine's mounts, network and host name. Processes that it starts are the machine's. It must
-// leave file names, network and processes to the goroutine in which it runs.
+// Do runs a function that sees the machine's mounts, network and host name. Processes that it
+// starts are the machine's. It must leave file names, network and processes to the goroutine in
+// which it runs.
 func (m *Machine) Do(f func() error) error {
 	return onOwnThread(func() error {
 		// Threads share the root folder, and a thread that shares it cannot change its mounts.
@@ -115,7 +118,8 @@ func onOwnThread(f func() error) error {
 	go func() {
 		runtime.LockOSThread() // Go ends the thread of a goroutine that ends locked
 		if unix.Gettid() == unix.Getpid() {
-			// /proc/PID shows the namespaces of the first thread, which must stay those of the process.
+			// /proc/PID shows the namespaces of the first thread, which must stay those of the
+			// process.
 			result <- onOwnThread(f)
 			runtime.UnlockOSThread()
 			return

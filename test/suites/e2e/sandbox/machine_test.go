@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disturbMachine checks that a machine has everything of its own and loses it when it is killed, and leaves a machine that runs.
-// It runs inside a sandbox.
+// disturbMachine checks that a machine has everything of its own and loses it when it is killed,
+// and leaves a machine that runs. It runs inside a sandbox.
 func disturbMachine(dir string) error {
 	cgroup := filepath.Join(Cgroup(dir), "machine-1")
 	if err := MakeCgroup(cgroup); err != nil {

@@ -35,8 +35,8 @@ type Options struct {
 	Prepare func(dir string) error // fills the state folder before the sandbox starts
 }
 
-// Inside returns the state folder if this process is inside a sandbox. Call it first: in the first process of the sandbox or of a
-// machine, it does not return.
+// Inside returns the state folder if this process is inside a sandbox. Call it first: in the first
+// process of the sandbox or of a machine, it does not return.
 func Inside() (dir string, inside bool) {
 	switch os.Getenv(stageVariable) {
 	case stageInit:
@@ -55,11 +55,13 @@ func Inside() (dir string, inside bool) {
 	return "", false
 }
 
-// Cgroup returns the name of the cgroup that belongs to a state folder. It exists in all hierarchies.
+// Cgroup returns the name of the cgroup that belongs to a state folder. It exists in all
+// hierarchies.
 func Cgroup(dir string) string { return filepath.Base(dir) }
 
-// Run runs this program with its arguments in a new sandbox and returns its exit code. When the context ends, the sandbox ends
-// at once. Run needs root. Callers must make sure that no two sandboxes exist at the same time.
+// Run runs this program with its arguments in a new sandbox and returns its exit code. When the
+// context ends, the sandbox ends at once. Run needs root. Callers must make sure that no two
+// sandboxes exist at the same time.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	left, err := leftovers(o)
 	if err != nil {

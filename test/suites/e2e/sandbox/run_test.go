@@ -18,11 +18,13 @@ import (
 
 const (
 	testSysctl = "kernel.keys.root_maxkeys" // harmless if a test is killed
-	// caseVariable says what the program does inside, and outerVariable that it is a sandbox's outer process in a process of its own.
+	// caseVariable says what the program does inside, and outerVariable that it is a sandbox's
+	// outer process in a process of its own.
 	caseVariable  = "SPDKGATE_SANDBOX_CASE"
 	outerVariable = "SPDKGATE_SANDBOX_PARENT"
-	// loopsVariable is a file for the names of the loop devices that are attached inside, one for each line. It is outside the
-	// state folder: when that is gone, nothing else tells whose a device is.
+	// loopsVariable is a file for the names of the loop devices that are attached inside, one for
+	// each line. It is outside the state folder: when that is gone, nothing else tells whose a
+	// device is.
 	loopsVariable = "SPDKGATE_SANDBOX_LOOPS"
 )
 
@@ -45,7 +47,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// disturb leaves everything that a sandbox removes, and an orphaned process; at last it writes the file "ready".
+// disturb leaves everything that a sandbox removes, and an orphaned process; at last it writes the
+// file "ready".
 func disturb(dir string) error {
 	folder := filepath.Join(dir, "disks")
 	script := fmt.Sprintf(`set -e

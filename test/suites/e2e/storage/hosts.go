@@ -41,7 +41,8 @@ func (s *Server) Admitted(ctx context.Context, nodes ...string) (map[string][]st
 	return admitted, nil
 }
 
-// Authenticates reports whether the target requires a key of a node, with which each export of a volume that admits it authenticates.
+// Authenticates reports whether the target requires a key of a node, with which each export of a
+// volume that admits it authenticates.
 func (s *Server) Authenticates(ctx context.Context, node string) (bool, error) {
 	subsystems, err := s.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	admitted, all := 0, true

@@ -195,7 +195,8 @@ func Stores(ctx context.Context, proxy spdkrpc.HTTPSConfig) ([]string, error) {
 
 func (s *Server) url() string { return "https://" + s.options.Address + ":" + s.options.Port + "/" }
 
-// Config returns the server's entry in the driver's configuration. caFile is the path of the proxy's certificate where the driver runs.
+// Config returns the server's entry in the driver's configuration. caFile is the path of the
+// proxy's certificate where the driver runs.
 func (s *Server) Config(caFile string) map[string]any {
 	return map[string]any{
 		"name": s.options.Name, "rpcURL": s.url(), "caFile": caFile, "lvstores": []string{lvstore},

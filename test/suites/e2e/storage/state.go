@@ -16,7 +16,8 @@ func Authorities(pem string) *x509.CertPool {
 	return p
 }
 
-// Objects returns the names of the logical volumes and exports on the target. Without volumes there are none.
+// Objects returns the names of the logical volumes and exports on the target. Without volumes there
+// are none.
 func (s *Server) Objects(ctx context.Context) ([]string, error) {
 	lvols, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 	if err != nil {
@@ -55,7 +56,8 @@ func (s *Server) CreateVolume(ctx context.Context, name string, mib uint64) (str
 
 func nqnOf(uuid string) string { return "nqn.2020-04.io.spdk.csi:uuid:" + uuid }
 
-// ExportAsSPDKCSI exports a volume as SPDK's spdk-csi does: for every host, and without the volume's UUID as that of the namespace.
+// ExportAsSPDKCSI exports a volume as SPDK's spdk-csi does: for every host, and without the
+// volume's UUID as that of the namespace.
 func (s *Server) ExportAsSPDKCSI(ctx context.Context, uuid string) (nqn string, err error) {
 	nqn = nqnOf(uuid)
 	if err := s.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: nqn, AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &uuid}); err != nil {

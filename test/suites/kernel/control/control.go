@@ -135,8 +135,8 @@ type TargetReply struct {
 // WriterNode is the id of the writer's node.
 const WriterNode = "kernel-writer"
 
-// WriterVolumes are the volumes that the writer creates, writes to and leaves. The seed of a volume's
-// stream of writes is its position here, counted from 1.
+// WriterVolumes are the volumes that the writer creates, writes to and leaves. The seed of a
+// volume's stream of writes is its position here, counted from 1.
 var WriterVolumes = []string{"thin", "thick", "clone"}
 
 // OrderedVolumes are the volumes to which the scenario Ordered writes in turn.
@@ -153,8 +153,8 @@ type Progress struct {
 // ProgressReply tells whether the guest should end.
 type ProgressReply struct{ End bool }
 
-// Sizes of the deleted scenario. It fills a volume of DeletedBytes and deletes it. Then it writes the first OwnBytes of each
-// of the first OwnClusters clusters of a new volume.
+// Sizes of the deleted scenario. It fills a volume of DeletedBytes and deletes it. Then it writes
+// the first OwnBytes of each of the first OwnClusters clusters of a new volume.
 const (
 	DeletedBytes = 64 << 20
 	ClusterBytes = 1 << 20

@@ -19,7 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// keysOf has the secrets of both directions, by method: those that the volume is published with, and others.
+// keysOf has the secrets of both directions, by method: those that the volume is published with,
+// and others.
 var keysOf = map[string]struct{ right, other map[string]string }{
 	"dhchap": {
 		map[string]string{"dhchap-key": "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", "dhchap-ctrl-key": "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:"},
@@ -151,7 +152,8 @@ func noSecretIn(secrets map[string]string, patterns ...string) (err error) {
 	return err
 }
 
-// whileWriting does something while a file of the volume is written and synced, and returns the longest write.
+// whileWriting does something while a file of the volume is written and synced, and returns the
+// longest write.
 func (v *csiVolume) whileWriting(do func() error) (string, error) {
 	f, err := os.OpenFile(filepath.Join(v.published, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 
 // Folders, links and files of configfs define the targets of the guest's kernel.
 
-// configfs creates the parts of a target one after the other. After the first error it does nothing.
+// configfs creates the parts of a target one after the other. After the first error it does
+// nothing.
 type configfs struct {
 	root string
 	err  error
@@ -30,7 +31,8 @@ func (c *configfs) dir(path string) {
 
 func (c *configfs) set(path, value string) {
 	if c.err == nil {
-		// os.WriteFile does not work here: attributes cannot be created, and each must be set by one write.
+		// os.WriteFile does not work here: attributes cannot be created, and each must be set by
+		// one write.
 		c.err = write(filepath.Join(c.root, path), value)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// csiVolume is a volume of the target that is used by calls of CSI's node service. Its methods make the calls that kubelet
-// makes, in a pod's life.
+// csiVolume is a volume of the target that is used by calls of CSI's node service. Its methods make
+// the calls that kubelet makes, in a pod's life.
 type csiVolume struct {
 	*scenario
 	*plugin

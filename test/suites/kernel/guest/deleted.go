@@ -18,8 +18,8 @@ const (
 	ownByte     = 0x5A
 )
 
-// deleted is the scenario of a volume that gets the clusters of a deleted one. It reports to the host which bytes can be
-// read from the new volume.
+// deleted is the scenario of a volume that gets the clusters of a deleted one. It reports to the
+// host which bytes can be read from the new volume.
 func (s *scenario) deleted() (err error) {
 	defer s.end(&err)
 	n, err := newNode("kernel-test")
@@ -72,7 +72,8 @@ func fill(buf []byte, b byte) []byte {
 	return buf
 }
 
-// writeClusters writes data to the beginning of each of the first n clusters, bypassing the page cache.
+// writeClusters writes data to the beginning of each of the first n clusters, bypassing the page
+// cache.
 func (v *volume) writeClusters(n int64, data []byte) (string, error) {
 	f, err := os.OpenFile(v.device.Path, os.O_WRONLY|unix.O_DIRECT, 0)
 	if err != nil {

@@ -151,7 +151,8 @@ func copyOver(from, to string) (err error) {
 	}
 }
 
-// ciphertext checks that the volume's file on the target begins with a LUKS header and has no plain text.
+// ciphertext checks that the volume's file on the target begins with a LUKS header and has no plain
+// text.
 func (v *csiVolume) ciphertext(context.Context) (string, error) {
 	f, err := os.Open(v.backing())
 	if err != nil {
@@ -189,7 +190,8 @@ func notMapped(id string) error {
 	return err
 }
 
-// refusedUnchanged checks that staging is refused, that nothing is left, and that the volume's file is unchanged.
+// refusedUnchanged checks that staging is refused, that nothing is left, and that the volume's file
+// is unchanged.
 func (v *csiVolume) refusedUnchanged(name string, code codes.Code, text string) {
 	var before [sha256.Size]byte
 	v.step("checksum", func(context.Context) (_ string, err error) {
@@ -274,9 +276,9 @@ func (s *scenario) encryptedRotation(p *plugin) {
 	v.delete()
 }
 
-// encryptedLost loses a target for so long that the kernel removes the device below an encrypted volume. Unlike a device
-// that is not encrypted, the mapping of it stays as long as a pod uses it, so a second pod has to wait for the end of the
-// first.
+// encryptedLost loses a target for so long that the kernel removes the device below an encrypted
+// volume. Unlike a device that is not encrypted, the mapping of it stays as long as a pod uses it,
+// so a second pod has to wait for the end of the first.
 func (s *scenario) encryptedLost(p *plugin) {
 	v := s.newEncryptedVolume(p, "lost-encrypted", encryptedSize("ext4"), "ext4")
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "5", "reconnect_delay": "1"})
@@ -320,7 +322,8 @@ func (s *scenario) killedEncrypted(p *plugin) {
 	})
 }
 
-// Encrypted volumes are in a scenario of their own, because deriving keys takes long on an emulated processor.
+// Encrypted volumes are in a scenario of their own, because deriving keys takes long on an emulated
+// processor.
 func (s *scenario) encryptedVolumes() error {
 	return s.withPlugin(func(p *plugin) {
 		s.step("start the node plugin", func(ctx context.Context) (string, error) { return "", p.start(ctx, false) })

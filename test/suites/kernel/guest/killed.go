@@ -31,11 +31,12 @@ var (
 
 type calls = []func(*csiVolume) func(context.Context) (string, error)
 
-// killed kills the node plugin before each system call by which it, or a tool that it runs, changes something during a call
-// of CSI. Then it starts the plugin again and checks that the repeated call succeeds and that the volume can be used and
-// removed; or, in every second case, that the volume can be removed without repeating the call. A run kills at a third of the
-// steps, so that three runs, at other seconds, kill at all. With --all, it kills at each step, does both there, and also lets the
-// tools continue whose parent was killed.
+// killed kills the node plugin before each system call by which it, or a tool that it runs, changes
+// something during a call of CSI. Then it starts the plugin again and checks that the repeated call
+// succeeds and that the volume can be used and removed; or, in every second case, that the volume
+// can be removed without repeating the call. A run kills at a third of the steps, so that three
+// runs, at other seconds, kill at all. With --all, it kills at each step, does both there, and also
+// lets the tools continue whose parent was killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
 	fsTypes := []string{"ext4"}
@@ -136,8 +137,8 @@ var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, erro
 	}
 }
 
-// positions returns the positions of the points at which to kill. Of many writes to one file it has the first, one in the
-// middle and the last. Without --all, it has a part of these.
+// positions returns the positions of the points at which to kill. Of many writes to one file it has
+// the first, one in the middle and the last. Without --all, it has a part of these.
 func (k *killing) positions(points []point) (at []int) {
 	for from := 0; from < len(points); {
 		to := from + 1
@@ -164,7 +165,8 @@ func (k *killing) positions(points []point) (at []int) {
 	return part
 }
 
-// begin starts the plugin if it does not run, and makes a new volume with the calls that come first.
+// begin starts the plugin if it does not run, and makes a new volume with the calls that come
+// first.
 func (k *killing) begin(ctx context.Context, c killedCall, fsType string) (*csiVolume, error) {
 	if k.plugin.cmd == nil {
 		if err := k.plugin.start(ctx, true); err != nil {

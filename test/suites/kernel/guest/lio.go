@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// scsiTarget is LIO, with volumes in files of a tmpfs. LIO reads the size of a file only once, but the
-// size of a block device each time, so each file is attached to a loop device.
+// scsiTarget is LIO, with volumes in files of a tmpfs. LIO reads the size of a file only once, but
+// the size of a block device each time, so each file is attached to a loop device.
 type scsiTarget struct {
 	configfs
 	made map[string]string // IQN by volume

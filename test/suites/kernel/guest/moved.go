@@ -15,8 +15,9 @@ import (
 
 const movedSize = 8 * mib
 
-// movedFrom is the scenario of a node that loses its connection while it writes. The host then moves the volume to another
-// machine, which writes to it. When this node's connection is back, its kernel tries to send the writes that it kept.
+// movedFrom is the scenario of a node that loses its connection while it writes. The host then
+// moves the volume to another machine, which writes to it. When this node's connection is back, its
+// kernel tries to send the writes that it kept.
 func (s *scenario) movedFrom() (err error) {
 	defer s.end(&err)
 	if err := modprobe("nvme-tcp"); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// nodePlugin is the scenario of spdk-csi --node: CSI calls over its socket, as kubelet makes them. Each case is one line of
-// the table that the host prints at the end.
+// nodePlugin is the scenario of spdk-csi --node: CSI calls over its socket, as kubelet makes them.
+// Each case is one line of the table that the host prints at the end.
 func (s *scenario) nodePlugin() error { return s.withPlugin(s.pluginCases) }
 
 // killedPlugin is the scenario of a plugin that is killed.

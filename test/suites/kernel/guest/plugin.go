@@ -28,8 +28,8 @@ const (
 
 var nodeID = control.FirstNode
 
-// A plugin is a process of spdk-csi --node, and a client of its socket. Kubelet is the model: it makes a call again after a
-// failure, and restarts a plugin that has ended.
+// A plugin is a process of spdk-csi --node, and a client of its socket. Kubelet is the model: it
+// makes a call again after a failure, and restarts a plugin that has ended.
 type plugin struct {
 	csi.NodeClient
 	conn  *grpc.ClientConn
@@ -54,8 +54,8 @@ func newPlugin(args ...string) (*plugin, error) {
 	return &plugin{NodeClient: csi.NewNodeClient(conn), conn: conn, args: args}, nil
 }
 
-// start starts the process and waits until it answers. If traced, the process stops at each system call that changes
-// something until the tracer continues it.
+// start starts the process and waits until it answers. If traced, the process stops at each system
+// call that changes something until the tracer continues it.
 func (p *plugin) start(ctx context.Context, traced bool) error {
 	log, err := os.OpenFile(pluginLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// powerLoss is the scenario of a machine that loses its power while volumes are written, and boots again. The machine's disk
-// holds what a node keeps on disk, and the files of the guest's own target. Their data that was not synced is in the page
-// cache, and is lost too.
+// powerLoss is the scenario of a machine that loses its power while volumes are written, and boots
+// again. The machine's disk holds what a node keeps on disk, and the files of the guest's own
+// target. Their data that was not synced is in the page cache, and is lost too.
 func (s *scenario) powerLoss(params map[string]string) (err error) {
 	defer s.end(&err)
 	if err := errors.Join(modprobe("virtio_blk", "loop", "ext4", "xfs", "nvme-tcp"), mountDisk()); err != nil {
@@ -97,7 +97,8 @@ func (v *logVolume) exportFile(context.Context) (_ string, err error) {
 			return "", err
 		}
 	}
-	// nvmet's own buffered I/O fails reads of files that are partly in the page cache. A loop device does not.
+	// nvmet's own buffered I/O fails reads of files that are partly in the page cache. A loop
+	// device does not.
 	device, err := run("losetup", "--find", "--show", file)
 	if err != nil {
 		return "", err

@@ -8,10 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestAddress is the guest's own address. RDMA over Ethernet needs an interface that has one, and the loopback is none.
+// guestAddress is the guest's own address. RDMA over Ethernet needs an interface that has one, and
+// the loopback is none.
 const guestAddress = "10.0.2.15"
 
-// newRDMATarget returns nvmet that is reached by RDMA, which the kernel emulates over the guest's network (soft RoCE).
+// newRDMATarget returns nvmet that is reached by RDMA, which the kernel emulates over the guest's
+// network (soft RoCE).
 func newRDMATarget() *nvmeTarget {
 	t := newNVMeTarget()
 	t.transport, t.address = "rdma", guestAddress

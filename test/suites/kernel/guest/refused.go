@@ -71,8 +71,8 @@ var refusedDevices = []refusedDevice{
 	}, codes.FailedPrecondition, "file system is damaged", true},
 }
 
-// refused stages volumes that must be refused, twice each, and checks that nothing changes on the target and that nothing
-// is left on the node.
+// refused stages volumes that must be refused, twice each, and checks that nothing changes on the
+// target and that nothing is left on the node.
 func (s *scenario) refused(p *plugin) {
 	for i, r := range refusedDevices {
 		s.inCase("refused: "+r.name, func() {
@@ -104,7 +104,8 @@ func (s *scenario) refused(p *plugin) {
 	}
 }
 
-// repaired damages a file system in a way that e2fsck repairs, and checks that staging repairs it and keeps the data.
+// repaired damages a file system in a way that e2fsck repairs, and checks that staging repairs it
+// and keeps the data.
 func (s *scenario) repaired(p *plugin) {
 	v := s.newCSIVolume(p, "dirty", 32*mib, "ext4")
 	v.step("stage", v.stage)

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A relay is a path to a target: an address of its own, at which it forwards connections to the target's address. It can be
-// cut in two ways.
+// A relay is a path to a target: an address of its own, at which it forwards connections to the
+// target's address. It can be cut in two ways.
 type relay struct {
 	net.Listener
 	to string
@@ -53,7 +53,8 @@ func (r *relay) port() string {
 	return port
 }
 
-// set changes the state of the path. All connections end, except those whose data is dropped from now on.
+// set changes the state of the path. All connections end, except those whose data is dropped from
+// now on.
 func (r *relay) set(c cut) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

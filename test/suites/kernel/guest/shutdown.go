@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// shutDownFilesystem tests a file system that is shut down while its device stays. Older kernels do not list that in the
-// mount's options, and read the directory of an ext4 from memory.
+// shutDownFilesystem tests a file system that is shut down while its device stays. Older kernels do
+// not list that in the mount's options, and read the directory of an ext4 from memory.
 func (v *volume) shutDownFilesystem() {
 	v.step("connect", v.connect)
 	v.step("mount", v.stage(false))

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tracer stops the processes of a plugin at each system call that changes something, without any code for that in the
-// plugin: a seccomp filter sends a notification of the call to this process, which continues the call, or kills its process.
-// seccomp_unotify(2) describes the interface.
+// A tracer stops the processes of a plugin at each system call that changes something, without any
+// code for that in the plugin: a seccomp filter sends a notification of the call to this process,
+// which continues the call, or kills its process. seccomp_unotify(2) describes the interface.
 type tracer struct {
 	ours, theirs *os.File // of the UNIX socket that passes the filter's descriptor
 	listener     int
@@ -48,8 +48,8 @@ const (
 	pluginOnly // the tools that it runs continue
 )
 
-// launch is the name of the command that installs the filter and becomes the plugin. Its standard input is unused;
-// descriptor 3 is the socket.
+// launch is the name of the command that installs the filter and becomes the plugin. Its standard
+// input is unused; descriptor 3 is the socket.
 const launch = "launch"
 
 // newTracer makes cmd start the program of args with a filter.
@@ -64,7 +64,8 @@ func newTracer(cmd *exec.Cmd, args []string) (*tracer, error) {
 	return t, nil
 }
 
-// attach receives the filter's descriptor from the process that was started, and begins to handle its notifications.
+// attach receives the filter's descriptor from the process that was started, and begins to handle
+// its notifications.
 func (t *tracer) attach(pid int) error {
 	defer t.ours.Close()
 	if err := t.theirs.Close(); err != nil {
@@ -191,7 +192,8 @@ func ioctl(fd int, command uint, arg unsafe.Pointer) unix.Errno {
 	return errno
 }
 
-// traced are the system calls that the filter reports, with the argument that names a file: by its path, or by a descriptor.
+// traced are the system calls that the filter reports, with the argument that names a file: by its
+// path, or by a descriptor.
 var traced = map[int32]struct {
 	name       string
 	path, file int // index of the argument, or -1
@@ -243,7 +245,8 @@ func filter() []unix.SockFilter {
 	return append(p, allow)
 }
 
-// runTraced installs the filter, passes its descriptor to the tracer, and becomes the program of args.
+// runTraced installs the filter, passes its descriptor to the tracer, and becomes the program of
+// args.
 func runTraced(args []string) error {
 	runtime.LockOSThread() // the filter is that of one thread, which survives the exec
 	program := filter()
@@ -260,7 +263,8 @@ func runTraced(args []string) error {
 	return unix.Exec(args[0], args, os.Environ())
 }
 
-// describe reads what a system call is about. Calls that change nothing on the node are not relevant.
+// describe reads what a system call is about. Calls that change nothing on the node are not
+// relevant.
 func describe(n seccompNotification) (p point, relevant bool) {
 	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n.pid))
 	call := traced[n.nr]

@@ -20,8 +20,8 @@ import (
 
 const metricsAddress = "127.0.0.1:9811"
 
-// watched lets the kernel give up one path of a volume, and then the whole volume, and checks what the plugin reports and
-// restores without a call.
+// watched lets the kernel give up one path of a volume, and then the whole volume, and checks what
+// the plugin reports and restores without a call.
 func (s *scenario) watched(p *plugin) {
 	s.step("restart the node plugin with a monitor", func(ctx context.Context) (string, error) {
 		if err := p.stop(unix.SIGTERM); err != nil {
@@ -110,7 +110,8 @@ func (s *scenario) watched(p *plugin) {
 	})
 }
 
-// healthBecomes waits until NodeGetVolumeHealth reports exactly these problems, each as "STATUS Reason".
+// healthBecomes waits until NodeGetVolumeHealth reports exactly these problems, each as "STATUS
+// Reason".
 func (v *csiVolume) healthBecomes(ctx context.Context, want []string) error {
 	for tick := time.Tick(100 * time.Millisecond); ; {
 		resp, err := v.NodeGetVolumeHealth(ctx, &csi.NodeGetVolumeHealthRequest{VolumeId: v.id, StagingTargetPath: v.staging})

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// writer is the scenario that writes to several volumes until the host tells it to end. The writes are such that any copy
-// of a volume can be verified (package blocks).
+// writer is the scenario that writes to several volumes until the host tells it to end. The writes
+// are such that any copy of a volume can be verified (package blocks).
 func (s *scenario) writer() (err error) {
 	defer s.end(&err)
 	n, err := newNode(control.WriterNode)

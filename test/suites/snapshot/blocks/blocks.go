@@ -1,8 +1,9 @@
-// Package blocks writes a device so that any later copy of it can be verified: every block contains the number of its
-// write, and a seed determines the whole series of writes.
+// Package blocks writes a device so that any later copy of it can be verified: every block contains
+// the number of its write, and a seed determines the whole series of writes.
 //
-// Each write of a stream begins after the write before it was acknowledged. A copy of the device is consistent if there
-// is a number n such that each block has the data that writes 1 to n left there.
+// Each write of a stream begins after the write before it was acknowledged. A copy of the device is
+// consistent if there is a number n such that each block has the data that writes 1 to n left
+// there.
 package blocks
 
 import (
@@ -50,8 +51,9 @@ func (s Stream) Fill(n uint64, b []byte) {
 	binary.LittleEndian.PutUint64(b[16:], n)
 }
 
-// Write makes the writes after number last until ctx ends or a write fails. It calls begin before each write, and acked
-// after its acknowledgement, with the time it took. It returns the number of the last acknowledged write.
+// Write makes the writes after number last until ctx ends or a write fails. It calls begin before
+// each write, and acked after its acknowledgement, with the time it took. It returns the number of
+// the last acknowledged write.
 func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begin func(n uint64), acked func(n uint64, took time.Duration)) (uint64, error) {
 	b := make([]byte, Size)
 	for ctx.Err() == nil {
@@ -71,8 +73,8 @@ func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begi
 // ErrInconsistent means that the stream's writes cannot have left the copy.
 var ErrInconsistent = errors.New("the copy is not consistent")
 
-// Verify reads a copy and returns the number n of the last write in it. It fails unless every block has the data that
-// writes 1 to n left there, and n is between atLeast and atMost.
+// Verify reads a copy and returns the number n of the last write in it. It fails unless every block
+// has the data that writes 1 to n left there, and n is between atLeast and atMost.
 func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
 	found, last, err := s.scan(r)
 	if err != nil {
@@ -100,7 +102,8 @@ func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
 	return last, nil
 }
 
-// scan reads all blocks. It returns the number of the write in each block, 0 for none, and the largest of them.
+// scan reads all blocks. It returns the number of the write in each block, 0 for none, and the
+// largest of them.
 func (s Stream) scan(r io.ReaderAt) (found []uint64, last uint64, err error) {
 	const chunk = 128 // blocks
 	found = make([]uint64, s.Blocks)

@@ -34,7 +34,8 @@ func TestInOrder(t *testing.T) {
 		ordered, err := InOrder(early)
 		require.NoError(t, err)
 		assert.True(t, ordered, "after write %d", moment)
-		// The copy of one device lacks the write on which the last one, to the other device, depends.
+		// The copy of one device lacks the write on which the last one, to the other device,
+		// depends.
 		i, _ := PlaceOf(moment+1, len(devices))
 		mixed := copies()
 		mixed[i] = early[i]

@@ -1,7 +1,8 @@
 // Package initiator is a small NVMe/TCP host: one namespace, one command at a time.
 //
-// It handles ANA as Linux' native multipath does: a command to a namespace without an accessible path waits until a path
-// is accessible again, and does not fail. It has no keep-alive, no authentication and no digests.
+// It handles ANA as Linux' native multipath does: a command to a namespace without an accessible
+// path waits until a path is accessible again, and does not fail. It has no keep-alive, no
+// authentication and no digests.
 package initiator
 
 import (
@@ -19,7 +20,8 @@ type Target struct {
 	HostNQN string
 }
 
-// A Device is a connected namespace, as io.ReaderAt and io.WriterAt. Offsets and lengths are multiples of its block size.
+// A Device is a connected namespace, as io.ReaderAt and io.WriterAt. Offsets and lengths are
+// multiples of its block size.
 type Device struct {
 	BlockSize int64
 	Blocks    int64
@@ -86,7 +88,8 @@ func (d *Device) connect(t Target) (err error) {
 	return nil
 }
 
-// fabricsConnect sends the Connect command, which makes the connection an NVMe queue, and returns the controller's id.
+// fabricsConnect sends the Connect command, which makes the connection an NVMe queue, and returns
+// the controller's id.
 func (q *queue) fabricsConnect(t Target, qid, controller uint16) (uint16, error) {
 	data := make([]byte, 1024)
 	copy(data, hostID[:])

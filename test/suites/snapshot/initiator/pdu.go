@@ -20,7 +20,8 @@ const (
 	pduR2T         = 0x09
 )
 
-// maxInCapsule is the most data that a target accepts within a command: SPDK's default. Connect sends 1,024 bytes.
+// maxInCapsule is the most data that a target accepts within a command: SPDK's default. Connect
+// sends 1,024 bytes.
 const maxInCapsule = 4096
 
 // A queue is one connection, with one command at a time.
@@ -86,7 +87,8 @@ func (q *queue) pdu() (kind byte, head []byte, data int, err error) {
 	return common[0], head, plen - length, err
 }
 
-// run sends a command and waits for its completion. out is data for the target, in is the buffer for data from it.
+// run sends a command and waits for its completion. out is data for the target, in is the buffer
+// for data from it.
 func (q *queue) run(sqe *[64]byte, out, in []byte) (completion, error) {
 	inCapsule := len(out) > 0 && len(out) <= maxInCapsule
 	sqe[1] = 0x40 // data is described by an SGL

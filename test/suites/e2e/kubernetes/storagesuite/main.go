@@ -1,5 +1,6 @@
-// Storagesuite runs Kubernetes' own tests of external storage drivers (k8s.io/kubernetes/test/e2e/storage/external) alone, without the
-// rest of Kubernetes' tests. Its flags are those of e2e.test.
+// Storagesuite runs Kubernetes' own tests of external storage drivers
+// (k8s.io/kubernetes/test/e2e/storage/external) alone, without the rest of Kubernetes' tests. Its
+// flags are those of e2e.test.
 package main
 
 import (
