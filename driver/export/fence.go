@@ -76,9 +76,9 @@ func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
 	})
 }
 
-// readBack reads the volume's subsystem, and whether the host is fenced. Everything that was done
-// before is saved then.
-func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
+// readBack reads the volume's subsystem, and whether the host is fenced. With await, it also waits
+// until everything that was done before is saved.
+func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		sub, err = n.subsystem(gctx, id)
@@ -88,10 +88,12 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVM
 		fenced, err = n.isFenced(gctx, h)
 		return err
 	})
-	g.Go(func() error {
-		_, err := n.saved(gctx, new(NQN(id)), nil)
-		return err
-	})
+	if await {
+		g.Go(func() error {
+			_, err := n.saved(gctx, new(NQN(id)), nil)
+			return err
+		})
+	}
 	return sub, fenced, g.Wait()
 }
 
