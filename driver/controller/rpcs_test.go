@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -65,20 +64,30 @@ func (m *methodMeter) take() (list []string) {
 	return list
 }
 
-// TestRPCs lists the RPCs of each CSI call for a raw block volume of a thin class. Each RPC is CPU
-// time of the driver and of the proxy: before you add one, see "Rounds and cost" in
-// docs/design/csi-controller.md.
+// TestRPCs lists the RPCs of each CSI call for a raw block volume. Each RPC is CPU time of the driver
+// and of the proxy: before you add one, see "Rounds and cost" in docs/design/csi-controller.md.
 func TestRPCs(t *testing.T) {
-	const (
-		examine, lvstores, info = "bdev_wait_for_examine", "bdev_lvol_get_lvstores", "spdkgate_target_get_info"
-		await                   = "spdkgate_config_await"
-	)
 	for name, c := range map[string]struct {
 		release, transport string
 		want               map[string][]string
 	}{
 		"v26.05 over NVMe-oF": {"v26.05", config.TargetNVMeTCP, map[string][]string{
-			"create": {"bdev_get_bdevs x3", lvstores, "bdev_lvol_create", examine, info},
+			"create":          {"bdev_get_bdevs x3", "bdev_lvol_create", "bdev_lvol_get_lvstores", "bdev_wait_for_examine", "spdkgate_target_get_info"},
+			"create again":    {"bdev_get_bdevs x3", "bdev_lvol_get_lvstores", "bdev_wait_for_examine", "spdkgate_target_get_info"},
+			"publish":         {"bdev_get_bdevs x2", "nvmf_create_subsystem", "nvmf_get_subsystems x4", "nvmf_subsystem_add_host x2", "nvmf_subsystem_add_listener", "nvmf_subsystem_add_ns", "spdkgate_target_get_info"},
+			"publish again":   {"bdev_get_bdevs x2", "nvmf_get_subsystems x4", "spdkgate_config_await", "spdkgate_target_get_info"},
+			"unpublish":       {"bdev_get_bdevs x2", "nvmf_delete_subsystem", "nvmf_get_subsystems"},
+			"unpublish again": {"bdev_get_bdevs x2", "nvmf_get_subsystems", "spdkgate_config_await"},
+			"delete":          {"bdev_get_bdevs x2", "bdev_lvol_delete", "nvmf_get_subsystems"},
+		}},
+		"v26.05 over iSCSI": {"v26.05", config.TargetISCSI, map[string][]string{
+			"create":          {"bdev_get_bdevs x3", "bdev_lvol_create", "bdev_lvol_get_lvstores", "bdev_wait_for_examine", "spdkgate_target_get_info"},
+			"create again":    {"bdev_get_bdevs x3", "bdev_lvol_get_lvstores", "bdev_wait_for_examine", "spdkgate_target_get_info"},
+			"publish":         {"bdev_get_bdevs x2", "iscsi_create_initiator_group", "iscsi_create_target_node", "iscsi_get_initiator_groups x2", "iscsi_get_portal_groups", "spdkgate_config_await", "spdkgate_target_get_info"},
+			"publish again":   {"bdev_get_bdevs x2", "iscsi_create_target_node", "iscsi_get_initiator_groups x4", "iscsi_get_portal_groups", "iscsi_get_target_nodes x2", "spdkgate_config_await", "spdkgate_target_get_info"},
+			"unpublish":       {"bdev_get_bdevs x2", "iscsi_delete_initiator_group", "iscsi_delete_target_node", "iscsi_get_initiator_groups", "iscsi_get_target_nodes x2", "spdkgate_config_await"},
+			"unpublish again": {"bdev_get_bdevs x2", "iscsi_get_initiator_groups", "iscsi_get_target_nodes", "spdkgate_config_await"},
+			"delete":          {"bdev_get_bdevs x2", "bdev_lvol_delete", "iscsi_get_initiator_groups", "iscsi_get_target_nodes"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,10 +108,6 @@ func TestRPCs(t *testing.T) {
 					got[call] = meter.take()
 				}
 				var v *csi.Volume
-				publish := func(ctx context.Context) error {
-					_, err := b.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: nodeA, VolumeCapability: rawBlock, Secrets: b.secrets, VolumeContext: v.GetVolumeContext()})
-					return err
-				}
 				create := func(ctx context.Context) error {
 					req := b.request(name, 1*mib)
 					req.VolumeCapabilities = []*csi.VolumeCapability{rawBlock}
@@ -110,16 +115,24 @@ func TestRPCs(t *testing.T) {
 					v = r.GetVolume()
 					return err
 				}
+				publish := func(ctx context.Context) error {
+					_, err := b.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: nodeA, VolumeCapability: rawBlock, Secrets: b.secrets, VolumeContext: v.GetVolumeContext()})
+					return err
+				}
+				unpublish := func(ctx context.Context) error {
+					_, err := b.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: nodeA, Secrets: b.secrets})
+					return err
+				}
 				count("create", create)
 				count("create again", create)
 				count("publish", publish)
 				count("publish again", publish)
-				count("unpublish", func(ctx context.Context) error { return b.unpublish(ctx, v.GetVolumeId(), nodeA) })
-				count("unpublish again", func(ctx context.Context) error { return b.unpublish(ctx, v.GetVolumeId(), nodeA) })
-				count("delete", func(ctx context.Context) error { return b.delete(ctx, v.GetVolumeId()) })
-			}
-			for call, rpcs := range got {
-				fmt.Println(name, call, strings.Join(rpcs, `", "`))
+				count("unpublish", unpublish)
+				count("unpublish again", unpublish)
+				count("delete", func(ctx context.Context) error {
+					_, err := b.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId(), Secrets: b.secrets})
+					return err
+				})
 			}
 			assert.Equal(t, c.want, got)
 		})
