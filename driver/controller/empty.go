@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/placement"
@@ -20,7 +21,14 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 	if err != nil {
 		return located{}, err
 	}
+	var forRawBlock []placement.Target
+	var unsuitable error
+	var checking sync.WaitGroup
+	if n.rawBlock { // checked beside the look-up of the volume
+		checking.Go(func() { forRawBlock, unsuitable = suitForRawBlock(ctx, services, candidates) })
+	}
 	found, err := c.survey(ctx, services, n.spec)
+	checking.Wait()
 	if err != nil {
 		return located{}, err
 	}
@@ -32,9 +40,10 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 		return located{}, err
 	}
 	if n.rawBlock {
-		if candidates, err = found.forRawBlock(ctx, candidates); err != nil {
-			return located{}, err
+		if unsuitable != nil {
+			return located{}, unsuitable
 		}
+		candidates = forRawBlock
 	}
 	return found.createInFirst(ctx, candidates, n.spec, n.where)
 }

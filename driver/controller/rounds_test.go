@@ -88,8 +88,8 @@ func TestRounds(t *testing.T) {
 		rounds             map[string]int
 	}{
 		{"v26.05", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 3, "delete": 2}},
-		{"v26.05", config.TargetNVMeTCP, map[string]string{"thin": "false"}, map[string]int{"create": 7, "publish": 4, "unpublish": 4, "delete": 2}},
-		{"v26.09", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 5, "unpublish": 3, "delete": 2}},
+		{"v26.05", config.TargetNVMeTCP, map[string]string{"thin": "false"}, map[string]int{"create": 6, "publish": 4, "unpublish": 4, "delete": 2}},
+		{"v26.09", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 3, "delete": 2}},
 		{"v24.01", config.TargetNVMeTCP, nil, map[string]int{"create": 6, "publish": 7, "unpublish": 4, "delete": 2}},
 		{"v26.05", config.TargetISCSI, nil, map[string]int{"create": 3, "publish": 6, "unpublish": 5, "delete": 2}},
 	} {
