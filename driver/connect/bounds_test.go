@@ -1,12 +1,16 @@
 package connect
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
 // Each value takes its least and greatest values, and nothing beyond them.
@@ -65,4 +69,30 @@ func TestBoundsOfNamesAndPorts(t *testing.T) {
 	for port, ok := range map[string]bool{"0": false, "1": true, "65535": true, "65536": false, "0x1": false, "a": false, "": false, "-1": false} {
 		assert.Equal(t, ok, (&Address{Addr: "192.0.2.1", Port: port}).check() == nil, port)
 	}
+}
+
+// An observedTransport notes until when a transport may work.
+type observedTransport struct {
+	transport
+	until time.Time
+}
+
+func (o *observedTransport) disconnect(ctx context.Context, _ Export, _ *operation.Step) error {
+	o.until, _ = ctx.Deadline()
+	return nil
+}
+
+// Every operation has a time limit: the caller's, or else the configured one.
+func TestOperationsHaveADeadline(t *testing.T) {
+	const configured, callers = time.Hour, 10 * time.Hour
+	o := &observedTransport{}
+	c := connectorOf(configured, testLog(t), map[Transport]transport{TCP: o})
+	began := time.Now()
+	require.NoError(t, c.Disconnect(t.Context(), export1))
+	require.False(t, o.until.IsZero(), "it would wait forever for a target that is gone")
+	assert.Less(t, o.until.Sub(began), 2*configured)
+	ctx, cancel := context.WithTimeout(t.Context(), callers)
+	defer cancel()
+	require.NoError(t, c.Disconnect(ctx, export1))
+	assert.Greater(t, o.until.Sub(began), callers-configured)
 }

@@ -92,6 +92,12 @@ func TestISCSIRefusesAuthentication(t *testing.T) {
 	require.ErrorContains(t, err, "/var/lib/iscsi")
 	ran := k.commands()
 	assert.Contains(t, ran[len(ran)-1], "-o delete", "the record is removed again")
+	unreadable := "var/lib/iscsi/nodes/" + iqn1 + "/127.0.0.1," + k.export.Port
+	k.link(unreadable, "missing")
+	_, err = c.Connect(t.Context(), e)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.NotErrorIs(t, err, ErrUnsupported, "iscsiadm has a record, which cannot be read")
+	k.remove(unreadable)
 	k.file("etc/iscsi/nodes/"+iqn1+"/127.0.0.1,"+k.export.Port, record)
 	k.exit["--login"] = exitAuthFailed
 	_, err = c.Connect(t.Context(), e)

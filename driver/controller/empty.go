@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/placement"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -20,8 +22,21 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 	if err != nil {
 		return located{}, err
 	}
-	found, err := c.survey(ctx, services, n.spec)
-	if err != nil {
+	var found surveyed
+	var forRawBlock []placement.Target
+	var unsuitable error
+	asking, askCtx := errgroup.WithContext(ctx)
+	asking.Go(func() (err error) {
+		found, err = c.survey(askCtx, services, n.spec)
+		return err
+	})
+	if n.rawBlock {
+		asking.Go(func() error {
+			forRawBlock, unsuitable = suitForRawBlock(askCtx, services, candidates)
+			return nil // it counts only if the volume does not exist
+		})
+	}
+	if err := asking.Wait(); err != nil {
 		return located{}, err
 	}
 	made, err := found.only(n.spec.Name)
@@ -32,9 +47,10 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 		return located{}, err
 	}
 	if n.rawBlock {
-		if candidates, err = found.forRawBlock(ctx, candidates); err != nil {
-			return located{}, err
+		if unsuitable != nil {
+			return located{}, unsuitable
 		}
+		candidates = forRawBlock
 	}
 	return found.createInFirst(ctx, candidates, n.spec, n.where)
 }

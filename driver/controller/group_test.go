@@ -206,6 +206,12 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 		}
 		drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "other targets")
 	}
+	all := b.secrets
+	b.secrets = secretsFor("t0")
+	_, err = b.groupSnapshot(t.Context(), "group-1", volumes[0])
+	b.secrets = all
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "rpcTokens")
+	require.NoError(t, get(memberIDsOf(g)), "what cannot be looked for on other targets is not deleted")
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(b.deleteGroup(t.Context(), g.GetGroupSnapshotId(), memberIDsOf(g)[:1])), "2 snapshots")
 	drivertest.RequireCode(t, codes.NotFound, get(memberIDsOf(g)[:1]))
 	require.NoError(t, get(memberIDsOf(g)), "nothing was deleted")

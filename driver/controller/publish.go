@@ -54,16 +54,15 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err != nil {
 		return nil, err
 	}
-	if request.RawBlock(req.GetVolumeCapability()) {
-		if err := service.CheckRawBlock(ctx); err != nil {
-			return nil, fmt.Errorf("publish volume %s: %w", id, err)
-		}
-	}
 	exports := service.Export
 	if request.Shared(req.GetVolumeCapability()) {
 		exports = service.Share
 	}
-	v, err := exports(ctx, id.UUID, host)
+	var conditions []volume.Precondition
+	if request.RawBlock(req.GetVolumeCapability()) {
+		conditions = append(conditions, service.CheckRawBlock)
+	}
+	v, err := exports(ctx, id.UUID, host, conditions...)
 	if err != nil {
 		return nil, err
 	}

@@ -120,6 +120,8 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	require.NoError(t, r.Reload())
 	_, err = r.create(t, "pvc-2", "t0")
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")
+	r.config = configOf(config.Placement{}, target)
+	require.NoError(t, r.Reload()) // and no call sees both lvstores after it
 	require.NoError(t, target.rpc.BdevMallocDelete(t.Context(), spdkrpc.BdevMallocDeleteParams{Name: "disk-lvs1"}))
 	_, err = r.create(t, "pvc-1", "t0")
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1")

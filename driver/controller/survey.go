@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -123,24 +124,28 @@ func (f surveyed) only(name string) (located, error) {
 	return located{}, fmt.Errorf("%w: volume %q is on the targets %s and %s: rename or delete one of them", volume.ErrIncompatible, name, f.volumes[0].target.Name, f.volumes[1].target.Name)
 }
 
-// forRawBlock returns those of the candidates on which raw block volumes may be made. If there is
-// none, it fails as [volume.Service.CheckRawBlock] does.
-func (f surveyed) forRawBlock(ctx context.Context, candidates []placement.Target) (may []placement.Target, err error) {
-	var refused []error
-	for _, t := range candidates {
-		switch err := f.targets[t.Name].CheckRawBlock(ctx); {
+// suitForRawBlock returns those of the candidates on which raw block volumes may be made. If there
+// is none, it fails as [volume.Service.CheckRawBlock] does.
+func suitForRawBlock(ctx context.Context, services []*volume.Service, candidates []placement.Target) (suitable []placement.Target, err error) {
+	refused := make([]error, len(candidates))
+	var asking sync.WaitGroup
+	for i, t := range candidates {
+		service := services[slices.IndexFunc(services, func(s *volume.Service) bool { return s.Name == t.Name })]
+		asking.Go(func() { refused[i] = service.CheckRawBlock(ctx) })
+	}
+	asking.Wait()
+	for i, t := range candidates {
+		switch err := refused[i]; {
 		case err == nil:
-			may = append(may, t)
+			suitable = append(suitable, t)
 		case !errors.Is(err, volume.ErrLoads):
 			return nil, err
-		default:
-			refused = append(refused, err)
 		}
 	}
-	if len(may) == 0 {
+	if len(suitable) == 0 {
 		return nil, errors.Join(refused...)
 	}
-	return may, nil
+	return suitable, nil
 }
 
 // createInFirst creates the volume in the first of the candidates' lvstores that has room for it.

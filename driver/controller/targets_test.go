@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/config"
+	"github.com/spdkgate/spdkgate/driver/request"
 )
 
 // A token that is renewed in its file is used from the next call on, by the same client.
@@ -20,9 +21,9 @@ func TestTokenFileOfTheController(t *testing.T) {
 	var seen []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Header.Get("Authorization"))
-		var request struct{ ID uint64 }
-		assert.NoError(t, json.NewDecoder(r.Body).Decode(&request))
-		fmt.Fprintf(w, `{"id":%d,"result":{"version":"SPDK v26.05","fields":{"major":26,"minor":5,"patch":0,"suffix":""}}}`, request.ID)
+		var call struct{ ID uint64 }
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&call))
+		fmt.Fprintf(w, `{"id":%d,"result":{"version":"SPDK v26.05","fields":{"major":26,"minor":5,"patch":0,"suffix":""}}}`, call.ID)
 	}))
 	defer proxy.Close()
 	dir := t.TempDir()
@@ -68,4 +69,6 @@ func TestUnusableCredentials(t *testing.T) {
 	require.ErrorContains(t, err, "target a: credentials: a client certificate")
 	_, err = targets.openEach(targets.placement, certificate)
 	require.ErrorContains(t, err, "target a: credentials: a client certificate")
+	_, err = targets.open("removed", map[string]config.Credential{"removed": {Username: "x", Password: "y"}})
+	require.ErrorIs(t, err, request.ErrUnknownTarget)
 }

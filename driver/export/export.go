@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -117,7 +118,8 @@ func NewTarget(c Config) *Target {
 type Service struct {
 	*Target
 	rpc            *spdkrpc.Client
-	refusesUnknown atomic.Bool // see missingOrRefused
+	refusesUnknown atomic.Bool    // see missingOrRefused
+	marks          coalesce.Group // reads of the marks of fenced hosts
 }
 
 // Service returns a service that calls the target through client.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -65,16 +66,19 @@ func (s *Service) fencedError(h Host) error {
 var markFence = Fencing{Change: "mark the node as fenced, so that no volume is published to it"}
 
 func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
-	_, err := n.subsystemNamed(ctx, fenceNQN+h.id())
-	if errors.Is(err, errNotExported) {
-		return false, nil
-	}
-	return err == nil, err
+	mark := fenceNQN + h.id()
+	return coalesce.Do(ctx, &n.marks, mark, func(ctx context.Context) (bool, error) {
+		_, err := n.subsystemNamed(ctx, mark)
+		if errors.Is(err, errNotExported) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
 
-// readBack reads the volume's subsystem, and whether the host is fenced. Everything that was done
-// before is saved then.
-func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
+// readBack reads the volume's subsystem, and whether the host is fenced. With await, it also waits
+// until everything that was done before is saved.
+func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		sub, err = n.subsystem(gctx, id)
@@ -84,10 +88,12 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host) (sub *spdkrpc.NVM
 		fenced, err = n.isFenced(gctx, h)
 		return err
 	})
-	g.Go(func() error {
-		_, err := n.saved(gctx, new(NQN(id)), nil)
-		return err
-	})
+	if await {
+		g.Go(func() error {
+			_, err := n.saved(gctx, new(NQN(id)), nil)
+			return err
+		})
+	}
 	return sub, fenced, g.Wait()
 }
 

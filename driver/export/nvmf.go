@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -72,23 +73,26 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	before := sub
 	if sub != nil && len(sub.Hosts) == 0 && !sub.AllowAnyHost && isShared(sub) != shared {
 		// A call for the other kind was interrupted, so that no host can use the subsystem.
-		if err := n.delete(ctx, id); err != nil {
+		if _, err := n.delete(ctx, id); err != nil {
 			return Admission{}, err
 		}
 		sub = nil
 	}
-	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared), release)
+	// Steps that the target confirmed are saved. Others may have been made by an earlier call, or
+	// by this one without its response.
+	var foundDone atomic.Bool
+	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)
 	if err != nil {
 		return Admission{}, err
 	}
 	// The state that is read back decides, not the answers to the steps.
-	if sub, fenced, err = n.readBack(ctx, id, h); err != nil {
+	if sub, fenced, err = n.readBack(ctx, id, h, sub != nil || foundDone.Load()); err != nil {
 		return Admission{}, err
 	}
 	if fenced {
 		return Admission{}, errors.Join(n.fencedError(h), n.removeHost(ctx, sub, h))
 	}
-	if left := n.missingSteps(ctx, id, sub, h, shared); len(left) > 0 {
+	if left := n.missingSteps(ctx, id, sub, h, shared, &foundDone); len(left) > 0 {
 		return Admission{}, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
 	}
 	if len(n.missingListeners(sub)) == len(n.Listen) {
@@ -110,12 +114,12 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 // run makes the missing steps of an export, and adds the listeners. A new subsystem admits no host
 // by itself, so everything after its creation is done at the same time. To an existing one, the
 // listeners are added last, so that no host can connect before all others are excluded.
-func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release) (notListening, err error) {
+func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release, foundDone *atomic.Bool) (notListening, err error) {
 	if sub != nil || !release.Has(rpcschema.QueuesSubsystemChanges) {
 		if err := readback.RunAll(steps); err != nil {
 			return nil, err
 		}
-		return n.addListeners(ctx, id, sub, 1)
+		return n.addListeners(ctx, id, sub, 1, foundDone)
 	}
 	if err := steps[0].Run(); err != nil {
 		return nil, err
@@ -123,7 +127,7 @@ func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, st
 	var failed error
 	var others sync.WaitGroup
 	others.Go(func() { failed = readback.RunAtOnce(steps[1:]) })
-	notListening, err = n.addListeners(ctx, id, sub, len(n.Listen))
+	notListening, err = n.addListeners(ctx, id, sub, len(n.Listen), foundDone)
 	others.Wait()
 	return notListening, errors.Join(failed, err)
 }
@@ -174,14 +178,16 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 	return nil
 }
 
-// missingSteps lists the steps after which the volume is exported to h, except for the listeners.
-func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool) []readback.Step {
+// missingSteps lists the steps after which the volume is exported to h, except for the listeners. A
+// step that fails and is found done nevertheless sets foundDone.
+func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool, foundDone *atomic.Bool) []readback.Step {
 	var steps []readback.Step
 	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 		if sub != nil && done(sub) {
 			return
 		}
 		steps = append(steps, readback.NewStep(what, do, func() (bool, error) {
+			foundDone.Store(true)
 			now, err := n.subsystem(ctx, id)
 			return err == nil && done(now), err
 		}))
@@ -233,14 +239,17 @@ func serial(id string) string { return strings.ReplaceAll(id, "-", "")[:20] }
 
 func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	sub, err := n.subsystem(ctx, id)
+	deleted := false
 	if err == nil {
-		err = n.withdrawFrom(ctx, id, sub, h)
+		deleted, err = n.withdrawFrom(ctx, id, sub, h)
 	}
 	if err != nil && !errors.Is(err, errNotExported) {
 		return err
 	}
-	if err := n.withdrawSaved(ctx, id, h); err != nil {
-		return err
+	if !deleted {
+		if err := n.withdrawSaved(ctx, id, h); err != nil {
+			return err
+		}
 	}
 	if !n.usesKeys(sub, h) {
 		return nil
@@ -248,26 +257,25 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	return n.removeUnusedKeys(ctx)
 }
 
-// withdrawFrom ends the admission of a host to a subsystem.
-func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h *Host) error {
+// withdrawFrom ends the admission of a host to a subsystem. deleted is as for delete.
+func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h *Host) (deleted bool, err error) {
 	admitted := func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }
 	shared := h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return !admitted(x) })
 	if shared && slices.ContainsFunc(sub.Hosts, admitted) {
 		if err := n.removeHost(ctx, sub, *h); err != nil {
-			return err
+			return false, err
 		}
-		var err error
 		if sub, err = n.subsystem(ctx, id); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if shared && len(sub.Hosts) > 0 {
-		return nil
+		return false, nil
 	}
 	if h != nil && sub.AllowAnyHost {
 		// spdk-csi created it, and a node may still be using it.
 		if err := n.checkNobodyConnected(ctx, id, h.is); err != nil {
-			return err
+			return false, err
 		}
 	}
 	return n.delete(ctx, id)
@@ -310,7 +318,8 @@ func (n nvmf) removeUnused(ctx context.Context, id string) error {
 	if err := n.checkNobodyConnected(ctx, id, func(string) bool { return false }); err != nil {
 		return err
 	}
-	if err := n.delete(ctx, id); err != nil {
+	deleted, err := n.delete(ctx, id)
+	if err != nil || deleted {
 		return err
 	}
 	return n.withdrawSaved(ctx, id, nil)
@@ -324,13 +333,18 @@ func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
 	return err == nil, err
 }
 
-func (n nvmf) delete(ctx context.Context, id string) error {
-	return readback.NewStep("delete subsystem "+NQN(id), func() error {
+// delete deletes the volume's subsystem. deleted reports whether the target confirmed it: then the
+// saved configuration does not have the subsystem either. Otherwise the subsystem was found gone.
+func (n nvmf) delete(ctx context.Context, id string) (deleted bool, err error) {
+	deleted = true
+	err = readback.NewStep("delete subsystem "+NQN(id), func() error {
 		return n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: NQN(id)})
 	}, func() (bool, error) {
+		deleted = false
 		_, err := n.subsystem(ctx, id)
 		return errors.Is(err, errNotExported), nil
 	}).Run()
+	return deleted && err == nil, err
 }
 
 // subsystem reads the volume's subsystem. It fails with errNotExported if there is none.

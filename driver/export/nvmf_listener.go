@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,8 +33,9 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
 }
 
 // addListeners adds the listeners that sub lacks. If SPDK refuses some of them, as it does when an
-// address is not up, but not all, notListening says why.
-func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int) (notListening, err error) {
+// address is not up, but not all, notListening says why. A listener that is found nevertheless sets
+// foundDone.
+func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int, foundDone *atomic.Bool) (notListening, err error) {
 	missing := n.missingListeners(sub)
 	failures := make([]error, len(missing))
 	var g errgroup.Group
@@ -41,6 +43,7 @@ func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	for i, p := range missing {
 		g.Go(func() error {
 			failures[i] = readback.NewStep("listen on "+p.String(), func() error { return n.listen(ctx, NQN(id), p) }, func() (bool, error) {
+				foundDone.Store(true)
 				now, err := n.subsystem(ctx, id)
 				return err == nil && n.listens(now, p), err
 			}).Run()

@@ -253,6 +253,8 @@ func TestConnectedLegacyExportStays(t *testing.T) {
 	assert.True(t, inspection.Exports[0].Open && inspection.Exports[0].Complete)
 	assert.Empty(t, inspection.Exports[0].Hosts)
 
+	require.ErrorIs(t, admit(t.Context(), used, id, n1), export.ErrInUse, "two hosts would write to one volume")
+	require.ErrorIs(t, admit(t.Context(), unknown, id, n1), broken)
 	require.ErrorIs(t, used.RemoveUnused(t.Context(), id), export.ErrInUse)
 	require.ErrorIs(t, used.Withdraw(t.Context(), id, &n1), export.ErrInUse)
 	require.ErrorIs(t, unknown.RemoveUnused(t.Context(), id), broken)

@@ -120,3 +120,14 @@ func TestCheckOfReadOnlyMount(t *testing.T) {
 		require.NoError(t, m.Check(t.Context(), path))
 	}
 }
+
+// Devices can be read whatever the size of their sectors is. SPDK's lvols have sectors of 512 or
+// 4096 bytes.
+func TestCheckOfEachSectorSize(t *testing.T) {
+	for _, bytes := range []string{"512", "1024", "2048", "4096"} {
+		d := newDisk(t, 8)
+		command(t, "losetup", "--sector-size", bytes, d.device)
+		require.Equal(t, bytes, command(t, "blockdev", "--getss", d.device))
+		require.NoError(t, readDirectly(d.device), "sectors of %s bytes", bytes)
+	}
+}

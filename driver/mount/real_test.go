@@ -85,7 +85,12 @@ func command(t *testing.T, name string, args ...string) string {
 
 func (d *disk) resize(sizeMiB int64) {
 	d.t.Helper()
-	require.NoError(d.t, os.Truncate(d.file, sizeMiB*mib))
+	d.resizeBytes(sizeMiB * mib)
+}
+
+func (d *disk) resizeBytes(size int64) {
+	d.t.Helper()
+	require.NoError(d.t, os.Truncate(d.file, size))
 	command(d.t, "losetup", "--set-capacity", d.device)
 }
 

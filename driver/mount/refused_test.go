@@ -236,6 +236,14 @@ func TestGrowRefuses(t *testing.T) {
 	size, err = m.DeviceSize(t.Context(), dir)
 	require.ErrorIs(t, err, ErrInvalid, "a directory is not a device")
 	assert.Zero(t, size)
+	m.canGrow = func(string) error { return nil }
+	for more, grows := range map[int64]bool{512: false, 4095 / 512 * 512: false, 4096: true, 4096 + 512: true} {
+		d.resizeBytes(8*mib + more)
+		_, err = m.Grow(t.Context(), dir)
+		assert.Equal(t, grows, err != nil, "a device with %d bytes more: a block has 4096", more)
+		assert.Equal(t, grows, len(ran.ran) > 0, more)
+		ran.ran = nil
+	}
 	d.resize(16)
 	size, err = m.DeviceSize(t.Context(), d.device)
 	require.NoError(t, err)

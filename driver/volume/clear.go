@@ -12,26 +12,16 @@ import (
 )
 
 // clearMethod returns SPDK's clear method for c in an lvstore.
-func (s *Service) clearMethod(ctx context.Context, st Store, c class.Clear) (spdkrpc.LvolClearMethod, error) {
-	switch c {
-	case class.ClearWriteZeroes:
-		return spdkrpc.LvolClearMethodWriteZeroes, nil
-	case class.ClearUnmap:
-		return spdkrpc.LvolClearMethodUnmap, nil
-	case class.ClearNone:
-		return spdkrpc.LvolClearMethodNone, nil
+func clearMethod(st Store, c class.Clear) spdkrpc.LvolClearMethod {
+	switch {
+	case c == class.ClearWriteZeroes:
+		return spdkrpc.LvolClearMethodWriteZeroes
+	case c == class.ClearUnmap || c != class.ClearNone && st.unmapZeroes:
+		return spdkrpc.LvolClearMethodUnmap
+	case c == class.ClearNone:
+		return spdkrpc.LvolClearMethodNone
 	}
-	if st.unmapZeroes == nil {
-		zeroes, err := s.unmapZeroes(ctx, st)
-		if err != nil {
-			return "", err
-		}
-		st.unmapZeroes = &zeroes
-	}
-	if *st.unmapZeroes {
-		return spdkrpc.LvolClearMethodUnmap, nil
-	}
-	return spdkrpc.LvolClearMethodWriteZeroes, nil
+	return spdkrpc.LvolClearMethodWriteZeroes
 }
 
 // mallocProduct is the product name of bdevs in memory. Nothing else in the answer of
@@ -41,21 +31,11 @@ const mallocProduct = "Malloc disk"
 // unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two
 // kinds do: bdev_malloc fills with zeroes, and bdev_aio with fallocate punches holes. NVMe devices
 // may ignore a deallocation, other bdevs pass it on to a bdev that is unknown here, and bdev_aio
-// without fallocate does nothing and reports success. If the driver's user is not permitted to see
-// the bdev, it counts as one that does not zero.
-func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
-	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &st.Base})
-	switch {
-	case errors.Is(err, spdkrpc.NoSuchDevice), notAllowed(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("target %s: look up bdev %s below lvstore %s: %w", s.Name, st.Base, st.Name, err)
-	case len(infos) != 1:
-		return false, nil
-	}
-	b := infos[0]
+// without fallocate does nothing and reports success. A bdev that the proxy hides from the driver's
+// user counts as one that does not zero.
+func unmapZeroes(b spdkrpc.BdevInfo) bool {
 	aio := b.DriverSpecific.AIO
-	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate)), nil
+	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate))
 }
 
 // createClone creates a clone of parent. bdev_lvol_clone records no clear method: after a restart
@@ -63,10 +43,7 @@ func (s *Service) unmapZeroes(ctx context.Context, st Store) (bool, error) {
 // origin. If unmapping does not zero them, the clone is created as an empty volume with its own
 // method, which then gets parent as its parent.
 func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name string, c class.Clear) (id string, err error) {
-	method, err := s.clearMethod(ctx, st, c)
-	if err != nil {
-		return "", err
-	}
+	method := clearMethod(st, c)
 	if method != spdkrpc.LvolClearMethodWriteZeroes {
 		return s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: name})
 	}

@@ -1,14 +1,12 @@
 package volume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
-	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -65,9 +63,9 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	}
 	var in *Store
 	if i := slices.IndexFunc(stores, func(st Store) bool { return st.Name == source.Store }); i >= 0 {
-		in = new(stores[i]) // a copy, because askForClone changes it while Find reads the others
+		in = &stores[i]
 	}
-	known := s.askForClone(ctx, in, source, from, spec, &reading)
+	known := s.askForClone(ctx, source, from, spec, &reading)
 	known.mayBeRenamed = mayBeRenamed
 	v, err := s.Find(ctx, stores, spec)
 	reading.Wait()
@@ -102,25 +100,16 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 // beforeClone is what is asked before a clone is made, beside the look-up of the clone itself. Each
 // answer counts only if it is needed.
 type beforeClone struct {
-	base    Volume // of the clone, from an earlier call
-	noBase  error
-	held    error // why no snapshot may be taken of the source now
-	unknown error // whether unmapping zeroes
+	base   Volume // of the clone, from an earlier call
+	noBase error
+	held   error // why no snapshot may be taken of the source now
 
 	mayBeRenamed bool // the clone, by another call
 }
 
 // askForClone asks in goroutines of asking.
-func (s *Service) askForClone(ctx context.Context, in *Store, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
+func (s *Service) askForClone(ctx context.Context, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
 	b := new(beforeClone)
-	if in != nil && cmp.Or(spec.Class.Clear, class.ClearZeroes) == class.ClearZeroes {
-		asking.Go(func() {
-			var zeroes bool
-			if zeroes, b.unknown = s.unmapZeroes(ctx, *in); b.unknown == nil {
-				in.unmapZeroes = &zeroes
-			}
-		})
-	}
 	if !from.Snapshot {
 		asking.Go(func() { b.base, b.noBase = s.lookUp(ctx, source.Store+"/"+baseName(LvolName(spec.Name), source.UUID)) })
 		asking.Go(func() { b.held = s.exports.CheckHoldsIO(ctx, source.UUID) })
@@ -155,9 +144,6 @@ func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volu
 // that failed.
 func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origin, spec Spec, known beforeClone) (Volume, *Volume, error) {
 	name := LvolName(spec.Name)
-	if known.unknown != nil {
-		return Volume{}, nil, known.unknown
-	}
 	counted, err := s.promise(ctx, st, name, max(source.SizeBytes, st.Size(spec.MinBytes)))
 	if err != nil {
 		return Volume{}, nil, err

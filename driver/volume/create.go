@@ -50,10 +50,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	if err := s.Space.room(st, spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
 	}
-	method, err := s.clearMethod(ctx, st, spec.Class.Clear)
-	if err != nil {
-		return Volume{}, err
-	}
+	method := clearMethod(st, spec.Class.Clear)
 	lvol := LvolName(spec.Name)
 	counted, err := s.promise(ctx, st, lvol, st.Size(spec.MinBytes))
 	if err != nil {

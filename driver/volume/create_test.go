@@ -63,13 +63,13 @@ func TestCreateWithUnknownOutcome(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	b.fault.FailCall(2, true, false) // the first call reads the bdev below the lvstore
+	b.fault.FailCall(1, true, false)
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.Equal(t, "bdev_lvol_create", b.fault.FailedMethod())
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	require.NotErrorIs(t, err, ErrNoSpace)
 
-	b.fault.FailCall(3, true, false) // in addition, the client reads the release
+	b.fault.FailCall(2, true, false) // the first call reads the release
 	v, err := b.Create(t.Context(), before, Spec{Name: "third", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.Equal(t, "bdev_lvol_create", b.fault.FailedMethod())
 	require.NoError(t, err, "reading back shows that the call was executed")

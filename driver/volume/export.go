@@ -1,9 +1,11 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/spdkgate/spdkgate/driver/export"
 )
@@ -14,28 +16,41 @@ type Exported struct {
 	export.Admission
 }
 
-// Export makes a volume reachable for one host; see [export.Service.Admit].
-func (s *Service) Export(ctx context.Context, id string, h export.Host) (Exported, error) {
-	return s.export(ctx, id, h, s.exports.Admit)
+// A Precondition must succeed before a volume is exported. It changes nothing on the target.
+type Precondition func(context.Context) error
+
+// Export makes a volume reachable for one host, if all conditions succeed; see
+// [export.Service.Admit]. The conditions are evaluated at the same time.
+func (s *Service) Export(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
+	return s.export(ctx, id, h, s.exports.Admit, conditions)
 }
 
-// Share makes a volume reachable for one host beside others; see [export.Service.Share].
-func (s *Service) Share(ctx context.Context, id string, h export.Host) (Exported, error) {
-	return s.export(ctx, id, h, s.exports.Share)
+// Share is like Export for one host beside others; see [export.Service.Share].
+func (s *Service) Share(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
+	return s.export(ctx, id, h, s.exports.Share, conditions)
 }
 
 type admitFunc func(ctx context.Context, id string, h export.Host, mayExport func(context.Context) error) (export.Admission, error)
 
-func (s *Service) export(ctx context.Context, id string, h export.Host, admit admitFunc) (Exported, error) {
+func (s *Service) export(ctx context.Context, id string, h export.Host, admit admitFunc, conditions []Precondition) (Exported, error) {
 	var v Volume
-	var missing error
+	var refused error
 	admission, err := admit(ctx, id, h, func(ctx context.Context) error {
-		v, missing = s.GetVolume(ctx, id)
-		return missing
+		failures := make([]error, len(conditions))
+		var checking sync.WaitGroup
+		for i, check := range conditions {
+			checking.Go(func() { failures[i] = check(ctx) })
+		}
+		v, refused = s.GetVolume(ctx, id)
+		checking.Wait()
+		if failed := cmp.Or(failures...); refused == nil && failed != nil {
+			refused = fmt.Errorf("export %s: %w", v, failed)
+		}
+		return refused
 	})
 	switch {
-	case missing != nil && errors.Is(err, missing):
-		return Exported{}, missing
+	case refused != nil && errors.Is(err, refused):
+		return Exported{}, refused
 	case err != nil && v.UUID == "": // the subsystem could not be read
 		return Exported{}, fmt.Errorf("target %s: export volume %s: %w", s.Name, id, err)
 	case err != nil:

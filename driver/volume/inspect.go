@@ -89,7 +89,7 @@ type Nested struct {
 // what they are.
 func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	ctx = AskOnce(ctx)
-	stores, err := s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
+	stores, err := s.lvstores(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("target %s: list lvstores: %w", s.Name, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -25,7 +26,7 @@ const (
 
 // Loads asks the target's proxy whether the target loads what hosts write.
 func (s *Service) Loads(ctx context.Context) (Loading, error) {
-	info, err := s.rpc.SpdkgateTargetGetInfo(ctx)
+	info, err := s.targetInfo(ctx)
 	switch {
 	case errors.Is(err, spdkrpc.MethodNotFound), notAllowed(err):
 		return LoadsUnknown, nil
@@ -39,6 +40,10 @@ func (s *Service) Loads(ctx context.Context) (Loading, error) {
 		return LoadsUnknown, nil
 	}
 	return LoadsAll, nil
+}
+
+func (s *Service) targetInfo(ctx context.Context) (spdkrpc.ProxyTargetInfo, error) {
+	return coalesce.Do(ctx, &s.reads, "info", s.rpc.SpdkgateTargetGetInfo)
 }
 
 // Problem says in words what is wrong, and what to do; empty if nothing is.
@@ -69,7 +74,7 @@ func (s *Service) CheckRawBlock(ctx context.Context) error {
 // checkHidden decides about the lvstores of a target whose proxy does not name their base bdevs, as
 // it does for the users of a tenant. A proxy with this method shows them no nested lvstores.
 func (s *Service) checkHidden(ctx context.Context) error {
-	_, err := s.rpc.SpdkgateTargetGetInfo(ctx)
+	_, err := s.targetInfo(ctx)
 	if errors.Is(err, spdkrpc.MethodNotFound) || notAllowed(err) {
 		return fmt.Errorf("target %s: %w: the target's proxy does not say on which bdevs lvstores are, and is too old to hide those on logical volumes: upgrade spdk-proxy, and allow spdkgate_target_get_info to the driver's role", s.Name, ErrNested)
 	}

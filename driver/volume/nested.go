@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -38,7 +39,13 @@ type baseKey struct {
 type askedBase struct {
 	token   chan struct{}
 	known   bool
-	verdict error // of kind ErrNested, or nil
+	verdict verdict
+}
+
+// A verdict is what is known of the base bdev of an lvstore.
+type verdict struct {
+	err         error // of kind ErrNested if the lvstore must not be used
+	unmapZeroes bool  // see unmapZeroes
 }
 
 type askedKey struct{}
@@ -66,21 +73,26 @@ func (s *Service) askedBase(ctx context.Context, bdev string) *askedBase {
 // checkBase fails with ErrNested if the base bdev of an lvstore is, or at any depth contains, a
 // logical volume, or if that is unknown. ctx comes from AskOnce.
 func (s *Service) checkBase(ctx context.Context, bdev string) error {
+	return s.judgeBase(ctx, bdev).err
+}
+
+// judgeBase is checkBase that also returns what else is known of the bdev.
+func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 	b := s.askedBase(ctx, bdev)
 	select {
 	case b.token <- struct{}{}:
 		defer func() { <-b.token }()
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return verdict{err: context.Cause(ctx)}
 	}
 	if b.known {
 		return b.verdict
 	}
-	err := s.walkBases(ctx, bdev)
-	if err == nil || errors.Is(err, ErrNested) {
-		b.known, b.verdict = true, err
+	v := s.walkBases(ctx, bdev)
+	if v.err == nil || errors.Is(v.err, ErrNested) {
+		b.known, b.verdict = true, v
 	}
-	return err
+	return v
 }
 
 // mostAskedAhead is for how many lvstores at most their base bdevs are asked about before it is
@@ -89,8 +101,8 @@ const mostAskedAhead = 4
 
 // askAhead asks about the base bdevs of the lvstores that were seen before, so that this needs no
 // round of its own later. If store is not empty, it asks only about the lvstore of that name. It
-// returns what checkBase returned, by base bdev.
-func (s *Service) askAhead(ctx context.Context, store string) map[string]error {
+// returns what judgeBase returned, by base bdev.
+func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict {
 	known := s.seen.known()
 	if store != "" {
 		known = slices.DeleteFunc(known, func(st Store) bool { return st.Name != store })
@@ -98,13 +110,13 @@ func (s *Service) askAhead(ctx context.Context, store string) map[string]error {
 	if len(known) > mostAskedAhead {
 		return nil
 	}
-	answers := make([]error, len(known))
+	answers := make([]verdict, len(known))
 	var wg sync.WaitGroup
 	for i, st := range known {
-		wg.Go(func() { answers[i] = s.checkBase(ctx, st.Base) })
+		wg.Go(func() { answers[i] = s.judgeBase(ctx, st.Base) })
 	}
 	wg.Wait()
-	of := make(map[string]error, len(known))
+	of := make(map[string]verdict, len(known))
 	for i, st := range known {
 		of[st.Base] = answers[i]
 	}
@@ -115,23 +127,26 @@ func (s *Service) askAhead(ctx context.Context, store string) map[string]error {
 const maxBases = 256
 
 // walkBases looks at a bdev and at all bdevs below it, one level after the other.
-func (s *Service) walkBases(ctx context.Context, bdev string) error {
+func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 	if bdev == "" {
-		return s.checkHidden(ctx)
+		return verdict{err: s.checkHidden(ctx)}
 	}
 	seen := map[string]bool{}
 	for level := []string{bdev}; len(level) > 0; {
-		below := make([][]string, len(level))
+		infos, below := make([]spdkrpc.BdevInfo, len(level)), make([][]string, len(level))
 		g, gctx := errgroup.WithContext(ctx)
 		for i, name := range level {
 			seen[name] = true
 			g.Go(func() (err error) {
-				below[i], err = s.basesOf(gctx, name)
+				infos[i], below[i], err = s.basesOf(gctx, name)
 				return err
 			})
 		}
 		if err := g.Wait(); err != nil {
-			return err
+			return verdict{err: err}
+		}
+		if len(seen) == 1 {
+			v.unmapZeroes = unmapZeroes(infos[0])
 		}
 		level = nil
 		for _, name := range slices.Concat(below...) {
@@ -140,32 +155,34 @@ func (s *Service) walkBases(ctx context.Context, bdev string) error {
 			}
 		}
 		if len(seen)+len(level) > maxBases {
-			return fmt.Errorf("target %s: %w: bdev %s is on more than %d others", s.Name, ErrNested, bdev, maxBases)
+			return verdict{err: fmt.Errorf("target %s: %w: bdev %s is on more than %d others", s.Name, ErrNested, bdev, maxBases)}
 		}
 	}
-	return nil
+	return v
 }
 
-// basesOf returns the bdevs on which a bdev is; none if it is a device. It fails with ErrNested if
-// the bdev is a logical volume, or if its kind is unknown.
-func (s *Service) basesOf(ctx context.Context, name string) ([]string, error) {
-	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
+// basesOf returns a bdev and the bdevs on which it is; none if it is a device. It fails with
+// ErrNested if the bdev is a logical volume, or if its kind is unknown.
+func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo, bases []string, err error) {
+	infos, err := coalesce.Do(ctx, &s.reads, "bdev "+name, func(ctx context.Context) ([]spdkrpc.BdevInfo, error) {
+		return s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
+	})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
-		return nil, fmt.Errorf("target %s: %w: bdev %s, on which an lvstore is, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
+		return b, nil, fmt.Errorf("target %s: %w: bdev %s, on which an lvstore is, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
 	case err != nil:
-		return nil, fmt.Errorf("target %s: find out whether bdev %s is on a logical volume: %w", s.Name, name, err)
+		return b, nil, fmt.Errorf("target %s: find out whether bdev %s is on a logical volume: %w", s.Name, name, err)
 	case len(infos) != 1:
-		return nil, fmt.Errorf("target %s: look up bdev %s: the target answered with %d bdevs instead of one", s.Name, name, len(infos))
+		return b, nil, fmt.Errorf("target %s: look up bdev %s: the target answered with %d bdevs instead of one", s.Name, name, len(infos))
 	}
 	bases, kind := basesIn(infos[0])
 	switch kind {
 	case onDevice, onBdevs:
-		return bases, nil
+		return infos[0], bases, nil
 	case onLvstore:
-		return nil, fmt.Errorf("target %s: %w: bdev %s is a logical volume, so a host can have written all that is in it: %s", s.Name, ErrNested, nameOf(infos[0]), nestedRemedy)
+		return b, nil, fmt.Errorf("target %s: %w: bdev %s is a logical volume, so a host can have written all that is in it: %s", s.Name, ErrNested, nameOf(infos[0]), nestedRemedy)
 	}
-	return nil, fmt.Errorf("target %s: %w: it is unknown on what bdev %s (%s) is, so it may be on a logical volume", s.Name, ErrNested, name, infos[0].ProductName)
+	return b, nil, fmt.Errorf("target %s: %w: it is unknown on what bdev %s (%s) is, so it may be on a logical volume", s.Name, ErrNested, name, infos[0].ProductName)
 }
 
 // nestedRemedy says what to do about a nested lvstore.
@@ -258,22 +275,19 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
-// withoutNested returns the lvstores that are not nested. ahead is what askAhead returned. It fails
-// with ErrNested if a nested one has a name that is configured.
-func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]error) ([]Store, error) {
-	verdicts := make([]error, len(stores))
+// withoutNested returns the lvstores that are not nested, with what is known of their base bdevs.
+// ahead is what askAhead returned. It fails with ErrNested if a nested one has a name that is
+// configured.
+func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
+	verdicts := make([]verdict, len(stores))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, st := range stores {
 		g.Go(func() error {
-			err, known := ahead[st.Base]
-			if !known {
-				err = s.checkBase(gctx, st.Base)
+			var known bool
+			if verdicts[i], known = ahead[st.Base]; !known {
+				verdicts[i] = s.judgeBase(gctx, st.Base)
 			}
-			if errors.Is(err, ErrNested) {
-				verdicts[i] = err
-				return nil
-			}
-			return err
+			return ignore(verdicts[i].err, ErrNested)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -281,30 +295,32 @@ func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[s
 	}
 	var usable []Store
 	var nested []string
+	var why []error
 	for i, st := range stores {
-		switch {
-		case verdicts[i] == nil:
+		switch err := verdicts[i].err; {
+		case err == nil:
+			st.unmapZeroes = verdicts[i].unmapZeroes
 			usable = append(usable, st)
 		case slices.Contains(s.Config.Stores, st.Name):
-			return nil, fmt.Errorf("lvstore %s (%s) has a name of lvstores in config.json, but is not what the administrator made; that one is not loaded: %w", st.Name, st.UUID, verdicts[i])
+			return nil, fmt.Errorf("lvstore %s (%s) has a name of lvstores in config.json, but is not what the administrator made; that one is not loaded: %w", st.Name, st.UUID, err)
 		default:
-			nested = append(nested, st.Name)
+			nested, why = append(nested, st.Name), append(why, err)
 		}
 	}
 	if len(usable) == 0 && len(nested) > 0 {
-		return nil, fmt.Errorf("no lvstore is left for volumes without %s: %w", strings.Join(nested, ", "), errors.Join(verdicts...))
+		return nil, fmt.Errorf("no lvstore is left for volumes without %s: %w", strings.Join(nested, ", "), errors.Join(why...))
 	}
 	return usable, nil
 }
 
 // checkPlace fails with ErrNested if a volume is in a nested lvstore.
-func (s *Service) checkPlace(ctx context.Context, v Volume, base string, ahead map[string]error) error {
-	err, known := ahead[base]
+func (s *Service) checkPlace(ctx context.Context, v Volume, base string, ahead map[string]verdict) error {
+	b, known := ahead[base]
 	if !known {
-		err = s.checkBase(ctx, base)
+		b = s.judgeBase(ctx, base)
 	}
-	if err != nil {
-		return fmt.Errorf("%s cannot be used: %w", v, err)
+	if b.err != nil {
+		return fmt.Errorf("%s cannot be used: %w", v, b.err)
 	}
 	return nil
 }

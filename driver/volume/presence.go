@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -114,7 +115,10 @@ func (s *Service) checkStores(stores []Store) error {
 // waitForExamine waits until the target has created the bdevs of all volumes in the lvstores that
 // it lists. It lists an lvstore before that.
 func (s *Service) waitForExamine(ctx context.Context) error {
-	if err := s.rpc.BdevWaitForExamine(ctx); err != nil {
+	_, err := coalesce.Do(ctx, &s.reads, "examine", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.rpc.BdevWaitForExamine(ctx)
+	})
+	if err != nil {
 		return fmt.Errorf("target %s: wait until all lvstores are loaded: %w", s.Name, err)
 	}
 	return nil

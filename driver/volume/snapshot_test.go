@@ -96,6 +96,43 @@ func TestLegacySnapshot(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
+// A snapshot of spdk-csi whose volume cannot be determined is not reported as taken.
+func TestLegacySnapshotOfAnUnreadableVolume(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	v := b.create(t, "pvc-1", 4)
+	for _, name := range []string{"snapshot-1", "snapshot-2"} { // the volume's parents
+		_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
+		require.NoError(t, err)
+	}
+	b.fault.Reset()
+	s, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+	require.NoError(t, err)
+	for n := range b.fault.Calls() {
+		b.fault.RefuseCall(n + 1)
+		again, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
+		if err == nil {
+			assert.Equal(t, s, again, "call %d failed", n+1)
+		}
+	}
+	b.fault.Reset()
+	cleanUp(t, b, "")
+}
+
+// Only a bdev that SPDK describes as a logical volume, with its lvstore's name, is one.
+func TestOnlyLogicalVolumesAreVolumes(t *testing.T) {
+	s := &Service{Target: &Target{}}
+	lvol := spdkrpc.BdevDriverSpecific{Lvol: &spdkrpc.BdevDriverLvol{}}
+	for name, b := range map[string]spdkrpc.BdevInfo{
+		"another bdev":              {Aliases: []string{"lvs0/pvc-1"}},
+		"another bdev, no aliases":  {},
+		"an lvol without aliases":   {DriverSpecific: lvol},
+		"an lvol without its store": {DriverSpecific: lvol, Aliases: []string{"pvc-1"}},
+	} {
+		_, err := s.volume(b)
+		require.ErrorIs(t, err, ErrWrongKind, name)
+	}
+}
+
 func TestCloneOrigins(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)

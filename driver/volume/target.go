@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spdkgate/spdkgate/driver/class"
+	"github.com/spdkgate/spdkgate/driver/coalesce"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -57,6 +56,7 @@ type Service struct {
 	rpc     *spdkrpc.Client
 	exports *export.Service
 	seen    *memory
+	reads   coalesce.Group // of what is the same for many calls
 
 	detaching sync.Mutex // one volume at a time: SPDK loses data of volumes that it decouples at the same time
 }
@@ -98,7 +98,7 @@ type Store struct {
 	TotalBytes   int64
 	FreeBytes    int64
 
-	unmapZeroes *bool // nil if it was not asked
+	unmapZeroes bool // see unmapZeroes
 }
 
 // Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be
@@ -113,10 +113,10 @@ type Store struct {
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	ctx = AskOnce(ctx)
 	var all []spdkrpc.LvolStore
-	var ahead map[string]error
+	var ahead map[string]verdict
 	err := atOnce(ctx,
 		func(ctx context.Context) (err error) {
-			if all, err = s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{}); err != nil {
+			if all, err = s.lvstores(ctx); err != nil {
 				return fmt.Errorf("target %s: list lvstores: %w", s.Name, err)
 			}
 			return nil
@@ -141,6 +141,13 @@ func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 		return stores, err
 	}
 	return stores, s.waitForExamine(ctx)
+}
+
+// lvstores lists all lvstores of the target.
+func (s *Service) lvstores(ctx context.Context) ([]spdkrpc.LvolStore, error) {
+	return coalesce.Do(ctx, &s.reads, "lvstores", func(ctx context.Context) ([]spdkrpc.LvolStore, error) {
+		return s.rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
+	})
 }
 
 // atOnce runs functions at the same time. It returns when all have ended, with the error of the
@@ -228,9 +235,9 @@ func (s *Service) Find(ctx context.Context, stores []Store, spec Spec) (Volume, 
 }
 
 // Survey returns the lvstores that the driver may use, and the volume with the name of spec; nil if
-// it does not exist, or if spec has no name. It also asks in advance what Create has to know of the
-// lvstores.
+// it does not exist, or if spec has no name.
 func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existing *Volume, err error) {
+	ctx = AskOnce(ctx)
 	if spec.Name == "" {
 		stores, err = s.Stores(ctx)
 		return stores, nil, err
@@ -247,28 +254,11 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 	if err != nil {
 		return nil, nil, err
 	}
-	ask := []func(context.Context) error{func(ctx context.Context) error {
-		v, err := s.Find(ctx, stores, spec)
-		if err == nil {
-			existing = &v
-		}
-		return ignore(err, ErrNotFound)
-	}}
-	zeroes := make([]*bool, len(stores))
-	if cmp.Or(spec.Class.Clear, class.ClearZeroes) == class.ClearZeroes {
-		for i, st := range stores {
-			ask = append(ask, func(ctx context.Context) error {
-				z, err := s.unmapZeroes(ctx, st)
-				zeroes[i] = &z
-				return err
-			})
-		}
+	v, err := s.Find(ctx, stores, spec)
+	if err == nil {
+		existing = &v
 	}
-	err = atOnce(ctx, ask...)
-	for i := range stores {
-		stores[i].unmapZeroes = zeroes[i]
-	}
-	return stores, existing, err
+	return stores, existing, ignore(err, ErrNotFound)
 }
 
 // lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that
@@ -280,7 +270,7 @@ func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 		store = "" // a UUID
 	}
 	var asking sync.WaitGroup
-	var ahead map[string]error
+	var ahead map[string]verdict
 	asking.Go(func() { ahead = s.askAhead(ctx, store) })
 	infos, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &bdev})
 	asking.Wait()

@@ -44,6 +44,7 @@ func TestBoundsOfNumbers(t *testing.T) {
 		"target: {connections: %d}": {1, 32}, "target: {max_in_flight: %d}": {1, 65536}, "target: {save: {keep: %d}}": {1, 1000},
 		"metrics: {volumes: %d}": {0, 20000}, "log: {calls: {max_mib: %d}}": {1, 1 << 20}, "log: {calls: {keep: %d}}": {1, 10000},
 		"tenants: {t: {quota: {gib: %d}}}": {1, 1 << 30}, "tenants: {t: {quota: {volumes: %d}}}": {1, 1 << 30}, "tenants: {t: {quota: {subsystems: %d}}}": {1, 1 << 30},
+		"tenants: {t: {quota: {hosts: %d}}}": {1, 1 << 30}, "tenants: {t: {quota: {listeners: %d}}}": {1, 1 << 30}, "tenants: {t: {quota: {keys: %d}}}": {1, 4096},
 	} {
 		for n, ok := range map[int]bool{bounds[0] - 1: false, bounds[0]: true, bounds[1]: true, bounds[1] + 1: false} {
 			_, err := loadWith(t, fmt.Sprintf(key, n))
@@ -230,10 +231,12 @@ func TestTimeoutsOfSlowMethods(t *testing.T) {
 func TestQuotas(t *testing.T) {
 	q, err := Quota{}.quota()
 	require.NoError(t, err)
-	assert.Equal(t, tenancy.Quota{Keys: defaultKeys}, q, "no limits but that of keys")
-	q, err = Quota{GiB: new(3), Volumes: new(4), Subsystems: new(5), Keys: new(6)}.quota()
+	assert.Equal(t, tenancy.Quota{Volumes: 2048, Subsystems: 512, Hosts: 1024, Listeners: 1024, Keys: 256}, q, "all but bytes have a bound")
+	q, err = Quota{GiB: new(3), Volumes: new(4), Subsystems: new(5), Hosts: new(6), Listeners: new(7), Keys: new(8)}.quota()
 	require.NoError(t, err)
-	assert.Equal(t, tenancy.Quota{Bytes: 3 << 30, Volumes: 4, Subsystems: 5, Keys: 6}, q)
+	assert.Equal(t, tenancy.Quota{Bytes: 3 << 30, Volumes: 4, Subsystems: 5, Hosts: 6, Listeners: 7, Keys: 8}, q)
+	_, err = Quota{Hosts: new(0)}.quota()
+	require.EqualError(t, err, "quota.hosts must be 1 to 1073741824; remove the key for the default, 1024")
 	q, err = Quota{GiB: new(-1)}.quota()
 	require.ErrorContains(t, err, "quota.gib")
 	assert.Zero(t, q.Bytes)

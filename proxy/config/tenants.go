@@ -23,20 +23,29 @@ type Tenant struct {
 	Quota       Quota    `yaml:"quota"`
 }
 
-// Quota bounds what a tenant may use. An absent key means no bound, except for keys. 0 is an error,
-// because it could mean the opposite.
+// Quota bounds what a tenant may use. An absent key means the default bound, for GiB none. 0 is an
+// error, because it could mean the opposite.
 type Quota struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`
 	Subsystems *int `yaml:"subsystems"`
+	Hosts      *int `yaml:"hosts"`
+	Listeners  *int `yaml:"listeners"`
 	Keys       *int `yaml:"keys"`
 }
 
-// defaultKeys bounds the keys of a tenant whose configuration has no quota for them, because the
-// proxy stores a limited number of keys (keys.maxKeys), which all tenants share.
+// Default bounds of a tenant. All that is bounded is shared by all tenants: SPDK's subsystems
+// (1,024 unless nvmf_set_max_subsystems raises them), the proxy's keys (keys.maxKeys), and the time
+// that it takes to read the configuration before a change is answered, and to load it at a restart.
 const (
-	defaultKeys = 256
-	mostKeys    = 4096
+	defaultVolumes    = 2048
+	defaultSubsystems = 512
+	defaultHosts      = 1024
+	defaultListeners  = 1024
+	defaultKeys       = 256
+
+	most     = 1 << 30 // GiB are an exbibyte then
+	mostKeys = 4096
 )
 
 // TenancyTenants returns the tenants for package tenancy.
@@ -68,21 +77,27 @@ func (c *Config) TenantsOfUsers() map[string]string {
 }
 
 func (q Quota) quota() (quota tenancy.Quota, err error) {
-	const most = 1 << 30 // GiB are an exbibyte then
-	value := func(key string, n *int) int {
+	value := func(key string, n *int, otherwise, most int) int {
 		if n == nil {
-			return 0
+			return otherwise
 		}
 		if wrong := between("quota."+key, *n, most); wrong != nil {
-			err = errors.Join(err, fmt.Errorf("%w; remove the key for no limit", wrong))
+			err = errors.Join(err, fmt.Errorf("%w; remove the key for the default, %d", wrong, otherwise))
 		}
 		return *n
 	}
-	quota = tenancy.Quota{Volumes: value("volumes", q.Volumes), Subsystems: value("subsystems", q.Subsystems)}
-	if quota.Keys = defaultKeys; q.Keys != nil {
-		quota.Keys = *q.Keys
-		err = errors.Join(err, between("quota.keys", quota.Keys, mostKeys))
+	quota = tenancy.Quota{
+		Volumes:    value("volumes", q.Volumes, defaultVolumes, most),
+		Subsystems: value("subsystems", q.Subsystems, defaultSubsystems, most),
+		Hosts:      value("hosts", q.Hosts, defaultHosts, most),
+		Listeners:  value("listeners", q.Listeners, defaultListeners, most),
+		Keys:       value("keys", q.Keys, defaultKeys, mostKeys),
 	}
-	quota.Bytes = uint64(max(0, value("gib", q.GiB))) << 30
+	if q.GiB != nil {
+		if wrong := between("quota.gib", *q.GiB, most); wrong != nil {
+			return quota, errors.Join(err, fmt.Errorf("%w; remove the key for no limit", wrong))
+		}
+		quota.Bytes = uint64(*q.GiB) << 30
+	}
 	return quota, err
 }

@@ -191,7 +191,7 @@ var rows = []row{
 		}},
 	{name: "a call beyond the tenant's quota", kind: as[*tenancy.QuotaError],
 		status: http.StatusInsufficientStorage, code: -int(syscall.ENOSPC), outcome: metrics.OverQuota, denial: metrics.ByQuota,
-		text: "%s: delete something, or ask the administrator of this proxy for a larger quota"},
+		text: "%s"},
 	{name: "a tenant's objects that cannot be counted now", kind: is(tenancy.ErrBusy),
 		status: statusBusy, code: jsonrpc.CodeTooMany, outcome: metrics.Busy, retry: time.Second, text: "%s. Nothing was executed; retry."},
 	{name: "parameters that SPDK does not accept", kind: as[rpcschema.Violations],

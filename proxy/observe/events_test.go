@@ -16,8 +16,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/events"
 	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/target"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 // observerOf makes an Observer that has settings and events, but no target.
@@ -102,5 +104,31 @@ func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	require.Len(t, list, 4)
 	for i, owner := range []string{"", "lvs0/v0", "m0", ""} {
 		assert.Equal(t, owner, list[i].Scope.Name, i)
+	}
+}
+
+// Reading goes on where it stopped, even if there was nothing to read.
+func TestNotificationsAreReadOnce(t *testing.T) {
+	sim, err := spdktest.Start(spdktest.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, sim.Close()) })
+	caller := spdkrpc.NewSocket(sim.Socket())
+	t.Cleanup(func() { assert.NoError(t, caller.Close()) })
+	o := observerOf(t)
+	o.Gate.Target = target.New(target.Config{Socket: sim.Socket()})
+	t.Cleanup(func() { assert.NoError(t, o.Gate.Target.Close()) })
+	l, w := o.Events.Subscribe(0), &Source{observer: o, phase: target.Runtime}
+	for i, name := range []string{"", "m0", "", "m1", ""} {
+		if name != "" {
+			_, err := spdkrpc.NewClient(caller).BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: &name, NumBlocks: 8, BlockSize: 512})
+			require.NoError(t, err)
+		}
+		w.readNotifications(t.Context())
+		list, _ := l.Take()
+		var objects []string
+		for _, e := range list {
+			objects = append(objects, e.Object)
+		}
+		assert.Equal(t, map[bool][]string{false: {name}}[name == ""], objects, i)
 	}
 }

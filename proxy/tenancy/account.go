@@ -12,19 +12,20 @@ import (
 )
 
 // An amount is what a tenant uses, or what a call would use.
-type amount struct{ bytes, volumes, subsystems uint64 }
+type amount struct{ bytes, volumes, subsystems, hosts, listeners uint64 }
 
 func (a amount) plus(b amount) amount {
 	bytes, over := bits.Add64(a.bytes, b.bytes, 0)
 	if over > 0 {
 		bytes = math.MaxUint64
 	}
-	return amount{bytes, a.volumes + b.volumes, a.subsystems + b.subsystems}
+	return amount{bytes, a.volumes + b.volumes, a.subsystems + b.subsystems, a.hosts + b.hosts, a.listeners + b.listeners}
 }
 
-// An account is what one tenant uses. Calls that create something run concurrently, each with a
-// reservation of what it needs. A call that inherits or sets the size of a bdev runs alone, because
-// the size must not change in the meantime.
+// An account is what one tenant uses of some quotas: a tenant has one for volumes and one for
+// exports, whose calls do not wait for each other. Calls that create something run concurrently,
+// each with a reservation of what it needs. A call that inherits or sets the size of a bdev runs
+// alone, because the size must not change in the meantime.
 type account struct {
 	gate chan struct{} // has one element, which a call takes while it is admitted, or runs alone
 
@@ -37,7 +38,7 @@ type account struct {
 	running    map[*claim]amount
 	idle       chan struct{} // closed when no call is running; nil: no call waits for that
 	unanswered []unansweredCall
-	subsystems map[string]bool // that the tenant has created: one that is named after a volume may outlive it
+	subsystems map[string]bool // that the tenant has created or changed: one that is named after a volume may outlive it
 }
 
 // An unansweredCall is a call without an answer: until it is forgotten, it may have been executed,
@@ -63,12 +64,12 @@ func (a *account) forgetCount() {
 
 // A claim is the reservation of one call.
 type claim struct {
-	account *account
-	asked   amount
-	creates string // NQN of the subsystem that the call creates
-	sizes   []bdevSize
-	gate    bool // it has taken the gate's element
-	settled bool
+	account   *account
+	asked     amount
+	subsystem string // NQN of the subsystem that the call creates or adds something to
+	sizes     []bdevSize
+	gate      bool // it has taken the gate's element
+	settled   bool
 }
 
 // A bdevSize is a bdev whose size a call sets or inherits.
@@ -86,8 +87,8 @@ func (c *claim) settle(err error) {
 	defer a.mu.Unlock()
 	c.settled = true
 	unknown := errors.Is(err, spdkrpc.OutcomeUnknown)
-	if c.creates != "" && (err == nil || unknown) {
-		a.subsystems[c.creates] = true
+	if c.subsystem != "" && (err == nil || unknown) {
+		a.subsystems[c.subsystem] = true
 	}
 	switch {
 	case err == nil:
@@ -239,8 +240,8 @@ func (a *account) largest(bdev string, size uint64) uint64 {
 	return size
 }
 
-// created reports whether the tenant has created a subsystem.
-func (a *account) created(nqn string) bool {
+// changed reports whether the tenant has created or changed a subsystem.
+func (a *account) changed(nqn string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.subsystems[nqn]

@@ -155,9 +155,9 @@ func TestQuotaUnderParallelCalls(t *testing.T) {
 	over := make(chan struct{})
 	g := &gambler{world: w}
 	within := func() {
-		bytes, volumes := g.uses()
-		assert.LessOrEqual(t, bytes, uint64(most))
-		assert.LessOrEqual(t, volumes, count)
+		used := g.uses()
+		assert.LessOrEqual(t, used.bytes, uint64(most))
+		assert.LessOrEqual(t, used.volumes, uint64(count))
 	}
 	watching.Go(func() {
 		for {

@@ -357,7 +357,8 @@ func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (
 		g.claim.settle(err)
 	}
 	if g.method.Mutates && (err == nil || errors.Is(err, spdkrpc.OutcomeUnknown)) && (g.claim == nil || g.claim.asked == amount{}) {
-		g.scope.account.noteDecrease()
+		g.scope.volumes.noteDecrease()
+		g.scope.exports.noteDecrease()
 	}
 	if g.plan.LVStores {
 		g.scope.tenancy.stores.forget()

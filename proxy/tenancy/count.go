@@ -5,52 +5,52 @@ import (
 	"encoding/json"
 )
 
-// count counts at the target what the tenant uses.
-func (g *Grant) count(ctx context.Context, ask Ask) (sum amount, err error) {
-	q := g.scope.Quota
+// countVolumes counts at the target the volumes of the tenant.
+func (g *Grant) countVolumes(ctx context.Context, ask Ask) (sum amount, err error) {
 	check := &ownershipCheck{scope: g.scope, ask: ask, began: now()}
-	if q.Bytes > 0 || q.Volumes > 0 || g.scope.VolumeNQN != "" {
-		list, err := check.list(ctx)
-		if err != nil {
-			return amount{}, err
-		}
-		err = eachBdev(list, func(b *bdev) error {
-			switch {
-			case b.ambiguous:
-				return &unreadableError{"bdev_get_bdevs", errNoJSON}
-			case !b.lvol:
-				return nil
-			}
-			own, err := check.ownsBdev(ctx, b)
-			if own {
-				sum = sum.plus(amount{bytes: b.size(), volumes: 1})
-			}
-			return err
-		})
-		if err != nil {
-			return amount{}, err
-		}
+	list, err := check.list(ctx)
+	if err != nil {
+		return amount{}, err
 	}
-	if q.Subsystems == 0 {
-		return sum, nil
-	}
+	err = eachBdev(list, func(b *bdev) error {
+		switch {
+		case b.ambiguous:
+			return &unreadableError{"bdev_get_bdevs", errNoJSON}
+		case !b.lvol:
+			return nil
+		}
+		own, err := check.ownsBdev(ctx, b)
+		if own {
+			sum = sum.plus(amount{bytes: b.size(), volumes: 1})
+		}
+		return err
+	})
+	return sum, err
+}
+
+// countExports counts at the target what exports the tenant's volumes.
+func (g *Grant) countExports(ctx context.Context, ask Ask) (sum amount, err error) {
+	check := &ownershipCheck{scope: g.scope, ask: ask, began: now()}
 	var subsystems []struct {
-		NQN string `json:"nqn"`
+		NQN       string     `json:"nqn"`
+		Hosts     []struct{} `json:"hosts"`
+		Listeners []struct{} `json:"listen_addresses"`
 	}
 	if err := query(ctx, ask, "nvmf_get_subsystems", &subsystems); err != nil {
 		return amount{}, err
 	}
+	account := g.scope.exports
 	existing := make(map[string]bool, len(subsystems))
 	for _, s := range subsystems {
 		own, err := check.owns(ctx, "nqn", s.NQN)
 		if err != nil {
 			return amount{}, err
 		}
-		if existing[s.NQN] = true; own || g.scope.account.created(s.NQN) {
-			sum.subsystems++
+		if existing[s.NQN] = true; own || account.changed(s.NQN) {
+			sum = sum.plus(amount{subsystems: 1, hosts: uint64(len(s.Hosts)), listeners: uint64(len(s.Listeners))})
 		}
 	}
-	g.scope.account.forgetSubsystems(existing)
+	account.forgetSubsystems(existing)
 	if len(g.scope.IQNPrefixes) == 0 {
 		return sum, nil
 	}

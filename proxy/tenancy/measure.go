@@ -31,10 +31,14 @@ var sizedBy = map[string]sizing{
 	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
-// measure returns what the call will use. The call then names by UUID the bdevs whose size counts
-// and the lvstore whose clusters round it, so that it cannot mean other ones.
+// measure returns what the call will use. With a quota of bytes, the call then names by UUID the
+// bdevs whose size counts and the lvstore whose clusters round it, so that it cannot mean other
+// ones.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
+	if g.scope.Quota.Bytes == 0 {
+		return amount{volumes: g.createdVolumes(by)}, nil
+	}
 	if by.list != "" {
 		return g.measureEach(ctx, ask, by)
 	}
@@ -68,6 +72,18 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	size = list[canonical(b.store)].round(size)
 	g.claim.sizes = []bdevSize{{b.name, size, amount{bytes: max(size, b.size()) - b.size()}}}
 	return amount{bytes: max(size, b.size()) - b.size()}, nil
+}
+
+// createdVolumes returns how many volumes the call creates.
+func (g *Grant) createdVolumes(by sizing) uint64 {
+	items, _ := g.Params[by.list].([]any)
+	switch {
+	case by.list != "":
+		return uint64(len(items))
+	case by.volume != "":
+		return 0 // it resizes one
+	}
+	return 1
 }
 
 // measureEach returns what the items of a list will use.

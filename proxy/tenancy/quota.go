@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
@@ -20,36 +21,35 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	q := g.scope.Quota
 	by, sized := sizedBy[g.method.Name]
 	bounded := q.Bytes > 0 || q.Volumes > 0
+	c := &claim{account: g.scope.volumes}
 	switch {
 	case bounded && g.plan.Creates, bounded && g.plan.Volume && !sized, q.Bytes > 0 && plan.Resizes(g.method.Name):
 		return g.scope.refuse("%s cannot be counted against this tenant's quota", g.method.Name)
-	case bounded && sized, q.Subsystems > 0 && g.plan.Subsystem:
+	case bounded && sized && (q.Bytes > 0 || by.volume == ""):
+	case q.bounds(g.exported()):
+		c.account, c.asked = g.scope.exports, g.exported()
+		c.subsystem, _ = g.Params["nqn"].(string)
 	default:
 		return nil
 	}
 	timer := time.NewTimer(turnWait)
 	defer timer.Stop()
-	c := &claim{account: g.scope.account}
 	if err := c.enter(ctx, timer.C); err != nil {
 		return err
 	}
 	g.claim = c
-	alone := by != sizing{}
+	alone := q.Bytes > 0 && by != sizing{}
 	if alone {
 		if err := c.drain(ctx, timer.C); err != nil {
 			return err
 		}
 	}
-	if g.plan.Subsystem {
-		c.asked.subsystems = 1
-		c.creates, _ = g.Params["nqn"].(string)
-	}
-	if sized && bounded {
+	if c.account == g.scope.volumes {
 		needed, err := g.measure(ctx, ask)
 		if err != nil {
 			return err
 		}
-		c.asked = c.asked.plus(needed)
+		c.asked = needed
 	}
 	if err := g.checkQuota(ctx, ask, timer.C); err != nil {
 		return err
@@ -64,12 +64,17 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 // checkQuota checks what the call will use against the quota: with the last count if that is
 // sufficient, or else with a new one, or else with one that is made while no call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
-	a, c := g.scope.account, g.claim
+	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {
 		used, fresh, certain := a.used(c)
 		return fresh, certain, g.scope.Quota.allows(g.scope.Name, used, c.asked)
 	}
-	count := func() (amount, error) { return g.count(ctx, ask) }
+	count := func() (amount, error) {
+		if a == g.scope.exports {
+			return g.countExports(ctx, ask)
+		}
+		return g.countVolumes(ctx, ask)
+	}
 	if fresh, certain, err := fits(); fresh && err == nil || certain {
 		return err
 	}
@@ -90,17 +95,44 @@ func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Tim
 	return err
 }
 
-// allows returns a *QuotaError if used and asked together exceed the quota. A call that asks for
-// nothing passes even if the quota is exceeded already.
-func (q Quota) allows(tenant string, used, asked amount) error {
-	for _, b := range []struct {
-		what              string
-		used, asked, most uint64
-	}{
+// exported returns what the call adds to the tenant's exports.
+func (g *Grant) exported() amount {
+	switch {
+	case g.plan.Subsystem:
+		return amount{subsystems: 1}
+	case g.method.Name == "nvmf_subsystem_add_host":
+		return amount{hosts: 1}
+	case g.method.Name == "nvmf_subsystem_add_listener":
+		return amount{listeners: 1}
+	}
+	return amount{}
+}
+
+// A bound is one of the numbers of a quota, and what is used and asked of it.
+type bound struct {
+	what              string
+	used, asked, most uint64
+}
+
+func (q Quota) with(used, asked amount) []bound {
+	return []bound{
 		{"bytes", used.bytes, asked.bytes, q.Bytes},
 		{"volumes", used.volumes, asked.volumes, uint64(q.Volumes)},
 		{"subsystems", used.subsystems, asked.subsystems, uint64(q.Subsystems)},
-	} {
+		{"hosts", used.hosts, asked.hosts, uint64(q.Hosts)},
+		{"listeners", used.listeners, asked.listeners, uint64(q.Listeners)},
+	}
+}
+
+// bounds reports whether the quota bounds something that is asked.
+func (q Quota) bounds(asked amount) bool {
+	return slices.ContainsFunc(q.with(amount{}, asked), func(b bound) bool { return b.most > 0 && b.asked > 0 })
+}
+
+// allows returns a *QuotaError if used and asked together exceed the quota. A call that asks for
+// nothing passes even if the quota is exceeded already.
+func (q Quota) allows(tenant string, used, asked amount) error {
+	for _, b := range q.with(used, asked) {
 		total, over := bits.Add64(b.used, b.asked, 0)
 		if b.most > 0 && b.asked > 0 && (over > 0 || total > b.most) {
 			return &QuotaError{Tenant: tenant, What: b.what, Used: b.used, Asked: b.asked, Most: b.most}

@@ -70,7 +70,8 @@ func (g *gambler) call(method string, params p) {
 
 // step does what the script says next.
 func (g *gambler) step() {
-	switch g.next(11) {
+	subsystem := func() string { return "nqn.2016-06.io.spdk:red-" + g.some() }
+	switch g.next(16) {
 	case 0, 1:
 		g.call("bdev_lvol_create", p{"lvol_name": g.some(), "size_in_mib": 4 * (1 + g.next(12)), "lvs_name": "lvs-red", "thin_provision": true})
 	case 2, 3, 4:
@@ -93,20 +94,32 @@ func (g *gambler) step() {
 		}
 	case 10:
 		g.clock = g.clock.Add(time.Duration(1+g.next(120)) * time.Second)
+	case 11:
+		g.call("nvmf_create_subsystem", p{"nqn": subsystem()})
+	case 12:
+		g.call("nvmf_delete_subsystem", p{"nqn": subsystem()})
+	case 13:
+		g.call("nvmf_subsystem_add_host", p{"nqn": subsystem(), "host": hostOf(g.next(3))})
+	case 14:
+		g.call("nvmf_subsystem_remove_host", p{"nqn": subsystem(), "host": hostOf(g.next(3))})
+	case 15:
+		g.call("nvmf_subsystem_add_listener", p{"nqn": subsystem(), "listen_address": redAddress})
 	}
 }
 
-// uses is what red takes up, by the administrator's eyes.
-func (g *gambler) uses() (bytes uint64, volumes int) {
+// uses returns what red takes up, by the administrator's eyes.
+func (g *gambler) uses() (used amount) {
 	var list []spdkrpc.BdevInfo
 	require.NoError(g.t, json.Unmarshal(g.must("", "bdev_get_bdevs", nil), &list))
 	for _, b := range list {
 		if b.ProductName == "Logical Volume" {
-			bytes += uint64(b.BlockSize) * b.NumBlocks
-			volumes++
+			used = used.plus(amount{bytes: uint64(b.BlockSize) * b.NumBlocks, volumes: 1})
 		}
 	}
-	return bytes, volumes
+	for _, s := range g.subsystems() {
+		used = used.plus(amount{subsystems: 1, hosts: uint64(len(s.Hosts)), listeners: uint64(len(s.ListenAddresses))})
+	}
+	return used
 }
 
 // oneTarget is shared by all runs of a fuzzing process.
@@ -116,18 +129,22 @@ var oneTarget = sync.OnceValues(func() (*spdktest.Target, error) {
 
 // gamble plays a script, and holds the quota against every state on the way.
 func gamble(t *testing.T, target *spdktest.Target, script []byte) {
-	const most, count = 64 * mib, 5
-	w := worldOf(t, target.Socket(), target.Release(), func(red *Tenant) { red.Quota = Quota{Bytes: most, Volumes: count} })
+	quota := Quota{Bytes: 64 * mib, Volumes: 5, Subsystems: 2, Hosts: 3, Listeners: 1}
+	w := worldOf(t, target.Socket(), target.Release(), func(red *Tenant) { red.Quota = quota })
 	_, _ = w.call("", "bdev_lvol_delete_lvstore", p{"lvs_name": "lvs-red"})
 	_, _ = w.call("", "bdev_malloc_delete", p{"name": "Base"})
+	_, _ = w.call("", "nvmf_create_transport", p{"trtype": "TCP"})
+	for _, s := range w.subsystems() {
+		w.must("", "nvmf_delete_subsystem", p{"nqn": s.NQN})
+	}
 	w.must("", "bdev_malloc_create", p{"name": "Base", "num_blocks": 131072, "block_size": 4096})
 	w.must("", "bdev_lvol_create_lvstore", p{"bdev_name": "Base", "lvs_name": "lvs-red"})
 	g := &gambler{world: w, script: script, clock: time.Now()}
 	defer func(before func() time.Time) { now = before }(now)
 	now = func() time.Time { return g.clock }
 	within := func(when string) {
-		if bytes, volumes := g.uses(); bytes > most || volumes > count {
-			t.Fatalf("%s: %d MiB in %d volumes\n%s", when, bytes/mib, volumes, g.told())
+		if err := quota.allows("red", amount{}, g.uses()); err != nil {
+			t.Fatalf("%s: %v\n%s", when, err, g.told())
 		}
 	}
 	for len(g.script) > 0 {

@@ -193,7 +193,7 @@ func TestAccountsOutliveReloads(t *testing.T) {
 	red.Quota = Quota{Volumes: 2}
 	next, err := New([]Tenant{red}, map[string]string{"alice": "red"}, rpcschema.Default(), old)
 	require.NoError(t, err)
-	assert.Same(t, old.Of("alice").account, next.Of("alice").account)
+	assert.Same(t, old.Of("alice").volumes, next.Of("alice").volumes)
 	assert.Nil(t, next.Of("bob"))
 }
 
@@ -212,9 +212,12 @@ func TestFailedLookups(t *testing.T) {
 // The configuration's key is in GiB. Sizes that are not a whole number of GiB must not be rounded.
 func TestQuotaErrorsNameTheUnitOfTheConfiguration(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 100 << 30, Used: 99<<30 + 512<<20, Asked: 1 << 30},
-		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more")
+		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more: delete volumes or snapshots, or ask the administrator of this proxy for a larger quota (quota.gib)")
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 1 << 30, Asked: 1<<30 + 512},
-		"tenant a: the quota is 1 GiB, of which 0 bytes are used, and this call needs 1073742336 bytes more")
-	assert.EqualError(t, &QuotaError{Tenant: "a", What: "volumes", Most: 2, Used: 2, Asked: 1},
-		"tenant a: the quota is 2 volumes, of which 2 are used, and this call needs 1 more")
+		"tenant a: the quota is 1 GiB, of which 0 bytes are used, and this call needs 1073742336 bytes more: delete volumes or snapshots, or ask the administrator of this proxy for a larger quota (quota.gib)")
+	assert.EqualError(t, &QuotaError{Tenant: "a", What: "hosts", Most: 2, Used: 2, Asked: 1},
+		"tenant a: the quota is 2 hosts, of which 2 are used, and this call needs 1 more: remove hosts that no longer need their volumes (nvmf_subsystem_remove_host), or ask the administrator of this proxy for a larger quota (quota.hosts)")
+	for _, b := range (Quota{}).with(amount{}, amount{}) {
+		assert.Contains(t, freedBy, b.what)
+	}
 }

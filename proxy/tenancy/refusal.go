@@ -16,15 +16,26 @@ func (r *Refusal) Error() string { return fmt.Sprintf("tenant %s: %s", r.Tenant,
 // A QuotaError says which quota of a tenant a call would exceed.
 type QuotaError struct {
 	Tenant            string
-	What              string // bytes, volumes or subsystems
+	What              string // bytes, volumes, subsystems, hosts or listeners
 	Used, Asked, Most uint64
 }
 
 func (e *QuotaError) Error() string {
+	key, most, used, asked := e.What, fmt.Sprintf("%d %s", e.Most, e.What), fmt.Sprint(e.Used), fmt.Sprint(e.Asked)
 	if e.What == "bytes" {
-		return fmt.Sprintf("tenant %s: the quota is %s, of which %s are used, and this call needs %s more", e.Tenant, size(e.Most), size(e.Used), size(e.Asked))
+		key, most, used, asked = "gib", size(e.Most), size(e.Used), size(e.Asked)
 	}
-	return fmt.Sprintf("tenant %s: the quota is %d %s, of which %d are used, and this call needs %d more", e.Tenant, e.Most, e.What, e.Used, e.Asked)
+	return fmt.Sprintf("tenant %s: the quota is %s, of which %s are used, and this call needs %s more: %s, or ask the administrator of this proxy for a larger quota (quota.%s)",
+		e.Tenant, most, used, asked, freedBy[e.What], key)
+}
+
+// freedBy says what a tenant can do to use less of a quota.
+var freedBy = map[string]string{
+	"bytes":      "delete volumes or snapshots",
+	"volumes":    "delete volumes or snapshots",
+	"subsystems": "delete subsystems that are not needed (nvmf_delete_subsystem)",
+	"hosts":      "remove hosts that no longer need their volumes (nvmf_subsystem_remove_host)",
+	"listeners":  "remove listeners that are not needed (nvmf_subsystem_remove_listener)",
 }
 
 // ErrBusy means that earlier calls of the same tenant, for which this one must wait, take too long.

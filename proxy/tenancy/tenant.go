@@ -35,6 +35,8 @@ type Quota struct {
 	Bytes      uint64 // provisioned: the sizes of all volumes and snapshots, in full even if they are thin
 	Volumes    int    // volumes and snapshots
 	Subsystems int    // NVMe subsystems and iSCSI targets
+	Hosts      int    // admitted, over all subsystems
+	Listeners  int    // over all subsystems
 	Keys       int    // placed through the proxy; package keys counts them
 }
 
@@ -58,7 +60,8 @@ type Scope struct {
 	Tenant
 	tenancy   *Tenancy
 	addresses []address
-	account   *account
+	volumes   *account // of bytes and volumes
+	exports   *account // of subsystems, hosts and listeners
 }
 
 // An address is an address to listen on; port 0 means all ports.
@@ -82,7 +85,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		return nil, err
 	}
 	for _, tenant := range tenants {
-		s := &Scope{Tenant: tenant, tenancy: t, account: newAccount()}
+		s := &Scope{Tenant: tenant, tenancy: t, volumes: newAccount(), exports: newAccount()}
 		for _, a := range tenant.Addresses {
 			parsed, err := parseAddress(a)
 			if err != nil {
@@ -91,9 +94,10 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 			s.addresses = append(s.addresses, parsed)
 		}
 		if former != nil && former.scopes[tenant.Name] != nil {
-			s.account = former.scopes[tenant.Name].account
+			s.volumes, s.exports = former.scopes[tenant.Name].volumes, former.scopes[tenant.Name].exports
 			if !reflect.DeepEqual(tenant, former.scopes[tenant.Name].Tenant) {
-				s.account.forgetCount() // the tenant has other objects now, or others are counted
+				s.volumes.forgetCount() // the tenant has other objects now, or others are counted
+				s.exports.forgetCount()
 			}
 		}
 		t.scopes[tenant.Name] = s

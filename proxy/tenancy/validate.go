@@ -98,8 +98,8 @@ func (t Tenant) validate() (wrong []error) {
 			complain("addresses: %w", err)
 		}
 	}
-	if min(t.Quota.Volumes, t.Quota.Subsystems, t.Quota.Keys) < 0 {
-		complain("quota: a number is negative; remove the key for no limit")
+	if min(t.Quota.Volumes, t.Quota.Subsystems, t.Quota.Hosts, t.Quota.Listeners, t.Quota.Keys) < 0 {
+		complain("quota: a number is negative")
 	}
 	return wrong
 }

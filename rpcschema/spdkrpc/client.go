@@ -45,7 +45,7 @@ func NewClient(caller Caller, options ...ClientOption) *Client {
 }
 
 // Release returns the target's release. The client queries it once, and again after a call fails
-// with an error that another release would explain.
+// with an error that another release would explain (see explains).
 func (c *Client) Release(ctx context.Context) (rpcschema.Release, error) {
 	if r := c.release.Load(); r != nil {
 		return *r, nil
@@ -72,11 +72,26 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 		return err
 	}
 	err = c.caller.Call(ctx, method, fitted, result)
-	switch KindOf(err) {
-	case Unreachable, OutcomeUnknown, MethodNotFound, InvalidParams:
-		c.release.Store(nil) // perhaps the target now runs another release
+	if explains(method, KindOf(err)) {
+		c.release.Store(nil)
 	}
 	return err
+}
+
+// explains reports whether another release of the target than the known one would explain an error
+// of a method. The target may have been restarted if it did not answer. A method that the proxy
+// serves depends on the proxy's configuration, and parameters that are the same in all releases
+// are invalid for another reason: nvmf_get_subsystems, for example, answers InvalidParams from
+// v26.09 on if there is no such subsystem.
+func explains(method string, kind Kind) bool {
+	switch kind {
+	case Unreachable, OutcomeUnknown:
+		return true
+	case MethodNotFound, InvalidParams:
+		m, err := rpcschema.Default().Find(method, rpcschema.Release{})
+		return err != nil || m.ServedBy == "" && (kind == MethodNotFound || m.Varies())
+	}
+	return false
 }
 
 // confirm makes a call whose result is true on success.

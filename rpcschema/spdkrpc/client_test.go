@@ -65,6 +65,39 @@ func TestReleaseIsAskedOnceAndAgainAfterADoubtfulError(t *testing.T) {
 	assert.Contains(t, r.sent[len(r.sent)-1], `"size":5242880`)
 }
 
+// Errors that another release does not explain cost no further query of the release.
+func TestReleaseIsNotAskedAgainAfterOtherErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind Kind
+		call func(*Client) error
+	}{
+		"a method of the proxy that its configuration lacks": {MethodNotFound, func(c *Client) error {
+			_, err := c.SpdkgateConfigAwait(t.Context(), SpdkgateConfigAwaitParams{})
+			return err
+		}},
+		"no such subsystem, from v26.09 on": {InvalidParams, func(c *Client) error {
+			_, err := c.NVMfGetSubsystems(t.Context(), NVMfGetSubsystemsParams{NQN: new("nqn.2016-06.io.spdk:none")})
+			return err
+		}},
+		"no such bdev": {NoSuchDevice, func(c *Client) error {
+			_, err := c.BdevGetBdevs(t.Context(), BdevGetBdevsParams{Name: new("none")})
+			return err
+		}},
+	} {
+		r := &recorder{release: "v26.09", answer: "[]"}
+		client := NewClient(r)
+		_, err := client.Release(t.Context())
+		require.NoError(t, err)
+		r.err = &Error{Kind: c.kind}
+		require.ErrorIs(t, c.call(client), c.kind, name)
+		r.err = nil
+		r.sent = nil
+		_, err = client.Release(t.Context())
+		require.NoError(t, err)
+		assert.Empty(t, r.sent, name)
+	}
+}
+
 func TestAParameterOfALaterReleaseIsRefused(t *testing.T) {
 	r := &recorder{release: "v24.01", answer: `"uuid"`}
 	_, err := NewClient(r).BdevLvolCreateLvstore(t.Context(), BdevLvolCreateLvstoreParams{BdevName: "b", LvsName: "l", MDPageSize: new(uint32(4096))})

@@ -190,6 +190,7 @@ func (h *hostileTenant) step(name string) {
 			{"bdev_passthru_create", p{"name": "red-pt", "base_bdev_name": target}},
 			{"bdev_split_create", p{"base_bdev": target, "split_count": 2}},
 			{"bdev_set_options", p{"bdev_auto_examine": true}},
+			{"bdev_lvol_start_shallow_copy", p{"src_lvol_name": target, "dst_bdev_name": h.any()}},
 		} {
 			_, err := h.try(refused.method, refused.params)
 			require.Error(h.t, err, refused.method)
@@ -202,10 +203,6 @@ func (h *hostileTenant) step(name string) {
 		h.create("bdev_lvol_clone_bdev", p{"bdev": pick(r, target, h.any()), "lvs_name": store, "clone_name": name}, false)
 	case 21:
 		_, _ = h.try("bdev_lvol_set_parent_bdev", p{"lvol_name": target, "parent_name": h.any()})
-	case 22:
-		if _, err := h.try("bdev_lvol_start_shallow_copy", p{"src_lvol_name": target, "dst_bdev_name": h.any()}); err == nil && h.simulated == nil {
-			time.Sleep(time.Second) // it runs beside the next call
-		}
 	case 23:
 		h.takeSnapshots(name, target)
 	case 19:

@@ -1,0 +1,172 @@
+package coalesce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A clockRead is a read that takes one second, and returns when it began.
+type clockRead struct {
+	began time.Time
+	reads int
+}
+
+func (c *clockRead) read(ctx context.Context) (time.Time, error) {
+	c.reads++ // without a lock: reads of one key follow each other
+	now := time.Now()
+	select {
+	case <-time.After(time.Second):
+		return now, nil
+	case <-ctx.Done():
+		return now, context.Cause(ctx)
+	}
+}
+
+// Each caller gets a read that began after its call, and callers that wait share one.
+func TestReadBeginsAfterTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group
+		c := &clockRead{}
+		var callers sync.WaitGroup
+		for i := range 40 {
+			callers.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				called := time.Now()
+				began, err := Do(t.Context(), &g, "a", c.read)
+				assert.NoError(t, err)
+				assert.False(t, began.Before(called), "caller %d got a read that began before its call", i)
+			})
+		}
+		callers.Wait()
+		assert.Equal(t, 5, c.reads, "calls of four seconds, reads of one second")
+		_, err := Do(t.Context(), &g, "a", c.read)
+		require.NoError(t, err)
+		assert.Equal(t, 6, c.reads, "no result is kept")
+		assert.Empty(t, g.waiting)
+	})
+}
+
+func TestKeysDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group
+		began := time.Now()
+		var callers sync.WaitGroup
+		for i := range 3 {
+			callers.Go(func() {
+				_, err := Do(t.Context(), &g, fmt.Sprint(i), (&clockRead{}).read)
+				assert.NoError(t, err)
+			})
+		}
+		callers.Wait()
+		assert.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+func TestErrorIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group
+		failed := errors.New("failed")
+		reads := 0
+		var callers sync.WaitGroup
+		for range 4 {
+			callers.Go(func() {
+				_, err := Do(t.Context(), &g, "a", func(context.Context) (int, error) {
+					time.Sleep(time.Second)
+					reads++
+					return 0, failed
+				})
+				assert.ErrorIs(t, err, failed)
+			})
+		}
+		callers.Wait()
+		assert.Equal(t, 2, reads)
+	})
+}
+
+// A caller that gives up ends neither the read of others, nor waits for it. When all have given up,
+// the read is cancelled.
+func TestCallersGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Group
+		c := &clockRead{}
+		late := errors.New("late")
+		call := func(patience time.Duration) error {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), patience, late)
+			defer cancel()
+			_, err := Do(ctx, &g, "a", c.read)
+			return err
+		}
+		began := time.Now()
+		var callers sync.WaitGroup
+		for _, p := range []struct {
+			patience, took time.Duration
+			err            error
+		}{
+			{time.Hour, time.Second, nil}, // runs alone
+			{500 * time.Millisecond, 500 * time.Millisecond, late},
+			{1500 * time.Millisecond, 1500 * time.Millisecond, late},
+			{time.Hour, 2 * time.Second, nil},
+		} {
+			callers.Go(func() {
+				assert.ErrorIs(t, call(p.patience), p.err)
+				assert.Equal(t, p.took, time.Since(began))
+			})
+			synctest.Wait()
+		}
+		callers.Wait()
+		assert.Equal(t, 2, c.reads)
+
+		for _, patience := range []time.Duration{time.Hour, 500 * time.Millisecond} { // the second gives up before its read begins
+			callers.Go(func() { _ = call(patience) })
+			synctest.Wait()
+		}
+		callers.Wait()
+		assert.Equal(t, 3, c.reads)
+		began = time.Now()
+		for _, patience := range []time.Duration{time.Hour, 1500 * time.Millisecond, 1700 * time.Millisecond} { // the others, while it runs
+			callers.Go(func() { _ = call(patience) })
+			synctest.Wait()
+		}
+		callers.Wait()
+		synctest.Wait()
+		assert.Equal(t, 1700*time.Millisecond, time.Since(began))
+		assert.Empty(t, g.waiting, "the read was cancelled")
+	})
+}
+
+func TestManyCallers(t *testing.T) {
+	var g Group
+	var callers sync.WaitGroup
+	for i := range 200 {
+		callers.Go(func() {
+			for range 50 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond)
+				_, err := Do(ctx, &g, fmt.Sprint(i%3), func(ctx context.Context) (int, error) { return i % 3, ctx.Err() })
+				if err != nil {
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				cancel()
+			}
+		})
+	}
+	callers.Wait()
+	awaitIdle(t, &g)
+}
+
+// awaitIdle waits until no read runs.
+func awaitIdle(t *testing.T, g *Group) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.waiting) == 0
+	}, 10*time.Second, time.Millisecond)
+}
