@@ -80,9 +80,9 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 
 // explains reports whether another release of the target than the known one would explain an error
 // of a method. The target may have been restarted if it did not answer. A method that the proxy
-// serves depends on the proxy's configuration, and parameters that are the same in all releases
-// are invalid for another reason: nvmf_get_subsystems, for example, answers InvalidParams from
-// v26.09 on if there is no such subsystem.
+// serves depends on the proxy's configuration, and parameters that are the same in all releases are
+// invalid for another reason: nvmf_get_subsystems, for example, answers InvalidParams from v26.09
+// on if there is no such subsystem.
 func explains(method string, kind Kind) bool {
 	switch kind {
 	case Unreachable, OutcomeUnknown:
