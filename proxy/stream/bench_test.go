@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkOutput measures the processor time of a response, and how many of them one write
+// BenchmarkOutput measures the CPU time of a response, and how many of them one write
 // contains, if SPDK answers 64 calls at the same time. Each goroutine has work of some microseconds
 // before it adds its response.
 func BenchmarkOutput(b *testing.B) {
