@@ -15,7 +15,6 @@ import (
 
 // A clockRead is a read that takes one second, and returns when it began.
 type clockRead struct {
-	began time.Time
 	reads int
 }
 
