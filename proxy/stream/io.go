@@ -165,7 +165,7 @@ func (o *output) add(r response, e *expected, before, failed func()) {
 		e.added = true
 	}
 	o.replies = append(o.replies, r)
-	if o.writing || o.awaited > 0 {
+	if o.writing {
 		o.mu.Unlock()
 		return
 	}
