@@ -173,6 +173,22 @@ func TestRemovalFromTheSavedFileAlone(t *testing.T) {
 	assert.NotContains(t, subsystems, worker3)
 }
 
+// The saved file admits a host to a subsystem that the target has without it. The deletion of the
+// subsystem removes the host from the file, too: a client whose deletion is confirmed need not ask
+// what a restarted target would export again.
+func TestDeletedSubsystemLeavesNoMissingHost(t *testing.T) {
+	r := newRestartBench(t)
+	r.populate(t)
+	r.call(t, "nvmf_subsystem_add_host", `{"nqn":"`+volumeNQN+`","host":"`+worker3+`"}`)
+	r.startWithout(t, "nvmf_subsystem_add_host")
+	missing := r.call(t, "spdkgate_config_await", `{"host":"`+worker3+`"}`)
+	assert.JSONEq(t, `[{"method":"nvmf_subsystem_add_host","nqn":"`+volumeNQN+`","host":"`+worker3+`"}]`, missing)
+	r.call(t, "nvmf_delete_subsystem", `{"nqn":"`+volumeNQN+`"}`)
+	assert.Equal(t, "[]", r.call(t, "spdkgate_config_await", `{"nqn":"`+volumeNQN+`"}`))
+	r.crash(t)
+	assert.NotContains(t, r.call(t, "nvmf_get_subsystems", ""), volumeNQN)
+}
+
 // Many calls at once share few saves.
 func TestConcurrentCallsShareSaves(t *testing.T) {
 	r := newRestartBench(t)

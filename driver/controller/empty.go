@@ -3,7 +3,8 @@ package controller
 import (
 	"context"
 	"errors"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/placement"
@@ -21,15 +22,21 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 	if err != nil {
 		return located{}, err
 	}
+	var found surveyed
 	var forRawBlock []placement.Target
 	var unsuitable error
-	var checking sync.WaitGroup
-	if n.rawBlock { // checked beside the look-up of the volume
-		checking.Go(func() { forRawBlock, unsuitable = suitForRawBlock(ctx, services, candidates) })
+	asking, askCtx := errgroup.WithContext(ctx)
+	asking.Go(func() (err error) {
+		found, err = c.survey(askCtx, services, n.spec)
+		return err
+	})
+	if n.rawBlock {
+		asking.Go(func() error {
+			forRawBlock, unsuitable = suitForRawBlock(askCtx, services, candidates)
+			return nil // it counts only if the volume does not exist
+		})
 	}
-	found, err := c.survey(ctx, services, n.spec)
-	checking.Wait()
-	if err != nil {
+	if err := asking.Wait(); err != nil {
 		return located{}, err
 	}
 	made, err := found.only(n.spec.Name)

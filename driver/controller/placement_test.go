@@ -90,7 +90,11 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 			for _, a := range asked {
 				needed[a.Name] = true
 			}
-			made, err := b.CreateVolume(t.Context(), b.request(name, 4*mib))
+			req := b.request(name, 4*mib)
+			if i%2 == 1 { // needs another answer of the target
+				req.VolumeCapabilities = []*csi.VolumeCapability{drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)}
+			}
+			made, err := b.CreateVolume(t.Context(), req)
 			switch {
 			case !needed["t1"] && !needed["t3"]:
 				assert.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/config"
+	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
@@ -87,10 +88,10 @@ func TestRounds(t *testing.T) {
 		parameters         map[string]string
 		rounds             map[string]int
 	}{
-		{"v26.05", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 3, "delete": 2}},
-		{"v26.05", config.TargetNVMeTCP, map[string]string{"thin": "false"}, map[string]int{"create": 6, "publish": 4, "unpublish": 4, "delete": 2}},
-		{"v26.09", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 3, "delete": 2}},
-		{"v24.01", config.TargetNVMeTCP, nil, map[string]int{"create": 6, "publish": 7, "unpublish": 4, "delete": 2}},
+		{"v26.05", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 2, "delete": 2}},
+		{"v26.05", config.TargetNVMeTCP, map[string]string{"thin": "false"}, map[string]int{"create": 6, "publish": 4, "unpublish": 3, "delete": 2}},
+		{"v26.09", config.TargetNVMeTCP, nil, map[string]int{"create": 3, "publish": 4, "unpublish": 2, "delete": 2}},
+		{"v24.01", config.TargetNVMeTCP, nil, map[string]int{"create": 6, "publish": 7, "unpublish": 3, "delete": 2}},
 		{"v26.05", config.TargetISCSI, nil, map[string]int{"create": 3, "publish": 6, "unpublish": 5, "delete": 2}},
 	} {
 		t.Run(fmt.Sprint(c.release, " ", c.transport, " ", c.parameters), func(t *testing.T) {
@@ -101,29 +102,29 @@ func TestRounds(t *testing.T) {
 				// The second volume shows what each call costs; the first one, what a controller
 				// learns once.
 				for _, name := range []string{"pvc-1", "pvc-2"} {
-					count := func(call string, do func() error) {
+					count := func(call string, do func(ctx context.Context) error) {
 						began := time.Now()
-						require.NoError(t, do(), call)
+						require.NoError(t, do(volume.AskOnce(t.Context())), call) // as the driver's server calls it
 						rounds[call] = int(time.Since(began) / time.Millisecond)
 						synctest.Wait()
 					}
 					var v *csi.Volume
 					capability := writer
-					count("create", func() error {
-						r, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{capability}, CapacityRange: &csi.CapacityRange{RequiredBytes: 4 * mib}, Parameters: c.parameters, Secrets: secrets})
+					count("create", func(ctx context.Context) error {
+						r, err := b.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{capability}, CapacityRange: &csi.CapacityRange{RequiredBytes: 4 * mib}, Parameters: c.parameters, Secrets: secrets})
 						v = r.GetVolume()
 						return err
 					})
-					count("publish", func() error {
-						_, err := b.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: nodeA, VolumeCapability: capability, VolumeContext: v.GetVolumeContext(), Secrets: secrets})
+					count("publish", func(ctx context.Context) error {
+						_, err := b.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: nodeA, VolumeCapability: capability, VolumeContext: v.GetVolumeContext(), Secrets: secrets})
 						return err
 					})
-					count("unpublish", func() error {
-						_, err := b.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: nodeA, Secrets: secrets})
+					count("unpublish", func(ctx context.Context) error {
+						_, err := b.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId(), NodeId: nodeA, Secrets: secrets})
 						return err
 					})
-					count("delete", func() error {
-						_, err := b.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId(), Secrets: secrets})
+					count("delete", func(ctx context.Context) error {
+						_, err := b.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId(), Secrets: secrets})
 						return err
 					})
 				}
@@ -173,7 +174,7 @@ func TestRoundsOfCopies(t *testing.T) {
 		b, secrets := roundsController(t, slow, config.TargetNVMeTCP)
 		rounds := map[string]int{}
 		create := func(name string, size int64, from *csi.VolumeContentSource) *csi.Volume {
-			r, err := b.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{writer}, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: from, Secrets: secrets})
+			r, err := b.CreateVolume(volume.AskOnce(t.Context()), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{writer}, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeContentSource: from, Secrets: secrets})
 			require.NoError(t, err, name)
 			return r.GetVolume()
 		}
@@ -188,7 +189,7 @@ func TestRoundsOfCopies(t *testing.T) {
 			source := create("pvc-"+n, 4*mib, nil)
 			var snap *csi.Snapshot
 			count("snapshot", func() {
-				r, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap-" + n, SourceVolumeId: source.GetVolumeId(), Secrets: secrets})
+				r, err := b.CreateSnapshot(volume.AskOnce(t.Context()), &csi.CreateSnapshotRequest{Name: "snap-" + n, SourceVolumeId: source.GetVolumeId(), Secrets: secrets})
 				require.NoError(t, err)
 				snap = r.GetSnapshot()
 			})

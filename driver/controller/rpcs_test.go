@@ -64,8 +64,9 @@ func (m *methodMeter) take() (list []string) {
 	return list
 }
 
-// TestRPCs lists the RPCs of each CSI call for a raw block volume. Each RPC is CPU time of the driver
-// and of the proxy: before you add one, see "Rounds and cost" in docs/design/csi-controller.md.
+// TestRPCs lists the RPCs of each CSI call for a raw block volume. Each RPC is CPU time of the
+// driver and of the proxy. docs/design/csi-controller.md, "Rounds and cost", says which of them are
+// needed, and why.
 func TestRPCs(t *testing.T) {
 	for name, c := range map[string]struct {
 		release, transport string

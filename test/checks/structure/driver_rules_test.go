@@ -99,6 +99,12 @@ var driverRules = []rule{
 		reason: "connect and mount share it; devices and mounts are handled there",
 	},
 	{
+		who:    "coalesce imports the standard library",
+		binds:  in("driver/coalesce"),
+		not:    func(_, path string) bool { return !standard(path) },
+		reason: "volume and export decide which reads mean the same",
+	},
+	{
 		who:    "outage imports the standard library",
 		binds:  in("driver/outage"),
 		not:    func(_, path string) bool { return !standard(path) },
@@ -182,7 +188,7 @@ var driverRules = []rule{
 	{
 		who:    "the driver's fixtures know no package that is tested with them, except export and what it needs",
 		binds:  is("driver/drivertest"),
-		not:    roomsOfDriverBut("driver/drivertest", "driver/export", "driver/readback", "driver/hostauth"),
+		not:    roomsOfDriverBut("driver/drivertest", "driver/export", "driver/readback", "driver/coalesce", "driver/hostauth"),
 		linked: true,
 		reason: "internal tests of a room import the fixtures, so the fixtures cannot import the room",
 	},
