@@ -35,8 +35,9 @@ type Quota struct {
 }
 
 // Default bounds of a tenant. All that is bounded is shared by all tenants: SPDK's subsystems
-// (1,024 unless nvmf_set_max_subsystems raises them), the proxy's keys (keys.maxKeys), and the time
-// that it takes to read the configuration before a change is answered, and to load it at a restart.
+// (1,024 unless nvmf_set_max_subsystems sets another number), the proxy's keys (keys.maxKeys), and
+// the time that it takes to read the configuration before a change is answered, and to load it at a
+// restart.
 const (
 	defaultVolumes    = 2048
 	defaultSubsystems = 512

@@ -148,7 +148,6 @@ func TestNumbersOfTenantsAreBounded(t *testing.T) {
 		"nvmf_create_subsystem.max_write_zeroes_size_kib":       "reported to hosts",
 		"nvmf_create_subsystem.dmrsl":                           "reported to hosts",
 		"nvmf_create_subsystem.wzsl":                            "reported to hosts",
-		"nvmf_ns_add_host.nsid":                                 "at most max_namespaces",
 		"nvmf_ns_remove_host.nsid":                              "at most max_namespaces",
 		"nvmf_subsystem_add_listener.numa_id":                   "an id",
 		"nvmf_subsystem_add_ns.namespace.nsid":                  "at most max_namespaces (lib/nvmf/subsystem.c)",

@@ -56,6 +56,7 @@ func (w *world) admitHost(user, nqn string, n int) error {
 func TestQuotaOfHosts(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
+			pass := atTime(t)
 			w := exportingWorld(t, release, Quota{Hosts: 3})
 			exceeded := func(err error) {
 				t.Helper()
@@ -63,7 +64,8 @@ func TestQuotaOfHosts(t *testing.T) {
 			}
 			require.NoError(t, w.admitHost("alice", redOne, 1))
 			require.NoError(t, w.admitHost("alice", redTwo, 1))
-			require.NoError(t, w.admitHost("alice", redTwo, 2))
+			require.NoError(t, w.admitHost("", redTwo, 2)) // an administrator's hosts count too, from the next count on
+			pass(countKeep)
 			exceeded(w.admitHost("alice", redOne, 4))
 			exceeded(w.admitHost("alice", redTwo, 4))
 			for n := range 5 {
@@ -151,15 +153,17 @@ func TestQuotaOfVolumesAlone(t *testing.T) {
 	}
 	first, err := snapshot("s")
 	require.NoError(t, err)
-	defer first.Close()
+	second, err := snapshot("t")
+	require.NoError(t, err)
 	w.must("alice", "bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 400})
+	first.Close() // without a response, so it counts
+	_, err = second.Answer(t.Context(), nil, failed)
+	require.Error(t, err)
+	second.Close()
 	_, err = w.admit(t.Context(), "spdkgate_lvol_snapshot", p{"snapshots": []any{
 		p{"lvol_name": "lvs-red/a", "snapshot_name": "t"}, p{"lvol_name": "lvs-red/a", "snapshot_name": "u"},
 	}})
-	require.Error(t, err, "two more are too many")
-	second, err := snapshot("t")
-	require.NoError(t, err)
-	defer second.Close()
+	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 2, Most: 3}, err)
 }
 
 // Everything that a tenant's calls can add has a bound, or a tenant could make the configuration,
