@@ -192,7 +192,8 @@ var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 // failed, then those of its importers.
 func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 	r.mutant = m
-	dir, err := os.MkdirTemp("", "mutate-")
+	// The name is short: it begins the paths of the tests' UNIX sockets, of at most 107 bytes.
+	dir, err := os.MkdirTemp("", "m-")
 	if err != nil {
 		r.err = err
 		return r
@@ -280,7 +281,7 @@ func (p pkg) execute(ctx context.Context, timeout time.Duration, dir, binary str
 // sound checks that the tests of a package pass without any change. If they fail, for example
 // because a program is missing, every change of the package would count as detected.
 func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
-	dir, err := os.MkdirTemp("", "mutate-")
+	dir, err := os.MkdirTemp("", "m-")
 	if err != nil {
 		return err
 	}
