@@ -23,7 +23,7 @@ type relay struct {
 	lost      bool   // so that the response does not arrive
 	method    string // of that call
 	die       func()
-	unsaved   bool // nothing is saved
+	unsaved   bool // what the target executes is not saved
 }
 
 func (w *world) newRelay(die func()) (r *relay, url string) {
@@ -70,8 +70,9 @@ func (r *relay) pass(req *http.Request, body []byte) (*http.Response, []byte) {
 	r.mu.Lock()
 	unsaved := r.unsaved
 	r.mu.Unlock()
+	notSaved := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"disk full"}}`, call.ID, jsonrpc.CodeNotSaved)
 	if unsaved && call.Method == "spdkgate_config_await" {
-		return &http.Response{StatusCode: http.StatusInternalServerError}, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"disk full"}}`, call.ID, jsonrpc.CodeNotSaved)
+		return &http.Response{StatusCode: http.StatusInternalServerError}, notSaved
 	}
 	out := req.Clone(req.Context())
 	out.RequestURI = ""
@@ -86,6 +87,9 @@ func (r *relay) pass(req *http.Request, body []byte) (*http.Response, []byte) {
 	_ = resp.Body.Close()
 	if err != nil {
 		panic(http.ErrAbortHandler)
+	}
+	if m, _ := rpcschema.Default().Method(call.Method); unsaved && m != nil && m.Mutates {
+		return resp, notSaved
 	}
 	if r.deadly(call.Method) {
 		r.die()
