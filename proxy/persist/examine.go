@@ -25,17 +25,26 @@ const (
 	examineBdev    = "bdev_examine"
 )
 
-// basesIn are the parameters of calls that create bdevs on other ones, except for RAIDs.
-var basesIn = []string{"base_bdev_name", "base_bdev", "cache", "cache_bdev_name", "core_bdev_name"}
+// waiting names the parameter with the base of each call that SPDK saves before the bdev it names
+// exists. The new bdev claims that bdev when SPDK examines it, before SPDK looks at its content.
+// Other calls come after their bases, which are not examined: the first block of an FTL or OCF
+// bdev's base is one that hosts write.
+var waiting = map[string]string{
+	"bdev_crypto_create":     "base_bdev_name",
+	"bdev_delay_create":      "base_bdev_name",
+	"bdev_passthru_create":   "base_bdev_name",
+	"bdev_split_create":      "base_bdev",
+	"bdev_zone_block_create": "base_bdev",
+}
 
 // examineBases completes the calls of a target that examines only what is named, or, with disable,
-// of one that will. bdev_examine of each bdev that another bdev lies on follows bdev_set_options,
-// and bdev_examine of each bdev that an lvstore lies on follows the creation of all bdevs: the
-// parents of external clones must exist when SPDK loads the lvstore, since they are not examined
-// themselves. Nothing else is examined, even if the target's own list names it: hosts may write to
-// a bdev after the lvstore on it was deleted. Logical volumes are never named, nor are the disks of
-// a RAID, which contain the RAID's lvstore: the RAID comes after its disks and claims them
-// unexamined.
+// of one that will. It examines, after bdev_set_options, each bdev that another one waits for and
+// the disks of each RAID with a superblock, which SPDK does not save otherwise; and after the
+// creation of all bdevs, each bdev that an lvstore lies on: the parents of external clones must
+// exist when SPDK loads the lvstore, since they are not examined themselves. Nothing else is
+// examined, even if the target's own list names it: hosts may write to a bdev after the lvstore on
+// it was deleted, and to the first block of the disks of a RAID without superblock. That RAID comes
+// after its disks and claims them unexamined. Logical volumes are never named.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil
@@ -51,8 +60,12 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	if err != nil {
 		return err
 	}
+	bases, err := disksWithSuperblock(ctx, ask)
+	if err != nil {
+		return err
+	}
 	rest := make([]json.RawMessage, 0, len(s.Calls))
-	var listed, bases []string
+	var listed []string
 	var raids []json.RawMessage
 	for _, call := range s.Calls[1:] {
 		e, err := entryOf(call)
@@ -66,7 +79,9 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 			raids = append(raids, call)
 		default:
 			rest = append(rest, call)
-			bases = append(bases, basesOf(e)...)
+			if base, waits := e.Params[waiting[e.Method]].(string); waits {
+				bases = append(bases, base)
+			}
 		}
 	}
 	awaited, err := stillExamined(ctx, ask, listed, slices.Concat(stores, bases))
@@ -116,8 +131,8 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 }
 
 // stillExamined returns which bdevs of the target's own list are examined, in addition to those
-// that something is known to lie on: those that do not exist now, and disks of RAIDs. On others,
-// SPDK has looked for lvstores, and found none.
+// that something is known to lie on: those that do not exist now, and those of lvstores that SPDK
+// has found in the meantime. On others, it has looked for lvstores, and found none.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {
@@ -130,12 +145,8 @@ func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names 
 	if err != nil {
 		return nil, err
 	}
-	disks, err := disksOfRAIDs(ctx, ask)
-	if err != nil {
-		return nil, err
-	}
 	for _, name := range listed {
-		if slices.Contains(stores, name) || slices.Contains(disks, name) {
+		if slices.Contains(stores, name) {
 			names = append(names, name)
 			continue
 		}
@@ -150,9 +161,10 @@ func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names 
 	return names, nil
 }
 
-func disksOfRAIDs(ctx context.Context, ask Ask) (names []string, err error) {
+func disksWithSuperblock(ctx context.Context, ask Ask) (names []string, err error) {
 	var raids []struct {
-		Disks []struct {
+		Superblock bool `json:"superblock"`
+		Disks      []struct {
 			Name string `json:"name"`
 		} `json:"base_bdevs_list"`
 	}
@@ -168,7 +180,9 @@ func disksOfRAIDs(ctx context.Context, ask Ask) (names []string, err error) {
 	}
 	for _, raid := range raids {
 		for _, disk := range raid.Disks {
-			names = append(names, disk.Name)
+			if raid.Superblock && disk.Name != "" {
+				names = append(names, disk.Name)
+			}
 		}
 	}
 	return names, nil
@@ -193,20 +207,9 @@ func basesOfStores(ctx context.Context, ask Ask) (names []string, err error) {
 	return names, nil
 }
 
-// basesOf returns the bdevs that a call creates another bdev on.
-func basesOf(e entry) (names []string) {
-	if !strings.HasSuffix(e.Method, "_create") {
-		return nil
-	}
-	for _, param := range basesIn {
-		if base, ok := e.Params[param].(string); ok {
-			names = append(names, base)
-		}
-	}
-	return names
-}
-
-// isVolume reports whether a name can be a logical volume's: its UUID or lvstore/name.
+// isVolume reports whether a name can be that of a logical volume, its UUID or lvstore/name, or of a
+// partition on one.
 func isVolume(name string) bool {
-	return uuid.Validate(name) == nil || strings.Contains(name, "/")
+	id, _, _ := strings.Cut(name, "p")
+	return uuid.Validate(id) == nil || strings.Contains(name, "/")
 }

@@ -24,14 +24,19 @@ func TestBasesAreExamined(t *testing.T) {
 		ftl    = `{"method":"bdev_ftl_create","params":{"name":"f","base_bdev":"d3","cache":"c0"}}`
 		ocf    = `{"method":"bdev_ocf_create","params":{"name":"o","mode":"wt","cache_bdev_name":"c1","core_bdev_name":"d4"}}`
 		split  = `{"method":"bdev_split_create","params":{"base_bdev":"d5","split_count":2}}`
+		crypto = `{"method":"bdev_crypto_create","params":{"base_bdev_name":"d6","name":"e","key_name":"k"}}`
+		delay  = `{"method":"bdev_delay_create","params":{"base_bdev_name":"d7","name":"s"}}`
+		zoned  = `{"method":"bdev_zone_block_create","params":{"base_bdev":"d8","name":"z"}}`
 		list   = `{"method":"bdev_raid_add_base_bdev","params":{"base_bdev":"d9","raid_bdev":"raid"}}`
 		wait   = `{"method":"bdev_wait_for_examine","params":null}`
 	)
 	stores := `[{"base_bdev":"raid"},{"base_bdev":"` + volume + `"},{"base_bdev":"lvs0/alias"},{"base_bdev":"pt"}]`
+	raids := `[{"base_bdevs_list":[{"name":"r0"}],"superblock":false},{"base_bdevs_list":[{"name":"s0"},{"name":null},{"name":"` + volume + `p1"}],"superblock":true}]`
 	bdevs := map[string]bool{"d2": true, "pt": true, "raid": true, "r0": true, "empty": true, "late": false}
 	examine := func(name string) string { return `{"method":"bdev_examine","params":{"name":"` + name + `"}}` }
 	for name, c := range map[string]struct {
 		disable      bool
+		raids        string
 		before, want []string
 	}{
 		"on stays on":            {disable: false, before: []string{on, raid, pt, wait}, want: []string{on, raid, pt, wait}},
@@ -40,12 +45,12 @@ func TestBasesAreExamined(t *testing.T) {
 		"nothing more is needed": {disable: true, before: []string{off, examine("raid"), examine("pt"), wait}, want: []string{off, examine("pt"), examine("raid"), wait}},
 		"no options":             {disable: true, before: []string{pt, wait}, want: []string{pt, wait}},
 		"nothing waits":          {before: []string{off, raid, pt}, want: []string{off, examine("d2"), pt, raid, examine("pt"), examine("raid")}},
-		"several bases": {before: []string{off, ftl, ocf, split, list}, want: []string{
-			off, examine("c0"), examine("c1"), examine("d3"), examine("d4"), examine("d5"), ftl, ocf, split, list, examine("pt"), examine("raid"),
+		"several bases": {before: []string{off, ftl, ocf, split, crypto, delay, zoned, pt, list}, want: []string{
+			off, examine("d2"), examine("d5"), examine("d6"), examine("d7"), examine("d8"), ftl, ocf, split, crypto, delay, zoned, pt, list, examine("pt"), examine("raid"),
 		}},
 		"not what has nothing on it":    {before: []string{off, examine("empty"), wait}, want: []string{off, examine("pt"), examine("raid"), wait}},
 		"what does not exist yet":       {before: []string{off, examine("late"), wait}, want: []string{off, examine("late"), examine("pt"), examine("raid"), wait}},
-		"disks of RAIDs":                {before: []string{off, examine("r0"), wait}, want: []string{off, examine("r0"), examine("pt"), examine("raid"), wait}},
+		"only disks with a superblock":  {raids: raids, before: []string{off, examine("r0"), wait}, want: []string{off, examine("s0"), examine("pt"), examine("raid"), wait}},
 		"an lvstore that is loaded now": {before: []string{off, examine("slow"), wait}, want: []string{off, examine("slow"), examine("pt"), examine("raid"), wait}},
 		"no calls":                      {disable: true},
 	} {
@@ -66,7 +71,10 @@ func TestBasesAreExamined(t *testing.T) {
 					examined = true
 					return json.RawMessage("true"), nil
 				case "bdev_raid_get_bdevs":
-					return json.RawMessage(`[{"base_bdevs_list":[{"name":"r0"},{"name":null}]}]`), nil
+					if c.raids == "" {
+						return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.MethodNotFound}
+					}
+					return json.RawMessage(c.raids), nil
 				}
 				assert.Equal(t, "bdev_get_bdevs", method)
 				if !bdevs[params["name"].(string)] {

@@ -28,6 +28,20 @@ func (w *world) plant(disk string) {
 	require.NoError(w.t, err)
 }
 
+// rawAfter creates a bdev on a disk that had an lvstore when the target started.
+func (w *world) rawAfter(create string, params p) {
+	w.t.Helper()
+	file := w.at("raw2")
+	require.NoError(w.t, os.WriteFile(file, nil, 0o600))
+	require.NoError(w.t, os.Truncate(file, 256<<20))
+	w.call("bdev_aio_create", p{"filename": file, "name": "raw2", "block_size": 4096}, nil)
+	w.call("bdev_lvol_create_lvstore", p{"bdev_name": "raw", "lvs_name": "former", "cluster_sz": 1 << 20}, nil)
+	w.call("spdkgate_config_save", nil, nil)
+	w.killed()
+	w.call("bdev_lvol_delete_lvstore", p{"lvs_name": "former"}, nil)
+	w.call(create, params, nil)
+}
+
 // A restarted target that does not load what hosts write looks for lvstores only on disks where
 // there is one. A disk without one may have been given to a host.
 func TestRawDisksAreNotExamined(t *testing.T) {
@@ -50,6 +64,12 @@ func TestRawDisksAreNotExamined(t *testing.T) {
 			w.call("spdkgate_config_save", nil, nil)
 			w.killed()
 			w.call("bdev_examine", p{"name": "raw"}, nil)
+		},
+		"disk of a RAID": func(w *world) {
+			w.rawAfter("bdev_raid_create", p{"name": "top", "raid_level": "concat", "strip_size_kb": 64, "base_bdevs": []string{"raw", "raw2"}})
+		},
+		"disk of a passthru": func(w *world) {
+			w.rawAfter("bdev_passthru_create", p{"name": "top", "base_bdev_name": "raw"})
 		},
 		"parent of an external clone": func(w *world) {
 			w.call("bdev_lvol_clone_bdev", p{"bdev": "raw", "lvs_name": "lvs0", "clone_name": "c"}, nil)
