@@ -19,7 +19,7 @@ func newProfile() *cobra.Command {
 		Short: "Record a profile of the running service",
 		Long: `Write a profile of the running service to standard output:
 
-  cpu         use of processor time during --seconds
+  cpu         use of CPU time during --seconds
   trace       execution trace of --seconds, for ` + "`go tool trace`" + `
   heap        memory in use
   allocs      memory allocated since the start

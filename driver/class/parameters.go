@@ -130,8 +130,8 @@ var parameters = []Parameter{
 	seconds(Parameter{Name: "keep_alive_tmo", Example: "5", Meaning: "time after which a storage server that does not answer counts as lost"}, 3600, ""),
 	number(Parameter{Name: "nr_io_queues", Example: "4", Meaning: "I/O queues of each connection"}, "", 1, 1024, ""),
 	number(Parameter{Name: "queue_size", Example: "128", Meaning: "I/O commands in each queue"}, "", 16, 1024, ""),
-	digest(Parameter{Name: "hdr_digest", Example: "true", Meaning: "checksums of headers on NVMe/TCP connections, which cost processor time"}),
-	digest(Parameter{Name: "data_digest", Example: "true", Meaning: "checksums of data on NVMe/TCP connections, which cost processor time"}),
+	digest(Parameter{Name: "hdr_digest", Example: "true", Meaning: "checksums of headers on NVMe/TCP connections, which cost CPU time"}),
+	digest(Parameter{Name: "data_digest", Example: "true", Meaning: "checksums of data on NVMe/TCP connections, which cost CPU time"}),
 }
 
 // Reference returns all parameters of a StorageClass, for the manual.

@@ -207,8 +207,8 @@ func basesOfStores(ctx context.Context, ask Ask) (names []string, err error) {
 	return names, nil
 }
 
-// isVolume reports whether a name can be that of a logical volume, its UUID or lvstore/name, or of a
-// partition on one.
+// isVolume reports whether a name can be that of a logical volume, its UUID or lvstore/name, or of
+// a partition on one.
 func isVolume(name string) bool {
 	id, _, _ := strings.Cut(name, "p")
 	return uuid.Validate(id) == nil || strings.Contains(name, "/")

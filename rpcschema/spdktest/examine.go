@@ -44,11 +44,13 @@ func (e *engine) examines(b *bdev) bool {
 		slices.ContainsFunc(b.aliases, func(alias string) bool { return slices.Contains(e.toExamine, alias) })
 }
 
-// examine looks for an lvstore on a new bdev, and for objects that wait for the bdev.
+// examine makes the bdevs that wait for a new one, which claim it, and then looks for an lvstore on
+// it.
 func (e *engine) examine(b *bdev) {
 	if !e.examines(b) {
 		return
 	}
+	e.examineStacks(b)
 	var found string
 	switch d := b.driver.(type) {
 	case *aio:
@@ -66,7 +68,6 @@ func (e *engine) examine(b *bdev) {
 		}
 	}
 	e.wakeDegraded(b)
-	e.examineStacks(b)
 }
 
 // A WrittenStore is an lvstore that a host writes into a volume.
