@@ -27,6 +27,7 @@ func (s *Server) ownMethods() []gate.Own {
 		{Name: "spdkgate_lvol_snapshot", Serve: s.byExecutor((*execute.Executor).TakeSnapshots)},
 		{Name: "spdkgate_lvol_snapshot_barrier", Serve: s.byExecutor((*execute.Executor).PassBarrier)},
 		{Name: "spdkgate_lvol_delete", Serve: s.byExecutor((*execute.Executor).DeleteSafely)},
+		{Name: "spdkgate_lvol_changes", Serve: s.byExecutor((*execute.Executor).ReadChanges)},
 		{Name: "spdkgate_target_get_info", Unexamined: true, Serve: s.byExecutor((*execute.Executor).TargetInfo)},
 
 		// The status is needed most while the target is unreachable.

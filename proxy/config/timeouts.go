@@ -40,6 +40,7 @@ var slowMethods = map[string]time.Duration{
 	"bdev_lvol_decouple_parent": time.Hour,
 	"framework_start_init":      10 * time.Minute,
 	"framework_wait_init":       10 * time.Minute,
+	"spdkgate_lvol_changes":     10 * time.Minute,
 }
 
 // ByMethod returns the timeouts of the methods that have one of their own.

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spdkgate/spdkgate/lvstore/changes"
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/decide"
 	"github.com/spdkgate/spdkgate/proxy/keys"
@@ -164,6 +165,9 @@ var rows = []row{
 	{name: "a key that cannot be added or removed", kind: as[*keys.Refusal],
 		status: http.StatusOK, outcome: metrics.SPDKError,
 		fill: func(found error, a *Answer) { a.Err.Code = -int(found.(*keys.Refusal).Errno) }, text: "%s"},
+	{name: "changes of a snapshot that cannot be read", kind: as[*changes.Refusal],
+		status: http.StatusOK, outcome: metrics.SPDKError,
+		fill: func(found error, a *Answer) { a.Err.Code = -int(found.(*changes.Refusal).Errno) }, text: "%s"},
 	{name: "a volume in use that cannot be frozen", kind: as[*quiesce.InUseError],
 		status: http.StatusConflict, code: jsonrpc.CodeInUse, outcome: metrics.InUse, text: "%s"},
 	{name: "other operations on the volume", kind: as[*quiesce.BusyError],

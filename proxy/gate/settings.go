@@ -26,7 +26,8 @@ type Settings struct {
 	MaxBody int
 	Read    time.Duration // timeout of a request's body
 
-	AcceptLoading bool // target.accept_loading_what_hosts_write
+	AcceptLoading   bool // target.accept_loading_what_hosts_write
+	AcceptUncounted bool // target.accept_changes_without_counts
 
 	Console config.Console
 	DryRun  *dryrun.DryRun
@@ -91,6 +92,6 @@ func (s *Settings) Administrator(user string) bool {
 func (s *Settings) command(c *Call, conn *target.Conn, decided *decide.Call, scope *tenancy.Scope) execute.Command {
 	return execute.Command{
 		Conn: conn, User: c.In.Sender.User, Tenant: scope, Method: decided.Method, Params: decided.Params, Observer: c.Observer,
-		Timeout: s.TimeoutOf, SnapshotsInUse: s.snapshotsInUse, AcceptLoading: s.AcceptLoading,
+		Timeout: s.TimeoutOf, SnapshotsInUse: s.snapshotsInUse, AcceptLoading: s.AcceptLoading, AcceptUncounted: s.AcceptUncounted,
 	}
 }
