@@ -21,8 +21,13 @@ type Reading struct {
 	// whose bit is 0 have the same content as the base's, or zeros without a base. What the base
 	// does not have because it is smaller counts as zeros.
 	Changed []byte
-	Digest  [sha256.Size]byte // of all pages that were read
+	// TargetStart and BaseStart are the first StartBytes bytes of the snapshots' content.
+	TargetStart, BaseStart []byte
+	Digest                 [sha256.Size]byte // of all pages that were read
 }
+
+// StartBytes is the length of Reading.TargetStart and BaseStart.
+const StartBytes = 5 * PageSize
 
 // Find searches the metadata pages for an lvol, from the first page on, and returns the id of its
 // blob. size is that of the device in bytes. Only the lvol's first page is checked.
@@ -104,6 +109,12 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 		if err := p.clusters(ctx, l, mark); err != nil {
 			return nil, err
 		}
+	}
+	if v.TargetStart, err = p.start(ctx, v.Target); err == nil && base != 0 {
+		v.BaseStart, err = p.start(ctx, v.Base)
+	}
+	if err != nil {
+		return nil, err
 	}
 	p.sum.Sum(v.Digest[:0])
 	return v, nil
@@ -189,13 +200,13 @@ func suitable(chain []*Lvol) error {
 		case b.unsettled:
 			return fmt.Errorf("%w: SPDK has not finished taking or deleting %s", ErrMetadata, b.name())
 		case !b.readOnly:
-			return fmt.Errorf("%w: %s is not a snapshot", ErrUnsuitable, b.name())
+			return fmt.Errorf("%w: %s is a volume: take a snapshot of it, and ask for the changes of that", ErrUnsuitable, b.name())
 		case b.unknown:
-			return fmt.Errorf("%w: %s uses a part of the format that this version does not know", ErrUnsuitable, b.name())
+			return fmt.Errorf("%w: %s uses a part of the format that this version does not know: make a full backup by reading the snapshot", ErrUnsuitable, b.name())
 		case b.external:
-			return fmt.Errorf("%w: %s reads from a bdev outside the lvstore (external snapshot)", ErrUnsuitable, b.name())
+			return fmt.Errorf("%w: %s reads from a bdev outside the lvstore (external snapshot): make a full backup by reading the snapshot", ErrUnsuitable, b.name())
 		case i > 0 && l.Clusters > chain[i-1].Clusters:
-			return fmt.Errorf("%w: %s is larger than %s, which was taken later: its volume was shrunk", ErrUnsuitable, b.name(), chain[i-1].blob.name())
+			return fmt.Errorf("%w: %s is larger than %s, which was taken later, because its volume was shrunk: make a full backup by reading the snapshot", ErrUnsuitable, b.name(), chain[i-1].blob.name())
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package blobstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -80,6 +81,32 @@ func TestChanges(t *testing.T) {
 		chain = append(chain, fmt.Sprintln(l.UUID, l.Name, l.Clusters, l.Counted, l.Allocated))
 	}
 	assert.Equal(t, []string{"uuid-c c 1300 true 2\n", "uuid-b b 1200 true 2\n", "uuid-a a 1200 false 0\n"}, chain)
+}
+
+// The beginning of a snapshot is read from the lvol that has its clusters.
+func TestStartOfSnapshots(t *testing.T) {
+	for _, run := range []bool{false, true} {
+		s := chained()
+		s.Lvols[0].RunLength = run
+		s.Lvols[0].Start = append(bytes.Repeat([]byte("a"), 5000), "end"...)
+		s.Lvols[4].Clusters, s.Lvols[4].Allocated = 1, nil
+		m := image(s.Image())
+		v, err := read(t, m, idC, idR)
+		require.NoError(t, err)
+		assert.Len(t, v.TargetStart, StartBytes)
+		assert.Equal(t, string(bytes.Repeat([]byte("a"), 5000))+"end\x00", string(v.TargetStart[:5004]))
+		assert.Equal(t, make([]byte, StartBytes), v.BaseStart)
+		s.Lvols[1].Allocated, s.Lvols[1].Start = []uint64{0, 1}, []byte("b")
+		m = s.Image()
+		v, err = read(t, m, idC, idA)
+		require.NoError(t, err)
+		assert.Equal(t, "b\x00", string(v.TargetStart[:2]))
+		assert.Equal(t, "aa", string(v.BaseStart[:2]), "below the common ancestor")
+		m[bytes.Index(m, []byte("aaaa"))]++
+		again, err := read(t, m, idC, idA)
+		require.NoError(t, err)
+		assert.False(t, v.Equal(again))
+	}
 }
 
 // Random chains have the changes that a model computes from the content.

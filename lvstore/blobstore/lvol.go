@@ -110,7 +110,7 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 	case b.table != nil && b.runs != nil:
 		return nil, fmt.Errorf("%w: %s lists its clusters twice", ErrMetadata, b.name())
 	case l.Clusters > MaxClusters:
-		return nil, fmt.Errorf("%w: %s has %d clusters, more than %d", ErrUnsuitable, b.name(), l.Clusters, MaxClusters)
+		return nil, fmt.Errorf("%w: %s has %d clusters, more than %d: make a full backup by reading the snapshot", ErrUnsuitable, b.name(), l.Clusters, MaxClusters)
 	case b.runs == nil && uint64(len(b.table)) != (l.Clusters+perExtent-1)/perExtent:
 		return nil, fmt.Errorf("%w: %s has %d clusters and %d extent pages", ErrMetadata, b.name(), l.Clusters, len(b.table))
 	}
@@ -207,4 +207,56 @@ func (p *pageReader) extents(ctx context.Context, l *Lvol, first, end int, visit
 // forData reports whether a cluster exists and has no metadata.
 func (s Super) forData(cluster uint32) bool {
 	return int64(cluster) < s.clusters() && (int64(cluster)+1)*s.ClusterSize > s.offset(s.MetadataPages)
+}
+
+// start reads the first StartBytes bytes of a snapshot's content, page by page.
+func (p *pageReader) start(ctx context.Context, chain []*Lvol) ([]byte, error) {
+	content := make([]byte, StartBytes)
+	for at := int64(0); at < StartBytes; at += PageSize {
+		index := uint64(at / p.super.ClusterSize)
+		for _, l := range chain {
+			cluster, err := p.cluster(ctx, l, index)
+			if err != nil {
+				return nil, err
+			}
+			if cluster == 0 {
+				continue
+			}
+			part := content[at : at+PageSize]
+			if _, err := p.r.ReadAt(part, int64(cluster)*p.super.ClusterSize+at%p.super.ClusterSize); err != nil {
+				return nil, fmt.Errorf("read the beginning of %s: %w", l.blob.name(), err)
+			}
+			break
+		}
+	}
+	_, _ = p.sum.Write(content)
+	return content, nil
+}
+
+// cluster returns where a cluster of an lvol with a small index is; 0 if it is not allocated.
+func (p *pageReader) cluster(ctx context.Context, l *Lvol, index uint64) (found uint32, err error) {
+	if index >= l.Clusters {
+		return 0, nil
+	}
+	note := func(i uint64, cluster uint32) error {
+		if i == index {
+			if found = cluster; !p.super.forData(cluster) {
+				return fmt.Errorf("%w: %s has cluster %d, which is not a cluster for data", ErrMetadata, l.blob.name(), cluster)
+			}
+		}
+		return nil
+	}
+	if l.blob.table != nil {
+		err = p.extents(ctx, l, 0, 1, note)
+		return found, err
+	}
+	first := uint64(0)
+	for _, r := range l.blob.runs {
+		if r.first != 0 && index >= first && index-first < uint64(r.length) {
+			err = note(index, r.first+uint32(index-first))
+			return found, err
+		}
+		first += uint64(r.length)
+	}
+	return 0, nil
 }

@@ -48,6 +48,8 @@ type Changes struct {
 	Bitmap      []byte // cluster i is bit i%8 of byte i/8
 	ClusterSize int64  // bytes
 	Size        int64  // of the snapshot, in bytes
+	// LUKS means that one of the snapshots begins with a LUKS header.
+	LUKS bool
 }
 
 // A Reader reads changes. It remembers on which page each snapshot begins. It may be used
@@ -68,6 +70,16 @@ func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Ch
 	if err != nil {
 		return nil, err
 	}
+	found, err := r.read(ctx, q)
+	if errors.Is(err, blobstore.ErrMetadata) || errors.Is(err, blobstore.ErrNoLvol) {
+		if _, missing := newQuery(ctx, t, snapshot, base); errors.Is(missing, spdkrpc.NoSuchDevice) {
+			return nil, missing // it was deleted meanwhile
+		}
+	}
+	return found, err
+}
+
+func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	if err := q.open(ctx); err != nil {
 		return nil, err
 	}
@@ -76,7 +88,7 @@ func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Ch
 		return nil, err
 	}
 	var result *Changes
-	err = t.Lock(ctx, q.find, func() error {
+	err := q.Lock(ctx, q.find, func() (err error) {
 		result, err = q.readTwice(ctx)
 		return err
 	})
@@ -88,7 +100,7 @@ func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Ch
 
 // locate finds the blobs of the snapshots, before anything is locked, because it can take long.
 func (r *Reader) locate(ctx context.Context, q *query) (err error) {
-	for range 2 {
+	for try := range findTries {
 		if q.target.blob, err = r.blob(ctx, q, q.target.info.UUID); err != nil {
 			return err
 		}
@@ -97,11 +109,15 @@ func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 				return err
 			}
 		}
-		_, err = q.chains(ctx)
-		if err == nil {
-			return nil
+		if _, err = q.chains(ctx); !errors.Is(err, blobstore.ErrMetadata) {
+			return err
 		}
-		r.forget(q) // another snapshot may be there now
+		if try == 0 {
+			r.forget(q) // another snapshot may be there now
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
 	}
 	return err
 }
@@ -144,7 +160,7 @@ func (q *query) mismatch(err error) error {
 	}
 	switch {
 	case errors.Is(err, blobstore.ErrUnsuitable):
-		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s). Make a full backup by reading the snapshot.", err, place), err}
+		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s)", err, place), err}
 	case errors.Is(err, blobstore.ErrMetadata), errors.Is(err, blobstore.ErrNoLvol), errors.Is(err, blobstore.ErrSuperBlock), errors.Is(err, blobstore.ErrNoBlobstore):
 		return &Refusal{syscall.EBADMSG, fmt.Sprintf("%v (%s). No changes were returned; retry. If the error stays, run spdk-proxy check-lvstore on the target's host before the target is restarted, and make a full backup by reading the snapshot.", err, place), err}
 	}

@@ -185,6 +185,30 @@ func TestChangesOfATarget(t *testing.T) {
 	}
 }
 
+func TestEncryptedSnapshotsAreRecognised(t *testing.T) {
+	for start, want := range map[string]bool{
+		"": false, "LUKS\xba\xbe\x00\x02": true, "LUKS": false, "xLUKS\xba\xbe": false,
+		strings.Repeat("\x00", 16<<10) + "SKUL\xba\xbe": true, strings.Repeat("\x00", 16<<10) + "LUKS\xba\xbe": false,
+	} {
+		w := newWorld(t, true)
+		w.store.ClusterSize, w.store.Lvols[0].Start = 32<<10, []byte(start)
+		w.write(true)
+		for _, q := range [][2]string{{"uuid-a", ""}, {"uuid-c", "uuid-b"}, {"uuid-c", "uuid-a"}} {
+			got, err := w.read(q[0], q[1])
+			require.NoError(t, err)
+			assert.Equal(t, want, got.LUKS, "%q", start)
+		}
+		w.store.Lvols[2].Allocated = append(w.store.Lvols[2].Allocated, 0) // it was formatted again
+		w.write(true)
+		got, err := w.read("uuid-c", "uuid-b")
+		require.NoError(t, err)
+		assert.Equal(t, want, got.LUKS, "the base is encrypted")
+		got, err = w.read("uuid-c", "")
+		require.NoError(t, err)
+		assert.False(t, got.LUKS)
+	}
+}
+
 func errnoOf(t *testing.T, err error) syscall.Errno {
 	t.Helper()
 	var r *Refusal
@@ -217,7 +241,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		assert.ErrorContains(t, err, "check-lvstore")
 	}
 	for name, change := range map[string]func(b p){
-		"a volume between":  func(b p) { lvol(b)["snapshot"] = false },
+		"another size":      func(b p) { b["num_blocks"] = 1201 * 32 },
 		"an external one":   func(b p) { lvol(b)["esnap_clone"] = true },
 		"no lvol":           func(b p) { b["driver_specific"] = p{} },
 		"another lvstore's": func(b p) { lvol(b)["lvol_store_uuid"] = "other" },
@@ -373,6 +397,44 @@ func TestTwoReadingsMustBeEqual(t *testing.T) {
 		assert.Equal(t, syscall.EBADMSG, errnoOf(t, err))
 		assert.ErrorContains(t, err, "two readings differ")
 	}
+}
+
+// After a restart, SPDK reports a snapshot without clones as a volume. The device knows better.
+func TestSnapshotsThatAreReportedAsVolumes(t *testing.T) {
+	w := newWorld(t, true)
+	w.change = func(b p) { lvol(b)["snapshot"] = false }
+	got, err := w.read("uuid-c", "uuid-a")
+	require.NoError(t, err)
+	assert.Equal(t, []int{1, 3, 700, 1299}, bits(got.Bitmap))
+	_, err = w.read("uuid-v", "")
+	assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
+}
+
+// A snapshot that is deleted while it is read does not exist.
+func TestSnapshotIsDeletedMeanwhile(t *testing.T) {
+	w := newWorld(t, false)
+	w.reading = func(n int) {
+		if n == 2 {
+			w.missing = "uuid-c"
+			clear(blobstoretest.Page(w.image, 3))
+		}
+	}
+	_, err := w.read("uuid-c", "uuid-a")
+	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
+}
+
+// A deletion that ends while the chain is read for the first time is no reason to refuse.
+func TestChangesBeforeTheLockAreNoError(t *testing.T) {
+	w := newWorld(t, false)
+	sound := append([]byte{}, w.image...)
+	w.reading = func(n int) {
+		if copy(w.image, sound); n == 2 {
+			blobstoretest.Page(w.image, 2)[30]++
+		}
+	}
+	got, err := w.read("uuid-c", "uuid-a")
+	require.NoError(t, err)
+	assert.Equal(t, []int{1, 3, 700, 1299}, bits(got.Bitmap))
 }
 
 // A remembered page may be another snapshot's by now.

@@ -1,9 +1,11 @@
 package changes
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -68,8 +70,6 @@ func (q *query) lookUp(ctx context.Context, name string) (*snapshot, error) {
 	}
 	l := list[0].DriverSpecific.Lvol
 	switch {
-	case l.Snapshot == nil || !*l.Snapshot:
-		return nil, refuse(syscall.EINVAL, "%s is a volume. Take a snapshot of it, and ask for the changes of the snapshot.", name)
 	case l.EsnapClone != nil && *l.EsnapClone:
 		return nil, refuse(syscall.EINVAL, "snapshot %s reads from a bdev outside the lvstore (external snapshot), whose changes are unknown. Make a full backup by reading the snapshot.", name)
 	case l.LvolStoreUUID == nil || l.BaseBdev == nil:
@@ -111,8 +111,37 @@ func (q *query) checkHeads(v *blobstore.Reading) error {
 // maxQuestions is the number of calls to the target at the same time.
 const maxQuestions = 16
 
-// find reads the chains, asks the target for each snapshot in them, and returns the names of all.
+// Before the chains are locked, a deletion may change them while they are read.
+const (
+	findTries = 5
+	findPause = 50 * time.Millisecond
+)
+
+// find is findOnce until what was found matches.
 func (q *query) find(ctx context.Context) (names []string, err error) {
+	for range findTries {
+		if names, err = q.findOnce(ctx); !errors.Is(err, blobstore.ErrMetadata) {
+			return names, err
+		}
+		if err := pause(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(findPause):
+		return nil
+	}
+}
+
+// findOnce reads the chains, asks the target for each snapshot in them, and returns the names of
+// all.
+func (q *query) findOnce(ctx context.Context) (names []string, err error) {
 	v, err := q.chains(ctx)
 	if err != nil {
 		return nil, err
@@ -168,7 +197,14 @@ func (q *query) readTwice(ctx context.Context) (*Changes, error) {
 		return nil, q.contradiction("two readings differ")
 	}
 	cluster := first.Super.ClusterSize
-	return &Changes{Bitmap: first.Changed, ClusterSize: cluster, Size: int64(first.Target[0].Clusters) * cluster}, nil
+	return &Changes{Bitmap: first.Changed, ClusterSize: cluster, Size: int64(first.Target[0].Clusters) * cluster, LUKS: hasLUKS(first.TargetStart) || hasLUKS(first.BaseStart)}, nil
+}
+
+// hasLUKS reports whether a device begins with a LUKS header. LUKS2 has a second one after 16 KiB,
+// from which the first one is repaired.
+func hasLUKS(start []byte) bool {
+	const second = 16 << 10
+	return bytes.HasPrefix(start, []byte("LUKS\xba\xbe")) || len(start) > second && bytes.HasPrefix(start[second:], []byte("SKUL\xba\xbe"))
 }
 
 // check compares a reading with what the target says.
@@ -208,8 +244,6 @@ func (q *query) checkLvol(v *blobstore.Reading, l, below *blobstore.Lvol) error 
 	switch {
 	case d.LvolStoreUUID == nil || *d.LvolStoreUUID != q.store || len(b.Aliases) != 1 || b.Aliases[0] != v.StoreName+"/"+l.Name:
 		return q.contradiction("snapshot %s/%s (%s) has other names in the target: %v", v.StoreName, l.Name, l.UUID, b.Aliases)
-	case d.Snapshot == nil || !*d.Snapshot:
-		return q.contradiction("%s (%s) is a volume for the target, and a snapshot on the device", l.Name, l.UUID)
 	case d.EsnapClone != nil && *d.EsnapClone || parent != on:
 		return q.contradiction("the target says that snapshot %q is below %s (%s), on the device it is %q", parent, l.Name, l.UUID, on)
 	case size != int64(l.Clusters)*v.Super.ClusterSize:

@@ -212,11 +212,11 @@ func TestTimeoutsOfSlowMethods(t *testing.T) {
 	for method, want := range map[string]time.Duration{
 		"bdev_lvol_create_lvstore": 10 * time.Minute, "bdev_lvol_delete_lvstore": 10 * time.Minute, "bdev_lvol_grow_lvstore": 10 * time.Minute,
 		"bdev_lvol_delete": 10 * time.Minute, "bdev_lvol_resize": 10 * time.Minute, "bdev_lvol_inflate": time.Hour, "bdev_lvol_decouple_parent": time.Hour,
-		"framework_start_init": 10 * time.Minute, "framework_wait_init": 10 * time.Minute,
+		"framework_start_init": 10 * time.Minute, "framework_wait_init": 10 * time.Minute, "spdkgate_lvol_changes": 10 * time.Minute,
 	} {
 		assert.Equal(t, want, timeouts[method], method)
 	}
-	assert.Len(t, timeouts, 9)
+	assert.Len(t, timeouts, 10)
 	timeouts, err = Timeouts{Default: Duration(2 * time.Hour), Methods: map[string]Duration{"bdev_lvol_delete": 1}}.ByMethod(schema)
 	require.NoError(t, err)
 	assert.Equal(t, time.Duration(1), timeouts["bdev_lvol_delete"])

@@ -64,7 +64,7 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 			return nil, o.err
 		}
 		return json.Marshal(spdkrpc.ProxyLvolChanges{
-			Bitmap: base64.StdEncoding.EncodeToString(o.found.Bitmap), ClusterSize: uint64(o.found.ClusterSize), Size: uint64(o.found.Size),
+			Bitmap: base64.StdEncoding.EncodeToString(o.found.Bitmap), ClusterSize: uint64(o.found.ClusterSize), Size: uint64(o.found.Size), LUKS: o.found.LUKS,
 		})
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -294,6 +294,8 @@ type ProxyLvolChanges struct {
 	ClusterSize uint64 `json:"cluster_size"`
 	// Size of the snapshot. Unit: bytes.
 	Size uint64 `json:"size"`
+	// Whether one of the snapshots begins with a LUKS header. Hosts that open it see other offsets than those in the bitmap.
+	LUKS bool `json:"luks"`
 }
 
 // ProxyMissingExport describes a call that the saved configuration has and the target lacks.

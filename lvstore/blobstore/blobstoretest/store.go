@@ -35,6 +35,8 @@ type Lvol struct {
 
 	RunLength bool // lists its clusters as run lengths
 	Continued bool // lists its clusters in a second page
+
+	Start []byte // the content of its first cluster, if that is allocated
 }
 
 // Image returns the content of the device.
@@ -49,7 +51,7 @@ func (s Store) Image() []byte {
 	copy(b[56:], "LVOLSTORE")
 	le.PutUint64(b[80:], uint64(len(m)))
 	Seal(b)
-	w := writer{m, uint32(len(s.Lvols)) + 1, uint32(((MetadataStart+s.MetadataPages)*PageSize + s.ClusterSize - 1) / s.ClusterSize)}
+	w := writer{m, uint32(len(s.Lvols)) + 1, uint32(((MetadataStart+s.MetadataPages)*PageSize + s.ClusterSize - 1) / s.ClusterSize), s.ClusterSize}
 	w.page(0, firstID, 0, none, flags(4, 0), text("uuid", s.UUID), text("name", s.Name), descriptor(5, make([]byte, 8)))
 	for i, l := range s.Lvols {
 		w.lvol(uint32(i)+1, l)
@@ -70,6 +72,7 @@ type writer struct {
 	image   []byte
 	free    uint32 // metadata page
 	cluster uint32
+	size    int64 // of a cluster, in bytes
 }
 
 func (w *writer) lvol(at uint32, l Lvol) {
@@ -97,6 +100,9 @@ func (w *writer) lvol(at uint32, l Lvol) {
 	where := make([]uint32, l.Clusters)
 	for _, i := range l.Allocated {
 		where[i] = w.cluster
+		if i == 0 {
+			copy(w.image[int64(w.cluster)*w.size:], l.Start)
+		}
 		w.cluster++
 	}
 	clusters := w.extents(id, where)
