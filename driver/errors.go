@@ -68,6 +68,8 @@ var codesOf = []struct {
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},
 	{volume.ErrNested, codes.FailedPrecondition},
 	{volume.ErrLoads, codes.FailedPrecondition},
+	{volume.ErrNoChanges, codes.FailedPrecondition},
+	{volume.ErrEncrypted, codes.FailedPrecondition},
 	{request.ErrUnknownTarget, codes.FailedPrecondition},
 	{request.ErrNoCredentials, codes.FailedPrecondition},
 	{request.ErrElsewhere, codes.FailedPrecondition},

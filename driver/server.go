@@ -20,9 +20,10 @@ import (
 // A Server serves CSI services on one UNIX socket.
 type Server struct {
 	Identity   *Identity
-	Controller csi.ControllerServer      // nil if this process is no controller
-	Groups     csi.GroupControllerServer // nil if this process is no controller
-	Node       csi.NodeServer            // nil if this process serves no node
+	Controller csi.ControllerServer       // nil if this process is no controller
+	Groups     csi.GroupControllerServer  // nil if this process is no controller
+	Metadata   csi.SnapshotMetadataServer // nil if this process is no controller
+	Node       csi.NodeServer             // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil to count nothing
 	// Outages counts the calls that fail because a target is down. If it is nil, the server makes
@@ -52,13 +53,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		calls.slowAfter = 30 * time.Second
 	}
 	clients := &clients{}
-	server := grpc.NewServer(grpc.UnaryInterceptor(calls.intercept), grpc.StatsHandler(clients))
+	server := grpc.NewServer(grpc.UnaryInterceptor(calls.intercept), grpc.StreamInterceptor(calls.interceptStream), grpc.StatsHandler(clients))
 	csi.RegisterIdentityServer(server, s.Identity)
 	if s.Controller != nil {
 		csi.RegisterControllerServer(server, s.Controller)
 	}
 	if s.Groups != nil {
 		csi.RegisterGroupControllerServer(server, s.Groups)
+	}
+	if s.Metadata != nil {
+		csi.RegisterSnapshotMetadataServer(server, s.Metadata)
 	}
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)

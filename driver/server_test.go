@@ -84,7 +84,7 @@ func TestServer(t *testing.T) {
 	assert.Equal(t, "csi.spdk.io", info.GetName())
 	capabilities, err := csi.NewIdentityClient(conn).GetPluginCapabilities(t.Context(), &csi.GetPluginCapabilitiesRequest{})
 	require.NoError(t, err)
-	assert.Len(t, capabilities.GetCapabilities(), 3)
+	assert.Len(t, capabilities.GetCapabilities(), 4)
 	probe, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{})
 	require.NoError(t, err)
 	assert.True(t, probe.GetReady().GetValue())

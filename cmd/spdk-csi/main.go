@@ -189,7 +189,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		}
 		defer c.Close()
 		go c.Follow(ctx, hangups(ctx))
-		server.Controller, server.Groups, server.Identity.Topology = c, c, c.HasTopology()
+		server.Controller, server.Groups, server.Metadata, server.Identity.Topology = c, c, c, c.HasTopology()
 		server.Linger, server.Outages = lingerForSidecars, c.Outages()
 	}
 	if f.node {

@@ -20,10 +20,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Controller is CSI's controller service and its group controller service.
+// Controller is CSI's controller service, its group controller service and its service for metadata
+// of snapshots.
 type Controller struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
+	csi.UnimplementedSnapshotMetadataServer
 	targets  *targets
 	locks    *request.Locks
 	nodes    *nodeNames

@@ -15,6 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -188,4 +189,15 @@ func TestReloadingServesEveryCall(t *testing.T) {
 		}
 	}
 	assert.Greater(t, implemented, 20)
+}
+
+// The same holds for calls that answer with streams.
+func TestReloadingServesStreams(t *testing.T) {
+	r := newReloadingController(t, configOf(config.Placement{}, newSimTarget(t, "t0", "lvs0")))
+	for name, err := range map[string]error{
+		"allocated": r.GetMetadataAllocated(&csi.GetMetadataAllocatedRequest{}, nil),
+		"delta":     r.GetMetadataDelta(&csi.GetMetadataDeltaRequest{}, nil),
+	} {
+		require.ErrorIs(t, err, request.ErrInvalid, name)
+	}
 }

@@ -240,7 +240,7 @@ func (w *environment) startDriver(ctx context.Context, v variant, dir, url strin
 	if err != nil {
 		return err
 	}
-	server := driver.Server{Identity: &driver.Identity{Name: driver.DefaultName, Version: "sanity"}, Controller: service, Groups: service, Node: nodeService, Log: log}
+	server := driver.Server{Identity: &driver.Identity{Name: driver.DefaultName, Version: "sanity"}, Controller: service, Groups: service, Metadata: service, Node: nodeService, Log: log}
 	services.Go(func() error { return server.Serve(ctx, l) })
 	return nil
 }
