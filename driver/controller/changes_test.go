@@ -176,6 +176,9 @@ func TestMetadataIsRefused(t *testing.T) {
 		return changedClusters(1), failed
 	}
 	nobody := "t0:" + uuid.NewString()
+	other, err := b.CreateVolume(t.Context(), b.request("pvc-2", 16*mib))
+	require.NoError(t, err)
+	others := b.snapshot(t, "s3", other.GetVolume()).GetSnapshotId()
 	for name, c := range map[string]struct {
 		q    *csi.GetMetadataDeltaRequest
 		code codes.Code
@@ -189,6 +192,7 @@ func TestMetadataIsRefused(t *testing.T) {
 		"unknown target":        {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: nobody}, codes.NotFound},
 		"unknown base":          {&csi.GetMetadataDeltaRequest{BaseSnapshotId: nobody, TargetSnapshotId: b.second}, codes.NotFound},
 		"volume":                {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: b.volume}, codes.NotFound},
+		"of another volume":     {&csi.GetMetadataDeltaRequest{BaseSnapshotId: others, TargetSnapshotId: b.second}, codes.NotFound},
 		"no id":                 {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: "x"}, codes.NotFound},
 		"no storage server":     {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first[3:], TargetSnapshotId: b.second}, codes.NotFound},
 		"another one":           {&csi.GetMetadataDeltaRequest{BaseSnapshotId: "t1" + b.first[2:], TargetSnapshotId: b.second}, codes.FailedPrecondition},
@@ -196,7 +200,7 @@ func TestMetadataIsRefused(t *testing.T) {
 		_, err := b.delta(t, c.q)
 		assert.Equal(t, c.code, status.Code(err), "%s: %v", name, err)
 	}
-	_, err := b.allocated(t, &csi.GetMetadataAllocatedRequest{})
+	_, err = b.allocated(t, &csi.GetMetadataAllocatedRequest{})
 	assert.Equal(t, codes.InvalidArgument, status.Code(err))
 
 	answer := func(code int, text string) error {

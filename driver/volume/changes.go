@@ -22,7 +22,7 @@ type Changes struct {
 func (c Changes) Has(index int64) bool { return c.bitmap[index/8]>>(index%8)&1 == 1 }
 
 // Changes returns the clusters of a snapshot that may differ from those of base, another snapshot
-// on this target; or, if base is "", those that are allocated. If they are unknown, it fails with
+// of the same volume; or, if base is "", those that are allocated. If they are unknown, it fails with
 // ErrNoChanges or ErrEncrypted, and the snapshot has to be read as a whole.
 func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, error) {
 	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: snapshot}
@@ -31,19 +31,26 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 		p.Base = &base
 		ids = append(ids, base)
 	}
-	var size int64
-	for i, id := range ids {
+	var found []Snapshot
+	for _, id := range ids {
 		v, err := s.GetSnapshot(ctx, id)
 		if errors.Is(err, ErrWrongKind) {
 			return Changes{}, fmt.Errorf("%w: %v", ErrNotFound, err) // another code than ErrWrongKind
 		}
+		if err == nil {
+			v, err = s.WithSource(ctx, v)
+		}
 		if err != nil {
 			return Changes{}, err
 		}
-		if i == 0 {
-			size = v.SizeBytes
-		}
+		found = append(found, v)
 	}
+	// Kubernetes authorizes callers by the snapshot's namespace, but passes any base on: a base of
+	// another volume may be another team's.
+	if base != "" && base != snapshot && (found[0].SourceUUID == "" || found[0].SourceUUID != found[1].SourceUUID) {
+		return Changes{}, fmt.Errorf("target %s: %w: snapshot %s of the volume of snapshot %s: make a full backup", s.Name, ErrNotFound, base, snapshot)
+	}
+	size := found[0].SizeBytes
 	r, err := s.rpc.SpdkgateLvolChanges(ctx, p)
 	if err != nil {
 		return Changes{}, fmt.Errorf("target %s: read the changes of snapshot %s: %w", s.Name, snapshot, noChanges(err))
