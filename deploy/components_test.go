@@ -22,7 +22,7 @@ import (
 
 // components are the options in kubernetes/components. A cluster has at most one of the last group.
 var (
-	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "storage-capacity", "zones"}
+	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "snapshot-metadata", "storage-capacity", "zones"}
 	kubeletRoots  = map[string]string{"kubelet-root/k0s": "/var/lib/k0s/kubelet", "kubelet-root/microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
 )
 

@@ -95,6 +95,29 @@ spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=pvc-1 size_in_mib=16 --
 	{path: "docs/csi-credentials.md", setup: installed + `cd "$REPOSITORY"`},
 	{path: "docs/csi-deleted-data.md", setup: installed},
 	{path: "docs/csi-placement.md"},
+	{
+		path: "docs/backup-volumes.md",
+		setup: controller + `
+mkdir -p bin /backup
+head -c 9M /dev/urandom >monday.dev && cp monday.dev tuesday.dev && head -c 5M /dev/urandom | dd of=tuesday.dev conv=notrunc bs=1M seek=2 status=none && truncate -s 12M tuesday.dev restored.dev
+cat >bin/snapshot-metadata-lister <<END
+#!/bin/sh
+echo "Record#   VolCapBytes  BlockMetadataType   ByteOffset     SizeBytes"
+echo "-"
+case "\$*" in
+*monday*tuesday*|*tuesday*monday*) echo "1 12582912 VARIABLE_LENGTH 2097152 5242880" ;;
+*) echo "1 9437184 VARIABLE_LENGTH 0 1048576"; echo "1 9437184 VARIABLE_LENGTH 1048576 8388608" ;;
+esac
+END
+printf '#!/bin/sh
+stat -c %%s "$2"
+' >bin/blockdev
+chmod +x bin/snapshot-metadata-lister bin/blockdev
+export PATH="$PWD/bin:$PATH"`,
+		typed:  map[string]string{"/dev/monday": "monday.dev", "/dev/tuesday": "tuesday.dev", "/dev/restored": "restored.dev"},
+		before: map[string]string{"of=/dev/restored": "cmp /backup/data.img tuesday.dev"},
+		leave:  []string{"spdkgate_lvol_changes"}, // the simulated target has no metadata; test/suites/changes calls real ones
+	},
 	{path: "docs/csi-snapshots.md", setup: controller + `cd "$REPOSITORY"`},
 	{path: "docs/csi-volumes.md"},
 	{

@@ -55,9 +55,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T, kind string, seed int64) *world {
-	bytes := int64(1 << 30)
+	// A target that was killed reads all metadata pages one by one, and two targets may share a core.
+	bytes, metadata := int64(1<<30), 100
 	if kind == "nvme" {
-		bytes = 256 * mib // a target that was killed reads all metadata pages one by one, and both may share a core
+		bytes, metadata = 256*mib, 10
 	}
 	g, b := bases[kind](t, bytes)
 	w := &world{target: g, t: t, base: b, rnd: rand.New(rand.NewSource(seed)), snaps: map[string]*snapshot{}, stat: map[string]int{}, refused: map[int]map[string]int{}}
@@ -66,7 +67,7 @@ func newWorld(t *testing.T, kind string, seed int64) *world {
 	var err error
 	w.release, err = rpcschema.ParseRelease(v.Version)
 	require.NoError(t, err)
-	w.must("bdev_lvol_create_lvstore", p{"bdev_name": b.bdev, "lvs_name": "lvs0", "cluster_sz": cluster}, nil)
+	w.must("bdev_lvol_create_lvstore", p{"bdev_name": b.bdev, "lvs_name": "lvs0", "cluster_sz": cluster, "num_md_pages_per_cluster_ratio": metadata}, nil)
 	w.proxy = startProxy(g)
 	for range 2 {
 		w.create()
