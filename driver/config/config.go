@@ -62,8 +62,8 @@ type Target struct {
 	// empty, the system's are trusted.
 	CA     string `json:"ca,omitzero"`
 	CAFile string `json:"caFile,omitzero"`
-	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all,
-	// but then cannot know of an lvstore that is not loaded when the controller starts: the volumes
+	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all. It
+	// then cannot know of an lvstore that is not loaded when the controller starts, and the volumes
 	// in it count as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
 	// Topology holds the labels that a node must have to reach the target, such as

@@ -223,8 +223,8 @@ func parseTransport(s string) (Transport, error) {
 }
 
 // checkName checks that the export has the name that its transport needs, without characters that
-// have a special meaning later: the kernel splits its option string at commas, and iscsiadm makes
-// folders of names.
+// have a special meaning later. The kernel splits its option string at commas, and iscsiadm uses
+// names as directories.
 func (e *Export) checkName() error {
 	switch e.Transport {
 	case TCP, RDMA:

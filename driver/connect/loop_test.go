@@ -190,8 +190,8 @@ func TestLoopIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// severalTimes returns a time that is long for a call like one that began then and has just ended:
-// each is some system calls on a real device, which take seconds on a busy machine.
+// severalTimes returns a long limit for a call like one that began then and has just ended. Such a
+// call consists of system calls on a real device, which take seconds on a busy machine.
 func severalTimes(began time.Time) time.Duration { return max(5*time.Second, 10*time.Since(began)) }
 
 func TestLoopBusy(t *testing.T) {

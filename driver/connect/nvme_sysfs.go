@@ -179,8 +179,9 @@ func uuidOf(wwid string) string {
 }
 
 // choose returns the namespace of an export, by its UUID. For volumes of spdk-csi only the lvol's
-// UUID is known. For them the only namespace of a subsystem is accepted too, if the subsystem's
-// model is the lvol's UUID, as spdk-csi sets it, or if not even the lvol's UUID is known.
+// UUID is known. For them, the only namespace of a subsystem is accepted as well if the subsystem's
+// model is the lvol's UUID, as spdk-csi sets it. It is also accepted if not even the lvol's UUID is
+// known.
 func choose(e Export, all []namespace) (namespace, error) {
 	want := e.NSUUID
 	if want == "" {

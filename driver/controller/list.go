@@ -54,9 +54,9 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 
 // ListVolumes lists all volumes in the driver's lvstores, also those that the driver did not
 // create, because an lvstore does not record who created a volume. A volume counts as published to
-// a node if its export to it is complete, and if this process has published or unpublished a volume
-// there: otherwise Kubernetes publishes it again, which does no harm and is what a target needs
-// that came back without its configuration. The list has no sizes: Kubernetes does not read them,
+// a node if its export to the node is complete, and if this process has published or unpublished a
+// volume there. Otherwise Kubernetes publishes it again. That is harmless, and a target that came
+// back without its configuration needs it. The list has no sizes: Kubernetes does not read them,
 // and SPDK would have to be asked for each.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)

@@ -21,9 +21,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A slowCaller makes each call take one millisecond of a bubble's time, so that a CSI call takes as
-// many milliseconds as it has rounds: RPCs that wait for each other. It passes the calls on to
-// goroutines outside of the bubble, because a bubble's time stands still while one of its
+// A slowCaller makes each RPC take one millisecond of a synctest bubble's time. A CSI call then
+// takes as many milliseconds as it has rounds of RPCs that wait for each other. It passes the calls
+// on to goroutines outside of the bubble, because a bubble's time stands still while one of its
 // goroutines waits for a socket.
 type slowCaller struct{ idle chan *passer }
 

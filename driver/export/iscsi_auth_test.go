@@ -94,7 +94,7 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	require.NoError(t, f.Withdraw(t.Context(), id, &h))
 }
 
-// If a call fails at any RPC, no target node lets initiators log in without CHAP, a repeated call
+// If a call fails at any RPC, no target node lets initiators log in without CHAP. A repeated call
 // has the right passwords, and after the withdrawal no group is left.
 func TestInterruptedCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")

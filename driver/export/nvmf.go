@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmf exports volumes over NVMe over Fabrics: each has a subsystem with one namespace, whose UUID
-// is the volume's, and with the nodes that use the volume as its only hosts.
+// nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem with one namespace,
+// whose UUID is the volume's. Its only hosts are the nodes that use the volume.
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces reports whether a subsystem was created for one host or for

@@ -120,8 +120,8 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 	assert.Equal(t, map[string][2]string{h.NQN: {keyName(oneKey)}}, hostsWithKeys(f.subsystem(t, id)))
 }
 
-// If a call fails at any RPC, the volume is not exported to a host that need not authenticate; a
-// repeated call finishes; and after the withdrawal no key is left.
+// If a call fails at any RPC, the volume is not exported to a host that need not authenticate. A
+// repeated call succeeds, and after the withdrawal no key is left.
 func TestInterruptedAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)

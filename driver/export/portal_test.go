@@ -90,8 +90,8 @@ func TestPortalGroupOfUnknownOutcome(t *testing.T) {
 	assert.Empty(t, f.initiatorGroups(t), "the claim was removed with the node's group")
 }
 
-// The claim of a controller that died is removed after a while by the controller that needs the
-// portal group, whichever call of the removal fails and however many controllers try.
+// A controller that needs the portal group removes the claim of a controller that died, after some
+// time. This works whichever call of the removal fails and however many controllers try.
 func TestAbandonedClaim(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config

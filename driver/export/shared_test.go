@@ -149,8 +149,8 @@ func TestISCSIIsNotShared(t *testing.T) {
 	require.ErrorIs(t, err, export.ErrNotShareable)
 }
 
-// Whichever call fails, or loses its reply, while a second host is admitted or the first one
-// removed, a repetition finishes the work, and the other host keeps its export throughout.
+// Any call may fail or lose its reply while a second host is admitted or the first one removed. A
+// repetition finishes the work, and the other host keeps its export throughout.
 func TestSharingAfterFailures(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	for name, inject := range map[string]func(*drivertest.FaultyCaller, int){

@@ -42,8 +42,8 @@ type deviceMapper interface {
 	remove(name string) error
 }
 
-// dmKernel is the device mapper of this node's kernel, by its ioctls (linux/dm-ioctl.h): what they
-// answer does not change between versions of a program, and they do not read the encrypted device,
+// dmKernel is the device mapper of this node's kernel, by its ioctls (linux/dm-ioctl.h). Their
+// results do not depend on the version of a program, and they do not read the encrypted device,
 // which may hang.
 type dmKernel struct {
 	dir   string                                                             // /dev/mapper

@@ -1,6 +1,6 @@
-// Package monitor watches the volumes that are staged on this node, and only those: lost paths,
-// targets that the kernel tries to reach again, devices that it has given up, file systems that are
-// read-only or shut down, and mounts of removed devices.
+// Package monitor watches only the volumes that are staged on this node. It finds lost paths,
+// targets that the kernel tries to reach again, devices that it has given up, read-only or
+// shut-down file systems, and mounts of removed devices.
 //
 // Every few seconds it reads sysfs, the mount table and each mounted file system, without access to
 // a device. Each read is bounded, and one for each volume is under way at a time: a read that hangs

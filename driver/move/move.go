@@ -108,10 +108,10 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		return Result{}, fmt.Errorf("keep nodes from the original: volume %s: %w: it is published to a node", id, export.ErrInUse)
 	}
 
-	// The copy is kept from nodes before the original is. DeleteOriginal takes a copy for complete
-	// that is not published to the move's node while the original is: an earlier copy must not pass
-	// for that before it was compared with the original again, which nodes may have written to
-	// since.
+	// The copy is kept from nodes before the original is. DeleteOriginal treats a copy as complete
+	// if it is not published to the move's node while the original is. An earlier copy must not
+	// satisfy this before it was compared with the original again, because nodes may have written
+	// to the original since.
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},

@@ -12,10 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// NodePublishVolume mounts a staged volume, or binds its device, at a path. If the device has been
-// removed since, because its target was unreachable for too long, or the file system was shut down,
-// the volume is staged again: Kubernetes does not do so for a pod that replaces another on the same
-// node.
+// NodePublishVolume mounts a staged volume, or binds its device, at a path. The volume is staged
+// again if the device was removed because its target was unreachable for too long, or if the file
+// system was shut down. Kubernetes does not do so for a pod that replaces another on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	paths := []pathField{{"target_path", target}, {"staging_target_path", staging}}

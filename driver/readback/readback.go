@@ -1,6 +1,6 @@
 // Package readback runs steps on a target and reads back whether they are done. The error of a
-// failed call tells little: if an object already exists, releases of SPDK fail in different ways or
-// not at all, and after a lost reply the call may have been executed.
+// failed call is not reliable. If an object already exists, releases of SPDK fail in different ways
+// or not at all, and after a lost reply the call may have been executed.
 //
 // It must not know what the steps are about.
 package readback

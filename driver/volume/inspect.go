@@ -131,9 +131,9 @@ func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 // Exports returns the exports of the same target, with the same credentials.
 func (s *Service) Exports() *export.Service { return s.exports }
 
-// Unneeded reports whether an internal snapshot or a helper clone can be deleted now without loss:
-// the snapshot has at most one clone, and no host uses that clone; the helper has no data of its
-// own.
+// Unneeded reports whether an internal snapshot or a helper clone can be deleted now without loss.
+// A snapshot can if it has at most one clone, which no host uses; a helper can if it has no data of
+// its own.
 func (s *Service) Unneeded(ctx context.Context, l Listed) (bool, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	switch {

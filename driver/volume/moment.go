@@ -22,7 +22,7 @@ const (
 )
 
 // takeAtOneMoment takes snapshots on several targets. Each proxy freezes its volumes and waits at a
-// barrier. Only when all of them wait, the barriers are opened: at that moment nothing can be
+// barrier. The barriers are opened only when all of them wait. At that moment nothing can be
 // written to any of the volumes, and each stays frozen until its snapshot is taken. If it fails,
 // some targets may have taken theirs.
 func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxySnapshotRequest) error {

@@ -20,8 +20,8 @@ import (
 // belong to that host, whatever names and UUIDs they have. This file finds out on which devices an
 // lvstore is. The driver neither uses nested lvstores nor finds volumes in them.
 //
-// A nested lvstore can have the name, or even the UUID, of one that is not loaded, so what is known
-// of an lvstore's base bdev holds for one call of the driver only.
+// A nested lvstore can have the name, or even the UUID, of one that is not loaded. So what is known
+// of an lvstore's base bdev is valid for one call of the driver only.
 
 // asked records what a call has learned about base bdevs.
 type asked struct {

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// A CodeFlow is the proxy as it is registered with an issuer, so that people sign in to the console
-// at the issuer's page (OpenID Connect's authorization code flow, with PKCE).
+// A CodeFlow lets people sign in to the console at an issuer's page, by OpenID Connect's
+// authorization code flow with PKCE. It contains the proxy's registration with the issuer.
 type CodeFlow struct {
 	ClientID     string
 	ClientSecret string // "": a public client

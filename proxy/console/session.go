@@ -212,8 +212,9 @@ func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 	return map[string]int{"ended": ended}, nil
 }
 
-// ownSessions reports which sessions of a user end everywhere with that of a request: all of them,
-// but if it began with a JWT, those of the same subject, because a user may be a group of people.
+// ownSessions selects the sessions of a user that "sign out everywhere" ends; nil selects all of
+// them. If the request's session began with a JWT, it selects those of the same subject, because a
+// user may be a group of people.
 func ownSessions(v *web.Visit) func(of web.SignedIn) bool {
 	if v.Session == nil {
 		return nil

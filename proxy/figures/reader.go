@@ -70,8 +70,8 @@ func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
-// NewIOReader makes a Reader of the I/O of volumes and other bdevs only, for a person who looks at
-// it for a while: it repeats a call after four times as long as the call took.
+// NewIOReader makes a Reader that reads only the I/O of volumes and other bdevs, for a person who
+// watches it for a while. If a call took a time t, it waits 4 t before it repeats the call.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }

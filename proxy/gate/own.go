@@ -25,8 +25,8 @@ type Own struct {
 	// method that makes calls of its own leaves it to these.
 	Slot bool
 
-	// Unlogged means that neither the log nor the metrics have the calls of a page that succeed, or
-	// whose sender is not authenticated, because the console asks for it whenever it is opened.
+	// Unlogged keeps some calls of a page out of the log and the metrics: those that succeed, and
+	// those of unauthenticated senders. The console requests such a page whenever it is opened.
 	Unlogged bool
 
 	Key     string      // of the configuration, which enables the method; "": it is always enabled

@@ -27,8 +27,8 @@ type Arrival struct {
 	CheckOrigin func(*Exchange) error
 }
 
-// Enter takes a request through the stages that its calls share, in this order: where does it come
-// from, who sent it, did a page of another site cause it, and is the proxy stopping. An
+// Enter takes a request through the stages that its calls share. Their order: where does the
+// request come from, who sent it, did a page of another site cause it, is the proxy stopping? An
 // unauthenticated sender learns nothing. Leave must be called whatever the result is.
 func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	defer g.recoverFrom(x, &err)
@@ -89,10 +89,10 @@ func (g *Gate) end(c *Call, value any, err error) {
 	}
 }
 
-// perform takes one call through the stages, in this order: does the user make too many calls, is
-// the method known, is it allowed, are the parameters valid, are the objects the tenant's own, is
-// the method enabled; then it has the call carried out. An unauthorized caller learns only that the
-// call was refused.
+// perform takes one call through the stages, and then executes it. The order of stages: does the
+// user make too many calls, is the method known, is it allowed, are the parameters valid, are the
+// objects the tenant's own, is the method enabled? An unauthorized caller learns only that the call
+// was refused.
 func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value any, err error) {
 	defer g.recoverFrom(c.In, &err)
 	if c.asked.malformed != nil {

@@ -75,9 +75,8 @@ func (d *failing) Sync() error {
 	return d.Path.Sync()
 }
 
-// Whatever step of whatever decision fails, or is the last one before a crash:
-// the current file is the old or the new one, whole, what is set aside stays, and the next attempt
-// gets there.
+// Each step of each decision fails once, or is the last one before a crash. Then the current file
+// is the complete old or new one, files that were set aside stay, and the next attempt succeeds.
 func TestEveryStepMayFail(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)

@@ -21,7 +21,7 @@ import (
 //
 // SPDK saves limits of bdevs before it waits for the examination of bdevs. Limits of volumes are
 // refused until their lvstore is loaded, and spdk_tgt exits. The wait for examination is not
-// enough: a RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy
+// enough. A RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy
 // machine), so the volumes on it are waited for by name. The same is true for histograms.
 //
 // SPDK saves a histogram without its options. With the default ones, v26.05 does not count I/O

@@ -11,9 +11,9 @@ import (
 
 // The proxy's live heap is about ten MiB. With Go's defaults, the garbage collector would run after
 // every few thousand calls and take a third of their time. Under load, the proxy therefore raises
-// GOGC further. It does not do so always: objects that last, such as connections, would then be
-// scattered among short-lived ones, and for 1,000 connections 7 MiB could not be returned to the
-// system.
+// GOGC further. It does not always do so. Otherwise long-lived objects, such as connections, would
+// be scattered among short-lived ones, and with 1,000 connections 7 MiB could not be returned to
+// the system.
 const (
 	gcPercent     = 200
 	gcPercentBusy = 400

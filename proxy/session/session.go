@@ -79,8 +79,9 @@ func (s *Store[T]) SetLimits(limits Limits) {
 }
 
 // Begin begins a session with a new id, which only the user's browser may learn. It ends at until
-// at the latest, if that is not zero. If the user has too many sessions, or all users together do,
-// the one that was not used for longest ends: of this user, or of the users with the most.
+// at the latest, if that is not zero. If the user has too many sessions, the least recently used
+// one of this user ends. If all users together have too many, it is the least recently used one of
+// the users with the most sessions.
 func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
 	var secret [idBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails

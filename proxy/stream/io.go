@@ -91,9 +91,9 @@ type response struct {
 	done func()   // called when the answer was written, or cannot be
 }
 
-// An output writes the answers on a connection. SPDK answers calls that arrived together at the
-// same time, so their responses go out together: while messages are expected to have their
-// responses in a moment, the others wait for the last of them.
+// An output writes the answers on a connection. SPDK responds at the same time to calls that
+// arrived together, so their responses go out together. While more responses are expected within a
+// moment, those that are ready wait for the last of them.
 type output struct {
 	write func(text []byte) error
 

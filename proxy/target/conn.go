@@ -15,7 +15,7 @@ import (
 var errClosed = errors.New("the proxy has closed its connections")
 
 // A Conn is one connection, to a target whose release is known. A call that was translated for that
-// release is sent on this connection or not at all: if the target is replaced, the connection ends,
+// release is sent on this connection or not at all. If the target is replaced, the connection ends,
 // and the new target gets another Conn.
 type Conn struct {
 	target   *Target

@@ -134,9 +134,9 @@ func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 	}
 }
 
-// pick returns the open connection on which the user has calls already, because SPDK sends the
-// answers on a connection one after the other and long ones should delay only their own user; or
-// else the least loaded. It opens another one in the background if all are busy.
+// pick returns the open connection on which the user already has calls, or else the least loaded
+// one. SPDK sends the responses of a connection one after the other, so long ones should delay only
+// their own user. It opens another one in the background if all are busy.
 func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()

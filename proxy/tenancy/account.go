@@ -175,9 +175,10 @@ func (a *account) noteDecrease() {
 	a.decreased = true
 }
 
-// used returns the most that the tenant may use, including running calls and those that may still
-// be executed; whether it was counted recently; and whether a new count would certainly find no
-// less. It considers that the claim may change the outcome of an unanswered call.
+// used returns an upper bound of the tenant's usage, including running calls and those that may
+// still be executed. It also reports whether the usage was counted recently, and whether a new
+// count would certainly find no less. It considers that the claim may change the outcome of an
+// unanswered call.
 func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -166,8 +166,9 @@ func TestQuotaOfVolumesAlone(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 2, Most: 3}, err)
 }
 
-// Everything that a tenant's calls can add has a bound, or a tenant could make the configuration,
-// which is read before a change is answered and loaded at a restart, as large as it likes.
+// Everything that a tenant's calls can add has a bound. Otherwise a tenant could make the
+// configuration arbitrarily large, which is read before a change is answered, and loaded at a
+// restart.
 func TestWhatTenantsAddIsBounded(t *testing.T) {
 	const (
 		volumes  = "quota.volumes"

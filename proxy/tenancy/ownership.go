@@ -67,8 +67,8 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		v.note(name, owner == v.scope)
 		return owner == v.scope, err
 	}
-	// Before the call, nothing may distinguish a foreign volume from a missing one, not even the
-	// time: remembered volumes count only if they belong to the tenant, and all other names need
+	// Before the call, nothing may distinguish another tenant's volume from a missing one, not even
+	// the time. Cached volumes count only if they belong to the tenant, and all other names need
 	// the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {

@@ -61,8 +61,8 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// checkQuota checks what the call will use against the quota: with the last count if that is
-// sufficient, or else with a new one, or else with one that is made while no call is running.
+// checkQuota checks what the call will use against the quota. It uses the last count if that is
+// sufficient, or else a new one, or else one that is made while no call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {

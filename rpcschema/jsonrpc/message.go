@@ -32,8 +32,9 @@ type Element struct {
 }
 
 // DecodeMessage decodes a request, or a batch of them, strictly. A request is an object with
-// jsonrpc ("2.0", may be left out, as SPDK allows), method, params (an object; null is none) and id
-// (a string, a number or null), each at most once, spelt exactly so, and nothing else.
+// jsonrpc ("2.0", may be left out, as SPDK allows), method, params (an object; null means none) and
+// id (a string, a number or null). Each member occurs at most once, in exactly this spelling, and
+// no others are allowed.
 //
 // If the text is not one JSON value, is too large or is an empty batch, DecodeMessage returns an
 // *Error, and none of it may be executed. Otherwise each element of a batch is right or wrong by

@@ -135,9 +135,9 @@ var kinds = map[int]Kind{
 // schemaKinds maps the kinds that the schema names (x-spdk-kind).
 var schemaKinds = map[string]Kind{"busy": Busy, "failed": Failed, "wrong-state": WrongState}
 
-// kindOfCode returns the kind of a code from one method. The schema's kind takes precedence. A -1
-// without a kind in the schema is WrongState only from a method that changes nothing and is allowed
-// in one state: WrongState means that a call was certainly not executed.
+// kindOfCode returns the kind of a code from one method. The schema's kind takes precedence.
+// WrongState means that a call was certainly not executed. So -1 without a kind in the schema is
+// WrongState only for a method that changes nothing and is allowed in one state.
 func kindOfCode(method string, code int) Kind {
 	if m, known := rpcschema.Default().Method(method); known {
 		if kind, said := schemaKinds[m.KindOf(code)]; said {

@@ -326,9 +326,9 @@ func (s *stream) outcome() (err error, answered bool) {
 	return err, answered
 }
 
-// Ticks without a sign of life after which the stream pings, and after which it takes the
-// connection for lost; and ticks without a call after which it leaves, before the proxy closes the
-// connection while a call is on its way.
+// The stream pings after pingAfter ticks without received data, and treats the connection as lost
+// after lostAfter. After leaveAfter ticks without a call it closes the connection, before the proxy
+// could close it while a call is on its way.
 const (
 	pingAfter  = 3
 	lostAfter  = 6

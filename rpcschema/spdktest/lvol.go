@@ -302,9 +302,9 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 }
 
 // deleteLvol removes a volume. Users of its bdev lose it; a snapshot's only clone takes over its
-// clusters. If another operation on the blob, or on that of the clone, is in progress, SPDK refuses
-// the deletion after it has removed the volume from its lists: the clusters stay taken, and the
-// volume is back when the target is restarted.
+// clusters. If another operation on the blob, or on the clone's blob, is in progress, SPDK refuses
+// the deletion only after it has removed the volume from its lists. The clusters stay allocated,
+// and the volume is back when the target is restarted.
 func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	l, err := e.lvolOrDegraded(p.Name)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command web builds the console's front end from src into ../dist: it fetches the pinned npm
+// Command web builds the console's front end from src into ../dist. It fetches the pinned npm
 // packages, bundles them with esbuild, and gives the files names with a hash of their contents. It
 // needs neither Node nor npm.
 package main

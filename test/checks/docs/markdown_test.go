@@ -130,8 +130,8 @@ func prose(page ast.Node, source []byte) string {
 	return b.String()
 }
 
-// anchor returns the anchor that GitHub gives to a heading: in lower case, with hyphens instead of
-// spaces, without other punctuation, and with a number if the anchor is already used.
+// anchor returns the anchor that GitHub gives to a heading: in lower case, with hyphens for spaces,
+// without other punctuation, and with a number if the anchor is already used.
 func anchor(heading string, taken []string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(strings.TrimSpace(heading)) {

@@ -58,8 +58,8 @@ func provisioningLeader(ctx context.Context) (leader, error) {
 	return leader{}, fmt.Errorf("%q leads, and is none of %v", holder, pods)
 }
 
-// settledLeader waits until one of the controller's two pods leads: a rollout has ended before the
-// pods that it replaced have, and these may hold the leases for some more seconds.
+// settledLeader waits until one of the controller's two pods leads. After a rollout has ended, the
+// pods that it replaced may still run and hold the leases for some seconds.
 func (n *namespace) settledLeader() (l leader) {
 	n.t.Helper()
 	n.eventually("one of the controller's pods leads", func(ctx context.Context) (err error) {

@@ -50,7 +50,7 @@ var stages = []stage{
 	{"thawed", after, []string{setState}, "optimized", false},
 }
 
-// The proxy is killed at every stage of a snapshot and restarted as systemd does it: the writer
+// The proxy is killed at every stage of a snapshot and restarted as systemd does it. The writer
 // continues, no path stays inaccessible, the journal becomes empty, and each snapshot is either
 // complete or missing.
 func TestProxyKilledAtEveryStage(t *testing.T) {

@@ -32,11 +32,11 @@ var (
 type calls = []func(*csiVolume) func(context.Context) (string, error)
 
 // killed kills the node plugin before each system call by which it, or a tool that it runs, changes
-// something during a call of CSI. Then it starts the plugin again and checks that the repeated call
-// succeeds and that the volume can be used and removed; or, in every second case, that the volume
-// can be removed without repeating the call. A run kills at a third of the steps, so that three
-// runs, at other seconds, kill at all. With --all, it kills at each step, does both there, and also
-// lets the tools continue whose parent was killed.
+// something during a call of CSI. Then it starts the plugin again, and checks that the repeated
+// call succeeds and that the volume can be used and removed. In every second case, it does not
+// repeat the call, and checks that the volume can be removed. A run kills at a third of the steps,
+// so that three runs, at other seconds, kill at all. With --all, it kills at each step, does both
+// there, and also lets the tools continue whose parent was killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
 	fsTypes := []string{"ext4"}

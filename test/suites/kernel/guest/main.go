@@ -1,5 +1,5 @@
-// Command guest is the init of the virtual machine in which the node's side of spdk-csi is tested:
-// it sets the machine up, runs one scenario, reports each step to the host, and ends the machine.
+// Command guest is the init of the virtual machine in which the node's side of spdk-csi is tested.
+// It sets the machine up, runs one scenario, reports each step to the host, and ends the machine.
 package main
 
 import (

@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tracer stops the processes of a plugin at each system call that changes something, without any
-// code for that in the plugin: a seccomp filter sends a notification of the call to this process,
-// which continues the call, or kills its process. seccomp_unotify(2) describes the interface.
+// A tracer stops the processes of a plugin at each system call that changes something. The plugin
+// needs no code for this: a seccomp filter notifies this process of the call. This process
+// continues the call, or kills the process that made it. seccomp_unotify(2) describes the
+// interface.
 type tracer struct {
 	ours, theirs *os.File // of the UNIX socket that passes the filter's descriptor
 	listener     int
