@@ -31,7 +31,7 @@ func (c controller) usable() bool {
 // controllers lists the controllers that this host has for a subsystem. It ignores controllers of
 // other host NQNs, which an administrator or another driver created.
 func (n *nvme) controllers(nqn string) ([]controller, error) {
-	return n.controllersWhere(func(of string) bool { return of == nqn })
+	return n.controllersWhere(func(found string) bool { return found == nqn })
 }
 
 // controllersWhere lists the controllers that this host has for the subsystems whose NQNs are

@@ -122,12 +122,12 @@ func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secret
 }
 
 // openTargets opens targets with the credentials of a call.
-func (c *Controller) openTargets(of []placement.Target, secrets map[string]string, secretParam string) ([]*volume.Service, error) {
+func (c *Controller) openTargets(targets []placement.Target, secrets map[string]string, secretParam string) ([]*volume.Service, error) {
 	tokens, err := config.Credentials(secrets, c.credentialsFile, secretParam)
 	if err != nil {
 		return nil, err
 	}
-	return c.targets.openEach(of, tokens)
+	return c.targets.openEach(targets, tokens)
 }
 
 // DeleteVolume deletes a volume that is not published.

@@ -121,13 +121,13 @@ func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 			return &csi.ListSnapshotsResponse{}, nil
 		}
 	}
-	of := func(s *volume.Service, ctx context.Context, p volume.Page) ([]volume.Snapshot, string, error) {
+	listOf := func(s *volume.Service, ctx context.Context, p volume.Page) ([]volume.Snapshot, string, error) {
 		if source.Target != "" && source.Target != s.Name {
 			return nil, "", nil
 		}
 		return s.ListSnapshots(ctx, source.UUID, p)
 	}
-	entries, next, err := list(ctx, c, req.GetSecrets(), listSecret, req.GetStartingToken(), req.GetMaxEntries(), of)
+	entries, next, err := list(ctx, c, req.GetSecrets(), listSecret, req.GetStartingToken(), req.GetMaxEntries(), listOf)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (l listed[T]) id(uuid string) string {
 // fails if a target does not answer, because a list without its volumes would mean that they were
 // deleted.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,
-	of func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
+	listOf func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {
 		return nil, "", fmt.Errorf("%w: max_entries is negative", request.ErrInvalid)
 	}
@@ -181,7 +181,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 				return entries, next, nil // the next page may be empty
 			}
 		}
-		part, more, err := of(s, ctx, page)
+		part, more, err := listOf(s, ctx, page)
 		if err != nil {
 			return nil, "", err
 		}

@@ -51,7 +51,7 @@ func describe(handle string, pv PV) string {
 	return "PersistentVolume " + pv.Name + " (" + handle + ")"
 }
 
-// orphans finds volumes and snapshots that Kubernetes does not name.
+// orphans finds volumes and snapshots that are not in Kubernetes' lists.
 func (r *Reading) orphans(known *Known) (found []Finding) {
 	for _, l := range r.lvols {
 		id := request.VolumeID{Target: r.target.Name, UUID: l.UUID}
@@ -59,8 +59,8 @@ func (r *Reading) orphans(known *Known) (found []Finding) {
 		switch {
 		case !r.target.Permits(l):
 		case l.Kind == volume.KindVolume && !known.names(id):
-			what := fmt.Sprintf("the list of volumes does not name it. It has %d bytes. It may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
-			found = append(found, r.finding(Orphan, "volume "+l.Store+"/"+l.Name, l.UUID, what).with(namePrefix+l.Name).byHand(byHand))
+			detail := fmt.Sprintf("the list of volumes does not name it. It has %d bytes. It may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
+			found = append(found, r.finding(Orphan, "volume "+l.Store+"/"+l.Name, l.UUID, detail).with(namePrefix+l.Name).byHand(byHand))
 		case l.Kind == volume.KindSnapshot && known.Snapshots != nil && !known.Snapshots[id.String()]:
 			found = append(found, r.finding(Orphan, "snapshot "+l.Store+"/"+l.Name, l.UUID, "the list of snapshots does not name it. It may belong to another cluster, or hold data that is still needed").
 				with(l.Source, anyName).byHand(r.call("spdkgate_lvol_delete name=%s", l.UUID)))

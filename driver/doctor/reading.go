@@ -186,7 +186,7 @@ func (f Finding) byHand(command string) Finding {
 	return f
 }
 
-func (f Finding) mended(what string, do func(context.Context) error) Finding {
-	f.Mend, f.mend = what, do
+func (f Finding) mended(action string, do func(context.Context) error) Finding {
+	f.Mend, f.mend = action, do
 	return f
 }

@@ -182,11 +182,11 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 // step that fails and is found done nevertheless sets foundDone.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool, foundDone *atomic.Bool) []readback.Step {
 	var steps []readback.Step
-	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
+	add := func(action string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 		if sub != nil && done(sub) {
 			return
 		}
-		steps = append(steps, readback.NewStep(what, do, func() (bool, error) {
+		steps = append(steps, readback.NewStep(action, do, func() (bool, error) {
 			foundDone.Store(true)
 			now, err := n.subsystem(ctx, id)
 			return err == nil && done(now), err

@@ -53,14 +53,14 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	case is.Published:
 		return ErrUnfinished
 	}
-	how, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original), copyContext, onlyRead)
+	publishContext, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original), copyContext, onlyRead)
 	if errors.Is(err, export.ErrInUse) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	d, closeDevice, err := m.attach(ctx, how, os.O_RDONLY)
+	d, closeDevice, err := m.attach(ctx, publishContext, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

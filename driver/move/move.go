@@ -295,7 +295,7 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 }
 
 // publish publishes a volume to the move's node. mayFormat reports whether the volume was never
-// used before. Of the volume context, only how nodes authenticate matters.
+// used before. Of the volume context, only the nodes' authentication matters.
 func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
@@ -304,12 +304,12 @@ func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[s
 	if err != nil {
 		return connect.Export{}, false, err
 	}
-	how := published.GetPublishContext()
-	if e, err = connect.ParseExport(how, m.Topology); err != nil {
+	publishContext := published.GetPublishContext()
+	if e, err = connect.ParseExport(publishContext, m.Topology); err != nil {
 		return connect.Export{}, false, err
 	}
 	keys, err := hostauth.Read(e.Authentication, m.Secrets, "the Secret of the move")
-	return e.WithKeys(keys), how[request.KeyMayFormat] == "true", err
+	return e.WithKeys(keys), publishContext[request.KeyMayFormat] == "true", err
 }
 
 func (m Mover) unpublish(id, node string) error {

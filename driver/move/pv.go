@@ -107,9 +107,9 @@ func (p PV) For(r Result) ([]byte, error) {
 
 // annotations returns those by which the sidecars know the volume as one that they made, with the
 // Secret for its deletion.
-func annotations(of any) map[string]any {
+func annotations(object any) map[string]any {
 	kept := map[string]any{}
-	all, _ := of.(map[string]any)
+	all, _ := object.(map[string]any)
 	for _, key := range []string{
 		"pv.kubernetes.io/provisioned-by",
 		"volume.kubernetes.io/provisioner-deletion-secret-name",
@@ -123,8 +123,8 @@ func annotations(of any) map[string]any {
 }
 
 // nodeSelector returns node selector terms for topologies, as csi-provisioner writes them.
-func nodeSelector(of []*csi.Topology) (terms []any) {
-	for _, t := range of {
+func nodeSelector(topologies []*csi.Topology) (terms []any) {
+	for _, t := range topologies {
 		var expressions []any
 		for _, key := range slices.Sorted(maps.Keys(t.GetSegments())) {
 			expressions = append(expressions, map[string]any{"key": key, "operator": "In", "values": []string{t.GetSegments()[key]}})

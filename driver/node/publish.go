@@ -98,8 +98,8 @@ func (n *Node) publishDevice(ctx context.Context, r stageRecord, req *csi.NodePu
 		return err
 	}
 	if r.encrypted() {
-		how := n.mountOf(c, attachment{}) // the volume was staged before, so it must not be formatted
-		if device.Path, err = n.open(ctx, staging, r, device.Path, &how); err != nil {
+		stage := n.mountOf(c, attachment{}) // the volume was staged before, so it must not be formatted
+		if device.Path, err = n.open(ctx, staging, r, device.Path, &stage); err != nil {
 			return err
 		}
 	}

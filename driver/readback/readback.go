@@ -20,11 +20,11 @@ type Step struct {
 	done func() (bool, error)
 }
 
-// NewStep returns a step. what describes it in errors, such as "add LUN 0"; do makes the change;
+// NewStep returns a step. action describes it in errors, such as "add LUN 0"; do makes the change;
 // done reads back whether the change is made, by this or another call. done is called only if do
 // failed.
-func NewStep(what string, do func() error, done func() (bool, error)) Step {
-	return Step{what, do, done}
+func NewStep(action string, do func() error, done func() (bool, error)) Step {
+	return Step{action, do, done}
 }
 
 // Run runs a step. It succeeds if do does, or if done reports that the change is made.

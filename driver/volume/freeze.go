@@ -35,9 +35,9 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 
 // deletedMeanwhile makes an error of kind ErrBusy of SPDK's answer that a volume, which was read
 // before, does not exist.
-func deletedMeanwhile(what string, failed error) error {
+func deletedMeanwhile(object string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
-		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, what, failed)
+		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, object, failed)
 	}
 	return failed
 }

@@ -27,11 +27,11 @@ const (
 // some targets may have taken theirs.
 func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxySnapshotRequest) error {
 	barrier := rand.Text()
-	step := func(ctx context.Context, what spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {
+	step := func(ctx context.Context, action spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {
 		g, gctx := errgroup.WithContext(ctx)
 		for s := range requests {
 			g.Go(func() error {
-				if err := s.rpc.SpdkgateLvolSnapshotBarrier(gctx, spdkrpc.SpdkgateLvolSnapshotBarrierParams{ID: barrier, Step: what}); err != nil {
+				if err := s.rpc.SpdkgateLvolSnapshotBarrier(gctx, spdkrpc.SpdkgateLvolSnapshotBarrierParams{ID: barrier, Step: action}); err != nil {
 					return fmt.Errorf("target %s: %w", s.Name, err)
 				}
 				return nil

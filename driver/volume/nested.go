@@ -116,11 +116,11 @@ func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict
 		wg.Go(func() { answers[i] = s.judgeBase(ctx, st.Base) })
 	}
 	wg.Wait()
-	of := make(map[string]verdict, len(known))
+	verdicts := make(map[string]verdict, len(known))
 	for i, st := range known {
-		of[st.Base] = answers[i]
+		verdicts[st.Base] = answers[i]
 	}
-	return of
+	return verdicts
 }
 
 // maxBases bounds how many bdevs are below an lvstore; more count as unknown.

@@ -98,12 +98,12 @@ func (s *Set) noteClosed(from string) {
 }
 
 func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
-	of := s.sources[c.from]
-	if len(of) >= s.limits.PerSource && !c.balancer {
+	conns := s.sources[c.from]
+	if len(conns) >= s.limits.PerSource && !c.balancer {
 		return nil, false
 	}
 	if s.count >= s.limits.Connections {
-		size := len(of) + 1 // of the source
+		size := len(conns) + 1 // of the source
 		if c.balancer {
 			size = 1 // each of its connections may be another client's
 		}
@@ -117,12 +117,12 @@ func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 }
 
 func (s *Set) hold(c *Conn) {
-	of := s.sources[c.from]
-	if of == nil {
-		of = map[*Conn]struct{}{}
-		s.sources[c.from] = of
+	conns := s.sources[c.from]
+	if conns == nil {
+		conns = map[*Conn]struct{}{}
+		s.sources[c.from] = conns
 	}
-	of[c] = struct{}{}
+	conns[c] = struct{}{}
 	s.count++
 }
 
@@ -131,19 +131,19 @@ func (s *Set) hold(c *Conn) {
 // is none.
 func (s *Set) evictionCandidate(moreThan int) (found *Conn) {
 	size := moreThan
-	for _, of := range s.sources {
-		if len(of) <= size {
+	for _, conns := range s.sources {
+		if len(conns) <= size {
 			continue
 		}
-		if oldest := oldestEvictable(of); oldest != nil {
-			found, size = oldest, len(of)
+		if oldest := oldestEvictable(conns); oldest != nil {
+			found, size = oldest, len(conns)
 		}
 	}
 	return found
 }
 
-func oldestEvictable(of map[*Conn]struct{}) (oldest *Conn) {
-	for c := range of {
+func oldestEvictable(conns map[*Conn]struct{}) (oldest *Conn) {
+	for c := range conns {
 		if !c.evictable.IsZero() && (oldest == nil || c.evictable.Before(oldest.evictable)) {
 			oldest = c
 		}
@@ -174,12 +174,12 @@ func (s *Set) NextPart(conn net.Conn) {
 }
 
 func (s *Set) drop(c *Conn) {
-	of := s.sources[c.from]
-	if _, there := of[c]; !there {
+	conns := s.sources[c.from]
+	if _, there := conns[c]; !there {
 		return
 	}
 	s.count--
-	if delete(of, c); len(of) == 0 {
+	if delete(conns, c); len(conns) == 0 {
 		delete(s.sources, c.from)
 	}
 }

@@ -136,7 +136,7 @@ func TestWhichFailuresEndAReading(t *testing.T) {
 		r := NewReader(rpcschema.Default())
 		r.now, r.last = func() time.Time { return now }, map[string]asked{}
 		calls := 0
-		r.of = Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) { calls++; return nil, c.err }}
+		r.target = Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) { calls++; return nil, c.err }}
 		made, err := r.callFor(t.Context(), "iobuf_get_stats", "", 0, r.readBuffers)
 		assert.Equal(t, !c.absent, made, name)
 		assert.Equal(t, c.absent, err == nil, name)
@@ -150,7 +150,7 @@ func TestWhichFailuresEndAReading(t *testing.T) {
 		}
 	}
 	r := NewReader(rpcschema.Default())
-	r.last, r.of = map[string]asked{}, Target{Release: rpcschema.MustRelease("v26.05")}
+	r.last, r.target = map[string]asked{}, Target{Release: rpcschema.MustRelease("v26.05")}
 	made, err := r.callFor(t.Context(), "no_such_method", "", 0, nil)
 	require.NoError(t, err)
 	assert.False(t, made)

@@ -80,11 +80,11 @@ const runtimeVariable = "RUNTIME_DIRECTORY"
 
 // socketPath returns the path of a socket of a service: of the instance, or, without its name, of
 // the service whose unit runs this command.
-func socketPath(of Instance, name string) string {
-	if dir := os.Getenv(runtimeVariable); of == "" && dir != "" {
+func socketPath(instance Instance, name string) string {
+	if dir := os.Getenv(runtimeVariable); instance == "" && dir != "" {
 		return filepath.Join(dir, name)
 	}
-	return filepath.Join(of.runtimeDirectory(), name)
+	return filepath.Join(instance.runtimeDirectory(), name)
 }
 
 // handleReload requests a reload and writes its outcome to conn.
@@ -102,13 +102,13 @@ func handleReload(conn net.Conn, requests chan<- chan<- error) {
 
 // Reload makes a running service reload its configuration. It returns nil if the new configuration
 // is in effect, and otherwise why the old one stays.
-func Reload(of Instance) error {
-	conn, err := net.Dial("unix", socketPath(of, controlName))
+func Reload(instance Instance) error {
+	conn, err := net.Dial("unix", socketPath(instance, controlName))
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("reload: %w: run this as root", err)
 	case err != nil:
-		return fmt.Errorf("reload: %w: check that the service runs (systemctl status %s); send SIGHUP to a proxy that systemd did not start", err, of.unit())
+		return fmt.Errorf("reload: %w: check that the service runs (systemctl status %s); send SIGHUP to a proxy that systemd did not start", err, instance.unit())
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadDeadline(time.Now().Add(controlWait))

@@ -118,19 +118,19 @@ func (s *Store[T]) Find(id string) (Session[T], bool) {
 }
 
 // Use marks a session as used, which postpones the end of an idle session.
-func (s *Store[T]) Use(of Session[T]) {
+func (s *Store[T]) Use(session Session[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e, ok := s.sessions[of.sum]; ok {
+	if e, ok := s.sessions[session.sum]; ok {
 		e.used = s.now()
 	}
 }
 
 // End ends a session.
-func (s *Store[T]) End(of Session[T]) {
+func (s *Store[T]) End(session Session[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.sessions, of.sum)
+	delete(s.sessions, session.sum)
 }
 
 // EndAll ends the sessions of a user whose values ends reports, and returns their number. nil is
@@ -198,14 +198,14 @@ func (s *Store[T]) makeRoom(user string, now time.Time) {
 		counts[e.user]++
 	}
 	if counts[user] >= MaxPerUser {
-		s.endOldest(func(of string) bool { return of == user })
+		s.endOldest(func(owner string) bool { return owner == user })
 		return
 	}
 	if len(s.sessions) < MaxSessions {
 		return
 	}
 	most := slices.Max(slices.Collect(maps.Values(counts)))
-	s.endOldest(func(of string) bool { return counts[of] == most })
+	s.endOldest(func(owner string) bool { return counts[owner] == most })
 }
 
 // endOldest ends the session that was not used for longest, of the users that mayLose chooses.

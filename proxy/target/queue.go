@@ -279,11 +279,11 @@ func (q *queue) load() Load {
 func (q *queue) loads() map[string]Load {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	of := map[string]Load{}
+	loads := map[string]Load{}
 	for name, u := range q.users {
 		if u.slots > 0 || u.waiting.n > 0 {
-			of[name] = Load{u.slots, u.waiting.n}
+			loads[name] = Load{u.slots, u.waiting.n}
 		}
 	}
-	return of
+	return loads
 }

@@ -11,7 +11,7 @@ const longReply = 64 << 10
 // sizes predict the length of answers from earlier ones, for each method with and without
 // parameters, because parameters often select one object.
 type sizes struct {
-	of sync.Map // sizeKey → *size
+	byKey sync.Map // sizeKey → *size
 }
 
 type sizeKey struct {
@@ -21,9 +21,9 @@ type sizeKey struct {
 
 func (s *sizes) find(method string, params map[string]any) *size {
 	key := sizeKey{method, params != nil}
-	known, ok := s.of.Load(key)
+	known, ok := s.byKey.Load(key)
 	if !ok {
-		known, _ = s.of.LoadOrStore(key, new(size))
+		known, _ = s.byKey.LoadOrStore(key, new(size))
 	}
 	return known.(*size)
 }

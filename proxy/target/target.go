@@ -102,9 +102,9 @@ func New(c Config) *Target {
 	return t
 }
 
-// LimitUsers changes how many running calls a user may have: each, or of[name] for some.
-func (t *Target) LimitUsers(each int, of map[string]int) {
-	t.queue.setLimits(Limits{PerUser: each, Of: of})
+// LimitUsers changes how many running calls a user may have: each, or byName[name] for some.
+func (t *Target) LimitUsers(each int, byName map[string]int) {
+	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }
 
 // MemoryReleased must be called when HasMemory may return true for a user for whom it returned

@@ -66,18 +66,18 @@ func (e *Exporter) writeHistograms(w *writer, f *figures.Figures) {
 
 // A series is a histogram with its labels.
 type series struct {
-	labels string
-	of     *figures.Latencies
+	labels    string
+	latencies *figures.Latencies
 }
 
-func writeLatencies(w *writer, name, what string, list []series) {
+func writeLatencies(w *writer, name, objects string, list []series) {
 	if len(list) == 0 {
 		return
 	}
-	w.family(name, "histogram", "Latencies of the I/O operations of "+what+", since the proxy first read its histogram. The sum is computed from SPDK's buckets and off by at most 0.4 %.")
+	w.family(name, "histogram", "Latencies of the I/O operations of "+objects+", since the proxy first read its histogram. The sum is computed from SPDK's buckets and off by at most 0.4 %.")
 	for _, s := range list {
 		count := uint64(0)
-		for i, n := range s.of.Counts {
+		for i, n := range s.latencies.Counts {
 			le := "+Inf"
 			if i < len(figures.LatencyBounds) {
 				le = strconv.FormatFloat(figures.LatencyBounds[i], 'g', -1, 64)
@@ -85,7 +85,7 @@ func writeLatencies(w *writer, name, what string, list []series) {
 			count += n
 			w.count(name+"_bucket", s.labels+`,le="`+le+`"`, count)
 		}
-		w.sample(name+"_sum", s.labels, s.of.Sum)
+		w.sample(name+"_sum", s.labels, s.latencies.Sum)
 		w.count(name+"_count", s.labels, count)
 	}
 }

@@ -110,7 +110,7 @@ func (g *Grant) exported() amount {
 
 // A bound is one of the numbers of a quota, and what is used and asked of it.
 type bound struct {
-	what              string
+	name              string
 	used, asked, most uint64
 }
 
@@ -135,7 +135,7 @@ func (q Quota) allows(tenant string, used, asked amount) error {
 	for _, b := range q.with(used, asked) {
 		total, over := bits.Add64(b.used, b.asked, 0)
 		if b.most > 0 && b.asked > 0 && (over > 0 || total > b.most) {
-			return &QuotaError{Tenant: tenant, What: b.what, Used: b.used, Asked: b.asked, Most: b.most}
+			return &QuotaError{Tenant: tenant, What: b.name, Used: b.used, Asked: b.asked, Most: b.most}
 		}
 	}
 	return nil

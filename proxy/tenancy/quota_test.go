@@ -218,6 +218,6 @@ func TestQuotaErrorsNameTheUnitOfTheConfiguration(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "hosts", Most: 2, Used: 2, Asked: 1},
 		"tenant a: the quota is 2 hosts, of which 2 are used, and this call needs 1 more: remove hosts that no longer need their volumes (nvmf_subsystem_remove_host), or ask the administrator of this proxy for a larger quota (quota.hosts)")
 	for _, b := range (Quota{}).with(amount{}, amount{}) {
-		assert.Contains(t, freedBy, b.what)
+		assert.Contains(t, freedBy, b.name)
 	}
 }

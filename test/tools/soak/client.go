@@ -127,8 +127,8 @@ func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 	if string(answer.ID) != id {
 		p.world.book.wrong("%s: received the answer to id %s for the request %s", p.user, answer.ID, id)
 	}
-	if whose, logged := p.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || whose != p.user {
-		p.world.book.wrong("%s: the log has for its request %s the user %q", p.user, resp.Header.Get("X-Request-Id"), whose)
+	if owner, logged := p.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || owner != p.user {
+		p.world.book.wrong("%s: the log has for its request %s the user %q", p.user, resp.Header.Get("X-Request-Id"), owner)
 	}
 	return answer.reply(resp.StatusCode)
 }

@@ -146,9 +146,9 @@ func (t *tenant) kept() (n int) {
 	return n
 }
 
-func (t *tenant) expect(r reply, what string, holds bool) {
+func (t *tenant) expect(r reply, expected string, holds bool) {
 	if !holds {
-		t.world.book.wrong("%s: %s: not %s: %s", t.user, r.method, what, r)
+		t.world.book.wrong("%s: %s: not %s: %s", t.user, r.method, expected, r)
 	}
 }
 

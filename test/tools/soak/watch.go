@@ -131,13 +131,13 @@ func (w *world) report(before, after usage) error {
 	}
 
 	failed := 0
-	check := func(what string, good bool) {
+	check := func(condition string, good bool) {
 		verdict := "ok  "
 		if !good {
 			verdict = "FAIL"
 			failed++
 		}
-		fmt.Println(verdict, what)
+		fmt.Println(verdict, condition)
 	}
 	check(fmt.Sprintf("no wrong answers, no answers to the wrong caller, no volumes lost or left over (%d violations)", b.nWrong), b.nWrong == 0)
 	check("no panics and no errors in the log", b.events["panic"] == 0 && b.errors == 0)

@@ -75,14 +75,14 @@ func save(from, to string) error {
 }
 
 // eventually repeats an attempt until it reports that nothing is left.
-func eventually(what string, attempt func() (left []string, err error)) error {
+func eventually(action string, attempt func() (left []string, err error)) error {
 	for deadline := time.Now().Add(cleanTimeout); ; time.Sleep(cleanInterval) {
 		left, err := attempt()
 		if err == nil && len(left) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("%s are left: %s", what, strings.Join(left, ", ")), err)
+			return errors.Join(fmt.Errorf("%s are left: %s", action, strings.Join(left, ", ")), err)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (k *killing) each(c killedCall, fsType string) {
 	repeated := calls{c.call, callPublishIfStaged, callUnpublish, callUnstage, callGone}
 	variants := []struct {
 		name string
-		what kill
+		mode kill
 		then calls
 	}{
 		{"repeated", everything, repeated},
@@ -115,7 +115,7 @@ func (k *killing) each(c killedCall, fsType string) {
 				if err != nil {
 					return "", err
 				}
-				where, err := k.killAt(ctx, c.call(volume), at, v.what)
+				where, err := k.killAt(ctx, c.call(volume), at, v.mode)
 				return where, errors.Join(err, k.finish(ctx, volume, v.then))
 			})
 		}
@@ -196,7 +196,7 @@ func (k *killing) begin(ctx context.Context, c killedCall, fsType string) (*csiV
 }
 
 // killAt makes a call and kills the plugin at one of its points.
-func (k *killing) killAt(ctx context.Context, call func(context.Context) (string, error), at int, what kill) (where string, err error) {
+func (k *killing) killAt(ctx context.Context, call func(context.Context) (string, error), at int, mode kill) (where string, err error) {
 	n := 0
 	k.plugin.trace.onPoint(func(p point) kill {
 		n++
@@ -204,7 +204,7 @@ func (k *killing) killAt(ctx context.Context, call func(context.Context) (string
 			return nothing
 		}
 		where = p.String()
-		return what
+		return mode
 	})
 	_, callErr := call(ctx)
 	if where == "" {
