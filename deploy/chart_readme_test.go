@@ -58,7 +58,7 @@ func TestChartReadme(t *testing.T) {
 	}
 }
 
-// A chart cannot read files outside its folder, so it has copies of the alerts and dashboards in
+// A chart cannot read files outside its directory, so it has copies of the alerts and dashboards in
 // monitoring.
 func TestChartFiles(t *testing.T) {
 	rules, err := os.ReadFile("monitoring/spdk-proxy.rules.yaml")

@@ -59,8 +59,8 @@ func daemonSet(t *testing.T, objects []object) *appsv1.DaemonSet {
 	return find[*appsv1.DaemonSet](t, objects, "spdkcsi-node")
 }
 
-// TestComponentsAreListed compares the folders with kustomization.yaml, whose comments users read,
-// and with this test.
+// TestComponentsAreListed compares the directories with kustomization.yaml, whose comments users
+// read, and with this test.
 func TestComponentsAreListed(t *testing.T) {
 	files, err := filepath.Glob("kubernetes/components/*/kustomization.yaml")
 	require.NoError(t, err)

@@ -218,8 +218,8 @@ func TestImageHasWhatTheDriverRuns(t *testing.T) {
 	assert.NotZero(t, info.Mode()&0o111, "image/iscsiadm must be executable")
 }
 
-// commandsOf returns the programs that the code below a folder runs: the literals that are passed
-// to functions that run commands.
+// commandsOf returns the programs that the code below a directory runs: the literals that are
+// passed to functions that run commands.
 func commandsOf(t *testing.T, folder string) []string {
 	var found []string
 	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {

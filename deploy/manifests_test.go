@@ -84,7 +84,7 @@ func decode(file string, source []byte) ([]object, error) {
 	}
 }
 
-// manifests returns the objects of a folder.
+// manifests returns the objects of a directory.
 func manifests(t *testing.T, folder string) []object {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))

@@ -129,7 +129,7 @@ func checkDeb(t *testing.T, deb string) {
 		words := strings.Fields(line)
 		path := strings.TrimSuffix(strings.TrimPrefix(words[5], "."), "/")
 		assert.Equal(t, "root/root", words[1], path)
-		if words[0] != "drwxr-xr-x" { // folders of the system
+		if words[0] != "drwxr-xr-x" { // directories of the system
 			found[path] = words[0]
 		}
 	}
@@ -283,8 +283,8 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// Stubs for this root folder: systemctl checks that each unit exists, and the program looks for
-	// its files there.
+	// Stubs for this root directory: systemctl checks that each unit exists, and the program looks
+	// for its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,

@@ -119,7 +119,7 @@ var codesOf = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// Code returns the gRPC code of an error of this package or of the rooms below it.
+// Code returns the gRPC code of an error of this package or of the packages below it.
 func Code(err error) codes.Code {
 	if err == nil {
 		return codes.OK

@@ -64,7 +64,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		csi.RegisterNodeServer(server, s.Node)
 	}
 	// Tools for people and probes: grpcurl lists and calls methods, grpc-health-probe asks whether
-	// the process serves. Like Probe, the answer does not depend on targets.
+	// the process serves. Like Probe, the response does not depend on targets.
 	reflection.Register(server)
 	state := health.NewServer()
 	healthpb.RegisterHealthServer(server, state)

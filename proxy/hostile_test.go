@@ -76,7 +76,7 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 }
 
 // The time to read a request is bounded, whether the client sends slowly or not at all. So is the
-// time to write an answer.
+// time to write a response.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)

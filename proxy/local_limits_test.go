@@ -93,7 +93,7 @@ func TestLocalLimits(t *testing.T) {
 	assert.Less(t, total, 16<<10)
 }
 
-// A client that does not read its answers loses its connection, and nobody else waits.
+// A client that does not read its responses loses its connection, and nobody else waits.
 func TestLocalClientsThatDoNotRead(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)

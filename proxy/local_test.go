@@ -250,7 +250,7 @@ func TestLocalBatches(t *testing.T) {
 	}
 }
 
-// A client that has closed its half of the connection gets its answers.
+// A client that has closed its half of the connection gets its responses.
 func TestLocalHalfClosed(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()

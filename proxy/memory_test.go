@@ -20,7 +20,7 @@ func (b *bench) takeMemory(user string) int {
 	return n
 }
 
-// A call with a long answer waits while the pending answers of its user fill the limit.
+// A call with a long response waits while the pending responses of its user fill the limit.
 func TestALongAnswerWaitsForRoom(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 100 {

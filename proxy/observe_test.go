@@ -157,7 +157,7 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_target_stranger 0\n")
 	b.target.Crash()
 	require.NoError(t, os.RemoveAll(b.target.Socket()))
-	dir, err := os.MkdirTemp("", "stranger-") // unlike with t.TempDir, other users can access the parent folders
+	dir, err := os.MkdirTemp("", "stranger-") // unlike with t.TempDir, other users can access the parent directories
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))

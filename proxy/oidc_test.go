@@ -52,7 +52,7 @@ type journey struct {
 	page   url.Values // the query with which it went to the issuer
 }
 
-// begin goes to the issuer's page, and comes back to the proxy's door.
+// begin goes to the issuer's page, and comes back to the proxy's endpoint.
 func (w *oidcWorld) begin(u *browser) (j journey) {
 	w.t.Helper()
 	resp := u.do("GET", "/console/oidc/start", "")

@@ -24,7 +24,7 @@ import (
 )
 
 // A wireClient imitates an existing client byte for byte: what its HTTP library sends, and how it
-// reads an answer.
+// reads a response.
 type wireClient struct {
 	name   string
 	file   string // its calls, in testdata/clients
@@ -87,7 +87,7 @@ func TestCinderAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads an answer like rpcClient.call: it ignores the body if the status is 400 or more,
+// asSPDKCSI reads a response like rpcClient.call: it ignores the body if the status is 400 or more,
 // ids must be the same numbers, and it distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
@@ -100,8 +100,8 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads an answer like _rpc_call: the status must be ok in the sense of the Python library
-// requests, and there must be a result.
+// asCinder reads a response like _rpc_call: the status must be ok in the sense of the Python
+// library requests, and there must be a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		text, _ := json.Marshal(response)
@@ -207,7 +207,7 @@ func (w *wire) hangUp() {
 	}
 }
 
-// call sends the bytes and compares the answer with the expected one: "result", "result NAME" if
+// call sends the bytes and compares the response with the expected one: "result", "result NAME" if
 // later calls use it, "result = JSON" or "error TEXT".
 func (w *wire) call(body, want string, names map[string]string) {
 	t := w.t

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
-// runbook runs documented commands in the proxy's folder, and then applies the calls of systemctl
-// to the proxy.
+// runbook runs documented commands in the proxy's directory, and then applies the calls of
+// systemctl to the proxy.
 func (g *gatehouse) runbook(commands string) {
 	bin := g.t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("another password"), bcrypt.MinCost)

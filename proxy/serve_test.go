@@ -44,7 +44,7 @@ func serve(t *testing.T, b *bench) *serving {
 	return s
 }
 
-// A rawClient writes bytes and reads HTTP answers on one connection.
+// A rawClient writes bytes and reads HTTP responses on one connection.
 type rawClient struct {
 	t *testing.T
 	net.Conn

@@ -106,7 +106,7 @@ func TestScrapersShareALook(t *testing.T) {
 	assert.Len(t, b.reached()[before:], len(made))
 }
 
-// The state of the target is an answer, not an error.
+// The state of the target is a response, not an error.
 func TestATargetWithoutFigures(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)

@@ -104,7 +104,7 @@ func TestFetchRefuses(t *testing.T) {
 	}
 }
 
-// Another host's answers are not trusted: neither names of files outside of the directory, nor
+// Another host's responses are not trusted: neither names of files outside of the directory, nor
 // texts that differ from their checksums.
 func TestFetchTrustsNoAnswer(t *testing.T) {
 	text := `{"subsystems":[]}`

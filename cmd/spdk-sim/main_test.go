@@ -65,7 +65,7 @@ func TestRestartsAfterACrash(t *testing.T) {
 
 func TestKeepsLvstoresInItsDataFolder(t *testing.T) {
 	data := t.TempDir()
-	for range 2 { // each round starts a target, stops it, and keeps the folder
+	for range 2 { // each round starts a target, stops it, and keeps the directory
 		t.Run("run", func(t *testing.T) {
 			caller := start(t, "--data-dir", data)
 			err := caller.Call(context.Background(), "spdk_get_version", nil, nil)

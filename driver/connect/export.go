@@ -311,7 +311,7 @@ func (a *Address) check() error {
 
 func parseLoopDir(s string) (string, error) {
 	if !filepath.IsAbs(s) {
-		return "", invalid(KeyLoopDir, s, "the absolute path of the simulated target's data folder")
+		return "", invalid(KeyLoopDir, s, "the absolute path of the simulated target's data directory")
 	}
 	return filepath.Clean(s), nil
 }

@@ -18,7 +18,7 @@ import (
 
 const mib = 1 << 20
 
-// simulation is the data folder of a simulated target.
+// simulation is the data directory of a simulated target.
 type simulation struct {
 	t   *testing.T
 	dir string
@@ -180,7 +180,7 @@ func TestLoopIsRefused(t *testing.T) {
 	require.NoError(t, os.Symlink("/etc/hostname", escape))
 	_, _, err = simulatedVolume(e, host)
 	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "outside the data folder")
+	require.ErrorContains(t, err, "outside the data directory")
 	require.NoError(t, os.Remove(escape))
 	require.NoError(t, os.Symlink(filepath.Join(s.dir, "lvols", "gone"), escape))
 	_, _, err = simulatedVolume(e, host)

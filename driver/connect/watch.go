@@ -20,7 +20,7 @@ type Watcher interface {
 	Connector
 	// Paths reads the state of an export's connections, which may be a second old. It sends nothing
 	// to the target. If the kernel does not answer before ctx ends, the error is of kind
-	// [ErrTimeout]; until it answers, further calls wait for the same answer.
+	// [ErrTimeout]; until it answers, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
 	// Reconnect restores the connections of an attached export that no longer exist. It changes
 	// none that exists, and connects to no address that does not answer. It fails if the target has
@@ -208,7 +208,7 @@ func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) er
 	return errors.Join(failures...)
 }
 
-// answering returns the export with only those addresses that answer.
+// answering returns the export with only those addresses that respond.
 func (n *nvme) answering(ctx context.Context, e Export, step *operation.Step) (Export, error) {
 	var failures []error
 	var found []Address

@@ -15,7 +15,7 @@ import (
 // listening returns the port of a server that accepts connections.
 func listening(t *testing.T) string { return serveTCP(t, func(net.Conn) {}) }
 
-// twoListeners returns an export with two addresses that answer, and the kernel's number for the
+// twoListeners returns an export with two addresses that respond, and the kernel's number for the
 // controller of each.
 func twoListeners(t *testing.T) Export {
 	e := export1

@@ -356,7 +356,7 @@ func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls
 	}
 	if f == killedBefore || f == killedAfter {
 		b.startController(t)
-		err = context.Canceled // the sidecar got no answer
+		err = context.Canceled // the sidecar got no response
 	}
 	var again string
 	b.until(t, "again", func(ctx context.Context) (err error) { again, err = do(ctx); return err })

@@ -119,7 +119,7 @@ func TestTextsOfAnOutageAreStable(t *testing.T) {
 	})
 }
 
-// The target's answers end an outage, and refused credentials are no answer.
+// The target's responses end an outage, and refused credentials are no response.
 func TestAnswersEndAnOutage(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	right := b.secrets

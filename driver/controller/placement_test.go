@@ -240,7 +240,7 @@ func TestTopology(t *testing.T) {
 	_, err = copyOf("clone-2", &csi.TopologyRequirement{Requisite: zones("a")})
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "a copy is created on the same target")
 
-	// The capacity by topology, which counts only the targets that answer.
+	// The capacity by topology, which counts only the targets that respond.
 	capacity := func(z string) int64 {
 		req := &csi.GetCapacityRequest{}
 		if z != "" {
@@ -320,7 +320,7 @@ func TestThinOvercommit(t *testing.T) {
 
 // After a start, the first volume waits until the sizes of the others are known.
 func TestOvercommitAfterARestart(t *testing.T) {
-	for range 5 { // without the wait, the first answer depends on how fast the sizes are read
+	for range 5 { // without the wait, the first response depends on how fast the sizes are read
 		target := newSimTarget(t, "t0", "lvs0")
 		cfg := config.Config{Placement: config.Placement{ThinOvercommit: 1}}
 		before := newTestControllerOf(t, cfg, target)

@@ -114,7 +114,7 @@ func (q *heldQuery) Call(ctx context.Context, method string, params, result any)
 	return err
 }
 
-// TestMarkIsReadAfterTheCallBegan verifies that an export does not use the answer to a query for
+// TestMarkIsReadAfterTheCallBegan verifies that an export does not use the response to a query for
 // the host's mark that began before the export: the host may have been fenced since.
 func TestMarkIsReadAfterTheCallBegan(t *testing.T) {
 	f := newFixture(t, export.TCP, "")

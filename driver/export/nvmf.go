@@ -85,7 +85,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	if err != nil {
 		return Admission{}, err
 	}
-	// The state that is read back decides, not the answers to the steps.
+	// The state that is read back decides, not the responses to the steps.
 	if sub, fenced, err = n.readBack(ctx, id, h, sub != nil || foundDone.Load()); err != nil {
 		return Admission{}, err
 	}
@@ -368,7 +368,7 @@ func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubs
 	return &subs[0], nil
 }
 
-// missingOrRefused interprets -32602 as the answer to a query for a subsystem: from v26.09 on it
+// missingOrRefused interprets -32602 as the response to a query for a subsystem: from v26.09 on it
 // means that there is none; on earlier releases it tells nothing. Once the target's release is
 // known to be v26.09 or later, it is not read again.
 func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) error {

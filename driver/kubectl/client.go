@@ -54,7 +54,7 @@ func reason(err error, notes *bytes.Buffer) error {
 	return err
 }
 
-// pageSize bounds the answers of the Kubernetes API. A page of PersistentVolumes has about 5 MiB.
+// pageSize bounds the responses of the Kubernetes API. A page of PersistentVolumes has about 5 MiB.
 const pageSize = "2000"
 
 // list reads all objects of a list, page by page.

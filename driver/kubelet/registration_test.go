@@ -17,7 +17,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// kubelet connects to a registration socket, as kubelet does when the socket appears in its folder.
+// kubelet connects to a registration socket, as kubelet does when the socket appears in its
+// directory.
 func kubelet(t *testing.T, socket string) registerapi.RegistrationClient {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)

@@ -71,7 +71,7 @@ const (
 	dmActive   = 1 << 5
 )
 
-// dmIoctl is struct dm_ioctl, and space for the answer.
+// dmIoctl is struct dm_ioctl, and space for the response.
 type dmIoctl struct {
 	version             [3]uint32
 	dataSize, dataStart uint32

@@ -63,8 +63,8 @@ func TestOnlyMountsOfRemovedDevicesAreDetached(t *testing.T) {
 	}
 }
 
-// The kernel's own answers: a mount in use is EBUSY, a detached one is gone at once, and ends with
-// its last user.
+// The kernel's own responses: a mount in use is EBUSY, a detached one is gone at once, and ends
+// with its last user.
 func TestDetachRealMount(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	path := mountPoint(t, m, "staging")

@@ -120,7 +120,7 @@ func TestDeviceThatKubeletHasMounted(t *testing.T) {
 
 func TestUnmountAndRemoveKeepsData(t *testing.T) {
 	m, dir := testMounter(t, Options{}), t.TempDir()
-	folder := filepath.Join(dir, "folder")
+	folder := filepath.Join(dir, "directory")
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	writeFile(t, folder, "file", "precious")
 	require.ErrorIs(t, m.UnmountAndRemove(t.Context(), folder), ErrNotEmpty)

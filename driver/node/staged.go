@@ -20,8 +20,8 @@ import (
 // would not know what to monitor. A volume is noted when it is staged completely, and no longer
 // when its unstaging begins: what is incomplete is the callers' to finish.
 //
-// The links are in a folder for each boot of the node. After a boot, nothing is connected until it
-// is staged again.
+// The links are in a directory for each boot of the node. After a boot, nothing is connected until
+// it is staged again.
 type stagedVolumes struct{ dir, boot string }
 
 func (s stagedVolumes) path(volumeID string) string { return filepath.Join(s.dir, s.boot, volumeID) }

@@ -74,7 +74,7 @@ func Clarifies(failed error) bool {
 }
 
 // Refused reports whether SPDK itself refused a call, so that it was not and will not be executed.
-// If there is no answer, or one that cannot be decoded, the call may still be executed.
+// If there is no response, or one that cannot be decoded, the call may still be executed.
 func Refused(failed error) bool {
 	var e *spdkrpc.Error
 	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown && e.Kind != spdkrpc.NotSaved

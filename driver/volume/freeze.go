@@ -33,7 +33,7 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	return list[0].UUID, nil
 }
 
-// deletedMeanwhile makes an error of kind ErrBusy of SPDK's answer that a volume, which was read
+// deletedMeanwhile makes an error of kind ErrBusy of SPDK's response that a volume, which was read
 // before, does not exist.
 func deletedMeanwhile(object string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {

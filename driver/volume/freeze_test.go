@@ -19,7 +19,7 @@ type freezer struct {
 	spdkrpc.Caller
 	requests []spdkrpc.ProxySnapshotRequest
 	deleted  []string     // by spdkgate_lvol_delete
-	fails    error        // the answer to both methods, if not nil
+	fails    error        // the response to both methods, if not nil
 	barrier  *fakeBarrier // where a call on several targets waits
 }
 

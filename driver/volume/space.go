@@ -140,7 +140,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 }
 
 // sizesIn reads the sizes of an lvstore's volumes, and how long their longest chain is. A snapshot
-// counts with its own clusters, if the release reports them. answered is called after each answer
+// counts with its own clusters, if the release reports them. answered is called after each response
 // of the target.
 func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)

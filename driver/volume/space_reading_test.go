@@ -20,7 +20,7 @@ import (
 // does not answer.
 type slowTarget struct {
 	ids   []string
-	takes time.Duration // 0: no answer
+	takes time.Duration // 0: no response
 }
 
 func (f slowTarget) Call(ctx context.Context, method string, params, result any) error {

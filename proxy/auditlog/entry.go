@@ -47,8 +47,8 @@ type Entry struct {
 	Decision Decision
 	Rule     string // that decided
 
-	Status int // of the answer
-	Code   int // of the error in the answer
+	Status int // of the response
+	Code   int // of the error in the response
 	Err    error
 	// NotExecuted means that Err is the proxy's own: SPDK was not asked, or did not answer.
 	NotExecuted bool

@@ -207,7 +207,7 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
-// exchangeError says why the issuer gave no token. The issuer's answer could repeat secrets, so
+// exchangeError says why the issuer gave no token. The issuer's response could repeat secrets, so
 // only its status and its code of the error are kept.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError

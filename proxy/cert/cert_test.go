@@ -136,7 +136,7 @@ func TestAClientTrustsTheSelfSignedCertificate(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A state folder that cannot be read or written is an error.
+// A state directory that cannot be read or written is an error.
 func TestAFolderThatCannotBeUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

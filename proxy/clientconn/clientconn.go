@@ -23,7 +23,7 @@ const WriteWait = 30 * time.Second
 type Limits struct {
 	Connections int           // in all
 	PerSource   int           // from one address, from one IPv6 network of 64 bits, or of one user of this host
-	WriteWait   time.Duration // for a client to read the first bytes of an answer
+	WriteWait   time.Duration // for a client to read the first bytes of a response
 	Balancers   Balancers
 }
 
@@ -165,7 +165,7 @@ func (s *Set) Authenticated(conn net.Conn) bool {
 	return open
 }
 
-// NextPart begins another part of an answer, which the client has as much time to read as a whole
+// NextPart begins another part of a response, which the client has as much time to read as a whole
 // one. What was sent before may have been long ago.
 func (s *Set) NextPart(conn net.Conn) {
 	if c := connOf(conn); c != nil {
@@ -271,7 +271,7 @@ type Conn struct {
 	known     bool      // it has brought valid credentials
 
 	mu    sync.Mutex
-	began time.Time // the answer that is being written
+	began time.Time // the response that is being written
 	sent  int       // of it
 }
 
@@ -284,7 +284,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http close a connection such that the client can still read the last answer.
+// CloseWrite lets net/http close a connection such that the client can still read the last
+// response.
 func (c *Conn) CloseWrite() error {
 	raw := c.Conn
 	if c.header != nil {
@@ -306,7 +307,7 @@ const (
 	// maxWrite is the size of a single write in bytes. A client must read it within
 	// Limits.WriteWait.
 	maxWrite = 64 << 10
-	// slowestClient is the number of bytes of an answer that a client must read each second after
+	// slowestClient is the number of bytes of a response that a client must read each second after
 	// Limits.WriteWait, because an unread answer takes memory.
 	slowestClient = 128 << 10
 )

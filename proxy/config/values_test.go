@@ -98,7 +98,7 @@ func TestPartsOfAFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	for _, load := range []func(string) (*Config, error){Load, LoadWithoutSecrets, LoadWhatDecodes} {
 		_, err = load(t.TempDir())
-		require.Error(t, err, "a folder is not a file")
+		require.Error(t, err, "a directory is not a file")
 	}
 }
 

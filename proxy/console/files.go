@@ -37,7 +37,7 @@ func Files() fs.FS {
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
 
-// SetHeaders sets the headers that every answer below Path has.
+// SetHeaders sets the headers that every response below Path has.
 func SetHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -30,12 +30,12 @@ type SessionAnswer struct {
 	Expires       string   `json:"expires"`
 }
 
-func (s *Server) describeSession(current *gate.Settings, session session.Session[web.SignedIn]) SessionAnswer {
+func (s *Server) describeSession(current *gate.Settings, signedIn session.Session[web.SignedIn]) SessionAnswer {
 	a := SessionAnswer{
-		User: session.User, Roles: current.Policy.Roles(session.User), Method: session.Value.Way, CSRF: session.CSRF, Administrator: current.Administrator(session.User),
-		Version: s.Version, IdleSeconds: int(time.Duration(current.Console.Idle).Seconds()), Expires: session.Ends.UTC().Format(time.RFC3339),
+		User: signedIn.User, Roles: current.Policy.Roles(signedIn.User), Method: signedIn.Value.Way, CSRF: signedIn.CSRF, Administrator: current.Administrator(signedIn.User),
+		Version: s.Version, IdleSeconds: int(time.Duration(current.Console.Idle).Seconds()), Expires: signedIn.Ends.UTC().Format(time.RFC3339),
 	}
-	if scope := current.Tenancy.Of(session.User); scope != nil {
+	if scope := current.Tenancy.Of(signedIn.User); scope != nil {
 		a.Tenant = &scope.Name
 	}
 	if state := s.Gate.Target.State(); state.Release.Known() {
@@ -215,7 +215,7 @@ func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 // ownSessions selects the sessions of a user that "sign out everywhere" ends; nil selects all of
 // them. If the request's session began with a JWT, it selects those of the same subject, because a
 // user may be a group of people.
-func ownSessions(v *web.Visit) func(session web.SignedIn) bool {
+func ownSessions(v *web.Visit) func(other web.SignedIn) bool {
 	if v.Session == nil {
 		return nil
 	}
@@ -223,5 +223,5 @@ func ownSessions(v *web.Visit) func(session web.SignedIn) bool {
 	if own.Method != authn.ByJWT && own.Method != authn.ByCode {
 		return nil
 	}
-	return func(session web.SignedIn) bool { return session.Binding.Identity().Credential == own.Credential }
+	return func(other web.SignedIn) bool { return other.Binding.Identity().Credential == own.Credential }
 }

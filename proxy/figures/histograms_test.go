@@ -247,7 +247,7 @@ func TestSince(t *testing.T) {
 	assert.Zero(t, d)
 }
 
-// encoded is an answer of v26.05 with n latencies in each bucket.
+// encoded is a response of v26.05 with n latencies in each bucket.
 func encoded(n byte) json.RawMessage {
 	counts := make([]byte, 8*buckets)
 	for i := range buckets {

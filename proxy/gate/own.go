@@ -11,9 +11,9 @@ import (
 // it what differs from SPDK's methods; its zero values are what holds for SPDK's.
 type Own struct {
 	Name string
-	// Door is the only door that the method can be called through, such as "GET /events"; "": all
-	// that take calls.
-	Door string
+	// Endpoint is the only endpoint that the method can be called through, such as "GET /events";
+	// "": all that take calls.
+	Endpoint string
 
 	Users   Users
 	Tenants Tenants
@@ -33,7 +33,7 @@ type Own struct {
 	Enabled func() bool // nil: always
 
 	// Serve returns a json.RawMessage, or another value for a page, of which JSON is made for other
-	// doors.
+	// endpoints.
 	Serve func(ctx context.Context, r *Request) (any, error)
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An Arrival is what only the door knows about a request.
+// An Arrival is what only the endpoint knows about a request.
 type Arrival struct {
 	Conn net.Conn // nil: none
 	// Identify authenticates the sender, and notes who it is.
@@ -139,7 +139,7 @@ var spdksOwn = &Own{}
 // ownOf returns how the proxy serves a call's method.
 func (g *Gate) ownOf(c *Call) *Own {
 	own := g.own[c.asked.request.Method]
-	if own == nil || own.Door != "" && !c.In.Page {
+	if own == nil || own.Endpoint != "" && !c.In.Page {
 		return spdksOwn
 	}
 	return own
@@ -183,7 +183,7 @@ func releaseOf(conn *target.Conn) rpcschema.Release {
 // accept validates the parameters, and decides whether the user may call the method with them.
 func (g *Gate) accept(current *Settings, c *Call, own *Own, decided *decide.Call, release rpcschema.Release) error {
 	if own.Users != ByRole {
-		return nil // nothing but the door writes its parameters
+		return nil // nothing but the endpoint writes its parameters
 	}
 	err := decided.Accept(c.asked.request.Params, release)
 	c.decided.translations = decided.Translations

@@ -31,8 +31,8 @@ func Socket(path string, gid int, wait time.Duration) error {
 }
 
 // grant gives the socket to the group; with live, only if a process listens there. Everybody may
-// write to the folder if it is one like /var/tmp, so grant keeps a file descriptor of what it has
-// checked and changes nothing else.
+// write to the directory if it is one like /var/tmp, so grant keeps a file descriptor of what it
+// has checked and changes nothing else.
 func grant(path string, gid int, live bool) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

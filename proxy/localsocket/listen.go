@@ -82,7 +82,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	return l, nil
 }
 
-// checkFolder refuses a folder in which any user could replace the socket.
+// checkFolder refuses a directory in which any user could replace the socket.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -210,8 +210,8 @@ func TestFolderMustBeClosed(t *testing.T) {
 	require.False(t, errors.Is(err, fs.ErrExist))
 }
 
-// The service refuses a folder that another user could replace files in; root, for whom `spdk-proxy
-// saved` runs, may work in the service's.
+// The service refuses a directory that another user could replace files in; root, for whom
+// `spdk-proxy saved` runs, may work in the service's.
 func TestFolderMustBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -224,7 +224,7 @@ func TestFolderMustBelongToTheUser(t *testing.T) {
 		require.NoError(t, os.Mkdir(name, 0o700))
 		require.NoError(t, os.Chown(name, uid, uid))
 		_, err := OpenFolder(name, 3)
-		require.NoError(t, err, "root opens the folder of %s", name)
+		require.NoError(t, err, "root opens the directory of %s", name)
 	}
 	require.NoError(t, syscall.Seteuid(service))
 	defer func() { require.NoError(t, syscall.Seteuid(0)) }()
@@ -236,7 +236,7 @@ func TestFolderMustBelongToTheUser(t *testing.T) {
 	}
 }
 
-// A folder that is away is an error in each step, not a folder without files.
+// A directory that is away is an error in each step, not a directory without files.
 func TestFolderThatIsAway(t *testing.T) {
 	away := directory.Path(filepath.Join(t.TempDir(), "away"))
 	_, _, read := away.Read(Current)

@@ -74,7 +74,7 @@ func TestUnreadableFolder(t *testing.T) {
 			require.NoError(t, os.Remove(filepath.Join(w.dir, Current)))
 			require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(w.dir, Current)))
 		},
-		"the folder": func(t *testing.T, w *world) {
+		"the directory": func(t *testing.T, w *world) {
 			require.NoError(t, os.Rename(w.dir, w.dir+".away"))
 			require.NoError(t, os.WriteFile(w.dir, nil, 0o600))
 		},
@@ -95,7 +95,7 @@ func TestUnreadableFolder(t *testing.T) {
 			} {
 				require.Error(t, do(), what)
 			}
-			if name == "the folder" {
+			if name == "the directory" {
 				_, err = w.folder.List()
 				require.Error(t, err)
 				_, err = w.folder.Mentions("x")

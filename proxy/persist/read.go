@@ -18,7 +18,7 @@ import (
 // An Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target is one process of the target. Ask returns an answer of that process or an error.
+// A Target is one process of the target. Ask returns a response of that process or an error.
 type Target struct {
 	Ask     Ask
 	Release rpcschema.Release
@@ -82,7 +82,7 @@ func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuratio
 	return c, nil
 }
 
-// subsystem reads the calls of one answer. It fails if spdk_tgt could not load them.
+// subsystem reads the calls of one response. It fails if spdk_tgt could not load them.
 func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Subsystem, error) {
 	s := Subsystem{Name: name}
 	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {

@@ -70,7 +70,7 @@ func TestDecisionsAboutDeletions(t *testing.T) {
 	for name, c := range map[string]struct {
 		process  string
 		ended    bool
-		bdev     error            // the answer about the volume
+		bdev     error            // the response about the volume
 		store    []error          // about its lvstore, one after the other
 		disk     string           // if the lvstore was to be deleted
 		others   map[string]error // about the disk and its examination

@@ -52,7 +52,7 @@ type Saver struct {
 	comparedProcess atomic.Pointer[string]
 	backoff         atomic.Pointer[backoff] // nil: no comparison has failed
 
-	exclusive chan struct{} // has one element while a goroutine uses target and folder
+	exclusive chan struct{} // has one element while a goroutine uses target and directory
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
@@ -148,7 +148,7 @@ func (s *Saver) backsOff() bool {
 	return process == b.process
 }
 
-// exclusively calls do while no other goroutine uses target and folder.
+// exclusively calls do while no other goroutine uses target and directory.
 func (s *Saver) exclusively(ctx context.Context, do func() error) error {
 	select {
 	case s.exclusive <- struct{}{}:

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// What spdk_tgt loads comes out of the folder, which nobody else writes to.
+// What spdk_tgt loads comes out of the directory, which nobody else writes to.
 func TestOnlyFilesOfTheFolderAreUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	f, err := OpenFolder(dir, 1)

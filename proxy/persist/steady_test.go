@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// between has f called after each answer about a subsystem.
+// between has f called after each response about a subsystem.
 func (w *world) between(subsystem string, f func()) {
 	w.answering(func(_ string, answer func()) { answer() }, subsystem, f)
 }

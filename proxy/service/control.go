@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// The control socket is in the runtime folder of the service: only the service's user and root may
-// connect. A connection makes the service reload its configuration, and receives the outcome, which
-// a signal could not return.
+// The control socket is in the runtime directory of the service: only the service's user and root
+// may connect. A connection makes the service reload its configuration, and receives the outcome,
+// which a signal could not return.
 const (
 	controlName = "control"
 	reloaded    = "reloaded\n"
@@ -21,7 +21,7 @@ const (
 	controlWait = time.Minute
 )
 
-// openControl opens the control socket, if there is a runtime folder.
+// openControl opens the control socket, if there is a runtime directory.
 func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 	l, err := openSocket(controlName)
 	if l == nil || err != nil {
@@ -56,7 +56,7 @@ func acceptReloads(l net.Listener, requests chan<- chan<- error, log *slog.Logge
 	}
 }
 
-// openSocket opens a socket in the runtime folder; nil if there is no such folder.
+// openSocket opens a socket in the runtime directory; nil if there is no such directory.
 func openSocket(name string) (net.Listener, error) {
 	if os.Getenv(runtimeVariable) == "" {
 		return nil, nil

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// The debug socket is in the same folder as the control socket, with the same permissions. Profiles
-// may contain secrets: names in stacks, and durations. A port on loopback would show them to every
-// user of this host, and a port on the public address to everybody, so there is neither.
+// The debug socket is in the same directory as the control socket, with the same permissions.
+// Profiles may contain secrets: names in stacks, and durations. A port on loopback would show them
+// to every user of this host, and a port on the public address to everybody, so there is neither.
 const debugName = "debug"
 
 // profiles maps the name of a profile to its path and query at net/http/pprof.
@@ -31,7 +31,7 @@ var profiles = map[string]string{
 	"trace":      "trace",
 }
 
-// openDebug serves profiles of this process, if there is a runtime folder.
+// openDebug serves profiles of this process, if there is a runtime directory.
 func openDebug() error {
 	l, err := openSocket(debugName)
 	if l == nil || err != nil {

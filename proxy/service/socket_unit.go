@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// unitFolders are the folders where systemd looks for units, in order of precedence.
+// unitFolders are the directories where systemd looks for units, in order of precedence.
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
 // CheckSocketUnit refuses a configuration that listens at another address or path than the socket
@@ -130,7 +130,7 @@ func firstUnit(names, folders []string) string {
 
 // dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of those with the
 // same file name, the first counts: of the unit's own name before the template, then of the first
-// folder.
+// directory.
 func dropInsOf(names, folders []string) ([]string, error) {
 	found := map[string]string{}
 	for _, name := range names {

@@ -87,11 +87,11 @@ func (in *input) releaseMemory(g *gate.Gate) {
 
 // A response is the response to a message.
 type response struct {
-	text [][]byte // empty: it has no answer
-	done func()   // called when the answer was written, or cannot be
+	text [][]byte // empty: it has no response
+	done func()   // called when the response was written, or cannot be
 }
 
-// An output writes the answers on a connection. SPDK responds at the same time to calls that
+// An output writes the responses on a connection. SPDK responds at the same time to calls that
 // arrived together, so their responses go out together. While more responses are expected within a
 // moment, those that are ready wait for the last of them.
 type output struct {

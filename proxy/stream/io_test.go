@@ -36,8 +36,8 @@ func TestAnswersOfOneMomentGoOutTogether(t *testing.T) {
 	assert.Equal(t, []string{"cdab"}, *written)
 }
 
-// A response waits for none if SPDK has answered no other message, or if the answer came after the
-// response, which had said that none came in time.
+// A response waits for none if SPDK has answered no other message, or if the response came after
+// the response, which had said that none came in time.
 func TestResponsesWaitForNoLateAnswer(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected

@@ -83,7 +83,7 @@ func TestWaitingCallsAreSentWithTheNextRound(t *testing.T) {
 	})
 }
 
-// Long answers reduce the number of calls in flight, but never to zero.
+// Long responses reduce the number of calls in flight, but never to zero.
 func TestLongAnswersAreBounded(t *testing.T) {
 	q := newQueue(Limits{Total: 1024, PerUser: 256})
 	long := new(size)

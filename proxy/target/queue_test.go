@@ -163,7 +163,7 @@ func waitingOf(q *queue) map[string]int {
 	return of
 }
 
-// A user without memory for another long answer waits. Its short calls and other users continue.
+// A user without memory for another long response waits. Its short calls and other users continue.
 func TestLongAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool

@@ -23,8 +23,8 @@ type Config struct {
 	// PeerUIDs are the users that may listen at the socket, besides root and this process's own
 	// user.
 	PeerUIDs []uint32
-	// HasMemory reports whether a user may have another long answer; nil: always. It is called with
-	// locks held, and must not call the Target.
+	// HasMemory reports whether a user may have another long response; nil: always. It is called
+	// with locks held, and must not call the Target.
 	HasMemory func(user string) bool
 	QueueWait time.Duration // how long a call waits for a slot; 0: 10 s
 	// LateAfter bounds how long after its deadline a call that SPDK does not answer keeps its slot;

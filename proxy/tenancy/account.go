@@ -41,7 +41,7 @@ type account struct {
 	subsystems map[string]bool // that the tenant has created or changed: one that is named after a volume may outlive it
 }
 
-// An unansweredCall is a call without an answer: until it is forgotten, it may have been executed,
+// An unansweredCall is a call without a response: until it is forgotten, it may have been executed,
 // or may still be.
 type unansweredCall struct {
 	amount

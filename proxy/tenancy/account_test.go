@@ -82,7 +82,7 @@ func TestConcurrentCreations(t *testing.T) {
 	_, err = first.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	first.Close()
-	second.Close() // it had no answer, so it counts
+	second.Close() // it had no response, so it counts
 	_, err = third.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	third.Close()

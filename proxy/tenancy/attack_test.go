@@ -34,7 +34,7 @@ func (w *world) asked(f func()) int {
 	return len(w.asks) - before
 }
 
-// For each spelling of another tenant's name, the answer is the same as for an unused name.
+// For each spelling of another tenant's name, the response is the same as for an unused name.
 func TestSpellingsOfAnother(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)

@@ -84,7 +84,7 @@ func TestResizingWhatIsNoVolume(t *testing.T) {
 	require.NotErrorAs(t, err, &over)
 }
 
-// The size of a bdev counts, so an answer that does not describe one bdev refuses the call.
+// The size of a bdev counts, so a response that does not describe one bdev refuses the call.
 func TestMeasuredBdevsAreUnambiguous(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))

@@ -92,7 +92,7 @@ func TestVolumesAreForgotten(t *testing.T) {
 	assert.Empty(t, v.of("c"), "the question was asked before the change")
 }
 
-// An object that a tenant's call creates belongs to the tenant: its answer is returned without a
+// An object that a tenant's call creates belongs to the tenant: its response is returned without a
 // lookup.
 func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	w := newWorld(t, "v26.05")

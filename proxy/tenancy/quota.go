@@ -12,7 +12,7 @@ import (
 const (
 	countKeep      = 10 * time.Second // how long a count is used; what the tenant's calls add is added to it
 	recountAfter   = time.Second      // how long a call over the quota does not cause a new count, unless objects of the tenant were deleted: counting keeps the target busy
-	unansweredKeep = 10 * time.Minute // how long a call without an answer counts as if it might still be executed
+	unansweredKeep = 10 * time.Minute // how long a call without a response counts as if it might still be executed
 	turnWait       = 30 * time.Second // how long a call waits for earlier ones
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A gambler makes calls of red's in any order, of which some get no answer and are executed
+// A gambler makes calls of red's in any order, of which some get no response and are executed
 // whenever.
 type gambler struct {
 	*world

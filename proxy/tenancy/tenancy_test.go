@@ -130,7 +130,7 @@ func TestRefused(t *testing.T) {
 		"a port spelt otherwise":     {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1", "trsvcid": "04420"})},
 		"no port":                    {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1"})},
 		"a name instead of an IP":    {"nvmf_subsystem_add_listener", listen(p{"traddr": "localhost", "trsvcid": "4420"})},
-		"a folder on the host":       {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
+		"a directory on the host":    {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
 		"an alias of another":        {"bdev_lvol_create", p{"lvol_name": "a/b", "size_in_mib": 4, "lvs_name": "lvs-red"}},
 		"a name that is cut":         {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": strings.Repeat("ü", 32)}},
 		"a NUL":                      {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": "x\x00y"}},

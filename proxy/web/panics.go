@@ -6,7 +6,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// AnswerPanics answers a request with 500 if its handler panics. If a part of the answer has been
+// AnswerPanics answers a request with 500 if its handler panics. If a part of the response has been
 // written, it closes the connection instead, so that the client does not take the part for the
 // whole.
 func (s *Server) AnswerPanics(next http.Handler) http.Handler {

@@ -25,7 +25,7 @@ func (r *Request) Notification() bool { return r.ID == nil }
 const MaxBatch = 128
 
 // An Element is one request of a message, or the *Error to answer it with. If the id of a wrong
-// request could be read, Request is set besides the error, so that the answer can contain the id.
+// request could be read, Request is set besides the error, so that the response can contain the id.
 type Element struct {
 	Request *Request
 	Err     error

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Caller sends one call to an SPDK target and waits for its answer.
+// A Caller sends one call to an SPDK target and waits for its response.
 //
 // params is nil or marshals to a JSON object; result is nil, to ignore the result, or a pointer to
 // decode it into. Every error is an *[Error]. The context's deadline limits the wait. A Caller may

@@ -49,7 +49,7 @@ var (
 type Error struct {
 	Method  string
 	Kind    Kind
-	Code    int    // SPDK's or the proxy's JSON-RPC code; 0 if there was no answer
+	Code    int    // SPDK's or the proxy's JSON-RPC code; 0 if there was no response
 	Message string // SPDK's or the proxy's text, for people: it changes between releases
 	Err     error  // the cause below, if any
 }
@@ -158,7 +158,7 @@ func answered(method string, code int, message string) *Error {
 	return &Error{Method: method, Kind: kindOfCode(method, code), Code: code, Message: message}
 }
 
-// statusKinds maps HTTP answers without a JSON-RPC error to kinds. Such answers come from
+// statusKinds maps HTTP responses without a JSON-RPC error to kinds. Such responses come from
 // rpc_http_proxy.py or from an intermediary.
 var statusKinds = map[int]Kind{
 	http.StatusBadRequest:          InvalidParams,

@@ -51,7 +51,7 @@ type inFlight struct {
 	awaited  int                    // those of calls for which a caller waits
 	queue    []*streamCall          // to be written
 	batch    []*streamCall          // being written; its memory is the next queue's
-	control  bool                   // a ping or an answer to one has to be written
+	control  bool                   // a ping or a response to one has to be written
 	writing  bool                   // a goroutine writes, and will write what is in queue
 	leaving  bool                   // accepts no further call, and ends when no call is awaited
 	draining bool                   // the peer will close the connection

@@ -7,10 +7,10 @@
 // volumes, NVMe-oF and iSCSI objects, keys and limits. It answers only as a real target was
 // observed to answer; package conformance checks both with the same assertions.
 //
-// With a data folder, logical volumes are sparse files, so that data is real: snapshots and clones
-// contain the bytes. The simulation keeps its own list of allocated clusters, which does not depend
-// on the files, because it does not notice writes to them. The folder is laid out for the loop
-// connector: see layout.go.
+// With a data directory, logical volumes are sparse files, so that data is real: snapshots and
+// clones contain the bytes. The simulation keeps its own list of allocated clusters, which does not
+// depend on the files, because it does not notice writes to them. The directory is laid out for the
+// loop connector: see layout.go.
 //
 // It must not know the proxy, the driver, or who calls it.
 package spdktest

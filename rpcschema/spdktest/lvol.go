@@ -33,7 +33,7 @@ func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	if external, ok := e.bdevs.find(l.External); l.store.base.hasDomains() || ok && external.hasDomains() {
 		info.MemoryDomains = e.memoryDomains()
 	}
-	// Copies: the engine continues while the answer is written.
+	// Copies: the engine continues while the response is written.
 	d := &spdkrpc.BdevDriverLvol{
 		LvolStoreUUID: new(l.store.UUID), BaseBdev: new(l.store.base.name), ThinProvision: new(l.Thin), NumAllocatedClusters: new(l.Allocated),
 		Snapshot: new(l.Snapshot), Clone: new(l.Parent != ""), EsnapClone: new(l.External != ""),

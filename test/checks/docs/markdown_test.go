@@ -54,7 +54,7 @@ var load = sync.OnceValues(func() (map[string]document, error) {
 	return docs, err
 })
 
-// skipped reports whether a folder has no Markdown of this repository.
+// skipped reports whether a directory has no Markdown of this repository.
 func skipped(name string) bool {
 	return name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "..")
 }

@@ -6,8 +6,8 @@
 //	make test-kernel ARGS="-run NodePlugin -case parallel"  # chosen cases
 //
 // It installs nothing. Kernel, qemu and file system tools come from Debian packages, which are
-// unpacked into a folder of the user's cache (kit.go); delete the folder to get newer ones. The
-// machine is emulated, so it does not need KVM. Its disk is an initramfs, and its init is the
+// unpacked into a directory of the user's cache (kit.go); delete the directory to get newer ones.
+// The machine is emulated, so it does not need KVM. Its disk is an initramfs, and its init is the
 // program in guest/. It communicates with this test over HTTP (package control): it reports its
 // steps, and requests changes of the target.
 //

@@ -112,7 +112,7 @@ func (w *environment) waitUntilThawed(stage string, states map[string][]string) 
 	}, long, 10*time.Millisecond, "%s: the ANA states changed, or the journal is not empty", stage)
 }
 
-// isEntry reports whether a file of the journal's folder is an entry about something frozen.
+// isEntry reports whether a file of the journal's directory is an entry about something frozen.
 func isEntry(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() > 0 && strings.HasSuffix(path, ".json")

@@ -106,7 +106,7 @@ func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "\nresident memory of the idle proxy: %s after the first call, %s after the load\n", mib(r.rss), mib(r.rssLoad))
 	table(out, "", "limit\tfigure\tresult\t", func(w io.Writer) {
 		for _, b := range r.bounds() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t\n", b.bound, b.figure, b.verdict)
+			fmt.Fprintf(w, "%s\t%s\t%s\t\n", b.name, b.figure, b.verdict)
 		}
 	})
 }

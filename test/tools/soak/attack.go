@@ -39,8 +39,8 @@ func (w *world) dialTLS() (*tls.Conn, error) {
 	return c, nil
 }
 
-// An attack is sent unchanged, and the answer must have one of the statuses. Without statuses, the
-// proxy may answer or close the connection.
+// An attack is sent unchanged, and the response must have one of the statuses. Without statuses,
+// the proxy may answer or close the connection.
 type attack struct {
 	raw      string
 	statuses []int
@@ -130,7 +130,7 @@ func (w *world) send(a attack) {
 	w.expectRefusal(a.raw, a.statuses, resp.StatusCode)
 }
 
-// expectRefusal checks the status of an answer to an attack.
+// expectRefusal checks the status of a response to an attack.
 func (w *world) expectRefusal(sent string, statuses []int, status int) {
 	// 502 means that nothing was executed, so the attack has failed.
 	if statuses != nil && !slices.Contains(append(statuses[:len(statuses):len(statuses)], http.StatusBadGateway), status) {
@@ -166,7 +166,7 @@ func (w *world) hangUp(raw string) {
 }
 
 // crawl runs slow clients: some send a byte at a time, some stop in the middle of a body, some
-// don't read their answers, and some send nothing. The proxy must disconnect each of them.
+// don't read their responses, and some send nothing. The proxy must disconnect each of them.
 func (w *world) crawl(ctx context.Context) {
 	list := request(hostileUser, passwordOf(hostileUser), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
 	half := request(hostileUser, passwordOf(hostileUser), strings.Repeat(" ", 1000))

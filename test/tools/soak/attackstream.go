@@ -44,7 +44,7 @@ func (w *world) sendOnStream(m message) {
 		return
 	}
 	status, a := http.StatusOK, answer{}
-	if json.Unmarshal(text, &a) == nil { // otherwise the answer to a batch
+	if json.Unmarshal(text, &a) == nil { // otherwise the response to a batch
 		status = statusOf(a)
 	}
 	w.expectRefusal(m.text, m.statuses, status)

@@ -47,13 +47,13 @@ type streams struct {
 	world *world
 	user  string
 	from  net.IP
-	pause time.Duration // before each answer is read
+	pause time.Duration // before each response is read
 
 	mu   sync.Mutex
 	open *openStream // nil: none
 }
 
-// An openStream is a WebSocket with calls that wait for their answers.
+// An openStream is a WebSocket with calls that wait for their responses.
 type openStream struct {
 	ws      *websocket.Conn
 	writing sync.Mutex
@@ -133,7 +133,7 @@ func (s *streams) exchange(body []byte, id string, _ bool) reply {
 	}
 }
 
-// expect notes a call that waits for its answer; false: the stream takes no further calls.
+// expect notes a call that waits for its response; false: the stream takes no further calls.
 func (o *openStream) expect(id string, got chan answer) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -251,7 +251,7 @@ func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
 
 // crowd keeps crowdStreams open. Each makes a call now and then. One of eight makes several at
-// once, and is slow to read their answers.
+// once, and is slow to read their responses.
 func (w *world) crowd(ctx context.Context) {
 	if w.over == overPOST {
 		return

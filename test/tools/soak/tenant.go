@@ -33,7 +33,7 @@ type presence int
 const (
 	absent presence = iota
 	present
-	unknown // the answer to its creation or deletion was lost
+	unknown // the response to its creation or deletion was lost
 )
 
 func newTenant(w *world, i int) *tenant {
@@ -91,7 +91,8 @@ func (t *tenant) work(ctx context.Context, worker int) {
 	}
 }
 
-// life creates, lists and exports one volume, and in most cases deletes it. It checks each answer.
+// life creates, lists and exports one volume, and in most cases deletes it. It checks each
+// response.
 func (t *tenant) life(c *client, name string) {
 	alias := t.lvstore() + "/" + name
 	made := c.call("bdev_lvol_create", params{"lvs_name": t.lvstore(), "lvol_name": name, "size_in_mib": 2, "thin_provision": true})

@@ -39,7 +39,7 @@ func (c *Cluster) installImages(ctx context.Context) error {
 	return first.startContainerd(ctx)
 }
 
-// copyImages copies the folder of a containerd that does not run. Only the databases are copied:
+// copyImages copies the directory of a containerd that does not run. Only the databases are copied:
 // layers never change, so that the copy has links to their files.
 func copyImages(ctx context.Context, from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

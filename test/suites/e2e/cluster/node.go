@@ -42,7 +42,7 @@ func (c *Cluster) Node(name string) (*Node, error) {
 	return nil, fmt.Errorf("there is no node %q", name)
 }
 
-// path returns a path in the folder that is the node's disk.
+// path returns a path in the directory that is the node's disk.
 func (n *Node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.cluster.path(n.Name)}, parts...)...)
 }
@@ -79,7 +79,7 @@ func (n *Node) boot(ctx context.Context) error {
 	return n.startContainerd(ctx)
 }
 
-// prepare mounts the node's folders and sets up its network. It runs on the machine.
+// prepare mounts the node's directories and sets up its network. It runs on the machine.
 func (n *Node) prepare() error {
 	for _, dir := range nodeFolders {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {

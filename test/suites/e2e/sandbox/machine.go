@@ -90,7 +90,7 @@ func (m *Machine) Kill() error {
 // which it runs.
 func (m *Machine) Do(f func() error) error {
 	return onOwnThread(func() error {
-		// Threads share the root folder, and a thread that shares it cannot change its mounts.
+		// Threads share the root directory, and a thread that shares it cannot change its mounts.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("unshare: %w", err)
 		}

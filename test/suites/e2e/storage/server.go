@@ -49,7 +49,7 @@ type Server struct {
 	proxy    *exec.Cmd
 }
 
-// DataDir returns the folder with the files of the volumes, below a server's folder.
+// DataDir returns the directory with the files of the volumes, below a server's directory.
 func DataDir(dir string) string { return filepath.Join(dir, "data") }
 
 func (s *Server) path(name string) string { return filepath.Join(s.options.Dir, name) }
@@ -119,7 +119,7 @@ func (s *Server) configureProxy(ctx context.Context) error {
 	return os.WriteFile(s.path("spdk-proxy.yaml"), []byte(text), 0o600)
 }
 
-// StartAnother starts a server like this one, with a name, a port and a folder of its own.
+// StartAnother starts a server like this one, with a name, a port and a directory of its own.
 func (s *Server) StartAnother(ctx context.Context, name, port, dir string) (*Server, error) {
 	o := s.options
 	o.Name, o.Port, o.Dir = name, port, dir

@@ -72,7 +72,7 @@ type killing struct {
 // each kills the plugin at each point of a call.
 func (k *killing) each(c killedCall, fsType string) {
 	if k.volumes == 0 {
-		k.step("first volume", func(ctx context.Context) (string, error) { // for it, the plugin makes folders
+		k.step("first volume", func(ctx context.Context) (string, error) { // for it, the plugin makes directories
 			v, err := k.begin(ctx, killedCall{before: calls{callStage, callPublish}}, fsType)
 			if err != nil {
 				return "", err

@@ -147,6 +147,6 @@ func start() (err error) {
 }
 
 func init() {
-	// The tools are in the same folders as in Debian.
+	// The tools are in the same directories as in Debian.
 	os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
 }
