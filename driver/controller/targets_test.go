@@ -21,9 +21,9 @@ func TestTokenFileOfTheController(t *testing.T) {
 	var seen []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Header.Get("Authorization"))
-		var request struct{ ID uint64 }
-		assert.NoError(t, json.NewDecoder(r.Body).Decode(&request))
-		fmt.Fprintf(w, `{"id":%d,"result":{"version":"SPDK v26.05","fields":{"major":26,"minor":5,"patch":0,"suffix":""}}}`, request.ID)
+		var call struct{ ID uint64 }
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&call))
+		fmt.Fprintf(w, `{"id":%d,"result":{"version":"SPDK v26.05","fields":{"major":26,"minor":5,"patch":0,"suffix":""}}}`, call.ID)
 	}))
 	defer proxy.Close()
 	dir := t.TempDir()

@@ -231,7 +231,7 @@ func TestTimeoutsOfSlowMethods(t *testing.T) {
 func TestQuotas(t *testing.T) {
 	q, err := Quota{}.quota()
 	require.NoError(t, err)
-	assert.Equal(t, tenancy.Quota{Volumes: 4096, Subsystems: 512, Hosts: 1024, Listeners: 2048, Keys: 256}, q, "all but bytes have a bound")
+	assert.Equal(t, tenancy.Quota{Volumes: 2048, Subsystems: 512, Hosts: 1024, Listeners: 1024, Keys: 256}, q, "all but bytes have a bound")
 	q, err = Quota{GiB: new(3), Volumes: new(4), Subsystems: new(5), Hosts: new(6), Listeners: new(7), Keys: new(8)}.quota()
 	require.NoError(t, err)
 	assert.Equal(t, tenancy.Quota{Bytes: 3 << 30, Volumes: 4, Subsystems: 5, Hosts: 6, Listeners: 7, Keys: 8}, q)

@@ -34,14 +34,14 @@ type Quota struct {
 	Keys       *int `yaml:"keys"`
 }
 
-// Default bounds of a tenant. All that is bounded is shared by all tenants: SPDK's subsystems (1,024
-// unless nvmf_set_max_subsystems raises them), the proxy's keys (keys.maxKeys), and the time that it
-// takes to read the configuration before a change is answered, and to load it at a restart.
+// Default bounds of a tenant. All that is bounded is shared by all tenants: SPDK's subsystems
+// (1,024 unless nvmf_set_max_subsystems raises them), the proxy's keys (keys.maxKeys), and the time
+// that it takes to read the configuration before a change is answered, and to load it at a restart.
 const (
-	defaultVolumes    = 4096
+	defaultVolumes    = 2048
 	defaultSubsystems = 512
 	defaultHosts      = 1024
-	defaultListeners  = 2048
+	defaultListeners  = 1024
 	defaultKeys       = 256
 
 	most     = 1 << 30 // GiB are an exbibyte then

@@ -64,9 +64,9 @@ var (
 	// when they appear: they may then belong to another tenant.
 	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
-	// uncounted methods add something at each call that SPDK does not list, so that no quota can bound
-	// it: hosts that see a namespace, and states of copies, which are kept until they are asked for by
-	// a number that another tenant's copy may have.
+	// uncounted methods add something at each call that SPDK does not list, so that no quota can
+	// bound it: hosts that see a namespace, and states of copies, which are kept until they are
+	// asked for by a number that another tenant's copy may have.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
 	// harmlessTexts are parameters without a fixed set of values that name no object: what SPDK
