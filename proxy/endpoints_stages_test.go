@@ -90,7 +90,7 @@ func stages() []*stage {
 	const unauthenticated, denied, allowed, undecided = "unauthenticated", "deny", "allow", "none"
 	const (
 		tryAgain       = "1"
-		unsafeText     = "the name a\\u009bb of a new object has control characters or characters that change the direction of text. Nothing was executed; choose another name."
+		unsafeText     = "the name \"a\\u009bb\" of a new object has invisible characters, blanks at an end, control characters or characters that change the direction of text. Nothing was executed; choose another name."
 		mayNot         = "this user may not make this call: "
 		refusedText    = "tenants may not call METHOD: it is about the whole target, or about objects that no tenant can own"
 		hostsWriteText = "the target loads what hosts write into volumes (bdev_auto_examine), so tenants are not safe from each other. Nothing was executed. The administrator of this proxy must start the target with bdev_auto_examine set to false (docs/target.md), or accept the risk with target.accept_loading_what_hosts_write"

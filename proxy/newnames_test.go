@@ -62,7 +62,7 @@ func TestUnsafeNamesAreRefused(t *testing.T) {
 	} {
 		g := b.as(t, "admin", method, strings.ReplaceAll(params, "NAME", quoted(t, "nqn.2016-06.io.spdk:a\u202eb")), http.StatusBadRequest)
 		assert.Equal(t, jsonrpc.CodeInvalidParams, g.code(t), method)
-		assert.Contains(t, g.body, `the name nqn.2016-06.io.spdk:a\\u202eb of a new object has control characters`, method)
+		assert.Contains(t, g.body, `the name \"nqn.2016-06.io.spdk:a\\u202eb\" of a new object has invisible characters`, method)
 	}
 	b.as(t, "admin", "bdev_lvol_rename", `{"old_name":"lvs0/old\u202e","new_name":"new"}`, http.StatusOK)
 }

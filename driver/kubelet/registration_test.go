@@ -86,6 +86,21 @@ func TestEndpointIsAPathOfTheNode(t *testing.T) {
 	}
 }
 
+// The socket is gone when Serve has returned, even if Serve ends while it begins.
+func TestEndsAtOnce(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var log strings.Builder
+	r := registration(&log)
+	for range 200 {
+		socket := SocketPath(t.TempDir(), r.Driver)
+		l, err := net.Listen("unix", socket)
+		require.NoError(t, err)
+		require.NoError(t, r.Serve(ctx, l, nil))
+		require.NoFileExists(t, socket)
+	}
+}
+
 // If kubelet's directory is cleaned, kubelet finds the driver again. A file of another process is
 // left alone.
 func TestSocketIsMadeAgain(t *testing.T) {

@@ -54,6 +54,18 @@ func TestString(t *testing.T) {
 	}
 }
 
+func TestNamesThatLookAlike(t *testing.T) {
+	for _, name := range []string{"", "lvs0/vol1", "two words", "Größe", "日本", "naïve"} {
+		assert.True(t, ValidName(name), "%q", name)
+	}
+	for _, r := range "\u00a0\u00ad\u034f\u115f\u180e\u2003\u200b\u200d\u202e\u2060\u3000\u3164\ufe0f\ufeff\uffa0\U000e0061" {
+		assert.False(t, ValidName("a"+string(r)+"b"), "%U", r)
+	}
+	for _, name := range []string{" a", "a ", "a\n", "\xff"} {
+		assert.False(t, ValidName(name), "%q", name)
+	}
+}
+
 func TestWriterKeepsLinesAndTabs(t *testing.T) {
 	var b bytes.Buffer
 	n, err := NewWriter(&b).Write([]byte("A\tB\n1\r\u202e\x1b[2J\xff\n"))

@@ -120,7 +120,7 @@ func (f figures) costs(beside figures) float64 {
 type bound struct{ name, figure, verdict string }
 
 func (r *report) bounds() (list []bound) {
-	add := func(bound, figure string, applies, holds bool) {
+	add := func(name, figure string, applies, holds bool) {
 		verdict := "FAIL"
 		switch {
 		case !applies:
@@ -128,7 +128,7 @@ func (r *report) bounds() (list []bound) {
 		case holds:
 			verdict = "pass"
 		}
-		list = append(list, bound{bound, figure, verdict})
+		list = append(list, bound{name, figure, verdict})
 	}
 	if x, ok := r.at(r.atPeak); ok {
 		ratio := x.proxy.perSecond / x.raw.perSecond
