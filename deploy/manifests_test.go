@@ -140,7 +140,7 @@ func TestStrictDecoding(t *testing.T) {
 }
 
 // All objects are in the driver's namespace, or have no namespace.
-func TestNamespaces(t *testing.T) {
+func TestObjectsAreInTheDriversNamespace(t *testing.T) {
 	clusterWide := []string{"Namespace", "CSIDriver", "StorageClass", "VolumeSnapshotClass", "ClusterRole", "ClusterRoleBinding"}
 	seen := map[string]bool{}
 	for _, o := range plain(t) {

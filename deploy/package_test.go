@@ -303,7 +303,7 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 
 // Removing the package removes the sockets in /run, and unmasks the units that the manual told
 // users to mask, so that the next installation works.
-func TestPurge(t *testing.T) {
+func TestPurgeRemovesSocketsAndMasks(t *testing.T) {
 	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {
 		text, err := os.ReadFile(filepath.Join(repository, "deploy/package", script))
 		require.NoError(t, err)

@@ -237,7 +237,7 @@ func TestNode(t *testing.T) {
 }
 
 // The driver, its sidecars and its probe use the same sockets and ports.
-func TestSockets(t *testing.T) {
+func TestContainersUseTheSameSockets(t *testing.T) {
 	const socket = "/csi/csi.sock"
 	for _, w := range workloads(t) {
 		assert.Contains(t, w.container(t, w.name).Args, "--endpoint=unix://"+socket, w.name)

@@ -37,7 +37,7 @@ type Server struct {
 	// when it is to stop; at most half of Drain. Zero means that it stops accepting at once.
 	// Kubernetes stops the sidecars of a pod at the same moment. They complete what they have
 	// begun, with more calls, and then give up their leases. If they lose the driver before, they
-	// exit at once and keep the leases, and nobody leads until these expire.
+	// exit at once and keep the leases, and there is no leader until these expire.
 	Linger time.Duration
 }
 

@@ -152,7 +152,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 }
 
 // Expect: 100-continue is answered to authenticated clients.
-func TestContinue(t *testing.T) {
+func TestContinueIsSentToAuthenticatedClientsOnly(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", asUser("admin"), len(version)))
 	g := c.answer()

@@ -20,7 +20,7 @@ import (
 
 // Users whom no rule names are refused, with the ids of their requests. A reload decides anew about
 // open connections.
-func TestLocalStrangers(t *testing.T) {
+func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "nobody"))
 	s := serveLocally(t, b)
 	p := s.program().send(version)
@@ -93,7 +93,7 @@ func TestLocalLimits(t *testing.T) {
 	assert.Less(t, total, 16<<10)
 }
 
-// A client that does not read its responses loses its connection, and nobody else waits.
+// A client that does not read its responses loses its connection. No other client waits.
 func TestLocalClientsThatDoNotRead(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
@@ -118,7 +118,7 @@ func TestLocalClientsThatDoNotRead(t *testing.T) {
 }
 
 // A panic ends its connection only, and leaves nothing behind.
-func TestLocalPanic(t *testing.T) {
+func TestLocalPanicClosesOneConnection(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
 	b.proxy.gate.AuditLog = auditlog.New(slog.New(log), b.proxy.gate.Schema)

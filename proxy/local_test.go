@@ -206,7 +206,7 @@ func TestLocalStream(t *testing.T) {
 
 // SPDK starts the calls of a connection in the order in which they arrived, although some need
 // questions of the proxy before.
-func TestLocalOrder(t *testing.T) {
+func TestLocalCallsStartInOrder(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
 	const rounds = 100
@@ -262,7 +262,7 @@ func TestLocalHalfClosed(t *testing.T) {
 }
 
 // The call of a client that has gone while it waited for a slot is not executed.
-func TestLocalClientGone(t *testing.T) {
+func TestDisconnectedLocalClientLosesNoCall(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	gone := make(chan struct{})
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Until: gone})
@@ -283,7 +283,7 @@ func TestLocalClientGone(t *testing.T) {
 	assert.NotContains(t, b.reached(), "bdev_malloc_create")
 }
 
-func TestLocalParallel(t *testing.T) {
+func TestLocalCallsRunInParallel(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
 	var all sync.WaitGroup
@@ -301,7 +301,7 @@ func TestLocalParallel(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-func TestLocalDrain(t *testing.T) {
+func TestLocalConnectionsDrain(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
 	path := b.config.ListenUnix.Path

@@ -41,8 +41,8 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
-// TestRPCsOfADeletion lists what the proxy asks SPDK to delete a volume. It needs no new connection,
-// whose release it would query.
+// TestRPCsOfADeletion lists what the proxy asks SPDK to delete a volume. It needs no new
+// connection, whose release it would query.
 func TestRPCsOfADeletion(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)

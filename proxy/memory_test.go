@@ -21,7 +21,7 @@ func (b *bench) takeMemory(user string) int {
 }
 
 // A call with a long response waits while the pending responses of its user fill the limit.
-func TestALongAnswerWaitsForRoom(t *testing.T) {
+func TestLongResponseWaitsForMemory(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 100 {
 		b.post(createNamed(fmt.Sprint("m", i)))

@@ -51,7 +51,7 @@ const (
 )
 
 // TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant of
-// docs/old-clients.md, beside a subsystem of somebody else.
+// docs/old-clients.md, beside a subsystem of another owner.
 func TestCinderAsATenant(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		documented := strings.Replace(documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0], "192.0.2.11", "127.0.0.1", 1) // as in the recorded calls
@@ -114,9 +114,9 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 	return ""
 }
 
-// TestOldClientsLiveOn replays the life of a volume with existing clients, on old and current
+// TestOldClientsKeepWorking replays the life of a volume with existing clients, on old and current
 // releases of the target. SPDK_SOCK names a real target, which must be freshly started.
-func TestOldClientsLiveOn(t *testing.T) {
+func TestOldClientsKeepWorking(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
 	if realtarget.Given() {
 		releases = []string{"v26.05"} // of the simulation, which is not used

@@ -53,7 +53,7 @@ func TestPanicsAreReported(t *testing.T) {
 }
 
 // After a panic in the middle of a response, the response does not look complete.
-func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
+func TestPanicInsideAResponseClosesTheConnection(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.web.AnswerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/abort" {

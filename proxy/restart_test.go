@@ -160,7 +160,7 @@ func TestTargetWithoutItsConfiguration(t *testing.T) {
 }
 
 // Only what changes the target is followed by a save.
-func TestWhatIsFollowedByASave(t *testing.T) {
+func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)
 	pending := func() bool { return r.proxy.execute.Saver().Status().Pending }
@@ -316,7 +316,7 @@ func TestKeysOfTenants(t *testing.T) {
 	assert.Contains(t, (<-waits).body, "true")
 }
 
-func TestSavingTakesARestart(t *testing.T) {
+func TestEnablingSavingNeedsARestart(t *testing.T) {
 	r := newRestartBench(t)
 	changed := *r.config
 	changed.Target.Save.Keep = 7

@@ -86,7 +86,7 @@ func TestTheDocumentedRevocation(t *testing.T) {
 }
 
 // Removing a user's only token revokes it, however it is removed.
-func TestNoTokenIsLeft(t *testing.T) {
+func TestRemovedTokenIsRevoked(t *testing.T) {
 	for name, take := range map[string]func(file string) error{
 		"an empty file":  func(file string) error { return os.WriteFile(file, nil, 0o600) },
 		"a comment":      func(file string) error { return os.WriteFile(file, []byte("# none\n"), 0o600) },

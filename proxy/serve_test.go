@@ -302,7 +302,7 @@ func TestReload(t *testing.T) {
 }
 
 // Existing clients work as with rpc_http_proxy.py.
-func TestExistingClients(t *testing.T) {
+func TestRpcHTTPProxyClientsWork(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	b.post(createMalloc)

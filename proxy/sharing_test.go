@@ -54,7 +54,7 @@ func (g got) says(t *testing.T, line string) {
 }
 
 // Users share the target as docs/target.md documents.
-func TestUsersShareTheTarget(t *testing.T) {
+func TestTargetIsSharedFairly(t *testing.T) {
 	b := newSharingBench(t)
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Times: -1, Do: spdktest.Hang})
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`

@@ -68,7 +68,7 @@ func TestTheTargetsMetrics(t *testing.T) {
 
 // Any number of scrapers cost the target one look in ten seconds, gzipped or not, over HTTPS or as
 // a call.
-func TestScrapersShareALook(t *testing.T) {
+func TestScrapersShareAReading(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill(t)
 	before := len(b.reached())

@@ -126,7 +126,7 @@ func TestAdministratorsWatchTheAuditLog(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }
 
-// A user of a tenant is no administrator, whatever the roles.
+// A tenant's user is not an administrator, whatever the roles.
 func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}

@@ -82,7 +82,7 @@ func TestInventory(t *testing.T) {
 }
 
 // What keeps a snapshot is named by PersistentVolumes, in the words of the error of DeleteSnapshot.
-func TestInventoryOfSnapshots(t *testing.T) {
+func TestInventoryListsSnapshots(t *testing.T) {
 	rpc := newTarget(t)
 	id, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})
 	require.NoError(t, err)

@@ -160,7 +160,7 @@ func TestMove(t *testing.T) {
 	assert.Zero(t, code)
 }
 
-func TestMistakesInMove(t *testing.T) {
+func TestMoveRefusesInvalidArguments(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"no.json":    `{`,

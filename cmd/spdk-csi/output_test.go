@@ -80,7 +80,7 @@ func TestLogEscapes(t *testing.T) {
 func TestDoctorEscapes(t *testing.T) {
 	var b bytes.Buffer
 	p := printer{out: &b}
-	p.findings([]doctor.Finding{{Target: forged, Kind: doctor.Kind(forged), Object: forged, Problem: forged, Mend: forged, Command: forged}})
+	p.findings([]doctor.Finding{{Target: forged, Kind: doctor.Kind(forged), Object: forged, Problem: forged, Repair: forged, Command: forged}})
 	p.result(result{Finding: doctor.Finding{Target: forged, Object: forged}, Error: forged})
 	p.result(result{Finding: doctor.Finding{Target: forged, Object: forged}, Mended: true})
 	assert.Equal(t, 7, strings.Count(b.String(), "\n"), b.String())
@@ -88,7 +88,7 @@ func TestDoctorEscapes(t *testing.T) {
 }
 
 // A volume that a hostile target lists.
-func TestDoctorOfHostileTarget(t *testing.T) {
+func TestDoctorEscapesNamesOfAHostileTarget(t *testing.T) {
 	rpc := newTarget(t)
 	_, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-" + forged, LvsName: new("lvs0"), SizeInMiB: 4})
 	require.NoError(t, err)

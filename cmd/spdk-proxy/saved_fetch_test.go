@@ -106,7 +106,7 @@ func TestFetchRefuses(t *testing.T) {
 
 // Another host's responses are not trusted: neither names of files outside of the directory, nor
 // texts that differ from their checksums.
-func TestFetchTrustsNoAnswer(t *testing.T) {
+func TestFetchDistrustsTheResponse(t *testing.T) {
 	text := `{"subsystems":[]}`
 	const sum = "ff"
 	var name string

@@ -111,7 +111,7 @@ func (k *iscsiKernel) commands() []string {
 	return k.ran
 }
 
-func TestISCSILife(t *testing.T) {
+func TestISCSIConnectAndDisconnect(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	record := "iscsiadm -m node -T " + iqn1 + " -p 127.0.0.1:" + k.export.Port + " -I spdkgate "
 	_, err := c.Find(t.Context(), k.export)

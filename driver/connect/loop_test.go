@@ -80,7 +80,7 @@ func loopConnectorOf(t *testing.T, node string, e ...Export) Watcher {
 	return c
 }
 
-func TestLoopLife(t *testing.T) {
+func TestLoopConnectAndDisconnect(t *testing.T) {
 	for _, target := range []string{nqn1, iqn1, "nqn.2026-11.io.x:a/b"} {
 		t.Run(url.PathEscape(target), func(t *testing.T) {
 			s, host := newSimulation(t), HostOf("worker-1")
@@ -152,7 +152,7 @@ func requireTooSmall(t *testing.T, limit time.Duration, rescan func(ctx context.
 	require.ErrorContains(t, err, advice)
 }
 
-func TestLoopIsRefused(t *testing.T) {
+func TestLoopRefusesInvalidExports(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)
@@ -194,7 +194,7 @@ func TestLoopIsRefused(t *testing.T) {
 // call consists of system calls on a real device, which take seconds on a busy machine.
 func severalTimes(began time.Time) time.Duration { return max(5*time.Second, 10*time.Since(began)) }
 
-func TestLoopBusy(t *testing.T) {
+func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)
@@ -229,7 +229,7 @@ func TestLoopBusy(t *testing.T) {
 }
 
 // Each of two hosts on one machine has a device of its own on a volume, and disconnects only that.
-func TestLoopOfTwoHosts(t *testing.T) {
+func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)

@@ -35,7 +35,7 @@ func TestNVMeIdentity(t *testing.T) {
 	require.ErrorContains(t, err, "whether the host's /dev is mounted")
 }
 
-func TestChoose(t *testing.T) {
+func TestChooseFindsTheNamespaceOfTheVolume(t *testing.T) {
 	one := []namespace{{"nvme0n1", uuid1, "m"}}
 	two := []namespace{{"nvme0n1", uuid1, "m"}, {"nvme0n2", uuid2, "m"}}
 	for _, tt := range []struct {

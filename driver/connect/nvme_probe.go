@@ -24,7 +24,7 @@ const (
 )
 
 // mustAuthenticate is the response of probeConnect for a target that accepts the host, and requires
-// it to authenticate next. It is no status of NVMe's: a status has 11 bits.
+// it to authenticate next. It is not an NVMe status: a status has 11 bits.
 const mustAuthenticate nvmeStatus = 0x8000
 
 // Sizes and types of NVMe/TCP PDUs (NVMe TCP Transport Specification).

@@ -300,7 +300,7 @@ func TestLoopReconnect(t *testing.T) {
 
 // The monitor asks for the paths of all volumes at once. They share one reading of sysfs, which the
 // other operations never use.
-func TestPathsShareAView(t *testing.T) {
+func TestConcurrentPathReadsShareOneResult(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")
 	k.namespace(0, 0, 1, "uuid."+uuid1, gib)

@@ -61,7 +61,7 @@ func TestLimits(t *testing.T) {
 }
 
 // A volume whose limits could not be set is not answered, and gets them when the call is repeated.
-func TestVolumeIsNotAnsweredWithoutItsLimits(t *testing.T) {
+func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	target.instead = map[string]func(){"bdev_set_qos_limit": func() {}}

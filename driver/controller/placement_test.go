@@ -139,7 +139,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 
 // The number of calls does not depend on the number of targets: with 100 targets, volumes need no
 // more than with five.
-func TestCallsDoNotGrowWithTargets(t *testing.T) {
+func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 	calls := func(n int) (sum int) {
 		targets := someSimTargets(t, n)
 		b := newTestControllerOf(t, config.Config{}, targets...)
@@ -260,7 +260,7 @@ func TestTopology(t *testing.T) {
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 }
 
-func TestStrategies(t *testing.T) {
+func TestPlacementFollowsTheStrategy(t *testing.T) {
 	small, large := newSimTargetOf(t, "small", 100, "lvs0"), newSimTargetOf(t, "large", 400, "lvs0")
 	b := newTestControllerOf(t, config.Config{}, small, large)
 	for strategy, where := range map[string]*simTarget{"most-free": large, "binpack": small} {
@@ -344,7 +344,7 @@ func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	other.create(t, "pvc-2", 300*mib)
 }
 
-func TestReserve(t *testing.T) {
+func TestPlacementKeepsTheReserve(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ReservePercent: new(50.0)}}, newSimTarget(t, "t0", "lvs0"))
 	thick := func(name string, size int64) error {
 		req := b.request(name, size)

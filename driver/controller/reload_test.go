@@ -89,7 +89,7 @@ func TestReloadAddsTargets(t *testing.T) {
 }
 
 // A configuration with mistakes changes nothing, and is reported once.
-func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
+func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
 	before := r.current.Load()

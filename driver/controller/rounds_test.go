@@ -80,9 +80,9 @@ func (s slowCaller) Call(_ context.Context, method string, params, result any) e
 	return <-p.answers
 }
 
-// TestRounds counts the rounds of each call: how many RPCs it sends one after the other. A real
-// target takes 4 to 8 ms for each round, however many RPCs it has.
-func TestRounds(t *testing.T) {
+// TestCallsTakeTheirExpectedRounds counts the rounds of each call: how many RPCs it sends one after
+// the other. A real target takes 4 to 8 ms for each round, however many RPCs it has.
+func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 	for _, c := range []struct {
 		release, transport string
 		parameters         map[string]string
@@ -166,9 +166,9 @@ func roundsController(t *testing.T, slow slowCaller, transport string) (*Control
 	return b, map[string]string{config.SecretKey: string(secret)}
 }
 
-// TestRoundsOfCopies counts the rounds of snapshots and copies, without those of the proxy's own
-// method for snapshots.
-func TestRoundsOfCopies(t *testing.T) {
+// TestCopiesTakeTheirExpectedRounds counts the rounds of snapshots and copies, without those of the
+// proxy's own method for snapshots.
+func TestCopiesTakeTheirExpectedRounds(t *testing.T) {
 	slow := slowTarget(t, "v26.05")
 	synctest.Test(t, func(t *testing.T) {
 		b, secrets := roundsController(t, slow, config.TargetNVMeTCP)

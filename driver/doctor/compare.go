@@ -156,7 +156,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 			problems = append(problems, fmt.Errorf("%s is not on a target that was read", text))
 			continue
 		}
-		all[i] = all[i].mended("delete it with all its data, because --delete-volume names it", func(ctx context.Context) error {
+		all[i] = all[i].repairedBy("delete it with all its data, because --delete-volume names it", func(ctx context.Context) error {
 			return targets[t].Delete(ctx, id.UUID) // refuses while a host is admitted
 		})
 	}

@@ -22,7 +22,7 @@ type Examination struct {
 	// Timeout bounds one reading of one target; needed.
 	Timeout time.Duration
 	// Wait waits between the two readings. If it is nil, there is one reading only, and no finding
-	// is mended. It is not called if all findings are of conclusive kinds.
+	// is repaired. It is not called if all findings are of conclusive kinds.
 	Wait func(context.Context) error
 	// Early gets the findings of conclusive kinds before Wait is called. They are part of the
 	// result, too.
@@ -60,7 +60,7 @@ func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	}
 	if e.Wait == nil {
 		for i := range first {
-			first[i].Mend, first[i].mend = "", nil
+			first[i].Repair, first[i].repair = "", nil
 		}
 		return first, ctx.Err()
 	}

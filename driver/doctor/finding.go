@@ -78,14 +78,14 @@ type Finding struct {
 	// if there is none.
 	Volume  string `json:"volume,omitzero"`
 	Problem string `json:"problem"`
-	// Mend is what Mend would do; empty if the finding is only reported.
-	Mend string `json:"mend,omitzero"`
+	// Repair is what Apply does; empty if the finding is only reported.
+	Repair string `json:"mend,omitzero"`
 	// Command is what a person can do.
 	Command string `json:"command"`
 
 	// subjects are the ids and names that a call has locked if it is working on the object.
 	subjects []string
-	mend     func(context.Context) error
+	repair     func(context.Context) error
 }
 
 // Key identifies the finding in several readings.
@@ -122,8 +122,9 @@ const (
 	anyName     = "name *"
 )
 
-// Apply does what Mend says. It does nothing, and fails, if the object is in use by now.
-func (f Finding) Apply(ctx context.Context) error { return f.mend(ctx) }
+// Apply repairs what was found, as Repair describes. It does nothing, and fails, if the object is
+// in use by now.
+func (f Finding) Apply(ctx context.Context) error { return f.repair(ctx) }
 
 func sorted(all []Finding) []Finding {
 	slices.SortStableFunc(all, func(a, b Finding) int {

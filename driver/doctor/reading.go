@@ -186,7 +186,7 @@ func (f Finding) byHand(command string) Finding {
 	return f
 }
 
-func (f Finding) mended(action string, do func(context.Context) error) Finding {
-	f.Mend, f.mend = action, do
+func (f Finding) repairedBy(action string, do func(context.Context) error) Finding {
+	f.Repair, f.repair = action, do
 	return f
 }

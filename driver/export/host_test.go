@@ -53,7 +53,7 @@ func TestOneHostAtATime(t *testing.T) {
 }
 
 // The subsystem has the volume, by its UUID, as its only namespace, and admits no other host.
-func TestSubsystem(t *testing.T) {
+func TestSubsystemBelongsToItsVolume(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, h := f.bdev(t), drivertest.MultipathHost("n1")
 	admission, err := f.Admit(t.Context(), id, h, mayExport)
@@ -109,7 +109,7 @@ func TestForeignExport(t *testing.T) {
 }
 
 // A volume cannot be frozen while a host is connected that would fail its I/O meanwhile.
-func TestHostsThatHoldIO(t *testing.T) {
+func TestFreezingNeedsHostsThatHoldIO(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, ctx, h := f.bdev(t), t.Context(), drivertest.MultipathHost("n1")
 	require.NoError(t, f.CheckHoldsIO(ctx, id), "not exported")

@@ -135,9 +135,9 @@ func TestInterruptedCHAP(t *testing.T) {
 	}
 }
 
-// If a group of the volume's tag belongs to another volume or to somebody else, the volume gets
-// another tag.
-func TestAuthGroupsOfOneTag(t *testing.T) {
+// If a group of the volume's tag belongs to another volume or was not made by the driver, the
+// volume gets another tag.
+func TestTagsOfOtherAuthGroupsAreAvoided(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)
 	h := withPasswords(t, drivertest.Host("a"), "correct-horse-1", "")

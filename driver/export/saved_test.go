@@ -238,7 +238,7 @@ func TestConnected(t *testing.T) {
 }
 
 // A legacy iSCSI export admits every initiator, so it stays while one is connected.
-func TestConnectedLegacyExportStays(t *testing.T) {
+func TestConnectedLegacyExportIsKept(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	require.NoError(t, f.rpc.ISCSICreatePortalGroup(t.Context(), spdkrpc.ISCSICreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: "3260"}}}))

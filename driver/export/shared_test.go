@@ -93,8 +93,8 @@ func TestSharedExport(t *testing.T) {
 	}
 }
 
-// A subsystem of the other kind that admits nobody, left by a call that was interrupted, is made
-// anew.
+// A subsystem of the other kind that an interrupted call left, and that admits no host, is created
+// again.
 func TestInterruptedExportOfTheOtherKind(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")

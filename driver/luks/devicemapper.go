@@ -156,7 +156,7 @@ func (k dmKernel) remove(name string) error {
 	case err != nil && !errors.Is(err, unix.ENXIO):
 		return fmt.Errorf("remove the mapping %s: %w", name, err)
 	}
-	// Without udev, nobody else removes the node that cryptsetup made.
+	// Without udev, nothing else removes the device node that cryptsetup made.
 	if err := os.Remove(filepath.Join(k.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the node of a closed device: %w", err)
 	}

@@ -145,7 +145,7 @@ func (f *fakeNode) has(expected int, states ...string) {
 // removed is a device number that no device has.
 const removed = "259:1048000"
 
-func TestFindings(t *testing.T) {
+func TestMonitorReportsEachFinding(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(f *fakeNode)

@@ -98,7 +98,7 @@ func TestBindDevice(t *testing.T) {
 
 // kubelet mounts what is published at another path, and changes that mount to read-write, whatever
 // was asked for.
-func TestDeviceThatKubeletHasMounted(t *testing.T) {
+func TestReadWriteMountOfKubeletIsAccepted(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 16)
 	first, second, third := mountPoint(t, m, "first"), mountPoint(t, m, "second"), mountPoint(t, m, "third")
 	kubelets := filepath.Join(t.TempDir(), "kubelets")

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-func TestStageLife(t *testing.T) {
+func TestStageAndUnstage(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -271,7 +271,7 @@ func TestGrow(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted)
 }
 
-func TestCloneMountedWithItsSource(t *testing.T) {
+func TestCloneIsMountedBesideItsSource(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

@@ -139,7 +139,7 @@ func TestBindOverExistingMount(t *testing.T) {
 }
 
 // If a step of staging fails, staging ends, and nothing is mounted.
-func TestStageSteps(t *testing.T) {
+func TestFailureOfEachStepFailsStage(t *testing.T) {
 	tools := func(fail string, code int) *fakeExec {
 		return &fakeExec{answer: func(args []string) ([]byte, error) {
 			switch {
@@ -265,7 +265,7 @@ func TestGrowRefuses(t *testing.T) {
 
 // Paths that may contain data are not removed, and a path that is not a file is not replaced for a
 // raw block volume.
-func TestExistingPaths(t *testing.T) {
+func TestExistingPathsAreKept(t *testing.T) {
 	m, dir := testMounter(t, Options{}), t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -219,7 +219,7 @@ func TestEncryptionOfStagedVolume(t *testing.T) {
 
 // If the device was removed below an encrypted volume, NodePublishVolume closes it and opens the
 // new one, for which it needs the passphrase.
-func TestPublishOpensAgain(t *testing.T) {
+func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	for name, c := range map[string]*csi.VolumeCapability{"file system": writer, "raw block": block} {
 		t.Run(name, func(t *testing.T) {
 			n, f := newEncryptedNode(t)
@@ -251,7 +251,7 @@ func TestPublishOpensAgain(t *testing.T) {
 }
 
 // What a volume that is used read-only, or by several nodes, must not change is passed on.
-func TestEncryptedForSeveralNodes(t *testing.T) {
+func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false),
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, true),

@@ -72,7 +72,7 @@ func TestMonitoredVolumes(t *testing.T) {
 }
 
 // While a call works on a volume, the monitor does not, and the other way round.
-func TestHoldVolume(t *testing.T) {
+func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	n, f := newFakeNode(t)
 	source := n.Volumes()
 	_, _, ok := source.Hold(volID)

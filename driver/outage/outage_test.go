@@ -91,7 +91,7 @@ func TestOtherKindsAndTargetsAreLogged(t *testing.T) {
 }
 
 // A target that answers some calls, and fails others, does not write a line for each.
-func TestFlappingTarget(t *testing.T) {
+func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 	b := newBench()
 	logged := 0
 	for range 100 {
@@ -122,7 +122,7 @@ func TestOutageWithoutEndIsForgotten(t *testing.T) {
 	assert.Equal(t, 1, b.fail(7, "t0", "unreachable"))
 }
 
-func TestNilLog(t *testing.T) {
+func TestNilLogIsAllowed(t *testing.T) {
 	var none *Log
 	assert.True(t, none.Failed("t0", "unreachable", "CreateVolume", "x"))
 	none.Answered("t0")

@@ -134,7 +134,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 }
 
 // A volume that is renamed during a search is found exactly once.
-func TestRenamedDuringFind(t *testing.T) {
+func TestRenamedVolumeIsFound(t *testing.T) {
 	for when, before := range map[string]bool{"before": true, "after": false} {
 		t.Run(when, func(t *testing.T) {
 			b := newTestService(t, export.TCP)

@@ -95,7 +95,7 @@ func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
 }
 
 // A volume keeps whether it was created thin, although snapshots make every volume thin.
-func TestThinIsKept(t *testing.T) {
+func TestVolumesStayThin(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	for _, thick := range []bool{false, true} {
@@ -126,7 +126,7 @@ func TestThinIsKept(t *testing.T) {
 	}
 }
 
-func TestCreateAgain(t *testing.T) {
+func TestRepeatedCreateReturnsTheVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	v := b.create(t, "pvc-1", 8)

@@ -161,7 +161,7 @@ func TestHostsWithoutMultipath(t *testing.T) {
 	assert.Len(t, f.requests, 1)
 }
 
-func TestChainLimit(t *testing.T) {
+func TestLongChainsAreRefused(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
 		t.Skip("a real lvstore has metadata for about as many snapshots as it has clusters: here too few")

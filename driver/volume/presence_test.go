@@ -63,7 +63,7 @@ func TestUnloadedStore(t *testing.T) {
 func errorOf[T any](_ T, err error) error { return err }
 
 // A new lvstore with the name of one that is not loaded does not replace it.
-func TestStoreOfTheSameNameIsAnother(t *testing.T) {
+func TestNewLvstoreDoesNotReplaceItsNamesake(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	b.detachDisk(t, "lvs0")

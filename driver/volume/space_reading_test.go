@@ -63,7 +63,7 @@ func (f slowTarget) Call(ctx context.Context, method string, params, result any)
 
 // The sizes of many volumes are read however long that takes, as long as the target answers. A
 // target that does not answer ends the reading.
-func TestReadingOfSizesGoesOnWhileTheTargetAnswers(t *testing.T) {
+func TestSizesAreReadWhileTheTargetResponds(t *testing.T) {
 	ids := make([]string, 200)
 	for i := range ids {
 		ids[i] = uuid.NewString()

@@ -125,7 +125,7 @@ func TestUsedThinVolume(t *testing.T) {
 }
 
 // Names have at most 63 bytes: SPDK damages longer ones, and then does not load the lvstore.
-func TestUsedNames(t *testing.T) {
+func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 	long := strings.Repeat("x", nameMax)
 	for _, name := range []string{"pvc-1", long[:58], long[:59], long, long[:62] + "y", "snap.x", "base.x", "x.used", "ä"} {
 		lvol := LvolName(name)

@@ -45,7 +45,7 @@ func TestUnsupportedNamespaces(t *testing.T) {
 }
 
 // An incomplete answer is an error.
-func TestNamespaceAnswers(t *testing.T) {
+func TestIncompleteNamespaceResponsesAreRefused(t *testing.T) {
 	text := func(n int, status byte) string {
 		b := make([]byte, n)
 		if n == 16 {

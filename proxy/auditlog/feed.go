@@ -21,7 +21,7 @@ type Feed struct {
 	first uint64
 	next  uint64
 	size  int           // of the lines, in bytes
-	grown chan struct{} // closed by the next line; nil: nobody waits for it
+	grown chan struct{} // closed by the next line; nil: no watcher waits for it
 }
 
 // What a Feed keeps at most.

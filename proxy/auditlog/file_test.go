@@ -88,7 +88,7 @@ func TestFilesRotate(t *testing.T) {
 }
 
 // A file that logrotate has renamed or removed is opened anew.
-func TestFilesThatOthersRotate(t *testing.T) {
+func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	l := newLogFile(t, t.TempDir(), 1<<20, 2)
 	l.write(t, "first")
 	require.NoError(t, os.Rename(l.path, l.path+".1"))
@@ -145,7 +145,7 @@ func TestFailedRotationLosesNothing(t *testing.T) {
 }
 
 // On a full disk, a line is written as a whole or refused.
-func TestAFullDisk(t *testing.T) {
+func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount a small tmpfs")
 	}

@@ -91,7 +91,7 @@ func (s *Barriers) Claim(key string) (*Barrier, error) { return s.refer(key, tru
 
 // Leave ends the use of a barrier by the call that has claimed it.
 func (b *Barrier) Leave() {
-	b.decide(false) // nobody should wait for a call that has failed before it arrived
+	b.decide(false) // no client should wait for a call that failed before it arrived
 	b.release()
 }
 

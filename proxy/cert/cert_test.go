@@ -55,7 +55,7 @@ func TestASelfSignedCertificateIsKept(t *testing.T) {
 
 // A certificate in memory stays the same until the process ends, also when others were presented in
 // between.
-func TestShownKeepsTheCertificateInMemory(t *testing.T) {
+func TestInMemoryCertificateIsReused(t *testing.T) {
 	var shown Shown
 	assert.Nil(t, shown.Current())
 	require.NoError(t, shown.Load(Source{Listen: "proxy.example:1"}, quiet))
@@ -137,7 +137,7 @@ func TestAClientTrustsTheSelfSignedCertificate(t *testing.T) {
 }
 
 // A state directory that cannot be read or written is an error.
-func TestAFolderThatCannotBeUsed(t *testing.T) {
+func TestUnusableDirectoryIsReported(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err := Load(Source{SelfSignedDir: filepath.Join(file, "state"), ReadFile: os.ReadFile}, quiet)

@@ -132,7 +132,7 @@ func TestInvalidHeaders(t *testing.T) {
 }
 
 // Who is no load balancer cannot claim an address.
-func TestHeadersOfOthers(t *testing.T) {
+func TestOnlyLoadBalancersNameClientAddresses(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1, Balancers: Balancers{Trusted: func(netip.Addr) bool { return false }, ProxyProtocol: true}}, slog.New(slog.DiscardHandler))
 	c, ok := s.accept(&from{address: "[::ffff:192.0.2.1]:1"})
 	require.True(t, ok)

@@ -62,7 +62,7 @@ func TestListener(t *testing.T) {
 	require.ErrorIs(t, <-ended, net.ErrClosed)
 }
 
-// Connections are found below TLS. Those that are no client's are nobody's matter.
+// Connections are found below TLS. Connections of other listeners are not counted.
 func TestOtherConnections(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1}, slog.New(slog.DiscardHandler))
 	a, b := net.Pipe()

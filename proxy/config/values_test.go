@@ -77,7 +77,7 @@ func TestExpiringTokens(t *testing.T) {
 
 // A file with mistakes is decoded as far as possible. Roles and users can be read from a file whose
 // secrets do not exist on this host.
-func TestPartsOfAFile(t *testing.T) {
+func TestFilesWithMistakesAreDecodedInPart(t *testing.T) {
 	path := writeFile(t, "listn: x\nusers: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
 	c, err := LoadWhatDecodes(path)
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestFilesOfIssuers(t *testing.T) {
 	}
 }
 
-func TestTheFolderOfTheJournalIsItsOwn(t *testing.T) {
+func TestJournalHasItsOwnDirectory(t *testing.T) {
 	c := Default()
 	c.Target.Freeze.Dir, c.Target.Save.Dir = "/var/lib/x/", "/var/lib/x"
 	assert.ErrorContains(t, c.validateFreeze(), "must be different directories")

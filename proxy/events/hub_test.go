@@ -70,7 +70,7 @@ func TestListenersResume(t *testing.T) {
 }
 
 // New listeners first get what lasts.
-func TestConditionsLast(t *testing.T) {
+func TestNewListenersFirstGetLastingConditions(t *testing.T) {
 	h := New(10)
 	l := subscribe(t, h, 0)
 	h.Begin("b", Event{Type: "full-b"})
@@ -95,7 +95,7 @@ func TestListenersAreCounted(t *testing.T) {
 	<-h.Arrived()
 }
 
-func TestWake(t *testing.T) {
+func TestListenersWakeForNewEvents(t *testing.T) {
 	h := New(1)
 	l := subscribe(t, h, 0)
 	_, more := l.Take()

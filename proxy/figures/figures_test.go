@@ -90,7 +90,7 @@ func volume(t require.TestingT, f *Figures, name string) Volume {
 	return Volume{}
 }
 
-func TestAReading(t *testing.T) {
+func TestReadingContainsAllFigures(t *testing.T) {
 	for _, release := range []string{"v23.05", "v24.01", "v24.05", "v25.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)
@@ -230,7 +230,7 @@ func TestUnknownBdevsAreLeftOut(t *testing.T) {
 	assert.Len(t, f.Volumes, 3)
 }
 
-func TestFailuresLeaveTheRest(t *testing.T) {
+func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.target.Inject(spdktest.Fault{Method: "nvmf_get_stats", Do: spdktest.Fail})
@@ -249,7 +249,7 @@ func TestFailuresLeaveTheRest(t *testing.T) {
 }
 
 // A target that dies during the reading is down, and the next one is read from the beginning.
-func TestATargetThatDies(t *testing.T) {
+func TestReadingEndsWhenTheTargetDies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.read()

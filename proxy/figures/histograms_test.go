@@ -151,7 +151,7 @@ func TestUnknownLatencies(t *testing.T) {
 
 // Ten histograms take the target as many calls as one, and five scrapers stay below a call in a
 // second.
-func TestHistogramsDoNotAddUp(t *testing.T) {
+func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.ok("iscsi_create_portal_group", `{"tag":1,"portals":[{"host":"127.0.0.1","port":"3260"}]}`)
@@ -233,7 +233,7 @@ func TestHistogramsOfARestartedTarget(t *testing.T) {
 	require.ErrorIs(t, histogram(t, f, "m0").Err, ErrNoBdev)
 }
 
-func TestSince(t *testing.T) {
+func TestLatenciesSinceAReading(t *testing.T) {
 	var a, b Latencies
 	a.Counts[3], a.Sum = 5, 1
 	b.Counts[3], b.Counts[4], b.Sum = 7, 1, 3
@@ -256,7 +256,7 @@ func encoded(n byte) json.RawMessage {
 	return fmt.Appendf(nil, `{"histogram":"%s","granularity":7,"min_range":0,"max_range":57,"tsc_rate":2400000000}`, base64.StdEncoding.EncodeToString(counts))
 }
 
-func TestNotAHistogram(t *testing.T) {
+func TestInvalidHistogramsAreRefused(t *testing.T) {
 	_, err := readLatencies(encoded(1))
 	require.NoError(t, err)
 	for _, raw := range []string{

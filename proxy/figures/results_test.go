@@ -56,7 +56,7 @@ func TestReactors(t *testing.T) {
 }
 
 // Threads, pollers and buffers of the same name are added up, and others are not.
-func TestSameNamesAreAddedUp(t *testing.T) {
+func TestFiguresWithTheSameNameAreAdded(t *testing.T) {
 	r := NewReader(nil)
 	require.NoError(t, r.readThreads(json.RawMessage(`{"tick_rate":10,"threads":[
 		{"name":"b","busy":10,"idle":20,"active_pollers_count":1,"timed_pollers_count":2,"paused_pollers_count":3},

@@ -96,7 +96,7 @@ func TestInterruptedHandOverIsCompleted(t *testing.T) {
 	assertOwner(t, filepath.Join(f.dir, "b.key"), spdkUser, spdkGroup)
 }
 
-func TestHandOverWithoutAFolder(t *testing.T) {
+func TestHandOverOfAMissingDirectoryDoesNothing(t *testing.T) {
 	given, err := HandOver(filepath.Join(t.TempDir(), "none"), os.Geteuid(), os.Getegid())
 	require.NoError(t, err)
 	assert.Zero(t, given)

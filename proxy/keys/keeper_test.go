@@ -43,7 +43,7 @@ func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 }
 
 // Both stores behave alike.
-func TestStores(t *testing.T) {
+func TestFolderAndKeeperBehaveAlike(t *testing.T) {
 	for _, name := range []string{"directory", "keeper"} {
 		t.Run(name, func(t *testing.T) {
 			f := newFolder(t)
@@ -142,7 +142,7 @@ func TestLengthOfSecrets(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "b.key"))
 }
 
-func TestFolderMustBePrivate(t *testing.T) {
+func TestKeyDirectoryMustBePrivate(t *testing.T) {
 	_, err := OpenFolder("keys")
 	require.ErrorContains(t, err, "not an absolute path")
 	dir := t.TempDir()

@@ -9,7 +9,7 @@ import (
 )
 
 // Unmapped is the uid and gid as which the kernel shows all users and groups that are not in this
-// process's user namespace, such as that of systemd's PrivateUsers=. It identifies nobody.
+// process's user namespace, such as that of systemd's PrivateUsers=. It identifies no user.
 const Unmapped = 65534
 
 // A Peer is the process at the other end of a connection, as the kernel recorded it when that

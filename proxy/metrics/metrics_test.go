@@ -209,7 +209,7 @@ func TestNamesAreDistinct(t *testing.T) {
 	assert.NotContains(t, names, "")
 }
 
-func TestCallAllocatesNothing(t *testing.T) {
+func TestCountingACallDoesNotAllocate(t *testing.T) {
 	m := filled()
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		m.Call("ann", "bdev_get_bdevs", OK, time.Millisecond)

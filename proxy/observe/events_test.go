@@ -90,7 +90,7 @@ func TestQuotasInEvents(t *testing.T) {
 	}
 }
 
-// A volume whose name is unknown is nobody's, although a tenant's glob may match its UUID.
+// A volume whose name is unknown belongs to no tenant, although a tenant's glob may match its UUID.
 func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	o := observerOf(t)
 	l := o.Events.Subscribe(0)

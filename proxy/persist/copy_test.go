@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	proxyUser = 64123 // stand for users of the host; nobody is these
+	proxyUser = 64123 // stand for users of the host; no real user has these ids
 	spdkUser  = 64124
 	spdkGroup = 64125
 )
@@ -79,7 +79,7 @@ func TestCopyForAnotherUser(t *testing.T) {
 }
 
 // The owner of the directory with the saved configuration cannot make root read another file.
-func TestCopyReadsNothingElse(t *testing.T) {
+func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	for name, plant := range map[string]func(path string) error{
 		"a link":          func(path string) error { return os.Symlink(secret, path) },
@@ -141,7 +141,7 @@ func TestCopyReadsNothingElse(t *testing.T) {
 }
 
 // The owner of the copy's directory cannot make root write another file.
-func TestCopyWritesNowhereElse(t *testing.T) {
+func TestCopyWritesOnlyItsDestination(t *testing.T) {
 	for name, planted := range map[string]string{"the copy": "saved.json", "its temporary name": directory.Temp + "saved.json"} {
 		t.Run(name+" is a link", func(t *testing.T) {
 			c := newCopied(t)

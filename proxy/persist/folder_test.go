@@ -77,7 +77,7 @@ func (d *failing) Sync() error {
 
 // Each step of each decision fails once, or is the last one before a crash. Then the current file
 // is the complete old or new one, files that were set aside stay, and the next attempt succeeds.
-func TestEveryStepMayFail(t *testing.T) {
+func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
 		may         [][]string // what the current file may know
@@ -190,7 +190,7 @@ func TestFullDisk(t *testing.T) {
 	assert.Len(t, w.load(Current).Subsystems[0].Calls, 1)
 }
 
-func TestFolderMustBeClosed(t *testing.T) {
+func TestDirectoryMustBePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	_, err := OpenFolder(dir, 3)
 	require.NoError(t, err)
@@ -212,7 +212,7 @@ func TestFolderMustBeClosed(t *testing.T) {
 
 // The service refuses a directory that another user could replace files in; root, for whom
 // `spdk-proxy saved` runs, may work in the service's.
-func TestFolderMustBelongToTheUser(t *testing.T) {
+func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
@@ -237,7 +237,7 @@ func TestFolderMustBelongToTheUser(t *testing.T) {
 }
 
 // A directory that is away is an error in each step, not a directory without files.
-func TestFolderThatIsAway(t *testing.T) {
+func TestMissingDirectoryIsReported(t *testing.T) {
 	away := directory.Path(filepath.Join(t.TempDir(), "away"))
 	_, _, read := away.Read(Current)
 	_, list := away.List()

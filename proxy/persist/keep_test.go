@@ -82,7 +82,7 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 }
 
 // What a call removes is not missing, even if another process had it.
-func TestRemovalOfWhatIsMissing(t *testing.T) {
+func TestMissingObjectCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		method string
 		params params
@@ -115,7 +115,7 @@ func TestRemovalOfWhatIsMissing(t *testing.T) {
 
 // What a call removes from the saved file alone is found by names, or by the number that a method
 // undoes.
-func TestLacks(t *testing.T) {
+func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
 	c["scsi"] = nil

@@ -44,7 +44,7 @@ func TestFewerVersionsAreKept(t *testing.T) {
 
 // Complete is what the target's process has: not before it was asked, not while it lacks some, and
 // not of another process.
-func TestComplete(t *testing.T) {
+func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	w := newWorld(t)
 	assert.False(t, w.saver.Complete(), "not known yet")
 	w.save()
@@ -68,7 +68,7 @@ func TestStartOf(t *testing.T) {
 }
 
 // What cannot be read is an error of everything that has to read it, and changes nothing.
-func TestUnreadableFolder(t *testing.T) {
+func TestUnreadableDirectoryChangesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, w *world){
 		"the current file": func(t *testing.T, w *world) {
 			require.NoError(t, os.Remove(filepath.Join(w.dir, Current)))

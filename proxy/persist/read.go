@@ -96,6 +96,6 @@ func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Su
 			return s, fmt.Errorf("framework_get_config of %s: %w", name, err)
 		}
 	}
-	s.mend(release)
+	s.correct(release)
 	return s, nil
 }

@@ -162,7 +162,7 @@ func TestDeletionOfAnLvstoreIsNoted(t *testing.T) {
 }
 
 // Only the deletion of an existing volume is noted.
-func TestWhichCallsAreNoted(t *testing.T) {
+func TestOnlyDeletionsOfExistingVolumesAreNoted(t *testing.T) {
 	const volume = `[{"name": "u", "aliases": ["lvs/v"], "driver_specific": {"lvol": {"lvol_store_uuid": "s"}}}]`
 	for name, c := range map[string]struct {
 		method, answer string

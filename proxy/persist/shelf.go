@@ -24,8 +24,8 @@ type Saved struct {
 	Release string
 	Calls   int
 	Damaged error
-	// Chosen is when an administrator chose the file for the next start of the target; zero if
-	// nobody did, or if the target has loaded it.
+	// Chosen is when an administrator chose the file for the next start of the target; zero if none
+	// was chosen, or if the target has loaded it.
 	Chosen time.Time
 }
 

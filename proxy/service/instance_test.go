@@ -50,7 +50,7 @@ func TestSocketsOfInstances(t *testing.T) {
 
 // A copied configuration that still names what belongs to another instance is refused: two proxies
 // would delete each other's files.
-func TestInstancesShareNothing(t *testing.T) {
+func TestConfigurationOfAnotherInstanceIsRefused(t *testing.T) {
 	of := func(state, keys string) *config.Config {
 		c := config.Default()
 		c.Target.Save.Dir, c.Target.Freeze.Dir, c.TLS.SelfSignedDir, c.Target.Keys.Socket = state+"/target", state+"/frozen", state, keys

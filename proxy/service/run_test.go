@@ -178,7 +178,7 @@ func TestServiceDoesNotStart(t *testing.T) {
 }
 
 // Without a runtime directory, there are no control and debug sockets, and no error.
-func TestNoRuntimeFolder(t *testing.T) {
+func TestServiceRunsWithoutARuntimeDirectory(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	requests, err := openControl(slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestFilesAreNotWatched(t *testing.T) {
 }
 
 // Directories without a file of the configuration are no longer watched.
-func TestFoldersAreWatched(t *testing.T) {
+func TestUnusedDirectoriesAreNotWatched(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(two, "real"), nil, 0o600))
 	require.NoError(t, os.Symlink(filepath.Join(two, "real"), filepath.Join(one, "link")))

@@ -26,8 +26,8 @@ const (
 	idBytes = 32
 )
 
-// A sum is the hash of a session's id. The Store keeps no id: a copy of its memory is of no use to
-// somebody who wants to take a session over.
+// A sum is the hash of a session's id. The Store keeps no id: an attacker cannot take a session
+// over with a copy of its memory.
 type sum [sha256.Size]byte
 
 // A Session is a session as it was when it was looked up.

@@ -21,7 +21,7 @@ func outputs(t *testing.T) (o *output, written *[]string, add func(text string, 
 
 // What SPDK has answered at the same time goes out in one write, whatever the order in which the
 // responses are complete.
-func TestAnswersOfOneMomentGoOutTogether(t *testing.T) {
+func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	o, written, add := outputs(t)
 	var a, b, c, d expected
 	for _, e := range []*expected{&a, &b, &c} {
@@ -38,7 +38,7 @@ func TestAnswersOfOneMomentGoOutTogether(t *testing.T) {
 
 // A response waits for none if SPDK has answered no other message, or if the response came after
 // the response, which had said that none came in time.
-func TestResponsesWaitForNoLateAnswer(t *testing.T) {
+func TestResponsesDoNotWaitForALateOne(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected
 	o.expect(&alone)

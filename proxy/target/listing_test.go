@@ -48,7 +48,7 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	}
 }
 
-func TestApart(t *testing.T) {
+func TestListingsAndDeletionsRunApart(t *testing.T) {
 	var a listingGate
 	old := rpcschema.MustRelease("v24.05")
 	enter := func(ctx context.Context, method string, wait time.Duration) (func(), error) {
@@ -89,7 +89,7 @@ func TestApart(t *testing.T) {
 }
 
 // Each rule of the gate is tested alone.
-func TestApartRules(t *testing.T) {
+func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	const list = "bdev_lvol_get_lvols"
 	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")
 	waiting := func(a *listingGate) func() bool {

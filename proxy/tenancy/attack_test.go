@@ -35,7 +35,7 @@ func (w *world) asked(f func()) int {
 }
 
 // For each spelling of another tenant's name, the response is the same as for an unused name.
-func TestSpellingsOfAnother(t *testing.T) {
+func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)
 		_, blue := w.settle()
@@ -120,7 +120,7 @@ func TestLvstoresThatChangeTheirTenant(t *testing.T) {
 }
 
 // Concurrent calls share one lookup of the lvstores, also if the call that started it is canceled.
-func TestLookupsAreShared(t *testing.T) {
+func TestConcurrentLookupsAreShared(t *testing.T) {
 	var s stores
 	var put atomic.Int32
 	begun, answer := make(chan struct{}, 64), make(chan struct{})
@@ -200,7 +200,7 @@ func TestSubsystemsOfVolumesThatMoved(t *testing.T) {
 }
 
 // Values that the schema does not describe belong to no tenant.
-func TestParametersThatAreNotDescribed(t *testing.T) {
+func TestUndescribedParametersAreRefused(t *testing.T) {
 	schema, err := rpcschema.Load([]byte(`{"methods":[{"name":"m","x-spdk-state":["runtime"],"x-spdk-mutates":true,"params":[
 		{"name":"bdev","required":true,"schema":{"type":"string","x-spdk-resource":"bdev"}},
 		{"name":"list","schema":{"type":"array"}},{"name":"open","schema":{"type":"object","additionalProperties":true}}],
@@ -269,7 +269,7 @@ func TestVolumesAreMadeWhereTheyWereMeasured(t *testing.T) {
 }
 
 // After a reload that gives a tenant another lvstore, its usage is counted again.
-func TestReloadsCountAnew(t *testing.T) {
+func TestReloadsCountUsageAgain(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))
 	for _, name := range []string{"1", "2"} {

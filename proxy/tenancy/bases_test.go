@@ -118,7 +118,7 @@ func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 }
 
 // An item of a list that does not name its object belongs to no tenant.
-func TestItemsThatNameNothing(t *testing.T) {
+func TestItemsWithoutNamesAreLeftOut(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for method, items := range map[string]string{
 		"bdev_get_bdevs":         `[{"product_name": "canary", "num_blocks": 8}]`,

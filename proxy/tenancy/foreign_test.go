@@ -134,7 +134,7 @@ func plainAddresses(params p) p {
 
 // Every method × every parameter that names something × the names of another tenant's things in
 // every spelling: none passes, none tells existence.
-func TestNothingOfAnother(t *testing.T) {
+func TestOtherTenantsStayInvisible(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) {
 			nothingOfAnother(t, newWorld(t, release, allowAll))

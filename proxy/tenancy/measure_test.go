@@ -75,7 +75,7 @@ func TestVolumesInMissingLvstores(t *testing.T) {
 }
 
 // What SPDK itself refuses counts nothing.
-func TestResizingWhatIsNoVolume(t *testing.T) {
+func TestResizingANonVolumeIsNotCounted(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	w.must("", "bdev_malloc_create", p{"name": "red-malloc", "num_blocks": 2048, "block_size": 512})
 	_, err := w.call("alice", "bdev_lvol_resize", p{"name": "red-malloc", "size_in_mib": 4000})

@@ -186,7 +186,7 @@ func FuzzQuota(f *testing.F) {
 }
 
 // What is lost may be executed when its volume has become smaller, or larger.
-func TestLostCallsThatComeLate(t *testing.T) {
+func TestLateCallsCountAgainstTheQuota(t *testing.T) {
 	target, err := oneTarget()
 	require.NoError(t, err)
 	const create, resize, snapshot, answered, lost, late = "\x00", "\x02", "\x06", "\x01", "\x00", "\x08"

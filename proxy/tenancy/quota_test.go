@@ -71,7 +71,7 @@ func TestQuotaBelowTheUsedSpace(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 1, Most: 1}, q.allows("red", used, amount{volumes: 1}))
 }
 
-func TestQuotaCountsWhatItCanOnly(t *testing.T) {
+func TestQuotaRefusesUnmeasurableCalls(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	_, err := w.call("alice", "bdev_malloc_create", p{"name": "red-x", "num_blocks": 8, "block_size": 512})
 	var refused *Refusal
@@ -161,7 +161,7 @@ func TestLostCallsCount(t *testing.T) {
 }
 
 // A failed call uses no quota. A waiting call ends with its client.
-func TestTurns(t *testing.T) {
+func TestFailedCallsUseNoQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))
 	w.must("alice", "bdev_lvol_delete", p{"name": "lvs-red/a"})

@@ -184,7 +184,7 @@ func TestAliasesNeedNoLookup(t *testing.T) {
 	assert.Len(t, w.asks, before+1)
 }
 
-func TestOverlaps(t *testing.T) {
+func TestTenantsMustNotOverlap(t *testing.T) {
 	for name, change := range map[string]func(a, b *Tenant){
 		"the same lvstore":       func(a, b *Tenant) { b.LVStores = a.LVStores },
 		"a glob of a glob":       func(a, b *Tenant) { b.Bdevs = []string{"red-x*"} },

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A world is a simulated target with the objects of two tenants, red and blue, and some that are
-// nobody's.
+// A world is a simulated target with the objects of two tenants, red and blue, and some without an
+// owner.
 type world struct {
 	t       testing.TB
 	release rpcschema.Release

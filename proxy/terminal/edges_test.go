@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestFit(t *testing.T) {
+func TestLinesFitTheWidth(t *testing.T) {
 	for _, c := range []struct {
 		text    string
 		columns int
@@ -223,7 +223,7 @@ spdk_proxy_calls_total{user="c",method="m",outcome="over_quota"} 2
 	assert.Equal(t, []User{{"c", 2, 2, 2}, {"a", 1, 0, 0}, {"b", 1, 0, 0}}, s.Users)
 }
 
-func TestRate(t *testing.T) {
+func TestRatesAreComputed(t *testing.T) {
 	r := Rate{Reads: 30, Writes: 10, BytesRead: 5, Written: 7, ReadTime: 2, WriteTime: 6}
 	assert.InDelta(t, 40, r.IOPS(), 0)
 	assert.InDelta(t, 12, r.Throughput(), 0)

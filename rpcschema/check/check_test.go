@@ -27,7 +27,7 @@ func lines(r *Report) (out []string) {
 	return out
 }
 
-func TestForms(t *testing.T) {
+func TestEachInputFormIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		text                   string
 		calls, results, errors int
@@ -112,7 +112,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 	assert.NotContains(t, strings.Join(lines(r), "\n"), "hush")
 }
 
-func TestWriteAndAdd(t *testing.T) {
+func TestReportsAreWrittenAndAdded(t *testing.T) {
 	total := &Report{}
 	total.Add(read(t, v2605, `{"method":"bdev_lvol_delete","result":false}`))
 	total.Add(read(t, v2605, `{"method":"spdk_get_version","error":{"code":-1,"message":"m"}}`))

@@ -62,7 +62,7 @@ type streamSource struct {
 func (s *streamSource) learn(resp *http.Response) {
 	path := resp.Header.Get(streamHeader)
 	if !strings.HasPrefix(path, "/") {
-		if resp.StatusCode != http.StatusOK { // perhaps a response of an intermediary, or to nobody it knows
+		if resp.StatusCode != http.StatusOK { // perhaps a response of an intermediary, or to an unknown user
 			return
 		}
 		path = ""

@@ -211,8 +211,8 @@ func TestLogContainsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestCloseOvertakesCalls checks that Close does not wait for calls.
-func TestCloseOvertakesCalls(t *testing.T) {
+// TestCloseEndsRunningCalls checks that Close does not wait for calls.
+func TestCloseEndsRunningCalls(t *testing.T) {
 	b := start(t, Options{})
 	done := make(chan error, 1)
 	go func() { done <- b.call("bdev_get_bdevs", p{"name": "nobody", "timeout": 3_600_000}, nil) }()

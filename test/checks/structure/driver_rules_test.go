@@ -148,7 +148,7 @@ var driverRules = []rule{
 		who:    "doctor knows neither calls nor how targets are reached",
 		binds:  is("driver/doctor"),
 		not:    anyOf(grpc, csiProtobufs, "rpcschema", "driver/placement", "driver/class", "driver/connect", "driver/mount", "driver/controller", "driver/metrics"),
-		reason: "it judges what volume and export tell, and mends by their methods, which are safe to repeat; it opens no connection by itself",
+		reason: "it judges what volume and export tell, and repairs by their methods, which are safe to repeat; it opens no connection by itself",
 	},
 	{
 		who:    "move knows neither targets nor transports",

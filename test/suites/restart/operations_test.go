@@ -199,8 +199,8 @@ func (d *driverWorld) mover() move.Mover {
 }
 
 func (d *driverWorld) copyElsewhere(ctx context.Context) error {
-	// The target does not know whether a thick volume was written to, so it is no matter that files
-	// writes to none.
+	// The target does not know whether a thick volume was written to, so it does not matter that
+	// files writes to none.
 	r, err := d.mover().Copy(ctx, d.volumeID(), nil, map[string]string{"thin": "false"})
 	d.copy = r.Volume
 	return err

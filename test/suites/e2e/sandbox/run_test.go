@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		if os.Getenv(caseVariable) != "exits" {
-			select {} // until somebody ends the sandbox
+			select {} // until the sandbox is ended
 		}
 		os.Exit(3)
 	}
@@ -199,7 +199,7 @@ func awaitReady(t *testing.T, parent string) {
 }
 
 // A directory that a running process holds is not a leftover.
-func TestHeldFoldersAreNotLeftovers(t *testing.T) {
+func TestLockedDirectoriesAreNotLeftovers(t *testing.T) {
 	o := options(t.TempDir())
 	dir := filepath.Join(o.Parent, o.Name+"-1")
 	require.NoError(t, os.Mkdir(dir, 0o700))

@@ -155,7 +155,7 @@ func (s *Server) StartProxy(ctx context.Context) error {
 	return fmt.Errorf("spdk-proxy does not answer: %w; see %s", err, s.options.Log)
 }
 
-// StopProxy stops the proxy: the target runs on, and nobody reaches it.
+// StopProxy stops the proxy. The target continues to run, but cannot be reached.
 func (s *Server) StopProxy() error {
 	if err := s.proxy.Process.Signal(syscall.SIGTERM); err != nil {
 		return err

@@ -25,7 +25,7 @@ type cut int
 const (
 	whole   cut = iota
 	refuses     // connections are closed, and new ones too
-	drops       // nothing arrives any more, and nobody is told
+	drops       // nothing arrives any more, and neither side is told
 )
 
 func newRelay(to string) (*relay, error) {
