@@ -244,7 +244,7 @@ func readList(path string, in io.Reader) ([]byte, error) {
 type result struct {
 	doctor.Finding
 	Repaired bool   `json:"mended"`
-	Error  string `json:"error,omitempty"`
+	Error    string `json:"error,omitempty"`
 }
 
 func (r *result) apply(ctx context.Context) {

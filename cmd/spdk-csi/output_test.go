@@ -82,7 +82,7 @@ func TestDoctorEscapes(t *testing.T) {
 	p := printer{out: &b}
 	p.findings([]doctor.Finding{{Target: forged, Kind: doctor.Kind(forged), Object: forged, Problem: forged, Repair: forged, Command: forged}})
 	p.result(result{Finding: doctor.Finding{Target: forged, Object: forged}, Error: forged})
-	p.result(result{Finding: doctor.Finding{Target: forged, Object: forged}, Mended: true})
+	p.result(result{Finding: doctor.Finding{Target: forged, Object: forged}, Repaired: true})
 	assert.Equal(t, 7, strings.Count(b.String(), "\n"), b.String())
 	assertPrintable(t, b.String())
 }

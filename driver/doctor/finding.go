@@ -85,7 +85,7 @@ type Finding struct {
 
 	// subjects are the ids and names that a call has locked if it is working on the object.
 	subjects []string
-	repair     func(context.Context) error
+	repair   func(context.Context) error
 }
 
 // Key identifies the finding in several readings.
