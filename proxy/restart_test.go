@@ -332,7 +332,7 @@ func TestTheRestartPage(t *testing.T) {
 	disk := filepath.Join(dir, "disk0")
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))
 	require.NoError(t, os.Truncate(disk, 256<<20))
-	here := strings.NewReplacer("/var/lib", dir, "/srv/disk0", disk, "/var/tmp", dir)
+	here := strings.NewReplacer("192.0.2.11", "127.0.0.1", "/var/lib", dir, "/srv/disk0", disk, "/var/tmp", dir)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "spdk-proxy"), 0o700))
 	text := here.Replace(documented(t, "docs/restart.md", "Save and restore the configuration", "yaml")[0])
 	path := filepath.Join(dir, "config.yaml")
