@@ -25,13 +25,26 @@ func (w *world) dial() (net.Conn, error) {
 	return (&net.Dialer{LocalAddr: hostile, Timeout: 10 * time.Second}).Dial("tcp", w.address)
 }
 
-func (w *world) dialTLS() (*tls.Conn, error) {
+// connectTries is how often a client tries to connect. The proxy closes connections whose handshake
+// takes too long, as happens on a machine that is busy with other work.
+const connectTries = 10
+
+func (w *world) dialTLS() (c *tls.Conn, err error) {
+	for range connectTries {
+		if c, err = w.dialTLSOnce(); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+func (w *world) dialTLSOnce() (*tls.Conn, error) {
 	conn, err := w.dial()
 	if err != nil {
 		return nil, err
 	}
 	c := tls.Client(conn, &tls.Config{RootCAs: w.ca, ServerName: "127.0.0.1"})
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if err := c.Handshake(); err != nil {
 		_ = conn.Close()
 		return nil, err

@@ -68,15 +68,21 @@ func newStreams(w *world, user, from string) *streams {
 	return &streams{world: w, user: user, from: net.ParseIP(from)}
 }
 
-// openWebSocket opens a stream from an address.
-func (w *world) openWebSocket(user, password string, from net.IP) (*websocket.Conn, *http.Response, error) {
+// openWebSocket opens a stream from an address. It tries again if it gets no response.
+func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket.Conn, resp *http.Response, err error) {
 	dialer := websocket.Dialer{
 		NetDialContext:   (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext,
 		TLSClientConfig:  &tls.Config{RootCAs: w.ca},
 		HandshakeTimeout: time.Minute, Subprotocols: []string{"jsonrpc"},
 	}
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
-	return dialer.DialContext(context.Background(), "wss://"+w.address+"/stream", http.Header{"Authorization": {basic}})
+	for range connectTries {
+		ws, resp, err = dialer.DialContext(context.Background(), "wss://"+w.address+"/stream", http.Header{"Authorization": {basic}})
+		if err == nil || resp != nil {
+			break
+		}
+	}
+	return ws, resp, err
 }
 
 // current returns the open stream, or opens one.
