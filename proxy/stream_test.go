@@ -285,7 +285,7 @@ func TestIdleStreamsAreClosed(t *testing.T) {
 	assert.Equal(t, "idle", reason)
 }
 
-// What is no request, or too long or too slow, ends the stream with the reason.
+// A message that is not a request, or is too long or too slow, ends the stream with the reason.
 func TestMessagesThatEndAStream(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(200 * time.Millisecond) })
 	s := serve(t, b)

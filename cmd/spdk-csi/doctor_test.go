@@ -150,7 +150,7 @@ func TestDoctor(t *testing.T) {
 		Confirmed bool
 		Findings  []struct {
 			Kind, Volume, Repair, Error string
-			Repaired                    bool
+			Repaired                    bool `json:"mended"`
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &report))

@@ -316,7 +316,7 @@ func TestGrantSocket(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 
-	// Objects that other users may create in a directory that everybody may write to.
+	// Objects that other users may create in a directory that everyone may write to.
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))
 	for name, put := range map[string]func() error{

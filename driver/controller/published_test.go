@@ -123,7 +123,7 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	assert.Len(t, all.GetEntries(), 4)
 }
 
-// What a target knows of a volume's health reaches Kubernetes; a target that does not answer is an
+// The target's report of a volume's health reaches Kubernetes. A target that does not answer is an
 // error, not a condition.
 func TestVolumeHealth(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")

@@ -148,7 +148,7 @@ func TestCAFileThatIsMissing(t *testing.T) {
 	assert.ErrorContains(t, err, "caFile")
 }
 
-// What the class permits is what nodes accept, and only NVMe volumes get it.
+// Nodes accept the same options as the class, and only NVMe volumes get them.
 func TestNVMeOptionsOfTheClass(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	contextOf := func(targetType string, c class.Class) map[string]string {

@@ -31,7 +31,7 @@ type Examination struct {
 	// which is created meanwhile is not mistaken for an orphan. If it is nil, or returns nil,
 	// nothing is known.
 	Known func() (*Known, error)
-	// Partial tells that Targets are not all that Kubernetes uses.
+	// Partial means that Targets are not all that Kubernetes uses.
 	Partial bool
 	// Held lists the locks of calls in flight.
 	Held func() []string

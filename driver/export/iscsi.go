@@ -275,7 +275,7 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	if _, err := i.saved(ctx, nil, nil); err != nil {
 		return err
 	}
-	// If the volume's target node was deleted before, only the host tells which group it had.
+	// If the volume's target node was deleted before, only the host reports which group it had.
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
 		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 		return !had && (h == nil || !holds(g, h.IQN))

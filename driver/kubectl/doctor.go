@@ -22,8 +22,8 @@ func (c Client) DoctorTargets(ctx context.Context, out, notes io.Writer, args ..
 	return doctorStatus(c.Run(ctx, printed, notes, slices.Concat([]string{"doctor"}, args)...), printed)
 }
 
-// doctorStatus tells findings, which doctor prints, from failures of kubectl, which ends with the
-// same exit code.
+// doctorStatus distinguishes findings, which doctor prints, from failures of kubectl, which ends
+// with the same exit code.
 func doctorStatus(err error, printed *counter) error {
 	if err == doctorFound && printed.n == 0 {
 		return doctorFailed

@@ -52,7 +52,7 @@ func TestEncryptOpenAndClose(t *testing.T) {
 	assert.NotContains(t, strings.Join(w.ran, "\n"), "--allow-discards")
 }
 
-// What must not be formatted or opened is refused by name, and nothing is changed.
+// A device that must not be formatted or opened is refused with the reason, and is not changed.
 func TestRefusalsChangeNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -179,7 +179,7 @@ type New struct {
 	Type    string
 	Options string // of the class, see [Check]
 	UUID    string // empty: at random
-	// Again tells that an earlier mkfs was interrupted: what it left is overwritten.
+	// Again means that an earlier mkfs was interrupted: what it left is overwritten.
 	Again bool
 }
 

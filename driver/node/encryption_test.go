@@ -250,7 +250,8 @@ func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	}
 }
 
-// What a volume that is used read-only, or by several nodes, must not change is passed on.
+// The encryption learns that a volume is used read-only, or by several nodes, so that it does not
+// change the header.
 func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false),

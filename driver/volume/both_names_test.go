@@ -72,7 +72,7 @@ func attached(ctx context.Context, b *testService, create func(context.Context, 
 	return v.UUID, b.MarkUsed(ctx, v.UUID)
 }
 
-// attachOnce attaches a volume to a node and detaches it. Then the name tells that the volume was
+// attachOnce attaches a volume to a node and detaches it. Then the name shows that the volume was
 // used, on every release.
 func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())

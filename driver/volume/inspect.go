@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Kind tells what an lvol is for.
+// A Kind reports what an lvol is for.
 type Kind string
 
 // The kinds of lvols.

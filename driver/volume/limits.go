@@ -31,7 +31,8 @@ func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	case failed == nil:
 		return fmt.Errorf("target %s: %w: the limits of %s were set and are others: try again", s.Name, ErrBusy, v)
 	case readback.Refused(failed) && now.Limits != spdkrpc.BdevRateLimits{}:
-		// SPDK v25.09 and later, observed: opening the bdev for the change starts its limiter anew.
+		// SPDK v25.09 and later, observed: opening the bdev for the change starts its limiter
+		// again.
 		return fmt.Errorf("target %s: %w: SPDK refuses to change the limits of %s, which has limits, while no host uses it: they change when it is attached: %w", s.Name, ErrBusy, v, failed)
 	}
 	return fmt.Errorf("target %s: limit the I/O of %s: %w", s.Name, v, failed)

@@ -110,7 +110,7 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 				return nil
 			}
 			volumes[i] = v
-			if errors.Is(err, ErrDegraded) { // it exists, but SPDK does not tell its size
+			if errors.Is(err, ErrDegraded) { // it exists, but SPDK does not report its size
 				return nil
 			}
 			return err

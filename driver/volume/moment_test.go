@@ -206,7 +206,7 @@ func TestGroupOnSeveralTargets(t *testing.T) {
 	}
 }
 
-// What an interrupted attempt has left on any target is deleted.
+// The leftovers of an interrupted attempt are deleted on every target.
 func TestHalfMadeGroupOnSeveralTargets(t *testing.T) {
 	p := newPair(t)
 	half := newGroupID("group-1", time.Now(), 2, 2)

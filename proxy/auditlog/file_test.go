@@ -87,7 +87,7 @@ func TestFilesRotate(t *testing.T) {
 	assert.Contains(t, lines, "longer-than-a-file")
 }
 
-// A file that logrotate has renamed or removed is opened anew.
+// A file that logrotate has renamed or removed is opened again.
 func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	l := newLogFile(t, t.TempDir(), 1<<20, 2)
 	l.write(t, "first")

@@ -268,7 +268,7 @@ func TestInvalidHistogramsAreRefused(t *testing.T) {
 	}
 }
 
-// What it costs the proxy to read a histogram.
+// The cost of reading a histogram for the proxy.
 func BenchmarkHistogram(b *testing.B) {
 	for name, raw := range map[string]json.RawMessage{"empty": encoded(0), "full": encoded(1)} {
 		b.Run(name, func(b *testing.B) {

@@ -50,7 +50,7 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
 	s.mu.Unlock()
-	// The save goes on if the client of this call disconnects, because others wait for it too.
+	// The save continues if the client of this call disconnects, because others wait for it too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Wait)
 	defer cancel()
 	var done bool

@@ -91,7 +91,7 @@ func TestBasesAreExamined(t *testing.T) {
 	}
 }
 
-// What cannot be read is not saved as if nothing had to be examined.
+// If bases cannot be read, the configuration is not saved as if nothing had to be examined.
 func TestUnreadableBases(t *testing.T) {
 	const off = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`
 	for name, c := range map[string]struct {

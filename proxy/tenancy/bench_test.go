@@ -53,8 +53,8 @@ func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMess
 	return json.RawMessage("[" + strings.Join(items, ",") + "]")
 }
 
-// What the stage costs a call, and how often it asks the target itself, which on a real one takes a
-// poll of 4 ms each.
+// The stage's cost for a call, and the number of its own queries. On a real target, each query
+// takes a poll of 4 ms.
 func BenchmarkCall(b *testing.B) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(b, err)

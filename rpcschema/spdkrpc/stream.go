@@ -178,7 +178,7 @@ func (s *stream) start(c *streamCall) (err error) {
 	return err
 }
 
-// write writes what is queued. What is queued meanwhile is not left to this caller.
+// write writes what is queued. Calls that are queued meanwhile are not left to this caller.
 func (s *stream) write() {
 	if s.writeOnce() {
 		go func() {

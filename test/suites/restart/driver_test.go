@@ -65,7 +65,7 @@ func newDriverWorld(t *testing.T, transport export.Transport) *driverWorld {
 	d.settled()
 	d.relay, node["rpcURL"] = d.newRelay(func() { d.kill(); d.again() })
 	d.Controller = d.controller(node)
-	// What the first export makes for all others stays.
+	// Objects that the first export makes for all others stay.
 	d.create()
 	d.published()
 	d.clear()

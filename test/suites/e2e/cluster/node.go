@@ -120,9 +120,9 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.startPolicies(ctx)
 }
 
-// PowerOff ends all processes of the node at once. What its file systems on block devices have not
-// written yet is lost. Its mounts, its cgroups and the files of /run end, and its block devices are
-// detached.
+// PowerOff ends all processes of the node at once. Data that its file systems have not yet written
+// to block devices is lost. Its mounts, its cgroups and the files of /run end, and its block
+// devices are detached.
 func (n *Node) PowerOff() error {
 	volumes, err := n.openVolumes()
 	if err != nil {
