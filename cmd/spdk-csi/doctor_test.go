@@ -109,7 +109,7 @@ func diagnose(t *testing.T, in string, args ...string) (out string, code int, er
 	return text.String(), code, err
 }
 
-func TestDoctor(t *testing.T) {
+func TestDoctorReportsAndRepairs(t *testing.T) {
 	rpc := newTarget(t)
 	out, code, _ := diagnose(t, "")
 	assert.Equal(t, "Nothing was found.\n", out)

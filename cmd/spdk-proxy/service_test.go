@@ -278,7 +278,7 @@ func TestCheckConfigFindsTheSecrets(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestGrantSocket(t *testing.T) {
+func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spdk.sock")
 	grant := func(args ...string) outcome {
 		return run(t, "", append([]string{"grant-socket", path}, args...)...)

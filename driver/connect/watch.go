@@ -32,7 +32,7 @@ type Watcher interface {
 // loop device.
 type Path struct {
 	Name    string // nvme0, session1, loop3
-	Address string // of the target; empty if the kernel does not report it there
+	Address string // address of the target; empty if sysfs does not contain it
 	State   string // as the kernel names it, such as live, connecting, LOGGED_IN
 	Live    bool
 }

@@ -277,7 +277,7 @@ func TestPlacementFollowsTheStrategy(t *testing.T) {
 
 // The sizes of thin volumes never exceed the limit of the configuration, however many calls run in
 // parallel.
-func TestThinOvercommit(t *testing.T) {
+func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
 			b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: ratio}}, newSimTarget(t, "t0", "lvs0"))

@@ -48,7 +48,7 @@ func TestPublish(t *testing.T) {
 
 // The id of a volume that was provisioned by hand is its UUID alone. The driver does nothing for
 // one whose target is not configured.
-func TestStaticVolumes(t *testing.T) {
+func TestStaticVolumesHaveABareUUID(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	id, err := b.targets[1].rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "by-hand", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
 	require.NoError(t, err)

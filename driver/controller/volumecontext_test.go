@@ -53,7 +53,7 @@ func TestTargetTypes(t *testing.T) {
 }
 
 // The publish context has all addresses; the volume context, which never changes, has the first.
-func TestSeveralAddresses(t *testing.T) {
+func TestPublishContextHasAllAddresses(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{Addresses: []config.Address{
 		{TargetAddr: "storage.example", ListenAddr: "127.0.0.1", Topology: map[string]string{"zone": "a"}}, {TargetAddr: "::1", TargetPort: "4421"}, {TargetAddr: "192.0.2.1"},

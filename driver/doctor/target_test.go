@@ -270,7 +270,7 @@ func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 }
 
 // A target that does not answer is a finding, and the others are read nevertheless.
-func TestUnreachableTarget(t *testing.T) {
+func TestUnreachableTargetIsAFinding(t *testing.T) {
 	simulatedOnly(t)
 	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
 	require.NoError(t, up.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))

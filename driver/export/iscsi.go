@@ -199,8 +199,8 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 }
 
 // missingSteps lists the steps after which the target node exports the volume to one initiator
-// group alone, by the pairs own. Pairs of that group with other portal groups, which an earlier
-// configuration named, stay: the host may be logged in there. They go with the target node.
+// group alone, by the mappings in own. Pairs of that group with other portal groups, which an
+// earlier configuration named, stay: the host may be logged in there. They go with the target node.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {

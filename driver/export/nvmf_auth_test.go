@@ -122,7 +122,7 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 
 // If a call fails at any RPC, the volume is not exported to a host that need not authenticate. A
 // repeated call succeeds, and after the withdrawal no key is left.
-func TestInterruptedAuthentication(t *testing.T) {
+func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
 	for _, executed := range []bool{false, true} {

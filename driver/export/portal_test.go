@@ -92,7 +92,7 @@ func TestPortalGroupOfUnknownOutcome(t *testing.T) {
 
 // A controller that needs the portal group removes the claim of a controller that died, after some
 // time. This works whichever call of the removal fails and however many controllers try.
-func TestAbandonedClaim(t *testing.T) {
+func TestAbandonedClaimIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
 	config.ClaimPatience = time.Nanosecond

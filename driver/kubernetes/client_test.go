@@ -28,7 +28,7 @@ func TestNoAccess(t *testing.T) {
 	require.ErrorContains(t, err, "read the CA")
 }
 
-func TestKindsOfErrors(t *testing.T) {
+func TestErrorsHaveTheirKind(t *testing.T) {
 	a := newAPI(t)
 	for status, kind := range map[int]error{
 		http.StatusUnauthorized: ErrForbidden, http.StatusForbidden: ErrForbidden, http.StatusNotFound: ErrNotFound,

@@ -178,7 +178,7 @@ func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 
 // A file that cannot be looked up may have been replaced. Its lines fail, so that the caller writes
 // them elsewhere.
-func TestFileThatCannotBeLookedUp(t *testing.T) {
+func TestLinesFailIfTheFileCannotBeExamined(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	l := newLogFile(t, dir, 1<<20, 1)

@@ -290,7 +290,7 @@ func isCanonical(id string) bool {
 // executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) {
-		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not answer in time to whom the object belongs"}
+		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not report in time who owns the object"}
 	}
 	return err
 }

@@ -219,7 +219,7 @@ func TestTenantsMustNotOverlap(t *testing.T) {
 
 // Subsystems that are named after their volume's UUID, as by a CSI driver, belong to the tenant of
 // the volume.
-func TestSubsystemsNamedByVolumes(t *testing.T) {
+func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 3 })
 	red, blue := w.settle()

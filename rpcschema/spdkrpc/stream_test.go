@@ -181,7 +181,7 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 }
 
 // A stream whose peer stops accepts no call, waits for those whose callers wait, and ends.
-func TestStreamLeaves(t *testing.T) {
+func TestStreamEndsWhenThePeerStops(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 3)
 	f.results <- writeReply{1, nil}
@@ -206,7 +206,7 @@ func TestStreamLeaves(t *testing.T) {
 	require.ErrorIs(t, calls[1].Wait(t.Context(), nil), OutcomeUnknown)
 }
 
-func TestStreamLimit(t *testing.T) {
+func TestStreamLimitsPendingCalls(t *testing.T) {
 	f, s := begin(t, 2)
 	calls, _ := startMany(t, f, s, 2)
 	f.results <- writeReply{1, nil}

@@ -67,7 +67,7 @@ func (p *page) inject(source string) {
 }
 
 // Everything can be done with a keyboard.
-func TestKeyboardOnly(t *testing.T) {
+func TestConsoleWorksWithAKeyboard(t *testing.T) {
 	p := newPage(t)
 	p.open("")
 	p.tabTo(`f.name === "user"`)

@@ -151,7 +151,7 @@ func TestFirstVisit(t *testing.T) {
 }
 
 // A target that stops is reported once, and the page continues when it is back.
-func TestTargetStops(t *testing.T) {
+func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	w, target := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
