@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 	socket, ended, _ := serve(t, registration(&log))
 	k := kubelet(t, socket)
 	_, err := k.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{Error: "plugin registration failed with err: no such file"})
-	require.NoError(t, err, "kubelet gets its answer")
+	require.NoError(t, err, "kubelet gets its response")
 	err = <-ended
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "no such file")

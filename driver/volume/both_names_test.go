@@ -94,7 +94,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{
 			"used before the second creation": {true, false}, "used before the second creation, whose reply is lost": {true, true},
-			"used before the answer": {false, false}, "used before the answer, which is lost": {false, true},
+			"used before the response": {false, false}, "used before the response, which is lost": {false, true},
 		} {
 			t.Run(m.name+"/"+name, func(t *testing.T) {
 				b := newTestService(t, export.TCP)

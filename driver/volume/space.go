@@ -120,7 +120,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	at := s.Now()
 	sizes, chain, err := s.sizesIn(ctx, st, func() { silent.Reset(noAnswer) })
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = fmt.Errorf("no answer within %s: %w", noAnswer, cause)
+		err = fmt.Errorf("no response within %s: %w", noAnswer, cause)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

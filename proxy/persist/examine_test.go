@@ -102,7 +102,7 @@ func TestUnreadableBases(t *testing.T) {
 		"options":      {[]string{`{"method":1}`}, "[]", nil},
 		"another call": {[]string{off, `{"method":1}`}, "[]", nil},
 		"no list":      {[]string{off}, `{"base_bdev":"x"}`, nil},
-		"no answer":    {[]string{off}, "[]", errors.New("struck")},
+		"no response":  {[]string{off}, "[]", errors.New("struck")},
 	} {
 		s := Subsystem{Name: "bdev"}
 		for _, call := range c.calls {

@@ -57,7 +57,7 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	}
 	release, err := rpcschema.ParseRelease(v.Version)
 	if err != nil {
-		return fail(fmt.Errorf("cannot read its answer to %s: %w", versionMethod, err))
+		return fail(fmt.Errorf("cannot read its response to %s: %w", versionMethod, err))
 	}
 	gone, connected := socket.Connected()
 	if !connected {

@@ -245,7 +245,7 @@ func TestStreamPings(t *testing.T) {
 	assert.Empty(t, f.written(0, nil))
 	select {
 	case <-s.ended:
-		require.Fail(t, "the answer to a ping must count")
+		require.Fail(t, "the response to a ping must count")
 	default:
 	}
 	tick(1)

@@ -44,7 +44,7 @@ func TestTargetDiesInEachOperation(t *testing.T) {
 					d.dies(o, points+1, true)
 					points++
 				}
-				t.Logf("%s: the target died after each of %d calls, before and after the answer (%.1f s)", o.name, points, time.Since(began).Seconds())
+				t.Logf("%s: the target died after each of %d calls, before and after the response (%.1f s)", o.name, points, time.Since(began).Seconds())
 				assert.Positive(t, points, o.name)
 			}
 		})
