@@ -25,7 +25,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// local gives a user of the proxy this process's user, and the configuration a socket for it.
+// local maps this process's user to a user of the proxy, and adds a local socket to the
+// configuration.
 func local(t *testing.T, name string) func(*config.Config) {
 	path := filepath.Join(t.TempDir(), "rpc.sock")
 	return func(c *config.Config) {

@@ -91,7 +91,7 @@ type Finding struct {
 // Key identifies the finding in several readings.
 func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
 
-// Confirmed returns those findings of the second reading that the first has too.
+// Confirmed returns the findings that both readings contain, as the second has them.
 func Confirmed(first, second []Finding) []Finding {
 	seen := map[string]bool{}
 	for _, f := range first {

@@ -110,7 +110,7 @@ var wrongs = []wrong{
 		return []string{name}
 	}},
 	{name: "authentication group that no target node has", over: export.ISCSI, kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
-		for _, tag := range []int32{7, 1<<30 + 5} { // the first is an administrator's
+		for _, tag := range []int32{7, 1<<30 + 5} { // an administrator made the first one
 			require.NoError(t, f.rpc.ISCSICreateAuthGroup(t.Context(), spdkrpc.ISCSICreateAuthGroupParams{Tag: tag, Secrets: []spdkrpc.ISCSIAuthSecret{{User: "u", Secret: "correct-horse-1"}, {User: "spdkgate volume x", Secret: "nobody-knows-it"}}}))
 		}
 		t.Cleanup(func() {

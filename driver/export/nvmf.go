@@ -18,7 +18,7 @@ import (
 )
 
 // nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem with one namespace,
-// whose UUID is the volume's. Its only hosts are the nodes that use the volume.
+// which has the volume's UUID. Its only hosts are the nodes that use the volume.
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces reports whether a subsystem was created for one host or for

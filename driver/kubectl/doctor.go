@@ -68,7 +68,7 @@ func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, 
 	return ended
 }
 
-// noList is no list of volumes: doctor refuses it, and changes nothing. An empty list would mean
+// noList is not a list of volumes: doctor refuses it, and changes nothing. An empty list would mean
 // that Kubernetes knows of no volume.
 const noList = "the list of volumes could not be read\n"
 

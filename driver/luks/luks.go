@@ -350,7 +350,7 @@ func (l *LUKS) remove(ctx context.Context, name string, step *operation.Step) er
 		return err
 	}
 	if !m.ours() {
-		return fmt.Errorf("%w: the mapping %s is no LUKS2 device: find out who made it, and remove it by hand (dmsetup remove)", ErrBusy, name)
+		return fmt.Errorf("%w: the mapping %s is not a LUKS2 device: find out who made it, and remove it by hand (dmsetup remove)", ErrBusy, name)
 	}
 	step.Doing("closing the mapping %s", name)
 	for range tries {

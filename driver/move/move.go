@@ -94,10 +94,10 @@ type moving struct {
 }
 
 // Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
-// verifies the copy. volumeContext is the original's, as in its PersistentVolume; nil if it does
-// not require authentication. Copy fails while a node has the volume. When it has succeeded, no
-// node can attach the original until Keep or DeleteOriginal. When it has failed, the original is as
-// before, and Copy can be repeated: it continues where it was. A copy that is complete is only
+// verifies the copy. volumeContext is that of the original, as in its PersistentVolume; nil if it
+// does not require authentication. Copy fails while a node has the volume. When it has succeeded,
+// no node can attach the original until Keep or DeleteOriginal. When it has failed, the original is
+// as before, and Copy can be repeated: it continues where it was. A copy that is complete is only
 // verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))

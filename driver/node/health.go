@@ -15,7 +15,7 @@ import (
 )
 
 // entries maps the monitor's findings to the values of CSI's health calls. Findings that are not
-// here are not reported: monitor.Unknown is no known problem of the volume.
+// here are not reported: monitor.Unknown is not a known problem of the volume.
 var entries = map[monitor.Kind]struct {
 	status csi.VolumeHealthErrorType
 	reason string

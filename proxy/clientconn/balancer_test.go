@@ -131,7 +131,7 @@ func TestInvalidHeaders(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")), "not each time")
 }
 
-// Who is no load balancer cannot claim an address.
+// Only a load balancer can name a client's address.
 func TestOnlyLoadBalancersNameClientAddresses(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1, Balancers: Balancers{Trusted: func(netip.Addr) bool { return false }, ProxyProtocol: true}}, slog.New(slog.DiscardHandler))
 	c, ok := s.accept(&from{address: "[::ffff:192.0.2.1]:1"})

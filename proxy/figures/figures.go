@@ -85,7 +85,7 @@ type Volume struct {
 	HasIO                 bool // IO is known
 }
 
-// A Bdev is a bdev that is no logical volume.
+// A Bdev is a bdev that is not a logical volume.
 type Bdev struct {
 	Name string
 	IO   IO

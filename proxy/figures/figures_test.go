@@ -237,7 +237,7 @@ func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "thread_get_stats", Do: spdktest.Fail, Error: jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found"), Times: -1})
 	f, _ := b.read()
 	assert.True(t, f.Up)
-	require.Len(t, f.Failures, 1, "a method that the target was built without is no failure")
+	require.Len(t, f.Failures, 1, "a method that the target was built without is not a failure")
 	assert.Equal(t, "nvmf_get_stats", f.Failures[0].Method)
 	assert.Empty(t, f.NVMf.PollGroups)
 	assert.Empty(t, f.Threads)

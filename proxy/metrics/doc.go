@@ -3,7 +3,7 @@
 // target's own figures are not here: package figures reads them, and package targetmetrics writes
 // them.
 //
-// The values of labels are bounded: methods are the schema's, users are the configuration's, and
+// The values of labels are bounded: methods come from the schema, users from the configuration, and
 // all others are constants of this package. A name that a client makes up is never a label.
 //
 // The package must not know how a call is decided or executed, nor who may read the metrics. No

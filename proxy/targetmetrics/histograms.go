@@ -61,7 +61,7 @@ func (e *Exporter) writeHistograms(w *writer, f *figures.Figures) {
 		}
 	}
 	writeLatencies(w, "spdk_lvol_io_duration_seconds", "the volume", volumes)
-	writeLatencies(w, "spdk_bdev_io_duration_seconds", "the bdev, which is no logical volume", bdevs)
+	writeLatencies(w, "spdk_bdev_io_duration_seconds", "the bdev, which is not a logical volume", bdevs)
 }
 
 // A series is a histogram with its labels.

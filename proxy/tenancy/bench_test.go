@@ -41,7 +41,7 @@ func lvolItem(store, lvs string, i int) string {
 		`"num_allocated_clusters":0,"lvs":{"name":"%s","uuid":"%s"}}`, lvs, i, lvolUUID(store, i), i, lvs, store)
 }
 
-// listOf makes a list of n items, of which every so many is red's.
+// listOf makes a list of n items, some of which belong to red.
 func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMessage {
 	items := make([]string, n)
 	for i := range items {

@@ -124,7 +124,7 @@ func trials(w *world, m *rpcschema.Method, names map[string]string, each func(s 
 	}
 }
 
-// plainAddresses gives sample addresses the form that is a tenant's.
+// plainAddresses gives sample addresses the form that a tenant may use.
 func plainAddresses(params p) p {
 	if a, ok := params["listen_address"].(map[string]any); ok && a["traddr"] != "127.0.0.2" {
 		params["listen_address"] = p{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4420"}

@@ -64,7 +64,7 @@ func TestUsersOfNoTenant(t *testing.T) {
 func TestLists(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
-	// An administrator put a volume of blue's into a subsystem of red's.
+	// An administrator put a volume of tenant blue into a subsystem of tenant red.
 	w.must("", "nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": blue.snapshot}})
 	for method, want := range map[string][]string{
 		"bdev_get_bdevs":         {red.volume, red.snapshot, red.malloc, red.mallocUUID, "lvs-red/vol", red.lvsUUID, `"base_snapshot":"vol-snap"`, `"base_bdev":""`},

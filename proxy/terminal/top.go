@@ -36,7 +36,7 @@ func (r Rate) Latency() float64 {
 var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate.Throughput, "latency": Rate.Latency}
 
 // Rates returns the rates between two readings of a target, in an order of Orders, the largest
-// first. With all, it includes bdevs that are no volumes. It returns nothing if the target did not
+// first. With all, it includes bdevs that are not volumes. It returns nothing if the target did not
 // count again between them.
 func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
 	took := now.Clock - before.Clock

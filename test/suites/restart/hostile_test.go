@@ -85,7 +85,7 @@ func (h *hostileTenant) takeSnapshots(name, target string) {
 	}
 }
 
-// any returns a volume of red's, in one half of the cases, or else anything that red knows.
+// any returns a volume of tenant red in half of the cases, or else any object that red knows.
 func (h *hostileTenant) any() string {
 	if own := slices.Sorted(maps.Keys(h.volumes)); len(own) > 0 && h.random.IntN(2) == 0 {
 		return pick(h.random, own...)
