@@ -94,7 +94,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// check-config reports all mistakes at once, also those of roles if another key is misspelt.
+// check-config reports all mistakes at once, including those of roles if another key is misspelt.
 func TestCheckFile(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")

@@ -205,8 +205,8 @@ func TestLocalStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// SPDK starts the calls of a connection in the order in which they arrived, although some need
-// questions of the proxy before.
+// SPDK starts the calls of a connection in the order in which they arrived, although the proxy has
+// to query the target before some of them.
 func TestLocalCallsStartInOrder(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()

@@ -63,7 +63,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// Long enough for targets that work, also on a busy machine; the calls that need the hanging
+	// Long enough for targets that work, even on a busy machine; the calls that need the hanging
 	// one take as long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target's connection is not new

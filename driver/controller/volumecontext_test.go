@@ -119,7 +119,7 @@ func TestFilesystemOptions(t *testing.T) {
 }
 
 // Only the volume context, which never changes, reports whether a volume is encrypted. Each class
-// says it for its volumes, also for copies.
+// says it for its volumes, including for copies.
 func TestEncryptedVolumes(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {

@@ -90,8 +90,8 @@ func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
 	}
 }
 
-// heldQuery answers the first query for the mark of a fenced host only when answer is closed,
-// although the target has executed it before.
+// heldQuery delays the response to the first query for the mark of a fenced host until answer is
+// closed. The target has executed the query earlier.
 type heldQuery struct {
 	spdkrpc.Caller
 	once     sync.Once

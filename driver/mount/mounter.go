@@ -65,7 +65,7 @@ type Stage struct {
 	FSType string
 	// MkfsOptions are the options with which a file system is created; see package mkfs.
 	MkfsOptions string
-	// UUID is the UUID that the file system gets, also if it has another one, as a copy of a
+	// UUID is the UUID that the file system gets, even if it has another one, as a copy of a
 	// volume; empty: as it is.
 	UUID     string
 	Flags    []string // mount options of mount(8)

@@ -23,7 +23,7 @@ import (
 var (
 	// ErrDiffers: the copy does not read as the original. The original is untouched.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrCopied: the volume was copied before, and one of both was changed since.
+	// ErrCopied: the volume was copied before, and the original or the copy was changed since.
 	ErrCopied = errors.New("already copied")
 	// ErrUnfinished: the copy is not complete.
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Limit bounds the I/O of a volume, also while hosts use it, and reads the limits back. It makes no
+// Limit bounds the I/O of a volume, even while hosts use it, and reads the limits back. It makes no
 // call if the volume has them already. SPDK keeps limits in memory only: after a restart of the
 // target, its saved configuration restores them.
 func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {

@@ -152,7 +152,7 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 }
 
 // unmarked returns a volume if its name has to record that it was used: if the target does not know
-// whether a host has written to it. Otherwise it returns nil, also if the volume does not exist.
+// whether a host has written to it. Otherwise it returns nil, even if the volume does not exist.
 func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {

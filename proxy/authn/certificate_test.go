@@ -111,7 +111,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// If a request has a header and a certificate, the header alone decides, also if it is wrong.
+// If a request has a header and a certificate, the header alone decides, even if it is wrong.
 func TestHeaderTakesPrecedenceOverCertificate(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	token := NewToken()

@@ -213,7 +213,7 @@ func TestSlowHistograms(t *testing.T) {
 	assert.Equal(t, 2, read["m0"])
 }
 
-// A target that is down or has another process has no histograms of before.
+// A target that is down, or has a new process, has no earlier histograms.
 func TestHistogramsOfARestartedTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()

@@ -14,8 +14,8 @@ type histogramSum struct {
 	known  bool // before is of the reading before
 }
 
-// addUpHistograms adds what was counted since the reading before. The first reading of a histogram,
-// and one whose counts have decreased, add nothing.
+// addUpHistograms adds what was counted since the previous reading. The first reading of a
+// histogram, and one whose counts have decreased, add nothing.
 func (e *Exporter) addUpHistograms(f *figures.Figures) {
 	read := map[string]bool{}
 	for i := range f.Histograms {

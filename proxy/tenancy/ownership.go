@@ -191,8 +191,7 @@ func (v *ownershipCheck) noteUUID(name string, own bool) {
 	}
 }
 
-// learnVolumes notes the owners of the volumes of a list, also of those that have no bdev at
-// present.
+// learnVolumes notes the owners of the volumes of a list, including volumes without a bdev.
 func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error {
 	var locations [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()

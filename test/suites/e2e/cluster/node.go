@@ -48,7 +48,7 @@ func (n *Node) path(parts ...string) string {
 }
 
 // Disk returns the path under which a path below /var/lib/kubelet, /var/lib/containerd,
-// /var/lib/cni or /var/log of the node can be reached without it, also while it has no power.
+// /var/lib/cni or /var/log of the node can be reached without it, even while it has no power.
 // Mounts are not visible there.
 func (n *Node) Disk(path string) string { return n.path(path) }
 
