@@ -24,7 +24,7 @@ func loadAndCheck(path string) (*config.Config, error) {
 	return c, check(c, rpcschema.Default())
 }
 
-func TestGoodConfigs(t *testing.T) {
+func TestValidConfigsAreAccepted(t *testing.T) {
 	paths, err := filepath.Glob("config/testdata/*.good.yml")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -35,7 +35,7 @@ func TestGoodConfigs(t *testing.T) {
 }
 
 // The first line of each *.bad.yml has the expected error.
-func TestBadConfigs(t *testing.T) {
+func TestInvalidConfigsAreRefused(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("config/testdata/*.bad.yml")
 	require.NoError(t, err)

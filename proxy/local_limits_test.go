@@ -53,7 +53,7 @@ func TestUnknownLocalUsersAreRefused(t *testing.T) {
 }
 
 // A client's messages, and the memory that it takes, are bounded.
-func TestLocalLimits(t *testing.T) {
+func TestLocalClientsAreLimited(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) {
 		c.Limits.RequestKiB, c.Limits.Read, c.ListenUnix.Idle = 16, config.Duration(50*time.Millisecond), config.Duration(100*time.Millisecond)
 		c.Limits.ConnectionsPerSource = 5

@@ -131,7 +131,7 @@ func TestLocalCalls(t *testing.T) {
 }
 
 // The messages are those of SPDK's own protocol, and are answered as SPDK does.
-func TestLocalMessages(t *testing.T) {
+func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 	s := serveLocally(t, newBench(t, "v26.05", local(t, "admin")))
 	const after = `{"id":99,"method":"spdk_get_version"}`
 	for text, want := range map[string]struct {

@@ -69,7 +69,7 @@ func TestUnsafeNamesAreRefused(t *testing.T) {
 }
 
 // Texts from clients and the target cannot control a terminal that shows a log. JSON keeps them.
-func TestLogsEscape(t *testing.T) {
+func TestLogsEscapeUnsafeCharacters(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "calls.log")
 	for to, change := range map[string]func(c *config.Config){
 		"json": func(*config.Config) {},

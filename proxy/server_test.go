@@ -54,7 +54,7 @@ func TestNotifications(t *testing.T) {
 }
 
 // Each kind of invalid input has its status, code and message.
-func TestBadInput(t *testing.T) {
+func TestInvalidInputIsRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, c := range map[string]struct {
 		body         string

@@ -194,7 +194,7 @@ func zones(names ...string) (topologies []*csi.Topology) {
 	return topologies
 }
 
-func TestTopology(t *testing.T) {
+func TestVolumesFollowTheTopology(t *testing.T) {
 	targets := someSimTargets(t, 3)
 	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{Topology: inZone("a")}, {Topology: inZone("b")}, {Topology: inZone("c"), Labels: map[string]string{"disk": "nvme"}}}}, targets...)
 	b.withCredentials(t)

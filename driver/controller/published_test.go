@@ -125,7 +125,7 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 
 // The target's report of a volume's health reaches Kubernetes. A target that does not answer is an
 // error, not a condition.
-func TestVolumeHealth(t *testing.T) {
+func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)
 	b.withCredentials(t)

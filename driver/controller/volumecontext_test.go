@@ -23,7 +23,7 @@ import (
 const lvolUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
 // For each type of target, the contexts describe what the target exports.
-func TestTargetTypes(t *testing.T) {
+func TestContextsDescribeEachTargetType(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	nqn := export.NQN(lvolUUID)
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestPublishContextHasAllAddresses(t *testing.T) {
 
 // Options of mkfs are checked before a volume is created, for the file system that Kubernetes or
 // the class names.
-func TestFilesystemOptions(t *testing.T) {
+func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {
 		c := drivertest.Writer()
@@ -120,7 +120,7 @@ func TestFilesystemOptions(t *testing.T) {
 
 // Only the volume context, which never changes, reports whether a volume is encrypted. Each class
 // says it for its volumes, including for copies.
-func TestEncryptedVolumes(t *testing.T) {
+func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {
 		return &csi.CreateVolumeRequest{

@@ -124,7 +124,7 @@ func TestFreezingNeedsHostsThatHoldIO(t *testing.T) {
 }
 
 // spdk-csi's export admits every host, so only its connections show who uses it.
-func TestConnectedHosts(t *testing.T) {
+func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, ctx := f.bdev(t), t.Context()
 	n1, n2 := drivertest.Host("n1"), drivertest.Host("n2")

@@ -205,7 +205,7 @@ func firstExportFails(t *testing.T, address, name string, inject func(*drivertes
 }
 
 // The transport is missing when the listener is added, and exists when the driver looks for it.
-func TestTransportThatAnotherExportCreates(t *testing.T) {
+func TestTransportOfAnotherExportIsUsed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", After: func(ctx context.Context) {
 		err := f.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})

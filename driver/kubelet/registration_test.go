@@ -43,7 +43,7 @@ func registration(log *strings.Builder) Registration {
 	return Registration{Driver: "csi.spdk.io", Endpoint: "/var/lib/kubelet/plugins/csi.spdk.io/csi.sock", Log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-func TestRegistered(t *testing.T) {
+func TestDriverIsRegistered(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)
 	require.NoError(t, r.Check())

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNoAccess(t *testing.T) {
+func TestMissingAccessIsReported(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := InCluster()
 	require.ErrorIs(t, err, ErrNoAccess, "outside of a cluster")

@@ -375,7 +375,7 @@ func TestKeyDerivationsAreBounded(t *testing.T) {
 	assert.Equal(t, mostDerivations, most)
 }
 
-func TestExitCodes(t *testing.T) {
+func TestExitCodesMapToErrors(t *testing.T) {
 	for code, kind := range map[int]error{0: nil, exitNoPermission: ErrWrongPassphrase, exitBusy: ErrBusy} {
 		l := New(Options{Run: func(hostauth.Secret, string, ...string) (string, int, error) { return "said cryptsetup", code, nil }})
 		require.ErrorIs(t, l.cryptsetup(hostauth.Secret{}, "open"), kind, code)

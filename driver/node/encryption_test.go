@@ -165,7 +165,7 @@ func TestEncryptedRawBlock(t *testing.T) {
 
 // Without a usable passphrase, nothing is connected. A wrong one is refused after everything was
 // undone.
-func TestEncryptedRefusals(t *testing.T) {
+func TestUnusablePassphrasesAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(n *Node, f *fakeLUKS, req *csi.NodeStageVolumeRequest)
 		code   codes.Code

@@ -42,7 +42,7 @@ func certificateUsers() []User {
 // Without configured authorities, no client certificate is valid. The standard library would then
 // use the system's authorities, which must not count. A connection may have presented a certificate
 // before a reload that removed the authorities.
-func TestNoAuthorities(t *testing.T) {
+func TestNoCertificateIsValidWithoutAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
 	_, err = a.Authenticate(t.Context(), certified(authntest.NewAuthority(t, "public").Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} })))

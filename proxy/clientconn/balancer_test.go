@@ -100,7 +100,7 @@ func TestLimitsBehindALoadBalancer(t *testing.T) {
 }
 
 // Connections without a valid header are closed, and logged if something was sent.
-func TestInvalidHeaders(t *testing.T) {
+func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 10, WriteWait: time.Second}, &log)
 	closed := func(c *Conn, reason error) {

@@ -112,7 +112,7 @@ func TestTheSumIsNearlyExact(t *testing.T) {
 }
 
 // Without a histogram, a reading says why and has everything else.
-func TestUnknownLatencies(t *testing.T) {
+func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)
@@ -188,7 +188,7 @@ func TestInconsistentHistogramsAreRefused(t *testing.T) {
 }
 
 // A histogram that takes long is read rarely, and does not hold up the others.
-func TestSlowHistograms(t *testing.T) {
+func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.enable("m0", b.whole())

@@ -26,7 +26,7 @@ func TestSizesAreRoundedToClusters(t *testing.T) {
 }
 
 // A call with a quota states its size as a whole number: otherwise it cannot be counted.
-func TestRequestedSizes(t *testing.T) {
+func TestSizesMustBeWholeNumbers(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	for name, c := range map[string]struct {
 		params p

@@ -13,7 +13,7 @@ import (
 )
 
 // All calls of a tenant's CSI controller work on the tenant's objects.
-func TestOwnObjects(t *testing.T) {
+func TestCallsOnOwnObjectsSucceed(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			w := newWorld(t, release)
@@ -61,7 +61,7 @@ func TestUsersOfNoTenant(t *testing.T) {
 }
 
 // Lists contain the tenant's objects completely, and nothing of other objects.
-func TestLists(t *testing.T) {
+func TestListsContainOnlyOwnObjects(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
 	// An administrator put a volume of tenant blue into a subsystem of tenant red.

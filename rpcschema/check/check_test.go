@@ -56,7 +56,7 @@ func TestEachInputFormIsChecked(t *testing.T) {
 	}
 }
 
-func TestViolations(t *testing.T) {
+func TestViolationsAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		want []string

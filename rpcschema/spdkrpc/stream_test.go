@@ -223,7 +223,7 @@ func TestStreamLimitsPendingCalls(t *testing.T) {
 
 // While a call is awaited, silence leads to a ping, and then to the end of the connection. Anything
 // that is received counts as a sign of life.
-func TestStreamPings(t *testing.T) {
+func TestSilentStreamIsPingedAndClosed(t *testing.T) {
 	f, s := begin(t, 0)
 	tick := func(times int) {
 		for range times {
