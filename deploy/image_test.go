@@ -156,7 +156,7 @@ func sent(t *testing.T, path string) bool {
 
 // .dockerignore sends all source files of the programs to the builder, and no unrelated or secret
 // files.
-func TestBuildContext(t *testing.T) {
+func TestBuildContextContainsSourceOnly(t *testing.T) {
 	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/tools/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
 		assert.False(t, sent(t, path), path)
 	}

@@ -121,7 +121,7 @@ func find[T runtime.Object](t *testing.T, objects []object, name string) T {
 	return none
 }
 
-func TestStrictDecoding(t *testing.T) {
+func TestUnknownFieldsAreRefused(t *testing.T) {
 	const good = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n  a: b\n"
 	objects, err := decode("good", []byte("# comment\n---\n"+good+"---\n"+good))
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestObjectsAreInTheDriversNamespace(t *testing.T) {
 }
 
 // The kustomization lists every manifest, and no file that does not exist.
-func TestKustomization(t *testing.T) {
+func TestKustomizationListsEveryManifest(t *testing.T) {
 	source, err := os.ReadFile("kubernetes/kustomization.yaml")
 	require.NoError(t, err)
 	var k struct {

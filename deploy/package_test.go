@@ -184,7 +184,7 @@ func checkScript(t *testing.T, script string) {
 
 // After an upgrade, the scripts restart the service if the new version accepts the configuration.
 // Otherwise the previous version keeps running.
-func TestUpgradeScripts(t *testing.T) {
+func TestUpgradeRestartsOnlyAValidService(t *testing.T) {
 	const restarted, instance = "systemctl try-restart spdk-proxy.service\n", "systemctl try-restart spdk-proxy@a.service\n"
 	for name, script := range map[string][]string{
 		"deb": {"deploy/package/deb/postinst", "configure", "1.2.2-1"},

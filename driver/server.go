@@ -20,8 +20,8 @@ import (
 // A Server serves CSI services on one UNIX socket.
 type Server struct {
 	Identity   *Identity
-	Controller csi.ControllerServer      // nil if this process is no controller
-	Groups     csi.GroupControllerServer // nil if this process is no controller
+	Controller csi.ControllerServer      // nil if this process is not a controller
+	Groups     csi.GroupControllerServer // nil if this process is not a controller
 	Node       csi.NodeServer            // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil to count nothing

@@ -331,7 +331,7 @@ func stages() []*stage {
 				message: "too many calls of this user are running. Nothing was executed; send fewer at once, or retry.",
 				audit: map[string]any{
 					"decision": allowed, "rule": admins,
-					"error": "1 calls of this user are running at the target, and the maximum number of this user's calls is waiting",
+					"error": "1 calls of this user are running at the target, and this user already has the maximum number of waiting calls",
 				},
 			},
 		},

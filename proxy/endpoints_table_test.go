@@ -143,7 +143,7 @@ func TestEachPageIsAnEndpoint(t *testing.T) {
 	for _, own := range newBench(t, "v26.05").proxy.ownMethods() {
 		if own.Endpoint != "" {
 			assert.True(t, slices.ContainsFunc(list, func(d *endpoint) bool { return d.method == own.Name && strings.HasPrefix(d.name, own.Endpoint) }),
-				"%s (%s) is no endpoint: add a row to endpoints()", own.Endpoint, own.Name)
+				"%s (%s) is not an endpoint: add a row to endpoints()", own.Endpoint, own.Name)
 		}
 	}
 }

@@ -44,8 +44,8 @@ func because(all ...reasons) reasons {
 	return merged
 }
 
-// A stage refuses requests for one reason. What a refused client gets, and what the audit log and
-// the metrics have of it, is the same at all endpoints.
+// A stage refuses requests for one reason. The response to a refused client, its audit entry and
+// its metrics are the same at all endpoints.
 type stage struct {
 	name    string
 	hosts   bool                            // the target loads what hosts write

@@ -209,7 +209,7 @@ func TestEventsAboutTheTarget(t *testing.T) {
 }
 
 // Full lvstores, quotas and certificates are conditions, which end.
-func TestConditions(t *testing.T) {
+func TestConditionsBeginAndEnd(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		tenant := c.Tenants["team-a"]
 		tenant.Quota.Volumes = new(2)

@@ -162,7 +162,7 @@ func TestContinueIsSentToAuthenticatedClientsOnly(t *testing.T) {
 }
 
 // Requests that are sent at once on one connection are answered in their order.
-func TestPipelining(t *testing.T) {
+func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 20 * time.Millisecond})
 	c := serve(t, b).dial()

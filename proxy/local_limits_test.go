@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Users whom no rule names are refused, with the ids of their requests. A reload decides anew about
-// open connections.
+// Users whom no rule names are refused, with the ids of their requests. A reload decides again
+// about open connections.
 func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "nobody"))
 	s := serveLocally(t, b)
@@ -52,8 +52,8 @@ func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	require.ErrorContains(t, b.proxy.Reload(&with), "listen_unix has changed")
 }
 
-// What a client may send and keep is bounded.
-func TestLocalLimits(t *testing.T) {
+// A client's messages, and the memory that it takes, are bounded.
+func TestLocalClientsAreLimited(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) {
 		c.Limits.RequestKiB, c.Limits.Read, c.ListenUnix.Idle = 16, config.Duration(50*time.Millisecond), config.Duration(100*time.Millisecond)
 		c.Limits.ConnectionsPerSource = 5

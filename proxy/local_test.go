@@ -25,7 +25,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// local gives a user of the proxy this process's user, and the configuration a socket for it.
+// local maps this process's user to a user of the proxy, and adds a local socket to the
+// configuration.
 func local(t *testing.T, name string) func(*config.Config) {
 	path := filepath.Join(t.TempDir(), "rpc.sock")
 	return func(c *config.Config) {
@@ -130,7 +131,7 @@ func TestLocalCalls(t *testing.T) {
 }
 
 // The messages are those of SPDK's own protocol, and are answered as SPDK does.
-func TestLocalMessages(t *testing.T) {
+func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 	s := serveLocally(t, newBench(t, "v26.05", local(t, "admin")))
 	const after = `{"id":99,"method":"spdk_get_version"}`
 	for text, want := range map[string]struct {
@@ -204,8 +205,8 @@ func TestLocalStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// SPDK starts the calls of a connection in the order in which they arrived, although some need
-// questions of the proxy before.
+// SPDK starts the calls of a connection in the order in which they arrived, although the proxy has
+// to query the target before some of them.
 func TestLocalCallsStartInOrder(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()

@@ -114,7 +114,7 @@ func TestInflationsWaitForShallowCopies(t *testing.T) {
 	b.refusedAsBusy(t, "bdev_lvol_inflate", `{"name":"lvs0/c"}`)
 }
 
-// A shallow copy goes on after its call was answered.
+// A shallow copy continues after its call was answered.
 func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
 	b.family(t)

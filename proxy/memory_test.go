@@ -27,7 +27,7 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 		b.post(createNamed(fmt.Sprint("m", i)))
 	}
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`
-	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the answer is long")
+	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the response is long")
 	n := b.takeMemory("admin") // by answers that arrived after this call was admitted
 	conn, err := b.proxy.target.Connect(t.Context(), "admin")
 	require.NoError(t, err)

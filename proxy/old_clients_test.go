@@ -251,7 +251,7 @@ func (w *wire) call(body, want string, names map[string]string) {
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // Each kind of translation is made, logged in the line of the call, and warned of once for each
-// user, also after reloads.
+// user, even after reloads.
 func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})

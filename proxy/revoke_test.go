@@ -50,7 +50,7 @@ func (g *gatehouse) reload() {
 	require.NoError(g.t, g.proxy.Reload(c))
 }
 
-// The documented commands revoke each kind of credential at once, also on an open connection, and
+// The documented commands revoke each kind of credential at once, even on an open connection, and
 // also a user's only credential. Other credentials remain valid.
 func TestTheDocumentedRevocation(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")

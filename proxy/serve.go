@@ -87,7 +87,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
 // leaveWait is how long a stopping server answers on its open connections after the last call has
-// ended. Their clients perhaps have not learned yet that it stops, so calls may be on their way.
+// ended. Their clients perhaps do not know yet that it is stopping, so calls may be on their way.
 const leaveWait = time.Second
 
 // stop waits for running calls and closes all connections. The listeners are closed.

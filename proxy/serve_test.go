@@ -337,7 +337,7 @@ func TestRpcHTTPProxyClientsWork(t *testing.T) {
 }
 
 // The proxy forwards replies of many MiB.
-func TestLongReplies(t *testing.T) {
+func TestLongRepliesAreForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	for i := range 2000 {

@@ -226,7 +226,7 @@ func TestSignInIsLimited(t *testing.T) {
 }
 
 // A request that the session's own page did not send is refused, and nothing is executed.
-func TestForgedRequests(t *testing.T) {
+func TestForgedRequestsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, other := b.browser(), b.browser()
 	u.signIn(passwordOf("admin", adminPassword))
@@ -264,7 +264,7 @@ func TestForgedRequests(t *testing.T) {
 }
 
 // Sessions end when users sign out; a copy of the cookie is of no use then.
-func TestSignOut(t *testing.T) {
+func TestSignOutEndsTheSession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, second, viewer := b.browser(), b.browser(), b.browser()
 	u.signIn(passwordOf("admin", adminPassword))

@@ -277,7 +277,7 @@ func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	}
 }
 
-// A tenant can delete its own volumes only, also with the proxy's own method. Deleted volumes no
+// A tenant can delete its own volumes only, even with the proxy's own method. Deleted volumes no
 // longer count.
 func TestDeletionsOfTenants(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {

@@ -17,7 +17,7 @@ import (
 )
 
 // A proxy that is restarted under load, with a socket that stays open as systemd's does, loses no
-// call of package spdkrpc, and none is executed twice. The calls go on to each new process, over
+// call of package spdkrpc, and none is executed twice. The calls continue to each new process, over
 // streams or by POST.
 func TestRestartsDoNotLoseCalls(t *testing.T) {
 	for _, noStream := range []bool{false, true} {

@@ -140,7 +140,7 @@ func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
 
 // A stream ends when its session does, when its user may not have it any more, and when the server
 // stops.
-func TestStreamsEnd(t *testing.T) {
+func TestStreamsEndWithTheirSession(t *testing.T) {
 	for name, end := range map[string]func(b *bench, u *browser, clock *testClock){
 		"sign-out":   func(_ *bench, u *browser, _ *testClock) { u.do("DELETE", "/console/session", "") },
 		"time":       func(_ *bench, _ *browser, c *testClock) { c.pass(time.Hour) },

@@ -66,7 +66,7 @@ func TestTranslate(t *testing.T) {
 }
 
 // A call that cannot be translated safely is refused, with the place and the advice what to do.
-func TestTranslateRefuses(t *testing.T) {
+func TestUnsafeTranslationsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, in string
 		release    Release

@@ -58,7 +58,7 @@ func configuration(t *testing.T) *config.Config {
 // However the service ends, systemd then thaws what is frozen. That command does not read the
 // configuration, which may be the reason for the end. So the journal of the example must be at the
 // command's default path.
-func TestServiceThaws(t *testing.T) {
+func TestServiceThawsWhenItEnds(t *testing.T) {
 	o := options(t, service)
 	assert.Equal(t, []string{"/usr/bin/spdk-proxy thaw"}, o["Service/ExecStopPost"])
 	assert.Equal(t, []string{"0"}, o["Unit/StartLimitIntervalSec"])
@@ -218,7 +218,7 @@ func lines(t *testing.T, file string) (said []string) {
 }
 
 // systemd-analyze reports no problem, if it is installed.
-func TestSystemdAnalyze(t *testing.T) {
+func TestSystemdAnalyzeReportsNoProblem(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed")
 	}

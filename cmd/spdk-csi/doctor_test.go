@@ -109,7 +109,7 @@ func diagnose(t *testing.T, in string, args ...string) (out string, code int, er
 	return text.String(), code, err
 }
 
-func TestDoctor(t *testing.T) {
+func TestDoctorReportsAndRepairs(t *testing.T) {
 	rpc := newTarget(t)
 	out, code, _ := diagnose(t, "")
 	assert.Equal(t, "Nothing was found.\n", out)
@@ -150,7 +150,7 @@ func TestDoctor(t *testing.T) {
 		Confirmed bool
 		Findings  []struct {
 			Kind, Volume, Repair, Error string
-			Repaired                    bool
+			Repaired                    bool `json:"mended"`
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &report))

@@ -189,7 +189,7 @@ func TestMoveRefusesInvalidArguments(t *testing.T) {
 		{[]string{"--pv", filepath.Join(dir, "no.json")}, "--pv: invalid PersistentVolume: "},
 		{[]string{"--pv", filepath.Join(dir, "list.json")}, "give one object, as of kubectl get pv NAME -o json"},
 		{[]string{"--pv", filepath.Join(dir, "other.json")}, "pv1 is of the driver ebs.csi.aws.com, not csi.spdk.io"},
-		{[]string{"--pv", filepath.Join(dir, "nfs.json")}, "pv1 is no volume of a CSI driver"},
+		{[]string{"--pv", filepath.Join(dir, "nfs.json")}, "pv1 is not a volume of a CSI driver"},
 		{[]string{"--pv", filepath.Join(dir, "id.json")}, `"x" is not of the form TARGET:UUID`},
 	} {
 		_, err := runCommand(t, append([]string{"move"}, c.args...)...)

@@ -60,7 +60,7 @@ func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	assertPrintable(t, errs.String())
 }
 
-func TestLogEscapes(t *testing.T) {
+func TestLogEscapesControlCharacters(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var b bytes.Buffer
 		log, err := logger(&b, "info", format)

@@ -109,7 +109,7 @@ func fetchFile(ctx context.Context, from *spdkrpc.Client, folder *persist.Folder
 	}
 	at, err := time.Parse(time.RFC3339, got.SavedAt)
 	if err != nil {
-		return false, fmt.Errorf("the time in the answer is malformed: %w", err)
+		return false, fmt.Errorf("the time in the response is malformed: %w", err)
 	}
 	text := persist.Text{Name: file.Name, SavedAt: at, Bytes: []byte(got.Text)}
 	if got.Name != file.Name || text.Sum() != got.Sha256 {

@@ -24,7 +24,7 @@ func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
 }
 
 // Volumes bring the Secret that they were created with. If it is changed to what the controller
-// uses itself, their calls go on.
+// uses itself, their calls continue.
 func TestSecretsOfCallsMayNameTheControllersFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.json")
 	secret := func(entries string) map[string]string {

@@ -31,7 +31,7 @@ const (
 	// KeyTargetAddrs lists the target's addresses if it has several, as [FormatAddresses] writes
 	// them. KeyTargetAddr and KeyTargetPort then have the first one, for nodes of earlier versions.
 	KeyTargetAddrs = "targetAddrs"
-	// KeyMultipath tells that the export reports ANA, and also admits this node as
+	// KeyMultipath means that the export reports ANA, and also admits this node as
 	// [Host.Multipath].
 	KeyMultipath = "multipathHost"
 )
@@ -71,8 +71,8 @@ type Export struct {
 	// the kernel's names. They replace those of [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
-	// Authentication tells how this node must authenticate, with keys that [Export.WithKeys] adds.
-	// If BothAuthenticate is set, the target must do so too.
+	// Authentication reports how this node must authenticate, with keys that [Export.WithKeys]
+	// adds. If BothAuthenticate is set, the target must do so too.
 	Authentication   hostauth.Method `json:"authentication,omitzero"`
 	BothAuthenticate bool            `json:"authenticateTarget,omitzero"`
 

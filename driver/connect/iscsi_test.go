@@ -248,7 +248,7 @@ func TestISCSILoginFailures(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.exit["-o new"] = exitExists
 	_, err := c.Connect(t.Context(), k.export)
-	require.NoError(t, err, "it is no failure that records exist")
+	require.NoError(t, err, "it is not a failure that records exist")
 }
 
 // open-iscsi defines these exit codes, and does not change them.

@@ -248,7 +248,7 @@ func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 }
 
 // Concurrent calls: every volume gets exactly one device, however many calls connect it.
-func TestLoopParallel(t *testing.T) {
+func TestConcurrentCallsShareOneLoopDevice(t *testing.T) {
 	s := newSimulation(t)
 	var all []Export
 	for i := range 12 {

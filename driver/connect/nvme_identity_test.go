@@ -68,7 +68,7 @@ func TestChooseFindsTheNamespaceOfTheVolume(t *testing.T) {
 }
 
 // A namespace that the target removed may still have a device, of size 0.
-func TestRemovedNamespace(t *testing.T) {
+func TestRemovedNamespaceIsNotUsed(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
 	k.namespace(0, 0, 1, "uuid."+uuid1, 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// A Watcher is a Connector that also tells how the kernel sees what is attached, and restores
+// A Watcher is a Connector that also reports how the kernel sees what is attached, and restores
 // connections that the kernel has given up.
 type Watcher interface {
 	Connector
@@ -32,7 +32,7 @@ type Watcher interface {
 // loop device.
 type Path struct {
 	Name    string // nvme0, session1, loop3
-	Address string // of the target; empty if the kernel does not tell it there
+	Address string // address of the target; empty if sysfs does not contain it
 	State   string // as the kernel names it, such as live, connecting, LOGGED_IN
 	Live    bool
 }
@@ -178,8 +178,8 @@ func (s *sharedView) get(n *nvme) (view, error) {
 	return v, nil
 }
 
-// reconnect creates the controllers that are missing. If all are missing, the device is found anew,
-// as by connect.
+// reconnect creates the controllers that are missing. If all are missing, the device is found
+// again, as by connect.
 func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) error {
 	existing, err := n.controllers(e.NQN)
 	if err != nil {

@@ -250,7 +250,7 @@ func closedPort(t *testing.T) string {
 	return port
 }
 
-// iscsid restores sessions that have failed. A session that is gone is made anew.
+// iscsid restores sessions that have failed. A session that is gone is made again.
 func TestISCSIReconnect(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	p, err := c.Paths(t.Context(), k.export)

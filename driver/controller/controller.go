@@ -190,7 +190,7 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	if err != nil {
 		return nil, err
 	}
-	// Raw block volumes need the node too: it makes the kernel read the size again.
+	// Even raw block volumes need a call to the node, which makes the kernel read the size again.
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
 }
 

@@ -62,7 +62,7 @@ func TestTwentyVolumesAtOnceLeaveNothing(t *testing.T) {
 	assert.Empty(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...))
 }
 
-func TestVolumesSpread(t *testing.T) {
+func TestVolumesSpreadOverTargets(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	for i := range 40 {
 		b.create(t, fmt.Sprintf("pvc-%d", i), 4*mib)
@@ -84,7 +84,7 @@ func TestLostReplyOfCreateIsReadBack(t *testing.T) {
 	assert.Len(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...), 8)
 }
 
-func TestUnreachableTarget(t *testing.T) {
+func TestUnreachableTargetIsUnavailable(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	target, other := b.targets[0], b.targets[1]
@@ -110,7 +110,7 @@ func TestUnreachableTarget(t *testing.T) {
 	assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "Aborted if the connection broke during the request: %v", err)
 }
 
-func TestCreateValidates(t *testing.T) {
+func TestCreateRefusesInvalidRequests(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	elsewhere := secretsFor("t9")
 	for name, c := range map[string]struct {

@@ -92,7 +92,7 @@ func TestCallsInFlightAreNotReported(t *testing.T) {
 var atomicCalls = []string{"create", "create thick, limited", "expand", "modify", "snapshot", "delete a snapshot"}
 
 // TestDoctorRepairsWhatCrashesLeave kills the controller after every RPC of the CSI calls that need
-// several changes, and repairs what it left behind. The call can be repeated all the same, and in
+// several changes, and repairs what it left behind. The call can be repeated nevertheless, and in
 // the end nothing is left.
 func TestDoctorRepairsWhatCrashesLeave(t *testing.T) {
 	if testing.Short() {

@@ -194,9 +194,9 @@ func (c *Controller) openMembers(target string, texts []string, secrets map[stri
 		id, err := request.ParseVolumeID(text)
 		switch {
 		case err != nil || id.Target == "":
-			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is no snapshot", volume.ErrMismatch, text)
+			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is not a snapshot", volume.ErrMismatch, text)
 		case target != "" && id.Target != target:
-			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is no snapshot of target %s", volume.ErrMismatch, text, target)
+			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is not a snapshot of target %s", volume.ErrMismatch, text, target)
 		case seen[id.UUID]:
 			continue
 		}

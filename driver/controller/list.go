@@ -52,7 +52,7 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// ListVolumes lists all volumes in the driver's lvstores, also those that the driver did not
+// ListVolumes lists all volumes in the driver's lvstores, including those that the driver did not
 // create, because an lvstore does not record who created a volume. A volume counts as published to
 // a node if its export to the node is complete, and if this process has published or unpublished a
 // volume there. Otherwise Kubernetes publishes it again. That is harmless, and a target that came

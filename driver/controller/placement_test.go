@@ -63,7 +63,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// Long enough for targets that work, also on a busy machine; the calls that need the hanging
+	// Long enough for targets that work, even on a busy machine; the calls that need the hanging
 	// one take as long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target's connection is not new
@@ -194,7 +194,7 @@ func zones(names ...string) (topologies []*csi.Topology) {
 	return topologies
 }
 
-func TestTopology(t *testing.T) {
+func TestVolumesFollowTheTopology(t *testing.T) {
 	targets := someSimTargets(t, 3)
 	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{Topology: inZone("a")}, {Topology: inZone("b")}, {Topology: inZone("c"), Labels: map[string]string{"disk": "nvme"}}}}, targets...)
 	b.withCredentials(t)
@@ -277,7 +277,7 @@ func TestPlacementFollowsTheStrategy(t *testing.T) {
 
 // The sizes of thin volumes never exceed the limit of the configuration, however many calls run in
 // parallel.
-func TestThinOvercommit(t *testing.T) {
+func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
 			b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: ratio}}, newSimTarget(t, "t0", "lvs0"))

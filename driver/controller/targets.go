@@ -32,7 +32,7 @@ type targets struct {
 	metrics   *metrics.Metrics // nil: none
 	outages   *outage.Log
 
-	// former are services of targets that a reload has changed: their memory of lvstores goes on.
+	// former are services of targets that a reload has changed: their memory of lvstores continues.
 	former map[clientKey]*volume.Service
 
 	mu      sync.Mutex

@@ -125,7 +125,7 @@ func (r *Reading) attached(id request.VolumeID, object string, to []Attachment, 
 	strangers := slices.DeleteFunc(slices.Clone(admitted), func(h string) bool { return allowed[h] })
 	if len(strangers) > 0 {
 		slices.Sort(strangers)
-		found = append(found, r.finding(WrongHost, object+" to host "+strings.Join(strangers, ", "), id.UUID, "the target exports it to a host that is no node to which Kubernetes attaches it: if that host is still writing, data can be damaged").
+		found = append(found, r.finding(WrongHost, object+" to host "+strings.Join(strangers, ", "), id.UUID, "the target exports it to a host that is not a node to which Kubernetes attaches it: if that host is still writing, data can be damaged").
 			byHand(r.withdraw(id.UUID, strangers[0])))
 	}
 	return found

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// LongestCall is longer than a call that is in flight can leave an object half made: callers of the
-// driver wait for a minute.
+// LongestCall is longer than any call runs: callers of the driver wait for a minute. An object that
+// stays half made for longer was left by an interrupted call.
 const LongestCall = time.Minute
 
 // An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated
@@ -31,7 +31,7 @@ type Examination struct {
 	// which is created meanwhile is not mistaken for an orphan. If it is nil, or returns nil,
 	// nothing is known.
 	Known func() (*Known, error)
-	// Partial tells that Targets are not all that Kubernetes uses.
+	// Partial means that Targets are not all that Kubernetes uses.
 	Partial bool
 	// Held lists the locks of calls in flight.
 	Held func() []string

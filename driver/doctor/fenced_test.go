@@ -53,7 +53,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 				assert.Contains(t, found[0].Command, "spdk-csi unfence --node")
 			}
 
-			// What the fence does not explain is found as before.
+			// Defects that the fence does not explain are found as before.
 			if tr == export.TCP {
 				require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(half.UUID)}))
 				e.Known = func() (*doctor.Known, error) { return known, nil }

@@ -91,7 +91,7 @@ type Finding struct {
 // Key identifies the finding in several readings.
 func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
 
-// Confirmed returns those findings of the second reading that the first has too.
+// Confirmed returns the findings that both readings contain, as the second has them.
 func Confirmed(first, second []Finding) []Finding {
 	seen := map[string]bool{}
 	for _, f := range first {
@@ -112,8 +112,8 @@ func NotBusy(all []Finding, held []string) []Finding {
 }
 
 // Locks of calls that create an object of a name begin with namePrefix. anyName is the subject of
-// objects whose name does not tell which of these calls created them, and anyCall that of objects
-// which any call may need.
+// objects whose name does not show which of these calls created them. anyCall is the subject of
+// objects that any call may need.
 const (
 	anyCall    = "*"
 	namePrefix = "name "
@@ -123,7 +123,7 @@ const (
 )
 
 // Apply repairs what was found, as Repair describes. It does nothing, and fails, if the object is
-// in use by now.
+// in use now.
 func (f Finding) Apply(ctx context.Context) error { return f.repair(ctx) }
 
 func sorted(all []Finding) []Finding {

@@ -139,7 +139,7 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	case e.Open:
 		return []Finding{r.finding(OpenExport, object, e.Volume, "every host is admitted, as SPDK's spdk-csi exports volumes. The driver closes it when it publishes the volume").
 			byHand(r.call("nvmf_subsystem_allow_any_host nqn=%s allow_any_host=false", e.Name))}
-	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // publishing or unpublishing the volume goes on from here
+	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // publishing or unpublishing the volume continues from here
 	case len(e.Hosts) == 0 && len(connected) == 0:
 		return []Finding{r.finding(HalfMade, object, e.Volume, "no host is admitted: publishing or unpublishing was interrupted. It is only reported, because a publication could be filling it while it is deleted. It harms nothing: the next publication uses it, and it is deleted with the volume").byHand(byHand)}
 	case len(e.Hosts) > 0 && !e.Complete:

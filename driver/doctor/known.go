@@ -32,7 +32,7 @@ type PV struct {
 	Name  string // empty if the list had only ids
 	Bytes int64  // 0 if unknown
 	Going bool   // it is being deleted
-	// ByHand tells that nothing says that the driver created the volume.
+	// ByHand means that there is no evidence that the driver created the volume.
 	ByHand bool
 }
 

@@ -58,7 +58,7 @@ func with(e doctor.Examination, known *doctor.Known) doctor.Examination {
 	return e
 }
 
-// What Kubernetes knows is compared with the target: volumes, sizes, snapshots and attachments.
+// Kubernetes' volumes, sizes, snapshots and attachments are compared with the target.
 func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	var c cluster

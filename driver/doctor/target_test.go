@@ -110,7 +110,7 @@ var wrongs = []wrong{
 		return []string{name}
 	}},
 	{name: "authentication group that no target node has", over: export.ISCSI, kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
-		for _, tag := range []int32{7, 1<<30 + 5} { // the first is an administrator's
+		for _, tag := range []int32{7, 1<<30 + 5} { // an administrator made the first one
 			require.NoError(t, f.rpc.ISCSICreateAuthGroup(t.Context(), spdkrpc.ISCSICreateAuthGroupParams{Tag: tag, Secrets: []spdkrpc.ISCSIAuthSecret{{User: "u", Secret: "correct-horse-1"}, {User: "spdkgate volume x", Secret: "nobody-knows-it"}}}))
 		}
 		t.Cleanup(func() {
@@ -269,8 +269,8 @@ func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	}
 }
 
-// A target that does not answer is a finding, and the others are read all the same.
-func TestUnreachableTarget(t *testing.T) {
+// A target that does not answer is a finding, and the others are read nevertheless.
+func TestUnreachableTargetIsAFinding(t *testing.T) {
 	simulatedOnly(t)
 	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
 	require.NoError(t, up.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
@@ -306,9 +306,9 @@ func TestConnectedExportIsNotRemoved(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "nqn.host")
 }
 
-// What changed since it was found is not repaired: the clone of the internal snapshot got a host.
-// An export without a host is never deleted: a publication could fill it at the same moment, and
-// the host would lose what it was just given.
+// An object that changed since it was found is not repaired: the clone of the internal snapshot got
+// a host. An export without a host is never deleted: a publication could fill it at the same
+// moment, and the host would lose what it was just given.
 func TestRepairsOnlyWhatIsStillWrong(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
@@ -327,8 +327,8 @@ func TestRepairsOnlyWhatIsStillWrong(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// What a call in flight leaves for a moment is not found: it is gone at the second reading, or the
-// call holds its lock.
+// Objects that a running call leaves for a moment are not found: they are gone at the second
+// reading, or the call holds their lock.
 func TestObjectsOfRunningCallsAreNotReported(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")

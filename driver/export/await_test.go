@@ -45,8 +45,8 @@ func (l lostReplies) Call(ctx context.Context, method string, params, result any
 }
 
 // TestChangesOfOtherCallsAreAwaited verifies that a call waits for the saved configuration whenever
-// it finds something done that the target has not confirmed to this call. What the target has
-// confirmed is saved already.
+// it finds something done that the target has not confirmed to this call. A confirmed call is
+// already saved.
 func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	type call = func(ctx context.Context, s *export.Service, id string) error
@@ -90,8 +90,8 @@ func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
 	}
 }
 
-// heldQuery answers the first query for the mark of a fenced host only when answer is closed,
-// although the target has executed it before.
+// heldQuery delays the response to the first query for the mark of a fenced host until answer is
+// closed. The target has executed the query earlier.
 type heldQuery struct {
 	spdkrpc.Caller
 	once     sync.Once

@@ -131,7 +131,7 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	}
 }
 
-// What cannot be fenced is said: exports that others can use too.
+// The fence reports what it cannot fence: exports that other hosts can use as well.
 func TestFenceReportsOpenExports(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	t.Run("every host", func(t *testing.T) {

@@ -97,7 +97,7 @@ func TestBothNamesOfAHost(t *testing.T) {
 
 // A subsystem with the volume's name and another bdev was not made by this package, and stays as it
 // is.
-func TestForeignExport(t *testing.T) {
+func TestForeignExportIsNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, other := f.bdev(t), f.bdev(t)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(id)}))
@@ -124,7 +124,7 @@ func TestFreezingNeedsHostsThatHoldIO(t *testing.T) {
 }
 
 // spdk-csi's export admits every host, so only its connections show who uses it.
-func TestConnectedHosts(t *testing.T) {
+func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, ctx := f.bdev(t), t.Context()
 	n1, n2 := drivertest.Host("n1"), drivertest.Host("n2")

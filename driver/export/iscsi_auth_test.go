@@ -50,7 +50,7 @@ func (f *fixture) targetNode(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 }
 
 // A target node requires CHAP with the passwords of the last admission, and its group goes with it.
-func TestInitiatorsAuthenticate(t *testing.T) {
+func TestInitiatorsMustAuthenticate(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, second := f.bdev(t), f.bdev(t)
 	plain := drivertest.Host("a")

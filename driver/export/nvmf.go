@@ -18,7 +18,7 @@ import (
 )
 
 // nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem with one namespace,
-// whose UUID is the volume's. Its only hosts are the nodes that use the volume.
+// which has the volume's UUID. Its only hosts are the nodes that use the volume.
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces reports whether a subsystem was created for one host or for
@@ -369,7 +369,7 @@ func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubs
 }
 
 // missingOrRefused interprets -32602 as the response to a query for a subsystem: from v26.09 on it
-// means that there is none; on earlier releases it tells nothing. Once the target's release is
+// means that there is none; on earlier releases it shows nothing. Once the target's release is
 // known to be v26.09 or later, it is not read again.
 func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) error {
 	if n.refusesUnknown.Load() {

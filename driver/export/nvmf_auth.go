@@ -189,7 +189,7 @@ func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error
 	return unused, err
 }
 
-// RemoveUnusedKey removes a key that UnusedKeys returned, unless it is in use by now.
+// RemoveUnusedKey removes a key that UnusedKeys returned, unless it is in use now.
 func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 	if s.Transport == ISCSI {
 		tags, err := iscsi{s}.unusedAuthGroups(ctx)

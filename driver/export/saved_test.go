@@ -66,8 +66,8 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 	return s.Caller.Call(ctx, method, params, result)
 }
 
-// What a restarted target would export again is removed from the saved configuration, and nothing
-// else.
+// Only the calls that would make a restarted target export the volume again are removed from the
+// saved configuration.
 func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.Host("n2")
 	nqn := export.NQN(volumeV)

@@ -47,7 +47,7 @@ func hostsOf(hosts ...export.Host) (list []spdkrpc.NVMfSubsystemHost) {
 
 // Hosts come and go beside each other. The only changes are those of the host itself, so that
 // nothing interrupts the others.
-func TestSharedExport(t *testing.T) {
+func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
 			f := newFixture(t, export.TCP, release)

@@ -41,7 +41,7 @@ func (c Client) get(ctx context.Context, path string, query url.Values, result a
 		return fmt.Errorf("kubectl get --raw %s: %w", path, reason(err, &notes))
 	}
 	if err := json.Unmarshal(out.Bytes(), result); err != nil {
-		return fmt.Errorf("kubectl get --raw %s: not the answer of a Kubernetes API: %w", path, err)
+		return fmt.Errorf("kubectl get --raw %s: not the response of a Kubernetes API: %w", path, err)
 	}
 	return nil
 }

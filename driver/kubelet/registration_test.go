@@ -43,7 +43,7 @@ func registration(log *strings.Builder) Registration {
 	return Registration{Driver: "csi.spdk.io", Endpoint: "/var/lib/kubelet/plugins/csi.spdk.io/csi.sock", Log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-func TestRegistered(t *testing.T) {
+func TestDriverIsRegistered(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)
 	require.NoError(t, r.Check())
@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 	socket, ended, _ := serve(t, registration(&log))
 	k := kubelet(t, socket)
 	_, err := k.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{Error: "plugin registration failed with err: no such file"})
-	require.NoError(t, err, "kubelet gets its answer")
+	require.NoError(t, err, "kubelet gets its response")
 	err = <-ended
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "no such file")

@@ -52,7 +52,7 @@ func TestEncryptOpenAndClose(t *testing.T) {
 	assert.NotContains(t, strings.Join(w.ran, "\n"), "--allow-discards")
 }
 
-// What must not be formatted or opened is refused by name, and nothing is changed.
+// A device that must not be formatted or opened is refused with the reason, and is not changed.
 func TestRefusalsChangeNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -375,7 +375,7 @@ func TestKeyDerivationsAreBounded(t *testing.T) {
 	assert.Equal(t, mostDerivations, most)
 }
 
-func TestExitCodes(t *testing.T) {
+func TestExitCodesMapToErrors(t *testing.T) {
 	for code, kind := range map[int]error{0: nil, exitNoPermission: ErrWrongPassphrase, exitBusy: ErrBusy} {
 		l := New(Options{Run: func(hostauth.Secret, string, ...string) (string, int, error) { return "said cryptsetup", code, nil }})
 		require.ErrorIs(t, l.cryptsetup(hostauth.Secret{}, "open"), kind, code)

@@ -118,7 +118,7 @@ func (m *Metrics) TargetCall(target, method, outcome string, took time.Duration)
 	m.targetDuration.WithLabelValues(target).Observe(took.Seconds())
 }
 
-// TargetUp records whether a target answered; an error is a response too.
+// TargetUp records whether a target responded, even with an error.
 func (m *Metrics) TargetUp(target string, up bool) {
 	if m == nil {
 		return

@@ -4,8 +4,8 @@
 //
 // Every few seconds it reads sysfs, the mount table and each mounted file system, without access to
 // a device. Each read is bounded, and one for each volume is under way at a time: a read that hangs
-// is a finding itself. What it finds is kept for the health calls, exported as metrics, and logged
-// when it changes.
+// is a finding itself. Findings are kept for the health calls, exported as metrics, and logged when
+// they change.
 //
 // The monitor restores connections that the kernel has given up, while no call is working on the
 // volume, and as connect does:

@@ -10,7 +10,7 @@ import (
 
 // Contents reports what is on a device, without changing it. It returns the name of the device's
 // signature (empty if it has none), and the offset of the first data (-1 if it is empty). marked
-// tells that [Mounter.MarkFormatting] has marked it. Contents fails if the device cannot be read or
+// means that [Mounter.MarkFormatting] has marked it. Contents fails if the device cannot be read or
 // is in use, and, if write is true, if it is write-protected.
 func (m *Mounter) Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error) {
 	number, err := blockRdev(device)

@@ -88,7 +88,7 @@ func TestDetachRealMount(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted)
 }
 
-func TestTable(t *testing.T) {
+func TestTableListsMounts(t *testing.T) {
 	m, _ := fakeMounts(t,
 		line("259:1", "/", "/stage", "rw,noatime", "xfs", "/dev/nvme0n1", "rw,nouuid"),
 		line("259:9", "/", "/stale", "rw", "ext4", "/dev/nvme1n1", "rw"),

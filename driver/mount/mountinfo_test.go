@@ -111,7 +111,7 @@ func TestMountBelowALinkIsFound(t *testing.T) {
 	assert.Equal(t, "/dev/nvme0n1", p.Device)
 }
 
-func TestStaleMounts(t *testing.T) {
+func TestStaleMountsAreFound(t *testing.T) {
 	stale := line("259:9", "/", "/stage", "rw", "ext4", "/dev/nvme1n1", "rw")
 	s := Stage{Path: "/stage", Device: "/dev/nvme0n1"}
 

@@ -291,7 +291,7 @@ func TestCloneIsMountedBesideItsSource(t *testing.T) {
 	}
 }
 
-// A device with random contents gets a file system if nothing was stored on it yet, also when mkfs
+// A device with random contents gets a file system if nothing was stored on it yet, even when mkfs
 // was interrupted. Ready is called when the file system is complete, and not for a device that is
 // in use.
 func TestUnusedDeviceWithRandomContents(t *testing.T) {

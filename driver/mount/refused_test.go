@@ -190,7 +190,7 @@ func TestFailureOfEachStepFailsStage(t *testing.T) {
 }
 
 // If a file system cannot be grown or its size cannot be read, Grow fails.
-func TestGrowRefuses(t *testing.T) {
+func TestGrowReportsFailures(t *testing.T) {
 	d := newDisk(t, 8)
 	number, err := blockRdev(d.device)
 	require.NoError(t, err)

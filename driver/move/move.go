@@ -23,7 +23,7 @@ import (
 var (
 	// ErrDiffers: the copy does not read as the original. The original is untouched.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrCopied: the volume was copied before, and one of both was changed since.
+	// ErrCopied: the volume was copied before, and the original or the copy was changed since.
 	ErrCopied = errors.New("already copied")
 	// ErrUnfinished: the copy is not complete.
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
@@ -53,7 +53,7 @@ type Mover struct {
 	// Secrets has the keys with which nodes authenticate, as the Secret of a StorageClass has them,
 	// if a volume requires it.
 	Secrets map[string]string
-	// Filesystem tells that the volume has a file system, which Kubernetes mounts. Other volumes
+	// Filesystem means that the volume has a file system, which Kubernetes mounts. Other volumes
 	// may be raw block devices, of which no copy is made on a target that may load what was written
 	// into them.
 	Filesystem bool
@@ -64,7 +64,7 @@ type Mover struct {
 // NodeOf returns the node to which a volume is published while it is moved.
 func NodeOf(id request.VolumeID) string { return request.MoveNode(id.UUID) }
 
-// Progress tells how far a copy has come.
+// Progress reports how far a copy has come.
 type Progress struct {
 	Phase       string // "copy" or "verify"
 	Done, Total int64  // bytes
@@ -79,7 +79,7 @@ type Result struct {
 	// WrittenBytes is less than SizeBytes if the copy had parts of the contents before, or if they
 	// were zero.
 	WrittenBytes int64
-	// Empty tells that all bytes are zero.
+	// Empty means that all bytes are zero.
 	Empty bool
 }
 
@@ -94,10 +94,10 @@ type moving struct {
 }
 
 // Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
-// verifies the copy. volumeContext is the original's, as in its PersistentVolume; nil if it does
-// not require authentication. Copy fails while a node has the volume. When it has succeeded, no
-// node can attach the original until Keep or DeleteOriginal. When it has failed, the original is as
-// before, and Copy can be repeated: it goes on where it was. A copy that is complete is only
+// verifies the copy. volumeContext is that of the original, as in its PersistentVolume; nil if it
+// does not require authentication. Copy fails while a node has the volume. When it has succeeded,
+// no node can attach the original until Keep or DeleteOriginal. When it has failed, the original is
+// as before, and Copy can be repeated: it continues where it was. A copy that is complete is only
 // verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))

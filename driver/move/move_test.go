@@ -48,7 +48,7 @@ func TestMove(t *testing.T) {
 	assert.Equal(t, Progress{"verify", int64(len(want)), int64(len(want))}, phases[len(phases)-1])
 	assert.Equal(t, map[string]string{original.String(): NodeOf(original)}, f.node, "the original is kept from nodes, the copy is not")
 
-	// A repeated move does not overwrite the copy, which may be newer by now.
+	// A repeated move does not overwrite the copy, which may be newer now.
 	f.node[copied.String()] = "worker-1"
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, export.ErrInUse)

@@ -44,7 +44,7 @@ func ParsePV(text []byte, driver string) (PV, error) {
 		return PV{}, fmt.Errorf("%w: give one object, as of kubectl get pv NAME -o json", ErrPV)
 	}
 	if p.csi == nil {
-		return PV{}, fmt.Errorf("%w: %s is no volume of a CSI driver", ErrPV, p.Name)
+		return PV{}, fmt.Errorf("%w: %s is not a volume of a CSI driver", ErrPV, p.Name)
 	}
 	if p.csi["driver"] != driver {
 		return PV{}, fmt.Errorf("%w: %s is of the driver %v, not %s", ErrPV, p.Name, p.csi["driver"], driver)

@@ -89,8 +89,8 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 							assert.Contains(t, f.mounts, target)
 							assert.False(t, final, "%v: %v", code, err)
 						default:
-							// The volume is still staged, as kubelet knows. What this call has
-							// added must not be left.
+							// The volume is still staged, as kubelet knows. Objects that this call
+							// has added must not be left.
 							added := slices.ContainsFunc(slices.Collect(maps.Keys(f.connected)), func(e string) bool { return !connectedBefore[e] })
 							for path := range f.mounts {
 								added = added || path == target || !slices.Contains(mountsBefore, path)

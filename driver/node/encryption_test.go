@@ -165,7 +165,7 @@ func TestEncryptedRawBlock(t *testing.T) {
 
 // Without a usable passphrase, nothing is connected. A wrong one is refused after everything was
 // undone.
-func TestEncryptedRefusals(t *testing.T) {
+func TestUnusablePassphrasesAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(n *Node, f *fakeLUKS, req *csi.NodeStageVolumeRequest)
 		code   codes.Code
@@ -250,7 +250,8 @@ func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	}
 }
 
-// What a volume that is used read-only, or by several nodes, must not change is passed on.
+// The encryption learns that a volume is used read-only, or by several nodes, so that it does not
+// change the header.
 func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false),

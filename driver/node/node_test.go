@@ -208,7 +208,7 @@ func TestRawBlock(t *testing.T) {
 	assert.NotContains(t, f.log, "grow")
 }
 
-func TestNodeRefuses(t *testing.T) {
+func TestInvalidNodeRequestsAreRefused(t *testing.T) {
 	n, f := newFakeNode(t)
 	for name, c := range map[string]struct {
 		change func(*csi.NodeStageVolumeRequest)

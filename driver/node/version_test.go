@@ -30,9 +30,9 @@ var goldenRecord = stageRecord{
 	Targets: []string{"/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pv/mount"},
 }
 
-// A node that is upgraded has volumes staged by the release before: their records are read for
-// ever. The golden file without a version is what releases before versions wrote, and is never
-// rewritten.
+// A node that is upgraded has volumes staged by the release before: their records can be read by
+// every later release. The golden file without a version is what releases before versions wrote,
+// and is never rewritten.
 func TestRecordsOfAllVersionsAreRead(t *testing.T) {
 	for _, name := range []string{"record-without-version.json", "record-v1.json"} {
 		staging := t.TempDir()

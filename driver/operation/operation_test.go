@@ -111,7 +111,7 @@ func TestSharedQueryHangsOnce(t *testing.T) {
 		cancel()
 		_, err := Share(ctx, g, "statfs /x", hang)
 		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorContains(t, err, "statfs /x: no answer")
+		require.ErrorContains(t, err, "statfs /x: no response")
 	}
 	<-calls
 	assert.Empty(t, calls)

@@ -95,7 +95,7 @@ func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 	b := newBench()
 	logged := 0
 	for range 100 {
-		logged += b.fail(1, "t0", "no answer")
+		logged += b.fail(1, "t0", "no response")
 		b.Answered("t0")
 	}
 	assert.Equal(t, 3, logged, "at the beginning, after 30 s and after 90 s")
@@ -104,7 +104,7 @@ func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 
 func TestSuccessOfAnotherMethodProvesNothing(t *testing.T) {
 	b := newBench()
-	b.fail(1, "t0", "no answer")
+	b.fail(1, "t0", "no response")
 	b.Succeeded("t0", "NodeUnpublishVolume")
 	assert.True(t, b.Ongoing("t0"))
 	b.Succeeded("t0", "CreateVolume")

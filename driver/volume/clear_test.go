@@ -288,7 +288,7 @@ func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevWaitForExamine(d.t.Context()))
 }
 
-// Freed clusters read as zeroes, whatever frees them, also after a restart of the target. Inflating
+// Freed clusters read as zeroes, whatever frees them, even after a restart of the target. Inflating
 // allocates all of a volume's clusters, as writing to it would.
 func TestDeletedDataIsZeroed(t *testing.T) {
 	const mib = 16

@@ -181,7 +181,7 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 	}
 	if err == nil {
 		counted.keep(v)
-		return Volume{}, nil, fmt.Errorf("target %s: %w: %s exists, but is no clone of %s yet: try again: %w", s.Name, ErrBusy, v, parent, failed)
+		return Volume{}, nil, fmt.Errorf("target %s: %w: %s exists, but is not a clone of %s yet: try again: %w", s.Name, ErrBusy, v, parent, failed)
 	}
 	if readback.Refused(failed) {
 		counted.takeBack()

@@ -135,7 +135,7 @@ func clearHalfMade(ctx context.Context, name string, members []Members, others f
 				return nil, true, err
 			}
 			if len(m) == id.Size() {
-				return nil, true, fmt.Errorf("%w: group snapshot %q exists as %s, of volumes on other targets, too: %s", ErrIncompatible, name, id, strings.Join(sourcesOf(m), ", "))
+				return nil, true, fmt.Errorf("%w: group snapshot %q exists as %s, with volumes on further targets: %s", ErrIncompatible, name, id, strings.Join(sourcesOf(m), ", "))
 			}
 			if err := removeHalfMade(ctx, m); err != nil {
 				return nil, true, fmt.Errorf("delete what an interrupted attempt has left of group snapshot %q: %w", name, err)

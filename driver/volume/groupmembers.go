@@ -79,7 +79,7 @@ func targetsOf(members []Members) string {
 	return "targets " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
 }
 
-// checkMembers checks that members are a group's, or do not exist.
+// checkMembers checks that members belong to the group, or do not exist.
 func checkMembers(ctx context.Context, id GroupID, all []member, members []Members) error {
 	listed := map[string]bool{}
 	for _, m := range members {

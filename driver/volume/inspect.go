@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Kind tells what an lvol is for.
+// A Kind reports what an lvol is for.
 type Kind string
 
 // The kinds of lvols.
@@ -42,9 +42,9 @@ type Listed struct {
 // that.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
-// Inspect lists the lvols of all lvstores of the target, also of those that the driver may not use.
-// It fails with ErrStoreMissing if an lvstore is missing, because then it is unknown which volumes
-// exist. nested is what Nested returned.
+// Inspect lists the lvols of all lvstores of the target, including those that the driver must not
+// use. It fails with ErrStoreMissing if an lvstore is missing, because then it is unknown which
+// volumes exist. nested is what Nested returned.
 func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ import (
 // could not create the volume's bdev. This file distinguishes these cases. A volume is absent only
 // if every lvstore that may contain it is loaded and does not list it.
 //
-// The configuration tells which lvstores a target should have. If it does not, a service knows only
-// those that it has seen.
+// The configuration names the lvstores that a target should have. If it does not, a service knows
+// only those that it has seen.
 
 // A memory records what a service has seen of its target.
 type memory struct {

@@ -15,7 +15,7 @@ import (
 
 // While an lvstore is not loaded, its volumes do not count as absent, and neither does any other
 // volume.
-func TestUnloadedStore(t *testing.T) {
+func TestVolumesOfAnUnloadedStoreAreNotAbsent(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestService(t, export.TCP)

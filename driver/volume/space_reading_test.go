@@ -76,7 +76,7 @@ func TestSizesAreReadWhileTheTargetResponds(t *testing.T) {
 				used, err := s.Usage(t.Context(), Store{Base: "disk", UUID: ids[0], Name: "lvs0", ClusterBytes: MiB, TotalBytes: 1 << 40})
 				if fails {
 					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.ErrorContains(t, err, "no answer within 1m0s")
+					require.ErrorContains(t, err, "no response within 1m0s")
 					return
 				}
 				require.NoError(t, err)

@@ -23,7 +23,7 @@ func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*de
 }
 
 // pieceBytes is the number of bytes that one command reads. All controllers support it, and the
-// answer stays small.
+// response stays small.
 const pieceBytes = 4096
 
 // A namespace is an NVMe namespace that is read through the target.

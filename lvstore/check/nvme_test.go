@@ -12,7 +12,7 @@ import (
 )
 
 // A namespace whose content Read commands would not return unchanged is refused.
-func TestUnsupportedNamespaces(t *testing.T) {
+func TestUnsupportedNamespacesAreRefused(t *testing.T) {
 	namespace := func(name string, block uint32, metadata *uint32) spdkrpc.BdevInfo {
 		b := spdkrpc.BdevInfo{Name: name, BlockSize: block, NumBlocks: 8, MDSize: metadata}
 		require.NoError(t, json.Unmarshal([]byte(`{"nvme": [{}]}`), &b.DriverSpecific))

@@ -69,7 +69,7 @@ const (
 // message is that of all entries.
 const message = "call"
 
-// What a client can make long is logged up to here.
+// Texts that a client can make long are logged up to this length.
 const (
 	maxParams = 16 << 10 // encoded parameters of one call; longer ones are left out
 	maxName   = 128      // name of a method, which may be none

@@ -24,7 +24,7 @@ type Feed struct {
 	grown chan struct{} // closed by the next line; nil: no watcher waits for it
 }
 
-// What a Feed keeps at most.
+// The limits of a Feed.
 const (
 	FeedLines = 1000
 	feedBytes = 8 << 20

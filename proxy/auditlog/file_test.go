@@ -87,7 +87,7 @@ func TestFilesRotate(t *testing.T) {
 	assert.Contains(t, lines, "longer-than-a-file")
 }
 
-// A file that logrotate has renamed or removed is opened anew.
+// A file that logrotate has renamed or removed is opened again.
 func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	l := newLogFile(t, t.TempDir(), 1<<20, 2)
 	l.write(t, "first")
@@ -178,7 +178,7 @@ func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 
 // A file that cannot be looked up may have been replaced. Its lines fail, so that the caller writes
 // them elsewhere.
-func TestFileThatCannotBeLookedUp(t *testing.T) {
+func TestLinesFailIfTheFileCannotBeExamined(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	l := newLogFile(t, dir, 1<<20, 1)

@@ -42,7 +42,7 @@ func certificateUsers() []User {
 // Without configured authorities, no client certificate is valid. The standard library would then
 // use the system's authorities, which must not count. A connection may have presented a certificate
 // before a reload that removed the authorities.
-func TestNoAuthorities(t *testing.T) {
+func TestNoCertificateIsValidWithoutAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
 	_, err = a.Authenticate(t.Context(), certified(authntest.NewAuthority(t, "public").Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} })))
@@ -111,7 +111,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// If a request has a header and a certificate, the header alone decides, also if it is wrong.
+// If a request has a header and a certificate, the header alone decides, even if it is wrong.
 func TestHeaderTakesPrecedenceOverCertificate(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	token := NewToken()

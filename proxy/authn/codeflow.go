@@ -67,7 +67,7 @@ type codeFlow struct {
 const endpointsAge = 10 * time.Minute
 
 // endpoint returns the addresses of the issuer's pages. It asks the issuer at most every
-// fetchInterval, because everybody can make it ask.
+// fetchInterval, because everyone can make it ask.
 func (f *codeFlow) endpoint(ctx context.Context) (oauth2.Endpoint, error) {
 	f.mu.Lock()
 	known, failure, age := f.known, f.failure, f.issuer.now().Sub(f.tried)

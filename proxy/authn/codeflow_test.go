@@ -128,7 +128,7 @@ func TestCodesOfOtherSignIns(t *testing.T) {
 }
 
 // The browser chooses what the issuer's response contains, so the proxy repeats none of it.
-func TestFailedExchanges(t *testing.T) {
+func TestFailedExchangesRepeatNothing(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	b.issuer.AnswerExchanges(`{"error": "access_denied", "error_description": "canary"}`)
 	_, err := b.signIn(nil)

@@ -256,7 +256,7 @@ func TestTwoIssuersWithOneName(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-func TestInvalidIssuers(t *testing.T) {
+func TestInvalidIssuersAreRefused(t *testing.T) {
 	jwks := authntest.NewIssuer(t).JWKS()
 	for says, i := range map[string]Issuer{
 		"issuer is missing":                          {Name: "a", Audience: "x", JWKS: jwks},

@@ -338,7 +338,7 @@ func TestBusyAuthenticatorIsNotAFailedLogin(t *testing.T) {
 	require.NotErrorIs(t, err, ErrWrongCredentials)
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestInvalidUsersAreRefused(t *testing.T) {
 	h := newCountingHash("x", 1)
 	for says, users := range map[string][]User{
 		"no users":        nil,

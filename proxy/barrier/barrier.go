@@ -141,8 +141,8 @@ func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) 
 	}
 }
 
-// Open lets the call that waits at the barrier of a key go on. It fails if no call waits there, or
-// the barrier was given up.
+// Open lets the call that waits at the barrier of a key continue. It fails if no call waits there,
+// or the barrier was given up.
 func (s *Barriers) Open(key string) error {
 	b, err := s.refer(key, false)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestASelfSignedCertificateIsKept(t *testing.T) {
 	require.ErrorContains(t, err, "remove both", "a certificate without its key is not replaced")
 }
 
-// A certificate in memory stays the same until the process ends, also when others were presented in
+// A certificate in memory stays the same until the process ends, even when others were presented in
 // between.
 func TestInMemoryCertificateIsReused(t *testing.T) {
 	var shown Shown

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a listener accepts is in the set until it is closed; what is too much is closed at once, and
-// the next one is accepted.
+// Accepted connections are in the set until they are closed. A connection beyond the limit is
+// closed at once, and the next one is accepted.
 func TestListener(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

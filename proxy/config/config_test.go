@@ -58,7 +58,7 @@ func values(c *Config) error {
 	return errors.Join(users, issuers, tenants, timeouts, peers)
 }
 
-func TestGoodValues(t *testing.T) {
+func TestValidValuesAreAccepted(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.good.yml")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -71,7 +71,7 @@ func TestGoodValues(t *testing.T) {
 
 // The first line of each *.bad.yml has the expected error. Package proxy tests files that only a
 // stage refuses.
-func TestBadValues(t *testing.T) {
+func TestInvalidValuesAreRefused(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("testdata/*.bad.yml")
 	require.NoError(t, err)

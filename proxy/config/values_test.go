@@ -53,7 +53,7 @@ func TestScript(t *testing.T) {
 
 // There are warnings for tokens that have expired or expire soon, and TokensExpire returns the
 // first of each user.
-func TestExpiringTokens(t *testing.T) {
+func TestExpiringTokensCauseAWarning(t *testing.T) {
 	at := func(days int) time.Time { return time.Now().AddDate(0, 0, days).UTC().Truncate(24 * time.Hour) }
 	hash := func(token string, until time.Time) string { return authn.HashToken(token, until).String() }
 	path := filepath.Join(t.TempDir(), "config.yaml")

@@ -45,7 +45,7 @@ func TestListenersGetEventsInOrder(t *testing.T) {
 	<-more
 }
 
-func TestListenersResume(t *testing.T) {
+func TestListenersResumeAfterAnEvent(t *testing.T) {
 	h := New(4)
 	l := subscribe(t, h, 0)
 	publish(h, 0, 1)

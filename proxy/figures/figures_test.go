@@ -237,7 +237,7 @@ func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "thread_get_stats", Do: spdktest.Fail, Error: jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found"), Times: -1})
 	f, _ := b.read()
 	assert.True(t, f.Up)
-	require.Len(t, f.Failures, 1, "a method that the target was built without is no failure")
+	require.Len(t, f.Failures, 1, "a method that the target was built without is not a failure")
 	assert.Equal(t, "nvmf_get_stats", f.Failures[0].Method)
 	assert.Empty(t, f.NVMf.PollGroups)
 	assert.Empty(t, f.Threads)
@@ -269,7 +269,7 @@ func TestReadingEndsWhenTheTargetDies(t *testing.T) {
 	assert.Empty(t, f.Volumes, "those of memory are gone")
 }
 
-// What is not SPDK's JSON is an error, not a panic.
+// JSON that SPDK does not send is an error, not a panic.
 func FuzzResults(f *testing.F) {
 	for _, text := range []string{`[]`, `{}`, `null`, `[{"name":"a","uuid":"b"`, `{"tick_rate":1,"bdevs":[{"name":"x","bytes_read":-1}]}`, `[[{}]]`, `{"bdevs":{"a":[1]}}`, "[{\"lvs\":\"\xff\"}]", `[{"driver_specific":{"lvol":{"num_allocated_clusters":"x"}}}]`, `{"histogram":"AA==","bucket_shift":7,"tsc_rate":1}`} {
 		f.Add([]byte(text))
@@ -312,7 +312,7 @@ func target10k(n int) Ask {
 	}
 }
 
-// What the Reader itself costs for 10,000 volumes, once a list of them was read.
+// The Reader's own cost for 10,000 volumes, after their list was read.
 func BenchmarkReading(b *testing.B) {
 	target := Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: target10k(10000)}
 	r := NewReader(rpcschema.Default())

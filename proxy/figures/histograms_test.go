@@ -112,7 +112,7 @@ func TestTheSumIsNearlyExact(t *testing.T) {
 }
 
 // Without a histogram, a reading says why and has everything else.
-func TestUnknownLatencies(t *testing.T) {
+func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)
@@ -188,7 +188,7 @@ func TestInconsistentHistogramsAreRefused(t *testing.T) {
 }
 
 // A histogram that takes long is read rarely, and does not hold up the others.
-func TestSlowHistograms(t *testing.T) {
+func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.enable("m0", b.whole())
@@ -213,7 +213,7 @@ func TestSlowHistograms(t *testing.T) {
 	assert.Equal(t, 2, read["m0"])
 }
 
-// A target that is down or has another process has no histograms of before.
+// A target that is down, or has a new process, has no earlier histograms.
 func TestHistogramsOfARestartedTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -268,7 +268,7 @@ func TestInvalidHistogramsAreRefused(t *testing.T) {
 	}
 }
 
-// What it costs the proxy to read a histogram.
+// The cost of reading a histogram for the proxy.
 func BenchmarkHistogram(b *testing.B) {
 	for name, raw := range map[string]json.RawMessage{"empty": encoded(0), "full": encoded(1)} {
 		b.Run(name, func(b *testing.B) {

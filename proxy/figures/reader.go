@@ -40,7 +40,7 @@ type Reader struct {
 	volumes  []Volume
 	clock    float64             // of the last I/O statistics, in seconds
 	index    map[string]int      // into volumes, by UUID
-	others   map[string]struct{} // bdevs that are no volumes; nil: the volumes were just listed
+	others   map[string]struct{} // bdevs that are not volumes; nil: the volumes were just listed
 	listed   bool                // the volumes were listed
 	sizes    map[string]size     // by UUID
 	bdevs    []Bdev

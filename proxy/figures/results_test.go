@@ -25,7 +25,7 @@ func readers(r *Reader) map[string]func(json.RawMessage) error {
 }
 
 // A result that is not JSON, or ends early, is a failure and leaves what was known before.
-func TestMalformedResults(t *testing.T) {
+func TestMalformedResultsKeepTheLastFigures(t *testing.T) {
 	for method, whole := range map[string]string{
 		"framework_get_reactors": `{"tick_rate":10,"reactors":[]}`, "iobuf_get_stats": `[]`, "thread_get_stats": `{"threads":[]}`, "thread_get_pollers": `{"threads":[]}`,
 		"nvmf_get_stats": `{"poll_groups":[]}`, "nvmf_get_subsystems": `[{"subtype":"NVMe"}]`, "iscsi_get_target_nodes": `[{"luns":[{}]}]`, "iscsi_get_connections": `[{}]`,
@@ -78,7 +78,7 @@ func TestFiguresWithTheSameNameAreAdded(t *testing.T) {
 	}
 }
 
-func TestSubsystemsAndTargetNodes(t *testing.T) {
+func TestSubsystemsAndTargetNodesAreRead(t *testing.T) {
 	r := NewReader(nil)
 	require.NoError(t, r.readNVMfStats(json.RawMessage(`{"poll_groups":[{"name":"g","current_admin_qpairs":2,"current_io_qpairs":8,"admin_qpairs":3,"io_qpairs":9,"pending_bdev_io":1,"completed_nvme_io":100},{"name":"h","current_admin_qpairs":1,"current_io_qpairs":4}]}`)))
 	require.NoError(t, r.readSubsystems(json.RawMessage(`[{"subtype":"Discovery","allow_any_host":true,"hosts":[{}],"namespaces":[{}]},

@@ -107,7 +107,7 @@ func TestEachErrorHasItsResponse(t *testing.T) {
 	}
 }
 
-func TestOutcomes(t *testing.T) {
+func TestErrorsMapToOutcomes(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want metrics.Outcome

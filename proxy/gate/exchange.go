@@ -40,7 +40,7 @@ type Exchange struct {
 	reserved    int  // bytes of the user's memory budget, until the request is answered
 }
 
-// A NoClientError means that a load balancer did not tell the client's address.
+// A NoClientError means that a load balancer did not report the client's address.
 type NoClientError struct{ Balancer netip.Addr }
 
 func (e *NoClientError) Error() string {

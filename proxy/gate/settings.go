@@ -35,7 +35,7 @@ type Settings struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 
-	// For the metrics.
+	// They are used for the metrics.
 	ClientCAsExpire time.Time            // when the first authority expires
 	CRLsExpire      time.Time            // when the first list of revoked certificates expires
 	TokensExpire    map[string]time.Time // by user: when the first token expires

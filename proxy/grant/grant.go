@@ -67,8 +67,8 @@ func grant(path string, gid int, live bool) error {
 	return nil
 }
 
-// connect fails if no process listens at the socket. EAGAIN is no failure: the queue of a listener
-// is full.
+// connect fails if no process listens at the socket. EAGAIN is not a failure: the queue of a
+// listener is full.
 func connect(path string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -18,7 +18,7 @@ type Peer struct {
 	PID    int32
 	UID    uint32
 	GID    uint32
-	Groups []uint32 // supplementary groups; nil if the kernel does not tell them (before Linux 4.13)
+	Groups []uint32 // supplementary groups; nil if the kernel does not report them (before Linux 4.13)
 }
 
 // PeerOf returns the process at the other end of a UNIX socket.

@@ -309,8 +309,8 @@ func (w *Source) expiry(wanted map[string]events.Event, subject, object string, 
 	wanted["certificate_expires "+object] = events.Event{Type: "certificate_expires", Object: object, Text: text}
 }
 
-// quotas adds tenants that have nearly used their quotas. What they use is taken from the figures,
-// which do not have who created a subsystem.
+// quotas adds tenants that have nearly used their quotas. Usage is taken from the figures, which do
+// not contain the creator of a subsystem.
 func (w *Source) quotas(wanted map[string]events.Event, limit func(key string) float64, read *figures.Figures) {
 	for _, scope := range w.observer.Gate.Settings().Tenancy.Scopes() {
 		var size uint64

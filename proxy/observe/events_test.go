@@ -107,7 +107,7 @@ func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	}
 }
 
-// Reading goes on where it stopped, even if there was nothing to read.
+// Reading continues where it stopped, even if there was nothing to read.
 func TestNotificationsAreReadOnce(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)

@@ -37,14 +37,15 @@ var waiting = map[string]string{
 	"bdev_zone_block_create": "base_bdev",
 }
 
-// examineBases completes the calls of a target that examines only what is named, or, with disable,
-// of one that will. After bdev_set_options, it examines each bdev that another one waits for, and
-// the disks of each RAID with a superblock, because SPDK does not save that RAID otherwise. After
-// the creation of all bdevs, it examines each bdev that an lvstore lies on. Parents of external
-// clones must exist when SPDK loads the lvstore, since they are not examined themselves. Nothing
-// else is examined, even if the target's own list names it. Hosts may write to a bdev after the
-// lvstore on it was deleted, and to the first block of the disks of a RAID without superblock. That
-// RAID comes after its disks and claims them unexamined. Logical volumes are never named.
+// examineBases completes the calls of a target that examines only named bdevs, or, with disable,
+// will do so after its restart. After bdev_set_options, it examines each bdev that another one
+// waits for, and the disks of each RAID with a superblock, because SPDK does not save that RAID
+// otherwise. After the creation of all bdevs, it examines each bdev that an lvstore lies on.
+// Parents of external clones must exist when SPDK loads the lvstore, since they are not examined
+// themselves. Nothing else is examined, even if the target's own list names it. Hosts may write to
+// a bdev after the lvstore on it was deleted, and to the first block of the disks of a RAID without
+// superblock. That RAID comes after its disks and claims them unexamined. Logical volumes are never
+// named.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil

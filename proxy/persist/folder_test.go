@@ -170,7 +170,7 @@ func (w *world) sound(may [][]string, also []string, at int) {
 	}
 }
 
-func TestFullDisk(t *testing.T) {
+func TestFullDiskKeepsThePreviousFile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounts a small filesystem, which takes root")
 	}

@@ -67,7 +67,7 @@ func TestStartOf(t *testing.T) {
 	}
 }
 
-// What cannot be read is an error of everything that has to read it, and changes nothing.
+// If a file cannot be read, each operation that has to read it fails and changes nothing.
 func TestUnreadableDirectoryChangesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, w *world){
 		"the current file": func(t *testing.T, w *world) {

@@ -51,7 +51,7 @@ func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuratio
 		Subsystem string `json:"subsystem"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 {
-		return nil, errors.New("framework_get_subsystems: the answer is not a list of subsystems")
+		return nil, errors.New("framework_get_subsystems: the response is not a list of subsystems")
 	}
 	c := &Configuration{
 		Saved:      Origin{Time: time.Now().UTC(), Release: t.Release.String(), Process: t.Process},
@@ -86,7 +86,7 @@ func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuratio
 func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Subsystem, error) {
 	s := Subsystem{Name: name}
 	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {
-		return s, fmt.Errorf("framework_get_config of %s: the answer is neither a list nor null", name)
+		return s, fmt.Errorf("framework_get_config of %s: the response is neither a list nor null", name)
 	}
 	if err := json.Unmarshal(text, &s.Calls); err != nil {
 		return s, fmt.Errorf("framework_get_config of %s: %w", name, withoutValues(err))

@@ -100,7 +100,7 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 
 // Before must be called before a call that changes the target. Before the first change to a new
 // process, it compares the process's configuration with the saved one. Afterwards it would be
-// unknown what was lost and what the call removed. If that fails, Before returns all the same; the
+// unknown what was lost and what the call removed. If that fails, Before returns nevertheless; the
 // comparison is repeated later, and may find more calls missing.
 //
 // Before returns the process that the call is sent to, or an earlier one, see AwaitSaved. With

@@ -267,7 +267,7 @@ func TestOldFileStaysWhenReadingFails(t *testing.T) {
 		"no target":          func(f *fakeTarget) { f.down = gone },
 		"startup state":      func(f *fakeTarget) { f.fail[""] = gone },
 		"one subsystem":      func(f *fakeTarget) { f.fail["nvmf"] = gone },
-		"half an answer":     func(f *fakeTarget) { f.config["nvmf"] = []string{`{"method":`} },
+		"half a response":    func(f *fakeTarget) { f.config["nvmf"] = []string{`{"method":`} },
 		"no list":            func(f *fakeTarget) { f.config["nvmf"] = []string{`]`} },
 		"a call without":     func(f *fakeTarget) { f.config["nvmf"] = []string{`{"params":{}}`} },
 		"not a call":         func(f *fakeTarget) { f.config["nvmf"] = []string{`1`} },

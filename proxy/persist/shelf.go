@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file has what the commands `spdk-proxy saved` do, also while a proxy is running.
+// This file has what the commands `spdk-proxy saved` do, even while a proxy is running.
 
 // ErrNothingHeld means that there is no Held: no target lacks parts of the current file.
 var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")

@@ -83,7 +83,7 @@ func TestListDiffAndUse(t *testing.T) {
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 }
 
-// What root does must not lock the service out.
+// Files that root creates stay accessible to the service.
 func TestFilesBelongToTheDirectorysOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

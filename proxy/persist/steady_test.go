@@ -67,8 +67,8 @@ func inTurn(order ...string) func(subsystem string, answer func()) {
 	}
 }
 
-// What is saved was there at one moment, whatever changes while it is read. Which moment is left
-// open: two equal readings in a row may come before the last change.
+// The saved configuration existed at one moment, whatever changes while it is read. Which moment is
+// left open: two equal readings in a row may come before the last change.
 func TestSavedPartsFitTogether(t *testing.T) {
 	for _, c := range []struct {
 		changed string

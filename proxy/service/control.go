@@ -75,7 +75,7 @@ func openSocket(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// runtimeVariable is set by systemd, also for the commands of the unit, such as ExecReload=.
+// runtimeVariable is set by systemd, including for the commands of the unit, such as ExecReload=.
 const runtimeVariable = "RUNTIME_DIRECTORY"
 
 // socketPath returns the path of a socket of a service: of the instance, or, without its name, of

@@ -19,7 +19,7 @@ import (
 
 // The debug socket is in the same directory as the control socket, with the same permissions.
 // Profiles may contain secrets: names in stacks, and durations. A port on loopback would show them
-// to every user of this host, and a port on the public address to everybody, so there is neither.
+// to every user of this host, and a port on the public address to everyone, so there is neither.
 const debugName = "debug"
 
 // profiles maps the name of a profile to its path and query at net/http/pprof.

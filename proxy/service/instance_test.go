@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-func TestInstances(t *testing.T) {
+func TestInstanceNamesAreParsed(t *testing.T) {
 	for _, name := range []string{"../x", "a/b", "a b", "@", "-a", ".a", "a%i"} {
 		_, err := ParseInstance(name)
 		require.ErrorContains(t, err, "NAME in spdk-proxy@NAME.service", name)

@@ -50,7 +50,7 @@ func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
 	defer tick.Stop()
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	idle := idleDetector{working: true} // the start allocates, too
+	idle := idleDetector{working: true} // the start itself allocates memory
 	tuned, percent := os.Getenv("GOGC") == "", gcPercent
 	for {
 		select {

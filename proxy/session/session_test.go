@@ -53,7 +53,7 @@ func TestASessionIsFoundByItsIDOnly(t *testing.T) {
 		_, ok = s.Find(wrong)
 		assert.False(t, ok, wrong)
 	}
-	// What the store keeps does not contain the id or the token.
+	// The store's memory does not contain the id or the token.
 	for key, e := range s.sessions {
 		kept := fmt.Sprintf("%s %+v", key, *e)
 		assert.NotContains(t, kept, id)

@@ -139,8 +139,8 @@ const noticeAfter = 10 * time.Millisecond
 // errIdle ends a connection without calls.
 var errIdle = errors.New("the connection was idle")
 
-// handle performs a message, or refuses it with err. It reports whether it has passed the right to
-// read on, or ended it.
+// handle performs a message, or refuses it with err. It reports whether it has handed over the
+// right to read the connection, or ended the connection.
 func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	current := c.gate.Settings()
 	x := gate.NewExchange(c.source)

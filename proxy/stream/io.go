@@ -142,8 +142,8 @@ func (o *output) idleSince(d time.Duration) bool {
 // An expected is a message whose response may be expected. Its fields are guarded by output.mu.
 type expected struct{ soon, added bool }
 
-// expect notes that SPDK has answered a message, whose response is added in a moment: nothing that
-// takes long comes before. After the response was added, it does nothing.
+// expect notes that SPDK has answered a message, whose response is added in a moment: nothing slow
+// happens in between. After the response was added, it does nothing.
 func (o *output) expect(e *expected) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,8 +19,8 @@ func outputs(t *testing.T) (o *output, written *[]string, add func(text string, 
 	return o, written, add
 }
 
-// What SPDK has answered at the same time goes out in one write, whatever the order in which the
-// responses are complete.
+// Responses that SPDK gave at the same time go out in one write, in whatever order they are
+// complete.
 func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	o, written, add := outputs(t)
 	var a, b, c, d expected

@@ -57,7 +57,7 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	}
 	release, err := rpcschema.ParseRelease(v.Version)
 	if err != nil {
-		return fail(fmt.Errorf("cannot read its answer to %s: %w", versionMethod, err))
+		return fail(fmt.Errorf("cannot read its response to %s: %w", versionMethod, err))
 	}
 	gone, connected := socket.Connected()
 	if !connected {
@@ -105,7 +105,7 @@ type Observer struct {
 	// Sent is called when the call was sent. SPDK starts the calls of a user in the order in which
 	// they are sent.
 	Sent func()
-	// Answered is called when SPDK's response has arrived, before the call goes on. It must not
+	// Answered is called when SPDK's response has arrived, before the call continues. It must not
 	// block.
 	Answered func()
 	// Settled is called when SPDK has answered the call, or certainly will not: the call was not

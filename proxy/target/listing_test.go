@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Releases that crash on it get no listing of volumes during a deletion, also when no client waits
+// Releases that crash on it get no listing of volumes during a deletion, even when no client waits
 // for the deletion any more. Newer releases do.
 func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {

@@ -103,7 +103,7 @@ func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
 	require.ErrorContains(t, err, "(2)")
 
-	// In a user namespace that is anybody who is not in it.
+	// In a user namespace, this id stands for every user outside it.
 	refused = dialUnix(t, listener(t, localsocket.Unmapped), checkPeer([]uint32{localsocket.Unmapped}))
 	require.ErrorIs(t, refused, errUntrustedPeer)
 	require.ErrorContains(t, refused, "PrivateUsers=no")
@@ -111,7 +111,7 @@ func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 
 // listener is the socket of a process of that user.
 func listener(t *testing.T, uid uint32) (path string) {
-	dir, err := os.MkdirTemp("", "peer-") // unlike t.TempDir's, its parents are everybody's
+	dir, err := os.MkdirTemp("", "peer-") // unlike those of t.TempDir, its parents are open to everyone
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))

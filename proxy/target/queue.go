@@ -158,7 +158,7 @@ func (q *queue) user(who string) *user {
 // the longest list is refused instead, so that a flood does not displace other users.
 func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	if u.waiting.n >= waitersPerSlot*u.limit {
-		return nil, q.busy(u, "the maximum number of this user's calls is waiting")
+		return nil, q.busy(u, "this user already has the maximum number of waiting calls")
 	}
 	if q.waiting >= waitersPerSlot*q.limits.Total {
 		longest := u

@@ -212,7 +212,7 @@ func TestWaitingIsBounded(t *testing.T) {
 }
 
 // Changed limits apply to waiting and to new calls.
-func TestLimitsChange(t *testing.T) {
+func TestChangedLimitsApplyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})
 		held := mustTake(t, q, "a")

@@ -129,7 +129,7 @@ func TestManyCallsDoNotDelayOthers(t *testing.T) {
 			q.release(*modest)
 			collect()
 		}
-		for q.load() != (Load{}) { // let everybody go
+		for q.load() != (Load{}) { // let everyone go
 			q.setLimits(Limits{PerUser: 6})
 			for _, u := range held {
 				q.release(u)

@@ -14,8 +14,8 @@ type histogramSum struct {
 	known  bool // before is of the reading before
 }
 
-// addUpHistograms adds what was counted since the reading before. The first reading of a histogram,
-// and one whose counts have decreased, add nothing.
+// addUpHistograms adds what was counted since the previous reading. The first reading of a
+// histogram, and one whose counts have decreased, add nothing.
 func (e *Exporter) addUpHistograms(f *figures.Figures) {
 	read := map[string]bool{}
 	for i := range f.Histograms {
@@ -61,7 +61,7 @@ func (e *Exporter) writeHistograms(w *writer, f *figures.Figures) {
 		}
 	}
 	writeLatencies(w, "spdk_lvol_io_duration_seconds", "the volume", volumes)
-	writeLatencies(w, "spdk_bdev_io_duration_seconds", "the bdev, which is no logical volume", bdevs)
+	writeLatencies(w, "spdk_bdev_io_duration_seconds", "the bdev, which is not a logical volume", bdevs)
 }
 
 // A series is a histogram with its labels.

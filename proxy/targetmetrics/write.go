@@ -141,7 +141,7 @@ func (e *Exporter) writeVolumes(w *writer, f *figures.Figures) {
 			bdevs, labels = append(bdevs, b), append(labels, labelled("bdev", b.Name))
 		}
 	}
-	writeIO(w, "spdk_bdev", "the bdev, which is no logical volume", len(bdevs), func(i int) (string, figures.IO) { return labels[i], bdevs[i].IO })
+	writeIO(w, "spdk_bdev", "the bdev, which is not a logical volume", len(bdevs), func(i int) (string, figures.IO) { return labels[i], bdevs[i].IO })
 }
 
 var operations = []struct {

@@ -210,9 +210,9 @@ func (a *account) add(c *claim) {
 	a.running[c] = c.asked
 }
 
-// recount replaces the count by the result of count. What calls create in the meantime may or may
-// not be in it, and is added. The caller has entered the gate. exact reports whether no call was
-// running.
+// recount replaces the count by the result of count. Objects that calls create in the meantime may
+// or may not be in the count, and are added. The caller has entered the gate. exact reports whether
+// no call was running.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
 	a.during, a.decreased = amount{}, false

@@ -67,7 +67,7 @@ var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
 
 // Volumes can be created concurrently within the quota. A snapshot waits for them, and they wait
 // for it.
-func TestConcurrentCreations(t *testing.T) {
+func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 4, Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
 	first, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("b", 4))

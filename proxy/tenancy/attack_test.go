@@ -27,7 +27,7 @@ func atTime(t *testing.T) (pass func(time.Duration)) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// asked counts the tenancy's own questions while f runs.
+// asked counts the tenancy's own queries while f runs.
 func (w *world) asked(f func()) int {
 	before := len(w.asks)
 	f()
@@ -119,7 +119,7 @@ func TestLvstoresThatChangeTheirTenant(t *testing.T) {
 	w.must("alice", "bdev_get_bdevs", p{"name": red.volume})
 }
 
-// Concurrent calls share one lookup of the lvstores, also if the call that started it is canceled.
+// Concurrent calls share one lookup of the lvstores, even if the call that started it is canceled.
 func TestConcurrentLookupsAreShared(t *testing.T) {
 	var s stores
 	var put atomic.Int32

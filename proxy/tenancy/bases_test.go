@@ -51,7 +51,7 @@ func TestBasesOfBdevs(t *testing.T) {
 	}
 }
 
-// chain answers questions for bdevs that lie on each other.
+// chain answers queries for bdevs that lie on each other.
 type chain map[string][]string
 
 func (c chain) ask(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {

@@ -35,7 +35,7 @@ var (
 	}
 )
 
-// oracle answers the filter's questions: one lvstore is red's, no bdev is known.
+// oracle answers the filter's questions: one lvstore belongs to red, no bdev is known.
 func oracle(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	switch {
 	case method == "bdev_lvol_get_lvstores":

@@ -105,7 +105,7 @@ func newQuery() *lvstoreQuery { return &lvstoreQuery{began: now(), done: make(ch
 // run runs a query, and stores its response in the cache.
 func (s *stores) run(ctx context.Context, ask Ask, q *lvstoreQuery) {
 	q.err = errInterrupted
-	defer func() { // also after a panic, or other calls would wait for ever
+	defer func() { // also after a panic, or other calls would wait forever
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		defer close(q.done)

@@ -26,7 +26,7 @@ func TestSizesAreRoundedToClusters(t *testing.T) {
 }
 
 // A call with a quota states its size as a whole number: otherwise it cannot be counted.
-func TestRequestedSizes(t *testing.T) {
+func TestSizesMustBeWholeNumbers(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	for name, c := range map[string]struct {
 		params p
@@ -74,7 +74,7 @@ func TestVolumesInMissingLvstores(t *testing.T) {
 	assert.NotContains(t, sent.params, "lvs_name")
 }
 
-// What SPDK itself refuses counts nothing.
+// Calls that SPDK itself refuses are not counted.
 func TestResizingANonVolumeIsNotCounted(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	w.must("", "bdev_malloc_create", p{"name": "red-malloc", "num_blocks": 2048, "block_size": 512})

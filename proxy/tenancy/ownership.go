@@ -191,8 +191,7 @@ func (v *ownershipCheck) noteUUID(name string, own bool) {
 	}
 }
 
-// learnVolumes notes the owners of the volumes of a list, also of those that have no bdev at
-// present.
+// learnVolumes notes the owners of the volumes of a list, including volumes without a bdev.
 func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error {
 	var locations [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()
@@ -290,7 +289,7 @@ func isCanonical(id string) bool {
 // executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) {
-		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not answer in time to whom the object belongs"}
+		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not report in time who owns the object"}
 	}
 	return err
 }

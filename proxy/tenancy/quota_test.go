@@ -198,7 +198,7 @@ func TestAccountsOutliveReloads(t *testing.T) {
 }
 
 // A call is not executed if the owner of an object cannot be determined.
-func TestFailedLookups(t *testing.T) {
+func TestFailedLookupsPreventTheCall(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m, _ := rpcschema.Default().Method("bdev_lvol_delete")
 	failing := func(context.Context, string, map[string]any) (json.RawMessage, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // All calls of a tenant's CSI controller work on the tenant's objects.
-func TestOwnObjects(t *testing.T) {
+func TestCallsOnOwnObjectsSucceed(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			w := newWorld(t, release)
@@ -61,10 +61,10 @@ func TestUsersOfNoTenant(t *testing.T) {
 }
 
 // Lists contain the tenant's objects completely, and nothing of other objects.
-func TestLists(t *testing.T) {
+func TestListsContainOnlyOwnObjects(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
-	// An administrator put a volume of blue's into a subsystem of red's.
+	// An administrator put a volume of tenant blue into a subsystem of tenant red.
 	w.must("", "nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": blue.snapshot}})
 	for method, want := range map[string][]string{
 		"bdev_get_bdevs":         {red.volume, red.snapshot, red.malloc, red.mallocUUID, "lvs-red/vol", red.lvsUUID, `"base_snapshot":"vol-snap"`, `"base_bdev":""`},
@@ -219,7 +219,7 @@ func TestTenantsMustNotOverlap(t *testing.T) {
 
 // Subsystems that are named after their volume's UUID, as by a CSI driver, belong to the tenant of
 // the volume.
-func TestSubsystemsNamedByVolumes(t *testing.T) {
+func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 3 })
 	red, blue := w.settle()

@@ -28,7 +28,7 @@ type world struct {
 	tenancy *Tenancy
 
 	mu   sync.Mutex
-	sent []sent // calls that the target got, questions of the tenancy left out
+	sent []sent // calls that the target received, without the tenancy's own queries
 	asks []sent
 	fail int  // the question that is to fail, counted from the next, 1; 0: none
 	lost bool // it did

@@ -18,10 +18,11 @@
 //
 // # Stability
 //
-// Within a major version of this module, methods, types and fields stay. What a new release of SPDK
-// adds is added: methods, optional fields, constants. What SPDK removes stays here and is marked
-// with the releases that have it; calling it on another release is an error. A field that SPDK
-// renames keeps its newest name and is sent under the older one to releases that know only that.
+// Within a major version of this module, methods, types and fields stay. Additions of a new release
+// of SPDK are added: methods, optional fields, constants. A method that SPDK removes stays here and
+// is marked with the releases that have it; calling it on another release is an error. A field that
+// SPDK renames keeps its newest name and is sent under the older one to releases that know only
+// that.
 //
 // The package must not know the purpose of its calls: no CSI, no policy, no volumes.
 package spdkrpc

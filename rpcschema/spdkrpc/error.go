@@ -153,7 +153,7 @@ func kindOfCode(method string, code int) Kind {
 	return Failed
 }
 
-// answered makes an Error of an error reply from the target or the proxy.
+// answered converts an error response of the target or the proxy to an Error.
 func answered(method string, code int, message string) *Error {
 	return &Error{Method: method, Kind: kindOfCode(method, code), Code: code, Message: message}
 }

@@ -93,7 +93,7 @@ const (
 var (
 	errFull    = errors.New("too many calls are in flight on this connection")
 	errLeaving = errors.New("the connection accepts no further calls")
-	errSilent  = errors.New("the peer sends nothing, not even an answer to a ping")
+	errSilent  = errors.New("the peer sends nothing, not even a response to a ping")
 )
 
 // newStream returns a stream on a connection. run reads it.
@@ -178,7 +178,7 @@ func (s *stream) start(c *streamCall) (err error) {
 	return err
 }
 
-// write writes what is queued. What is queued meanwhile is not left to this caller.
+// write writes what is queued. Calls that are queued meanwhile are not left to this caller.
 func (s *stream) write() {
 	if s.writeOnce() {
 		go func() {

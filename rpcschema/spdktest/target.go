@@ -146,7 +146,7 @@ func (t *Target) down() {
 	t.engine, t.server = nil, nil
 }
 
-// Restart starts the target anew, after a crash or instead of one.
+// Restart starts the target again, after a crash or instead of one.
 func (t *Target) Restart() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

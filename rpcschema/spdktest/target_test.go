@@ -156,8 +156,9 @@ func TestStartupState(t *testing.T) {
 	assert.Equal(t, -1, b.code("bdev_get_bdevs", nil), "in the startup state again")
 }
 
-// TestPoll checks that a polling target accepts one connection at each poll.
-func TestPoll(t *testing.T) {
+// TestPollingTargetAcceptsOneConnectionPerPoll checks that a polling target accepts one connection
+// at each poll.
+func TestPollingTargetAcceptsOneConnectionPerPoll(t *testing.T) {
 	b := start(t, Options{Poll: 20 * time.Millisecond})
 	begun := time.Now()
 	for range 5 {

@@ -216,7 +216,7 @@ func (b *breaker) number(pointer string, s *rpcschema.Schema) {
 func next(n json.Number, step *big.Int) json.Number {
 	i, ok := new(big.Int).SetString(n.String(), 10)
 	if !ok {
-		panic("a bound that is no integer: " + n.String())
+		panic("a bound that is not an integer: " + n.String())
 	}
 	return json.Number(i.Add(i, step).String())
 }

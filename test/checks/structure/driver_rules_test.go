@@ -135,7 +135,7 @@ var driverRules = []rule{
 		binds:  in("driver/placement"),
 		not:    func(_, path string) bool { return !standard(path) && !within(path, "driver/placement", "driver/class") },
 		linked: true,
-		reason: "it sorts the answers of the targets; without the client, it makes no calls and can be tested with values",
+		reason: "it sorts the responses of the targets; without the client, it makes no calls and can be tested with values",
 	},
 	{
 		who:    "export does not know how volumes are made",

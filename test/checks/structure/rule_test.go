@@ -80,7 +80,7 @@ func (r rule) broken(p pkg) []string {
 }
 
 // Each rule forbids what it must forbid, and allows what it must allow.
-func TestRules(t *testing.T) {
+func TestRulesForbidAndAllow(t *testing.T) {
 	for _, c := range []struct {
 		who, pkg, imports string
 		refused           bool

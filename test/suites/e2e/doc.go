@@ -21,7 +21,7 @@
 //
 // The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration, from
 // images that deploy/image builds. Values set the configuration and the credentials, and let the
-// nodes attach the simulated target's volumes as loop devices. What differs from a real
+// nodes attach the simulated target's volumes as loop devices. Differences from a real
 // installation:
 //   - The storage is simulated, with real data in files; loop devices replace NVMe/TCP
 //     (test/suites/kernel has that).

@@ -40,7 +40,7 @@ func TestNodePluginDeleted(t *testing.T) {
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 }
 
-func TestKubeletKilled(t *testing.T) {
+func TestPodKeepsItsVolumeWhenKubeletIsKilled(t *testing.T) {
 	n := newNamespace(t, "kubelet is killed and started: a pod keeps its volume, and its end and the next pod work")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))

@@ -125,7 +125,7 @@ func (n *namespace) oneVolumeEach() {
 	}
 }
 
-func TestLeaderDeleted(t *testing.T) {
+func TestDeletedLeaderIsReplaced(t *testing.T) {
 	n := disturbingNamespace(t, "the controller's leading pod is deleted while volumes are created: another one takes over")
 	old := n.settledLeader()
 	n.createClaims()
@@ -146,7 +146,7 @@ func TestLeaderDeleted(t *testing.T) {
 	env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout)
 }
 
-func TestLeaderKilled(t *testing.T) {
+func TestKilledLeaderIsReplaced(t *testing.T) {
 	n := disturbingNamespace(t, "all processes of the controller's leading pod are killed while volumes are created: each claim gets one volume")
 	old := n.settledLeader()
 	n.createClaims()
@@ -157,7 +157,7 @@ func TestLeaderKilled(t *testing.T) {
 	env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout)
 }
 
-func TestLeaderStopped(t *testing.T) {
+func TestStoppedLeaderIsReplaced(t *testing.T) {
 	n := disturbingNamespace(t, "the leading provisioner is stopped (SIGSTOP) while volumes are created: another one takes over, and no claim gets two when the first runs on")
 	old := n.settledLeader()
 	n.createClaims()

@@ -122,7 +122,7 @@ func TestStatefulSet(t *testing.T) {
 	}
 }
 
-func TestWrongSecret(t *testing.T) {
+func TestClaimWaitsForTheRightPassword(t *testing.T) {
 	n := disturbingNamespace(t, "with a wrong password a claim waits and an event says why; when the Secret is corrected, it is bound")
 	right := env.driver.values()
 	wrong := maps.Clone(right)

@@ -28,7 +28,7 @@ type operation struct {
 	name    string
 	prepare func(d *driverWorld)
 	do      func(d *driverWorld, ctx context.Context) error
-	// What holds when it has succeeded: the nodes that are admitted, and the number of volumes and
+	// The state after it has succeeded: the admitted nodes, and the number of volumes and
 	// snapshots.
 	hosts []string
 	lvols int

@@ -15,7 +15,7 @@ import (
 )
 
 // A fake is a target's socket that records the last call of the expected method, and returns the
-// answer that the test has set. Calls that the proxy itself makes before get other responses (see
+// response that the test has set. Calls that the proxy itself makes before get other responses (see
 // ask). The fake has no state of its own: the simulated target in spdktest has.
 type fake struct {
 	socket  string

@@ -115,7 +115,7 @@ func (c *leanConn) answer() ([]byte, error) {
 		}
 	}
 	if length < 0 {
-		return nil, errors.New("an answer has no Content-Length")
+		return nil, errors.New("a response has no Content-Length")
 	}
 	text := make([]byte, length)
 	_, err := io.ReadFull(c.in, text)

@@ -12,9 +12,9 @@ import (
 // ErrUnavailable means that this machine has no Debian package tools.
 var ErrUnavailable = errors.New("packages need Debian or a distribution based on it")
 
-// Download downloads the packages and all their dependencies, also those that are installed here,
-// into a new directory below dir, and returns the files. apt uses its own directory, so it needs no
-// root.
+// Download downloads the packages and all their dependencies, including those that are installed
+// here, into a new directory below dir, and returns the files. apt uses its own directory, so it
+// needs no root.
 func Download(ctx context.Context, dir string, packages ...string) ([]string, error) {
 	apt, err := update(ctx, dir)
 	if err != nil {

@@ -132,7 +132,7 @@ func (w *world) send(a attack) {
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		if a.statuses != nil {
-			w.book.wrong("no answer to %.80q: %v", a.raw, err)
+			w.book.wrong("no response to %.80q: %v", a.raw, err)
 		}
 		return
 	}

@@ -125,7 +125,7 @@ func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 		return reply{status: resp.StatusCode}
 	}
 	if string(answer.ID) != id {
-		p.world.book.wrong("%s: received the answer to id %s for the request %s", p.user, answer.ID, id)
+		p.world.book.wrong("%s: received the response to id %s for the request %s", p.user, answer.ID, id)
 	}
 	if owner, logged := p.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || owner != p.user {
 		p.world.book.wrong("%s: the log has for its request %s the user %q", p.user, resp.Header.Get("X-Request-Id"), owner)
@@ -146,7 +146,7 @@ type answer struct {
 
 func readAnswer(text []byte) (a answer, err error) {
 	if err := json.Unmarshal(text, &a); err != nil {
-		return a, fmt.Errorf("an answer is not JSON: %.300q", text)
+		return a, fmt.Errorf("a response is not JSON: %.300q", text)
 	}
 	return a, nil
 }

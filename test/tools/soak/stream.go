@@ -134,7 +134,7 @@ func (s *streams) exchange(body []byte, id string, _ bool) reply {
 			}
 			return a.reply(statusOf(a))
 		case <-time.After(time.Minute):
-			return reply{err: errors.New("no answer on the stream within a minute")}
+			return reply{err: errors.New("no response on the stream within a minute")}
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (o *openStream) deliver(a answer) error {
 	}
 	got := o.waiting[string(a.ID)]
 	if got == nil {
-		return fmt.Errorf("received an answer to id %s, which waits for none", a.ID)
+		return fmt.Errorf("received a response to id %s, which waits for none", a.ID)
 	}
 	delete(o.waiting, string(a.ID))
 	got <- a

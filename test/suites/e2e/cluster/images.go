@@ -12,7 +12,7 @@ import (
 const containerdRoot = "/var/lib/containerd"
 
 // installImages starts the first node's containerd, imports the images, and gives all other nodes
-// copies of them. To import them at each node would take as long again for each.
+// copies of them. Importing them on each node would take this time for every node.
 func (c *Cluster) installImages(ctx context.Context) error {
 	if len(c.Nodes) == 0 {
 		return nil

@@ -48,7 +48,7 @@ func (n *Node) path(parts ...string) string {
 }
 
 // Disk returns the path under which a path below /var/lib/kubelet, /var/lib/containerd,
-// /var/lib/cni or /var/log of the node can be reached without it, also while it has no power.
+// /var/lib/cni or /var/log of the node can be reached without it, even while it has no power.
 // Mounts are not visible there.
 func (n *Node) Disk(path string) string { return n.path(path) }
 
@@ -120,9 +120,9 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.startPolicies(ctx)
 }
 
-// PowerOff ends all processes of the node at once. What its file systems on block devices have not
-// written yet is lost. Its mounts, its cgroups and the files of /run end, and its block devices are
-// detached.
+// PowerOff ends all processes of the node at once. Data that its file systems have not yet written
+// to block devices is lost. Its mounts, its cgroups and the files of /run end, and its block
+// devices are detached.
 func (n *Node) PowerOff() error {
 	volumes, err := n.openVolumes()
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	caseVariable  = "SPDKGATE_SANDBOX_CASE"
 	outerVariable = "SPDKGATE_SANDBOX_PARENT"
 	// loopsVariable is a file for the names of the loop devices that are attached inside, one for
-	// each line. It is outside the state directory: when that is gone, nothing else tells whose a
+	// each line. It is outside the state directory: when that is gone, nothing else reports whose a
 	// device is.
 	loopsVariable = "SPDKGATE_SANDBOX_LOOPS"
 )

@@ -19,7 +19,7 @@ type relay struct {
 	heal  chan struct{} // closed when a path that dropped its data is whole again
 }
 
-// cut tells what happens to data on a path.
+// cut determines what happens to data on a path.
 type cut int
 
 const (
