@@ -30,10 +30,9 @@ var chartCases = map[string]map[string]any{
 	"spdk-csi-registration":  {"node": map[string]any{"selfRegistration": true}},
 }
 
-// What an API server would say of the manifests: the admission policy of the node plugin's token,
-// the level of the Pod Security Standards that pods of the charts meet, and the objects of the
-// Prometheus operator. The tests have a module of their own, because they need CEL and Kubernetes'
-// admission library.
+// An API server checks the manifests: the admission policy for the node plugin's token, the Pod
+// Security Standards that the charts' pods meet, and the objects of the Prometheus operator. The
+// tests have a module of their own, because they need CEL and Kubernetes' admission library.
 func TestAdmission(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

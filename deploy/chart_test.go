@@ -37,8 +37,8 @@ func helm(t *testing.T, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// noteFiles reads the files of a folder that another process reads, so that the go command does not
-// take a result from its cache after they have changed.
+// noteFiles reads the files of a directory that another process reads, so that the go command does
+// not take a result from its cache after they have changed.
 func noteFiles(t *testing.T, folder string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {

@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// calls is the interceptor of every call: it gives the call an id, logs and counts it, and converts
+// calls is the interceptor of every call. It gives the call an id, logs and counts it, and converts
 // a panic to an error and the error to a gRPC status.
 type calls struct {
 	log       *slog.Logger

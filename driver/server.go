@@ -20,9 +20,9 @@ import (
 // A Server serves CSI services on one UNIX socket.
 type Server struct {
 	Identity   *Identity
-	Controller csi.ControllerServer       // nil if this process is no controller
-	Groups     csi.GroupControllerServer  // nil if this process is no controller
-	Metadata   csi.SnapshotMetadataServer // nil if this process is no controller
+	Controller csi.ControllerServer       // nil if this process is not a controller
+	Groups     csi.GroupControllerServer  // nil if this process is not a controller
+	Metadata   csi.SnapshotMetadataServer // nil if this process is not a controller
 	Node       csi.NodeServer             // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil to count nothing
@@ -38,7 +38,7 @@ type Server struct {
 	// when it is to stop; at most half of Drain. Zero means that it stops accepting at once.
 	// Kubernetes stops the sidecars of a pod at the same moment. They complete what they have
 	// begun, with more calls, and then give up their leases. If they lose the driver before, they
-	// exit at once and keep the leases, and nobody leads until these expire.
+	// exit at once and keep the leases, and there is no leader until these expire.
 	Linger time.Duration
 }
 
@@ -68,7 +68,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		csi.RegisterNodeServer(server, s.Node)
 	}
 	// Tools for people and probes: grpcurl lists and calls methods, grpc-health-probe asks whether
-	// the process serves. Like Probe, the answer does not depend on targets.
+	// the process serves. Like Probe, the response does not depend on targets.
 	reflection.Register(server)
 	state := health.NewServer()
 	healthpb.RegisterHealthServer(server, state)

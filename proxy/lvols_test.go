@@ -41,6 +41,23 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
+// TestRPCsOfADeletion lists what the proxy asks SPDK to delete a volume. It needs no new
+// connection, whose release it would query.
+func TestRPCsOfADeletion(t *testing.T) {
+	b := newBench(t, "v26.05")
+	b.family(t)
+	for _, name := range []string{"lvs0/x", "lvs0/y"} {
+		b.post(rpcCall("bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"`+strings.TrimPrefix(name, "lvs0/")+`","size_in_mib":4}`))
+		b.target.ForgetCalls()
+		require.Equal(t, http.StatusOK, b.post(rpcCall("bdev_lvol_delete", `{"name":"`+name+`"}`)).StatusCode)
+	}
+	var sent []string
+	for _, c := range b.target.Calls() {
+		sent = append(sent, c.Method)
+	}
+	assert.Equal(t, []string{"bdev_get_bdevs", "bdev_get_bdevs", "bdev_lvol_delete"}, sent)
+}
+
 // SPDK executes a call after its deadline, and may need minutes for it. The volume, its parent and
 // its clones are not deleted before SPDK has answered.
 func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
@@ -97,7 +114,7 @@ func TestInflationsWaitForShallowCopies(t *testing.T) {
 	b.refusedAsBusy(t, "bdev_lvol_inflate", `{"name":"lvs0/c"}`)
 }
 
-// A shallow copy goes on after its call was answered.
+// A shallow copy continues after its call was answered.
 func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
 	b.family(t)

@@ -160,7 +160,7 @@ func TestTargetWithoutItsConfiguration(t *testing.T) {
 }
 
 // Only what changes the target is followed by a save.
-func TestWhatIsFollowedByASave(t *testing.T) {
+func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)
 	pending := func() bool { return r.proxy.execute.Saver().Status().Pending }
@@ -284,7 +284,7 @@ func TestKeysOfTenants(t *testing.T) {
 	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusForbidden)
 	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "x"), http.StatusForbidden)
 	assert.Contains(t, b.as(t, other, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusOK).body, "true")
-	// The answers for another tenant's key and for a missing key are equal.
+	// The responses for another tenant's key and for a missing key are equal.
 	theirs := b.as(t, a, "spdkgate_key_remove", `{"name":"b-1"}`, http.StatusOK)
 	none := b.as(t, a, "spdkgate_key_remove", `{"name":"b-2"}`, http.StatusOK)
 	own := b.as(t, a, "spdkgate_key_remove", `{"name":"a-2"}`, http.StatusOK)
@@ -316,7 +316,7 @@ func TestKeysOfTenants(t *testing.T) {
 	assert.Contains(t, (<-waits).body, "true")
 }
 
-func TestSavingTakesARestart(t *testing.T) {
+func TestEnablingSavingNeedsARestart(t *testing.T) {
 	r := newRestartBench(t)
 	changed := *r.config
 	changed.Target.Save.Keep = 7
@@ -332,7 +332,7 @@ func TestTheRestartPage(t *testing.T) {
 	disk := filepath.Join(dir, "disk0")
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))
 	require.NoError(t, os.Truncate(disk, 256<<20))
-	here := strings.NewReplacer("/var/lib", dir, "/srv/disk0", disk, "/var/tmp", dir)
+	here := strings.NewReplacer("192.0.2.11", "127.0.0.1", "/var/lib", dir, "/srv/disk0", disk, "/var/tmp", dir)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "spdk-proxy"), 0o700))
 	text := here.Replace(documented(t, "docs/restart.md", "Save and restore the configuration", "yaml")[0])
 	path := filepath.Join(dir, "config.yaml")

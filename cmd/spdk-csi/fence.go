@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,17 +48,18 @@ the node's connections. Data is not changed. Without --yes, fence only prints wh
 
 It prints each change, and can be repeated: a second call prints what the first one left. If a
 target does not answer, fence goes on with the others and fails: the node may then still write to
-volumes of that target.
+volumes of that target. It also fails if it takes nothing away from the node and no target had
+marked it before, since the name may be wrong.
 
 The mark stays until unfence. fence does not tell Kubernetes anything: see the manual for the taint
 node.kubernetes.io/out-of-service, with which the pods of the node start elsewhere.
 
-Exit codes: 0 the node is fenced on all targets; 1 it is not.`,
+Exit codes: 0 the node is fenced on all targets; 1 it is not, or no export admitted it.`,
 		Example: `  kubectl -n spdkcsi exec deployment/spdkcsi-controller -c spdkcsi-controller -- \
     spdk-csi fence --node worker-3 --yes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), f.fence)
+			return f.fenceOnAll(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f.add(cmd)
@@ -123,8 +126,32 @@ func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(conte
 	return nil
 }
 
-func (f fenceFlags) fence(ctx context.Context, t doctor.Target) (lines []string, err error) {
-	changes, err := t.Fence(ctx, controller.HostOf(f.node), f.node, !f.yes)
+// errNotAdmitted is for a node that could use no volume before it was fenced.
+var errNotAdmitted = errors.New("no export admitted the node")
+
+// fenceOnAll fences the node, and fails if that changes nothing for it: then another node, whose
+// name was meant, may still write.
+func (f fenceFlags) fenceOnAll(ctx context.Context, out, notes io.Writer) error {
+	var known atomic.Bool
+	err := f.run(ctx, out, notes, func(ctx context.Context, t doctor.Target) ([]string, error) {
+		changes, err := t.Fence(ctx, controller.HostOf(f.node), f.node, !f.yes)
+		if !slices.ContainsFunc(changes, func(c export.Fencing) bool { return c == export.MarkFence }) || len(changes) > 1 {
+			known.Store(true)
+		}
+		return f.fenced(changes, err)
+	})
+	if err != nil || known.Load() {
+		return err
+	}
+	if !f.yes {
+		fmt.Fprintf(out, "No export admits node %s: check its name.\n", f.node)
+		return nil
+	}
+	return fmt.Errorf("%w: check the name %s. If it is wrong, run spdk-csi unfence --node %s --yes, and fence the right node. If it is right, the node is fenced now", errNotAdmitted, f.node, f.node)
+}
+
+// fenced describes the changes of one target, and fails if the node can still use the target.
+func (f fenceFlags) fenced(changes []export.Fencing, err error) (lines []string, _ error) {
 	if err != nil {
 		err = fmt.Errorf("node %s is not fenced: it may still write to volumes of this target: %w", f.node, err)
 	}

@@ -72,8 +72,22 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "t0: node worker-3 is not fenced any longer\n", out)
 }
 
+// A name that no export admits may be mistyped: the node that was meant can still write.
+func TestFenceRefusesAnUnknownNode(t *testing.T) {
+	newTarget(t)
+	out, err := runCommand(t, "fence", "--node", "wroker-3")
+	require.NoError(t, err)
+	assert.Contains(t, out, "No export admits node wroker-3: check its name.\n")
+	_, err = runCommand(t, "fence", "--node", "wroker-3", "--yes")
+	require.ErrorIs(t, err, errNotAdmitted)
+	require.ErrorContains(t, err, "spdk-csi unfence --node wroker-3 --yes")
+	out, err = runCommand(t, "fence", "--node", "wroker-3", "--yes")
+	require.NoError(t, err, "it was fenced before")
+	assert.Equal(t, "t0: node wroker-3 is fenced, and no export admits it\n", out)
+}
+
 // A node that is not fenced everywhere is an error, whatever was done.
-func TestFenceThatFails(t *testing.T) {
+func TestFenceReportsFailures(t *testing.T) {
 	rpc := newTarget(t)
 	open := export.NQN(uuid.NewString())
 	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: open, AllowAnyHost: new(true)}))

@@ -1,4 +1,4 @@
-// Package coalesce merges equal reads that are wanted at the same time into one.
+// Package coalesce merges equal reads that are wanted at the same time.
 //
 // A caller gets the result of a read that began after the call, so the result is as new as one of
 // its own read. It never gets the result of a read that was already running: what that read saw may
@@ -12,16 +12,27 @@ import (
 	"sync"
 )
 
+// atOnce is how many reads of one key run at the same time before further callers wait. A caller
+// that waits needs longer than one that reads itself. With two reads, it waits for half of a read
+// on average, if callers come evenly.
+const atOnce = 2
+
 // A Group merges reads with the same key. The zero Group is ready for use. It may be used
 // concurrently.
 type Group struct {
-	mu      sync.Mutex
-	waiting map[string]*batch // those that wait for the running read of a key; nil values: one runs, and nobody waits
+	mu   sync.Mutex
+	keys map[string]*reads
+}
+
+// reads are the reads of one key. A key without a running read has none.
+type reads struct {
+	running int
+	next    *batch // the callers that wait for a running read to end; nil: none
 }
 
 // A batch is the callers that get the result of one read.
 type batch struct {
-	run    func() // starts the read, and closes done when it has ended
+	run    func() // makes the read, and closes done when it has ended
 	done   chan struct{}
 	cancel context.CancelFunc // ends the read, or keeps it from beginning
 	size   int                // callers that still wait
@@ -29,35 +40,40 @@ type batch struct {
 	err    error
 }
 
-// Do calls read, and returns its results. If a read with the same key is running, Do waits until it
-// has ended, and shares the next one with all others that wait. All reads with one key must return
-// the same type and mean the same. Callers must not change what a result refers to.
+// Do calls read, and returns its results. If atOnce reads with the same key are running, Do waits
+// until one has ended, and shares the next one with all others that wait. All reads with one key
+// must return the same type and mean the same. Callers must not change what a result refers to.
 //
 // A shared read is cancelled when the contexts of all its callers have ended.
 func Do[T any](ctx context.Context, g *Group, key string, read func(context.Context) (T, error)) (T, error) {
 	g.mu.Lock()
-	b, running := g.waiting[key]
-	if !running {
-		if g.waiting == nil {
-			g.waiting = map[string]*batch{}
-		}
-		g.waiting[key] = nil
+	if g.keys == nil {
+		g.keys = map[string]*reads{}
+	}
+	r := g.keys[key]
+	if r == nil {
+		r = &reads{}
+		g.keys[key] = r
+	}
+	if r.running < atOnce {
+		r.running++
 		g.mu.Unlock()
-		defer g.next(key)
+		defer g.ended(key, r)
 		return read(ctx)
 	}
+	b := r.next
 	if b == nil {
 		shared, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		b = &batch{done: make(chan struct{}), cancel: cancel}
 		b.run = func() {
-			defer g.next(key)
+			defer g.ended(key, r)
 			defer close(b.done)
 			defer cancel()
 			if b.err = shared.Err(); b.err == nil {
 				b.value, b.err = read(shared)
 			}
 		}
-		g.waiting[key] = b
+		r.next = b
 	}
 	b.size++
 	g.mu.Unlock()
@@ -66,35 +82,35 @@ func Do[T any](ctx context.Context, g *Group, key string, read func(context.Cont
 		value, _ := b.value.(T) // nil if the read was cancelled
 		return value, b.err
 	case <-ctx.Done():
-		g.leave(key, b)
+		g.leave(r, b)
 		var none T
 		return none, context.Cause(ctx)
 	}
 }
 
-// next starts the read for which callers wait, after another one has ended.
-func (g *Group) next(key string) {
+// ended starts the read for which callers wait, after another one has ended.
+func (g *Group) ended(key string, r *reads) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	b := g.waiting[key]
-	if b == nil {
-		delete(g.waiting, key)
+	if b := r.next; b != nil {
+		r.next = nil
+		go b.run()
 		return
 	}
-	g.waiting[key] = nil
-	go b.run()
+	if r.running--; r.running == 0 {
+		delete(g.keys, key)
+	}
 }
 
 // leave ends a batch if nobody waits for it any more.
-func (g *Group) leave(key string, b *batch) {
+func (g *Group) leave(r *reads, b *batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	b.size--
-	if b.size > 0 {
+	if b.size--; b.size > 0 {
 		return
 	}
 	b.cancel()
-	if g.waiting[key] == b { // it has not begun
-		g.waiting[key] = nil
+	if r.next == b { // it has not begun
+		r.next = nil
 	}
 }

@@ -47,7 +47,7 @@ type simTarget struct {
 	instead map[string]func()
 	// freezes says that the gateway has the proxy's method for snapshots of several volumes.
 	freezes bool
-	// keys is the folder for the keys that are placed.
+	// keys is the directory for the keys that are placed.
 	keys string
 	// changes answers spdkgate_lvol_changes, which the simulated target does not have; nil: there
 	// is no such method.

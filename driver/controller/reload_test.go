@@ -90,7 +90,7 @@ func TestReloadAddsTargets(t *testing.T) {
 }
 
 // A configuration with mistakes changes nothing, and is reported once.
-func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
+func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
 	before := r.current.Load()
@@ -110,8 +110,8 @@ func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a reload changes about a target takes effect, and an lvstore that was there before it is
-// still missed.
+// A reload's changes to a target take effect, and lvstores that were seen before the reload are
+// still expected.
 func TestReloadRemembersLvstores(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0", "lvs1")
 	r := newReloadingController(t, configOf(config.Placement{}, target))

@@ -38,10 +38,10 @@ type Fencing struct {
 	Problem string
 }
 
-// Fence removes a host from all exports of the target, also from those that the driver did not
-// make, and marks it, so that Admit and Share refuse it with [ErrFenced] until Unfence. The target
-// closes the host's connections. node is the host's name for people. If the mark cannot be set,
-// Fence removes the host from the exports nevertheless, and fails. With dryRun, Fence changes
+// Fence removes a host from all exports of the target, including those that the driver did not
+// make. It marks the host, so that Admit and Share refuse it with [ErrFenced] until Unfence. The
+// target closes the host's connections. node is the host's name for people. If the mark cannot be
+// set, Fence removes the host from the exports nevertheless, and fails. With dryRun, Fence changes
 // nothing and returns what it would do. It can be repeated.
 func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
 	if s.Transport == ISCSI {
@@ -62,8 +62,8 @@ func (s *Service) fencedError(h Host) error {
 	return fmt.Errorf("%w: target %s exports nothing to host %s: restart the node, so that no write of it is pending any more, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
 }
 
-// markFence is the first change of a host that is not fenced.
-var markFence = Fencing{Change: "mark the node as fenced, so that no volume is published to it"}
+// MarkFence is the first change of a host that is not fenced.
+var MarkFence = Fencing{Change: "mark the node as fenced, so that no volume is published to it"}
 
 func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
 	mark := fenceNQN + h.id()
@@ -112,7 +112,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 		return nil, err
 	}
 	if !marked {
-		all = append(all, markFence)
+		all = append(all, MarkFence)
 	}
 	var unmarked error
 	if !marked && !dryRun {
@@ -228,7 +228,7 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 			_, unmarked = i.ensureInitiatorGroup(ctx, groups, fenceMark(h))
 		}
 		if unmarked == nil {
-			all = append(all, markFence)
+			all = append(all, MarkFence)
 		}
 	}
 	for range 3 {

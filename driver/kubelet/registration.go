@@ -15,7 +15,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// DefaultDir is where manifests mount kubelet's folder plugins_registry.
+// DefaultDir is where manifests mount kubelet's directory plugins_registry.
 const DefaultDir = "/registration"
 
 // csiVersions are the versions that kubelet accepts for CSI drivers.
@@ -33,7 +33,7 @@ type Registration struct {
 	interval time.Duration // between looks at the socket; 0: 10 s
 }
 
-// SocketPath returns where a driver's registration socket has to be, in kubelet's folder
+// SocketPath returns where a driver's registration socket has to be, in kubelet's directory
 // plugins_registry.
 func SocketPath(dir, driver string) string { return filepath.Join(dir, driver+"-reg.sock") }
 
@@ -54,7 +54,7 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 	server := grpc.NewServer()
 	refused := make(chan error, 1)
 	registerapi.RegisterRegistrationServer(server, &service{Registration: r, refused: refused})
-	defer server.GracefulStop() // kubelet gets the answer to its refusal
+	defer server.Stop()
 	for {
 		path := l.Addr().String()
 		own, err := os.Lstat(path)
@@ -62,9 +62,14 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 			return errors.Join(fmt.Errorf("registration socket: %w", err), l.Close())
 		}
 		served := make(chan error, 1)
-		go func() { served <- server.Serve(l) }()
+		go func() {
+			served <- server.Serve(l)
+			close(served)
+		}()
 		gone, err := r.watch(ctx, path, own, refused, served)
 		if !gone {
+			server.GracefulStop() // kubelet gets the response to its refusal
+			<-served              // the socket is removed
 			return err
 		}
 		r.Log.Warn("the registration socket was removed; listening again", "socket", path)

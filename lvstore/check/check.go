@@ -87,9 +87,9 @@ func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device.Dev
 	if err != nil {
 		return err
 	}
-	for _, what := range first {
-		if slices.Contains(second, what) {
-			r.Report.Findings = append(r.Report.Findings, blobstore.Finding{Page: -1, What: what})
+	for _, problem := range first {
+		if slices.Contains(second, problem) {
+			r.Report.Findings = append(r.Report.Findings, blobstore.Finding{Page: -1, What: problem})
 		}
 	}
 	return nil

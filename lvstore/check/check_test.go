@@ -177,7 +177,7 @@ func TestTarget(t *testing.T) {
 
 // The check reports a volume that has other clusters in the target's memory than on the device, but
 // not one that changes meanwhile.
-func TestDifferences(t *testing.T) {
+func TestLastingDifferencesAreReported(t *testing.T) {
 	m := write(t, newImage(t))
 	asked := uint64(0)
 	rpc := target(t, func(method string, _ p) any {

@@ -18,7 +18,7 @@ func write(t *testing.T, content []byte) string {
 }
 
 // A disk that cannot be read is an error, and not a damaged lvstore.
-func TestReadsThatFail(t *testing.T) {
+func TestReadErrorsAreReported(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 4096/16)
 	d, err := OpenFile(write(t, append(content, content...)))
 	require.NoError(t, err)

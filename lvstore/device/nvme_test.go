@@ -80,7 +80,7 @@ func namespaceBdev(t *testing.T, name string, block uint32, metadata *uint32) sp
 }
 
 // A namespace whose content Read commands would not return unchanged is refused.
-func TestUnsupportedNamespaces(t *testing.T) {
+func TestUnsupportedNamespacesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		bdev spdkrpc.BdevInfo
 		read bool
@@ -126,7 +126,7 @@ func TestCommandsObeyTheController(t *testing.T) {
 }
 
 // An incomplete answer is an error.
-func TestNamespaceAnswers(t *testing.T) {
+func TestIncompleteNamespaceResponsesAreRefused(t *testing.T) {
 	text := func(n int, status byte) string {
 		b := make([]byte, n)
 		if n == 16 {

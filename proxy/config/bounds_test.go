@@ -242,7 +242,7 @@ func TestQuotas(t *testing.T) {
 	assert.Zero(t, q.Bytes)
 }
 
-func TestLearningOfUsers(t *testing.T) {
+func TestLearningIsSetGloballyOrForUsers(t *testing.T) {
 	for keys, want := range map[[2]bool]bool{{false, false}: false, {true, false}: true, {false, true}: true, {true, true}: true} {
 		c := Config{Learning: keys[0], Users: []User{{Name: "a", Roles: []string{"r"}, Learning: keys[1]}}}
 		assert.Equal(t, want, c.PolicyUsers()["a"].Learning, keys)
@@ -259,7 +259,7 @@ func TestLearningOfUsers(t *testing.T) {
 }
 
 // A file with secrets that every user of the host can read is warned of.
-func TestReadableSecretsAreWarnedOf(t *testing.T) {
+func TestReadableSecretsCauseAWarning(t *testing.T) {
 	const hash = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	key := writeFile(t, "key")
 	require.NoError(t, os.Chmod(key, 0o644))

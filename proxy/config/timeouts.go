@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Timeouts says how long the proxy waits for SPDK's answer.
+// Timeouts says how long the proxy waits for SPDK's response.
 type Timeouts struct {
 	Default Duration            `yaml:"default"`
 	Methods map[string]Duration `yaml:"methods"`

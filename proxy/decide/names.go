@@ -9,14 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// checkNewNames refuses names of new objects with characters that control terminals or change the
-// order of text. SPDK accepts them. Names of existing objects may have any characters, so that
-// these can be renamed and deleted.
+// checkNewNames refuses names of new objects with characters that control terminals, change the
+// order of text or cannot be seen. SPDK accepts them. Names of existing objects may have any
+// characters, so that these can be renamed and deleted.
 func checkNewNames(schema *rpcschema.Document, method string, params map[string]any) error {
 	names, _ := schema.Names(method, params, math.MaxInt)
 	for _, n := range names {
-		if isNewName(n.Kind) && !printable.Valid(n.Value) {
-			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the name %s of a new object has control characters or characters that change the direction of text. Nothing was executed; choose another name.", printable.String(n.Value))
+		if isNewName(n.Kind) && !printable.ValidName(n.Value) {
+			return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "the name %+q of a new object has invisible characters, blanks at an end, control characters or characters that change the direction of text. Nothing was executed; choose another name.", n.Value)
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 		return nil, err
 	}
 	o := quiesce.Options{
-		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: connectDirectly, Process: persist.ProcessAt, Deleting: t.Deleting, Enter: enterOperation(t), Log: log, Observer: observer,
+		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: (&connections{}).connect, Process: persist.ProcessAt, Deleting: t.Deleting, Enter: enterOperation(t), Log: log, Observer: observer,
 	}
 	if c.Target.Freeze.Dir != "" {
 		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {
@@ -67,9 +67,24 @@ func enterOperation(t *target.Target) func(ctx context.Context, user string, awa
 	}
 }
 
+// A directTarget is a Target, and a channel that is closed when its connection has ended.
+type directTarget struct {
+	quiesce.Target
+	gone <-chan struct{}
+}
+
+func (t *directTarget) ended() bool {
+	select {
+	case <-t.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // connectDirectly connects to one process of the target. It identifies the process after it has
 // connected: if the process is replaced in between, the connection is dead.
-func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
+func connectDirectly(ctx context.Context, at quiesce.Place) (*directTarget, error) {
 	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
 	var down *target.DownError
 	if errors.As(err, &down) && (errors.Is(down.Err, fs.ErrNotExist) || errors.Is(down.Err, syscall.ECONNREFUSED)) {
@@ -83,7 +98,7 @@ func connectDirectly(ctx context.Context, at quiesce.Place) (*quiesce.Target, er
 		_ = conn.Close()
 		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, &target.DownError{Socket: at.Socket, Err: err})
 	}
-	return &quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, nil
+	return &directTarget{quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, conn.Gone()}, nil
 }
 
 // Thaw thaws the volumes of all operations in a journal that no running process works on. It tries
@@ -93,7 +108,7 @@ func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err erro
 	if err != nil {
 		return 0, err
 	}
-	return quiesce.New(quiesce.Options{Folder: folder, Connect: connectDirectly, Process: persist.ProcessAt, Log: log, Leave: true}).Recover(ctx), nil
+	return quiesce.New(quiesce.Options{Folder: folder, Connect: (&connections{}).connect, Process: persist.ProcessAt, Log: log, Leave: true}).Recover(ctx), nil
 }
 
 // Recover thaws once what an earlier process has left frozen, and returns how many operations are

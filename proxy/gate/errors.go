@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Errors that arise in the gate and at its doors.
+// Errors that arise in the gate and at its endpoints.
 var (
 	ErrCrossOrigin  = errors.New("a web page of another site made a browser send this request")
 	ErrCSRF         = errors.New("the request does not have its session's CSRF token")
@@ -262,8 +262,8 @@ type Answer struct {
 // spdk reports whether the error is SPDK's own, or one like it.
 func (a Answer) spdk() bool { return a.Outcome == metrics.SPDKError }
 
-// AnswerTo converts the error of any stage to an answer, by the table of errors; no other code does
-// so.
+// AnswerTo converts the error of any stage to a response, by the table of errors; no other code
+// does so.
 func AnswerTo(err error) Answer {
 	if err == nil {
 		return Answer{Status: http.StatusOK, Outcome: metrics.OK}

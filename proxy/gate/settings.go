@@ -36,7 +36,7 @@ type Settings struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 
-	// For the metrics.
+	// They are used for the metrics.
 	ClientCAsExpire time.Time            // when the first authority expires
 	CRLsExpire      time.Time            // when the first list of revoked certificates expires
 	TokensExpire    map[string]time.Time // by user: when the first token expires
@@ -82,8 +82,9 @@ func (s *Settings) SessionLimits() session.Limits {
 	return session.Limits{Idle: time.Duration(s.Console.Idle), Lifetime: time.Duration(s.Console.Lifetime)}
 }
 
-// Administrator reports whether a user administers the proxy, and so may see what all users do: the
-// user has the built-in role admin, by itself or through a role that extends it, and no tenant.
+// Administrator reports whether a user administers the proxy, and so may see what all users do.
+// Such a user has no tenant, and has the built-in role admin, directly or through a role that
+// extends it.
 func (s *Settings) Administrator(user string) bool {
 	return s.Policy.HasRole(user, policy.Admin) && s.Tenancy.Of(user) == nil
 }

@@ -60,7 +60,7 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 			return o.t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: below.uuid})
 		})
 	}
-	o.free() // a deletion can take minutes, and plain has a slot of its own
+	o.done() // a deletion can take minutes, and plain has a slot of its own
 	o.settled, err = plain()
 	q.reportConnected(o, found.idle)
 	return false, err
@@ -77,7 +77,7 @@ func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string
 		return q.countRefusal(notExecuted(err), "SPDK can crash, or lose its data, when it changes what lies below a volume that is being written")
 	}
 	defer o.leave()
-	o.free() // do has a slot of its own
+	o.done() // do has a slot of its own
 	o.settled, err = do()
 	return err
 }

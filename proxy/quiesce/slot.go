@@ -11,7 +11,8 @@ type operation struct {
 	user   string
 	awaits bool // the client, while volumes are frozen: see Mode.Wait
 	t      *Target
-	free   func()   // returns the slot and closes the connection; it may be called more than once
+	free   func()   // returns the slot and closes the connection; nothing after free or done
+	done   func()   // is free for an operation all of whose calls were answered without an error
 	held   []func() // release its locks
 	// settled is closed when SPDK has answered a call that outlasted its caller; nil: there is
 	// none.
@@ -35,10 +36,23 @@ func (o *operation) enter(ctx context.Context) error {
 		return err
 	}
 	o.t = t
-	o.free = sync.OnceFunc(func() {
-		_ = t.Close()
-		leave()
-	})
+	var once sync.Once
+	o.free = func() {
+		once.Do(func() {
+			_ = t.Close()
+			leave()
+		})
+	}
+	o.done = func() {
+		if t.Reuse == nil {
+			o.free()
+			return
+		}
+		once.Do(func() {
+			t.Reuse()
+			leave()
+		})
+	}
 	return nil
 }
 
@@ -75,7 +89,7 @@ func (o *operation) lock(ctx context.Context, l lockSet) error {
 		return nil
 	}
 	process := o.t.Process
-	o.free()
+	o.done()
 	release, err := o.q.lock(ctx, l)
 	if err != nil {
 		return err

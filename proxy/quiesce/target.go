@@ -16,6 +16,8 @@ type Target struct {
 	Process string // see Options.Process
 	Release rpcschema.Release
 	Close   func() error
+	// Reuse keeps the connection for another operation, instead of closing it. nil: it is closed.
+	Reuse func()
 
 	rpc *spdkrpc.Client
 }

@@ -253,7 +253,7 @@ func TestUnknownVersion(t *testing.T) {
 	assert.ErrorContains(t, err, versionMethod)
 }
 
-func TestDeadlineLeavesTheOutcomeUnknownAndTheSlotTaken(t *testing.T) {
+func TestDeadlineLeavesTheOutcomeUnknown(t *testing.T) {
 	answer := make(chan struct{})
 	f := newFake(t, "v26.05", func(c call) string {
 		if c.Method == "slow" {
@@ -279,7 +279,7 @@ func TestDeadlineLeavesTheOutcomeUnknownAndTheSlotTaken(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCallWithoutAnswerFinallyReleasesItsSlot(t *testing.T) {
+func TestUnansweredCallReleasesItsSlotEventually(t *testing.T) {
 	f := newFake(t, "v26.05", func(call) string { return "" })
 	target := newTarget(t, Config{Socket: f.path, LateAfter: time.Millisecond})
 	_, err := connect(t, target).Call(t.Context(), "u", "m", nil, time.Millisecond)

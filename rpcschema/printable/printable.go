@@ -18,9 +18,19 @@ func Unsafe(r rune) bool {
 	return unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Valid reports whether s is UTF-8 without unsafe characters. New names must be valid.
+// Valid reports whether s is UTF-8 without unsafe characters.
 func Valid(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, Unsafe)
+}
+
+// ValidName reports whether s is valid and can be told from all other names by eye: it has no
+// invisible characters, no blanks other than spaces, and none at its ends.
+func ValidName(s string) bool {
+	return Valid(s) && !strings.ContainsFunc(s, invisible) && strings.TrimSpace(s) == s
+}
+
+func invisible(r rune) bool {
+	return r > ' ' && unicode.In(r, unicode.Z, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // String returns s with each unsafe character as \uXXXX, and invalid UTF-8 as U+FFFD. Line breaks

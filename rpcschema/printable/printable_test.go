@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUnsafeCharacters(t *testing.T) {
+func TestUnsafeCharactersAreEscaped(t *testing.T) {
 	unsafe := map[rune]bool{0x7f: true, 0x61c: true, 0x200e: true, 0x200f: true, 0x2028: true, 0x2029: true}
 	for _, span := range [][2]rune{{0, 0x1f}, {0x80, 0x9f}, {0x202a, 0x202e}, {0x2066, 0x2069}} {
 		for r := span[0]; r <= span[1]; r++ {
@@ -51,6 +51,18 @@ func TestString(t *testing.T) {
 	} {
 		assert.Equal(t, shown, String(given))
 		assert.Equal(t, given == shown, Valid(given), "%q", given)
+	}
+}
+
+func TestNamesThatLookAlike(t *testing.T) {
+	for _, name := range []string{"", "lvs0/vol1", "two words", "Größe", "日本", "naïve"} {
+		assert.True(t, ValidName(name), "%q", name)
+	}
+	for _, r := range "\u00a0\u00ad\u034f\u115f\u180e\u2003\u200b\u200d\u202e\u2060\u3000\u3164\ufe0f\ufeff\uffa0\U000e0061" {
+		assert.False(t, ValidName("a"+string(r)+"b"), "%U", r)
+	}
+	for _, name := range []string{" a", "a ", "a\n", "\xff"} {
+		assert.False(t, ValidName(name), "%q", name)
 	}
 }
 

@@ -49,7 +49,7 @@ func (s *suite) describe(nqn string) spdkrpc.NVMfSubsystem {
 	return list[0]
 }
 
-// noSubsystem is the answer of nvmf_get_subsystems to an unknown NQN.
+// noSubsystem is the response of nvmf_get_subsystems to an unknown NQN.
 func (s *suite) noSubsystem() int {
 	if s.before("v26.09") {
 		return noDevice
@@ -147,7 +147,7 @@ func testSubsystems(s *suite) {
 		s.fails(internalError, "nvmf_create_subsystem", P{"nqn": bad})
 	}
 	for _, good := range []string{"nqn.2016-13.io.spdk:" + s.prefix, "nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111112",
-		s.nqn("ü "), "nqn.2016-06.io.spdk:" + s.prefix + strings.Repeat("x", 203-len(s.prefix))} {
+		s.nqn("ü x"), "nqn.2016-06.io.spdk:" + s.prefix + strings.Repeat("x", 203-len(s.prefix))} {
 		s.ok("nvmf_create_subsystem", P{"nqn": good})
 		assert.Equal(s, good, s.describe(good).NQN)
 		s.ok("nvmf_delete_subsystem", P{"nqn": good})

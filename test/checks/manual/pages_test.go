@@ -140,7 +140,7 @@ export PATH="$PWD/bin:$PATH"`,
 	{
 		path:  "docs/local-socket.md",
 		setup: installed + "write_example docs/local-socket.md",
-		leave: []string{"scripts/rpc.py"}, // needs SPDK's own folder; test/suites/rpcpy runs rpc.py
+		leave: []string{"scripts/rpc.py"}, // needs SPDK's own directory; test/suites/rpcpy runs rpc.py
 	},
 	{path: "docs/authorization.md", setup: installed + "spdk-proxy call spdk_get_version", leave: []string{"policy explain"}},
 	{

@@ -160,7 +160,7 @@ var rules = []rule{
 
 var allRules = slices.Concat(rules, proxyRules, driverRules)
 
-func TestImports(t *testing.T) {
+func TestImportsFollowTheRules(t *testing.T) {
 	for _, r := range allRules {
 		t.Run(r.who, func(t *testing.T) {
 			bound := 0

@@ -1,0 +1,85 @@
+package execute
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
+)
+
+// SPDK accepts one connection in each of its polls, every 4 ms, and the release is asked on each
+// new one. So connections of operations that ended well are used again.
+
+// connections keeps connections to the target for the next operations of the Quiescer. It may be
+// used concurrently.
+type connections struct {
+	mu   sync.Mutex
+	idle []*idleConnection
+}
+
+// An idleConnection is closed when timer fires.
+type idleConnection struct {
+	*directTarget
+	at    quiesce.Place
+	timer *time.Timer
+}
+
+// connectionIdle is how long a connection is kept that no operation needs: SPDK allows only 64.
+const connectionIdle = 5 * time.Second
+
+// connect is connectDirectly, or takes a kept connection to the process that is at the socket now.
+func (c *connections) connect(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
+	t := c.take(at)
+	if t == nil {
+		var err error
+		if t, err = connectDirectly(ctx, at); err != nil {
+			return nil, err
+		}
+	}
+	made := t.Target
+	made.Reuse = func() { c.keep(t, at) }
+	return &made, nil
+}
+
+// take removes and returns a connection to the present process; nil if there is none. It closes
+// those to other processes.
+func (c *connections) take(at quiesce.Place) *directTarget {
+	process, _ := persist.ProcessAt(at.Socket)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.idle) > 0 {
+		last := c.idle[len(c.idle)-1]
+		c.idle = c.idle[:len(c.idle)-1]
+		last.timer.Stop()
+		if same(last.at, at) && last.Process == process && !last.ended() {
+			return last.directTarget
+		}
+		_ = last.Close()
+	}
+	return nil
+}
+
+func same(a, b quiesce.Place) bool {
+	return a.Socket == b.Socket && slices.Equal(a.PeerUIDs, b.PeerUIDs)
+}
+
+func (c *connections) keep(t *directTarget, at quiesce.Place) {
+	kept := &idleConnection{directTarget: t, at: at}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept.timer = time.AfterFunc(connectionIdle, func() { c.drop(kept) })
+	c.idle = append(c.idle, kept)
+}
+
+// drop closes a connection that is still kept.
+func (c *connections) drop(old *idleConnection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(c.idle, old); i >= 0 {
+		c.idle = slices.Delete(c.idle, i, i+1)
+		_ = old.Close()
+	}
+}
