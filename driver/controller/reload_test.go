@@ -191,7 +191,7 @@ func TestReloadingServesEveryCall(t *testing.T) {
 	assert.Greater(t, implemented, 20)
 }
 
-// The same holds for calls that answer with streams.
+// Calls whose responses are streams also reach the controller of the present configuration.
 func TestReloadingServesStreams(t *testing.T) {
 	r := newReloadingController(t, configOf(config.Placement{}, newSimTarget(t, "t0", "lvs0")))
 	for name, err := range map[string]error{

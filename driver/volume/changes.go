@@ -22,8 +22,8 @@ type Changes struct {
 func (c Changes) Has(index int64) bool { return c.bitmap[index/8]>>(index%8)&1 == 1 }
 
 // Changes returns the clusters of a snapshot that may differ from those of base, another snapshot
-// of the same volume; or, if base is "", those that are allocated. If they are unknown, it fails with
-// ErrNoChanges or ErrEncrypted, and the snapshot has to be read as a whole.
+// of the same volume; or, if base is "", those that are allocated. If they are unknown, it fails
+// with ErrNoChanges or ErrEncrypted, and the snapshot has to be read as a whole.
 func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, error) {
 	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: snapshot}
 	ids := []string{snapshot}

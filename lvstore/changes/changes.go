@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Refusal means that the changes cannot be read. Errno says why: ENODEV, it is not a
-// logical volume; EINVAL, these snapshots are not supported; EOPNOTSUPP, this target is not; EBADMSG,
-// what was read does not match. Text says what to do.
+// A Refusal means that the changes cannot be read. Errno says why: ENODEV, it is not a logical
+// volume; EINVAL, these snapshots are not supported; EOPNOTSUPP, this target is not; EBADMSG, what
+// was read does not match. Text says what to do.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -62,9 +62,9 @@ type Reader struct {
 // maxRemembered bounds the memory of a Reader.
 const maxRemembered = 100_000
 
-// Read returns the clusters of a snapshot that may differ from those of base, by name, alias or UUID;
-// or, if base is "", those that are allocated in the snapshot or below it. The error is a *Refusal,
-// one of Lock or of the target, such as spdkrpc.NoSuchDevice, or that of ctx.
+// Read returns the clusters of a snapshot that may differ from those of base, by name, alias or
+// UUID; or, if base is "", those that are allocated in the snapshot or below it. The error is a
+// *Refusal, one of Lock or of the target, such as spdkrpc.NoSuchDevice, or that of ctx.
 func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Changes, error) {
 	q, err := newQuery(ctx, t, snapshot, base)
 	if err != nil {

@@ -55,7 +55,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T, kind string, seed int64) *world {
-	// A target that was killed reads all metadata pages one by one, and two targets may share a core.
+	// A target that was killed reads all metadata pages one by one, and two targets may share a
+	// core.
 	bytes, metadata := int64(1<<30), 100
 	if kind == "nvme" {
 		bytes, metadata = 256*mib, 10
@@ -179,8 +180,8 @@ func (w *world) changes(s, base *snapshot) ([]bool, error) {
 	return list, nil
 }
 
-// restore returns the first cluster in which the base with the changes is not the snapshot; -1 if it
-// is. differ is the number of clusters that differ, listed those in the list.
+// restore returns the first cluster in which the base with the changes is not the snapshot; -1 if
+// it is. differ is the number of clusters that differ, listed those in the list.
 func restore(s, base *snapshot, list []bool) (wrong, differ, listed int) {
 	image := make([]byte, len(s.content))
 	if base != nil {
