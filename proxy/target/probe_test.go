@@ -91,7 +91,9 @@ func TestWatch(t *testing.T) {
 	require.Eventually(t, seen(Runtime, "v26.01"), long, time.Millisecond)
 	f.stop()
 	require.Eventually(t, seen(Unreachable, "v26.01"), long, time.Millisecond)
+	f.mu.Lock()
 	f.release = "v26.05"
+	f.mu.Unlock()
 	f.start()
 	require.Eventually(t, seen(Runtime, "v26.05"), long, time.Millisecond)
 	require.NoError(t, target.Close())

@@ -79,7 +79,10 @@ func (f *fake) serve(c net.Conn) {
 			return
 		}
 		go func() {
-			out := fmt.Sprintf(`"result":{"version":"SPDK %s git sha1 0"}`, f.release)
+			f.mu.Lock()
+			release := f.release
+			f.mu.Unlock()
+			out := fmt.Sprintf(`"result":{"version":"SPDK %s git sha1 0"}`, release)
 			switch in.Method {
 			case versionMethod:
 			case phaseMethod:
