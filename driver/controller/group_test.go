@@ -204,7 +204,7 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 			require.NoError(t, err, "no target of this call has it")
 			continue
 		}
-		drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "other targets")
+		drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "further targets")
 	}
 	all := b.secrets
 	b.secrets = secretsFor("t0")
