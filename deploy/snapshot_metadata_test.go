@@ -55,7 +55,7 @@ func TestSnapshotMetadata(t *testing.T) {
 				}
 			}
 			require.NotEmpty(t, c.Name)
-			tls := mountAt(pod, "/etc/spdkcsi-snapshot-metadata")
+			tls := mountAt(corev1.PodSpec{Containers: []corev1.Container{c}, Volumes: pod.Volumes}, "/etc/spdkcsi-snapshot-metadata")
 			assert.Equal(t, metadataName+"-tls", tls.source.Secret.SecretName)
 			assert.True(t, *tls.source.Secret.Optional, "without the Secret, the driver still starts")
 			assert.Equal(t, "/etc/spdkcsi-snapshot-metadata/tls.crt", arg(c, "--tls-cert"))
