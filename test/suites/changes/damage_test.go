@@ -16,7 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Whatever happens to a page of metadata, the answer is the right one or an error.
+// Whatever happens to a page of metadata, the response is the right one or an error. Only the
+// number of clusters that SPDK reports, from v24.05 on, shows that a page with a valid checksum
+// lacks one.
 func TestDamagedMetadataAreRefused(t *testing.T) {
 	w := newWorld(t, "aio", *seed)
 	w.prepare()
@@ -33,17 +35,17 @@ func TestDamagedMetadataAreRefused(t *testing.T) {
 			questions, right[q] = append(questions, q), found
 		}
 	}
-	ask := func(what string, page int64) (refused int) {
+	ask := func(damage string, page int64) (refused int) {
 		for _, q := range questions {
 			found, err := w.changes(q.s, q.base)
 			var rpc *spdkrpc.Error
 			if err != nil {
-				require.ErrorAs(t, err, &rpc, what)
-				assert.Contains(t, []int{-74, -22}, rpc.Code, "%s of page %d: %v", what, page, err)
+				require.ErrorAs(t, err, &rpc, damage)
+				assert.Contains(t, []int{-74, -22}, rpc.Code, "%s of page %d: %v", damage, page, err)
 				refused++
 				continue
 			}
-			assert.Equal(t, right[q], found, "%s of page %d", what, page)
+			assert.Equal(t, right[q], found, "%s of page %d", damage, page)
 		}
 		return refused
 	}
@@ -56,24 +58,24 @@ func TestDamagedMetadataAreRefused(t *testing.T) {
 	pages, total := usedPages(t, file, super), map[string]int{}
 	for n, content := range pages {
 		at := (super.MetadataStart + n) * blobstore.PageSize
-		for what, change := range damages {
+		for kind, change := range damages {
 			damaged := change(bytes.Clone(content), pages)
-			if damaged == nil {
+			if damaged == nil || kind == "lost cluster" && !w.release.Has(rpcschema.CountsClusters) {
 				continue
 			}
 			_, err := file.WriteAt(damaged, at)
 			require.NoError(t, err)
-			total[what] += ask(what, n)
+			total[kind] += ask(kind, n)
 			_, err = file.WriteAt(content, at)
 			require.NoError(t, err)
 		}
 	}
 	assert.Zero(t, ask("nothing", 0))
-	for what := range damages {
-		if what != "lost cluster" || w.release.Has(rpcschema.CountsClusters) {
-			assert.Positive(t, total[what], what)
+	for kind := range damages {
+		if kind != "lost cluster" || w.release.Has(rpcschema.CountsClusters) {
+			assert.Positive(t, total[kind], kind)
 		}
-		t.Logf("%-14s %d of %d pages, %d questions refused", what, len(pages), super.MetadataPages, total[what])
+		t.Logf("%-14s %d of %d pages, %d questions refused", kind, len(pages), super.MetadataPages, total[kind])
 	}
 }
 
