@@ -34,14 +34,21 @@ END
 echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"password\": \"$SPDK_PROXY_PASSWORD\"}]}" >/etc/spdkcsi-secret/secret.json
 `
 
+// exportForWorker makes an export of the driver's that admits the node worker-3: the names are those
+// of docs/fencing.md.
+const exportForWorker = `
+spdk-proxy call nvmf_create_subsystem nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d
+spdk-proxy call nvmf_subsystem_add_host nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d host=nqn.2014-08.org.nvmexpress:uuid:49947f8d-2e1a-516d-833c-28a15f408756
+`
+
 var pages = []page{
 	{path: "docs/status.md", setup: installed},
 	{path: "docs/events.md", setup: installed + "spdk-proxy call bdev_malloc_create name=m0 num_blocks=8 block_size=512\n(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; spdk-proxy call bdev_malloc_create num_blocks=8 block_size=512; done) >/dev/null 2>&1 &"},
 	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
 	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
-	{path: "docs/fencing.md", setup: controller},
+	{path: "docs/fencing.md", setup: controller + exportForWorker},
 	{
-		path: "docs/kubectl.md", setup: controller + `cd "$REPOSITORY"`,
+		path: "docs/kubectl.md", setup: controller + `cd "$REPOSITORY"`, before: map[string]string{"kubectl spdkgate unfence": exportForWorker},
 		// The program is built already, and nothing is installed on the host.
 		typed: map[string]string{"install bin/kubectl-spdkgate deploy": "mkdir /home/admin/bin && install deploy", "/usr/local/bin/": "/home/admin/bin/", "kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
 	},
