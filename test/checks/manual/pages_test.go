@@ -34,8 +34,8 @@ END
 echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"password\": \"$SPDK_PROXY_PASSWORD\"}]}" >/etc/spdkcsi-secret/secret.json
 `
 
-// exportForWorker makes an export of the driver's that admits the node worker-3: the names are those
-// of docs/fencing.md.
+// exportForWorker makes an export of the driver that admits the node worker-3, with the names of
+// docs/fencing.md.
 const exportForWorker = `
 spdk-proxy call nvmf_create_subsystem nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d
 spdk-proxy call nvmf_subsystem_add_host nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d host=nqn.2014-08.org.nvmexpress:uuid:49947f8d-2e1a-516d-833c-28a15f408756
