@@ -36,6 +36,14 @@ echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"pass
 
 var pages = []page{
 	{path: "docs/status.md", setup: installed},
+	{
+		path: "docs/fleet.md",
+		setup: installed + `
+sed -i 's/^target:$/target:\n  accept_loading_what_hosts_write: true/' /etc/spdk-proxy/spdk-proxy.yaml && systemctl restart spdk-proxy
+write_example docs/fleet.md yaml servers.yaml
+sed -i '/storage-[23]/d' servers.yaml
+cp tls.crt ca.pem && echo "$SPDK_PROXY_PASSWORD" >admin.password`,
+	},
 	{path: "docs/events.md", setup: installed + "spdk-proxy call bdev_malloc_create name=m0 num_blocks=8 block_size=512\n(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; spdk-proxy call bdev_malloc_create num_blocks=8 block_size=512; done) >/dev/null 2>&1 &"},
 	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
 	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
