@@ -75,7 +75,7 @@ it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w: see `%s --help`", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newCheckLvstore(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newHandOverKeys(), newSaved(), newThaw(), newStatus(), newTop(), newFleet(), newWatch(), newVersion(), newScript())
+	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newCheckLvstore(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newHandOverKeys(), newSaved(), newThaw(), newExport(), newUnexport(), newExports(), newStatus(), newTop(), newFleet(), newWatch(), newVersion(), newScript())
 	root.AddCommand(extraCommands...)
 	return root
 }
