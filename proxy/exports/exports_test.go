@@ -168,7 +168,9 @@ func TestExportRefuses(t *testing.T) {
 	w.export(Request{Volume: "lvs0/v0", Hosts: a, Listen: at, NQN: driverPrefix})
 	w.call("nvmf_delete_subsystem", `{"nqn":"`+driverPrefix+w.v0+`"}`)
 
-	w.call("iscsi_create_target_node", `{"name":"disk","alias_name":"disk","pg_ig_maps":[],"luns":[{"bdev_name":"lvs0/v0","lun_id":0}],"queue_depth":64}`)
+	w.call("iscsi_create_portal_group", `{"tag":1,"portals":[{"host":"127.0.0.1","port":"3260"}]}`)
+	w.call("iscsi_create_initiator_group", `{"tag":1,"initiators":["ANY"],"netmasks":["ANY"]}`)
+	w.call("iscsi_create_target_node", `{"name":"disk","alias_name":"disk","pg_ig_maps":[{"pg_tag":1,"ig_tag":1}],"luns":[{"bdev_name":"lvs0/v0","lun_id":0}],"queue_depth":64}`)
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Listen: at}, ErrRefused, "exported over iSCSI")
 }
 
