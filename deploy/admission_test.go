@@ -15,7 +15,7 @@ import (
 var chartCases = map[string]map[string]any{
 	"spdk-csi": nil,
 	"spdk-csi-everything": {
-		"zones": true, "storageCapacity": true, "groupSnapshots": true, "node": map[string]any{"lifecycle": true}, "networkPolicy": map[string]any{"create": true},
+		"zones": true, "storageCapacity": true, "groupSnapshots": true, "snapshotMetadata": map[string]any{"enabled": true, "caCertificate": "x"}, "node": map[string]any{"lifecycle": true}, "networkPolicy": map[string]any{"create": true},
 		"metrics":     map[string]any{"tokenSecret": "metrics", "podMonitor": true, "rules": true, "dashboards": true, "labels": map[string]any{"release": "prometheus"}},
 		"credentials": map[string]any{"serviceAccountToken": true},
 	},
@@ -30,10 +30,9 @@ var chartCases = map[string]map[string]any{
 	"spdk-csi-registration":  {"node": map[string]any{"selfRegistration": true}},
 }
 
-// What an API server would say of the manifests: the admission policy of the node plugin's token,
-// the level of the Pod Security Standards that pods of the charts meet, and the objects of the
-// Prometheus operator. The tests have a module of their own, because they need CEL and Kubernetes'
-// admission library.
+// An API server checks the manifests: the admission policy for the node plugin's token, the Pod
+// Security Standards that the charts' pods meet, and the objects of the Prometheus operator. The
+// tests have a module of their own, because they need CEL and Kubernetes' admission library.
 func TestAdmission(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -38,7 +38,7 @@ func updated(t *testing.T, path, want string) {
 }
 
 // README.md of each chart has all values, with their defaults and the comments of values.yaml.
-func TestChartReadme(t *testing.T) {
+func TestChartReadmeListsAllValues(t *testing.T) {
 	for _, chart := range charts {
 		source, err := os.ReadFile(chart + "/values.yaml")
 		require.NoError(t, err)
@@ -58,9 +58,9 @@ func TestChartReadme(t *testing.T) {
 	}
 }
 
-// A chart cannot read files outside its folder, so it has copies of the alerts and dashboards in
+// A chart cannot read files outside its directory, so it has copies of the alerts and dashboards in
 // monitoring.
-func TestChartFiles(t *testing.T) {
+func TestChartFilesAreCopies(t *testing.T) {
 	rules, err := os.ReadFile("monitoring/spdk-proxy.rules.yaml")
 	require.NoError(t, err)
 	_, groups, ok := strings.Cut(string(rules), "\ngroups:\n")

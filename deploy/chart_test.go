@@ -37,8 +37,8 @@ func helm(t *testing.T, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// noteFiles reads the files of a folder that another process reads, so that the go command does not
-// take a result from its cache after they have changed.
+// noteFiles reads the files of a directory that another process reads, so that the go command does
+// not take a result from its cache after they have changed.
 func noteFiles(t *testing.T, folder string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -133,6 +133,7 @@ func TestChartEqualsKustomize(t *testing.T) {
 		"zones":             {map[string]any{"zones": true}, []string{"zones"}},
 		"storage capacity":  {map[string]any{"storageCapacity": true}, []string{"storage-capacity"}},
 		"group snapshots":   {map[string]any{"groupSnapshots": true}, []string{"group-snapshots"}},
+		"snapshot metadata": {map[string]any{"snapshotMetadata": map[string]any{"enabled": true, "caCertificate": "replace this"}}, []string{"snapshot-metadata"}},
 		"class secrets":     {map[string]any{"classSecrets": []any{map[string]any{"name": "spdkcsi-host-keys"}}}, []string{"class-secrets"}},
 		"no password":       {map[string]any{"credentials": map[string]any{"serviceAccountToken": true}}, []string{"service-account-token"}},
 	} {
@@ -212,6 +213,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		"PodMonitors without token":  {"metrics.podMonitor=true", "metrics.tokenSecret"},
 		"no port of the API server":  {"networkPolicy.apiServer.ports=null,networkPolicy.create=true", "ports"},
 		"a name in all namespaces":   {"classSecrets[0].name=x,classSecrets[0].namespaces={*,a}", "classSecrets"},
+		"no authority for metadata":  {"snapshotMetadata.enabled=true", "snapshotMetadata.caCertificate is missing"},
 		"a wrong reclaim policy":     {"storageClass.reclaimPolicy=Recycle", "reclaimPolicy"},
 		"no replicas":                {"controller.replicas=0", "replicas"},
 	} {

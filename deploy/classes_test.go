@@ -109,7 +109,7 @@ func namedSecrets(t *testing.T) map[string]corev1.SecretReference {
 }
 
 // Examples refer to the classes of the manifests and to each other.
-func TestExamples(t *testing.T) {
+func TestExamplesReferToExistingObjects(t *testing.T) {
 	all := examples(t)
 	for _, o := range all {
 		switch v := o.Object.(type) {

@@ -22,7 +22,7 @@ import (
 
 // components are the options in kubernetes/components. A cluster has at most one of the last group.
 var (
-	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "storage-capacity", "zones"}
+	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "snapshot-metadata", "storage-capacity", "zones"}
 	kubeletRoots  = map[string]string{"kubelet-root/k0s": "/var/lib/k0s/kubelet", "kubelet-root/microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
 )
 
@@ -59,8 +59,8 @@ func daemonSet(t *testing.T, objects []object) *appsv1.DaemonSet {
 	return find[*appsv1.DaemonSet](t, objects, "spdkcsi-node")
 }
 
-// TestComponentsAreListed compares the folders with kustomization.yaml, whose comments users read,
-// and with this test.
+// TestComponentsAreListed compares the directories with kustomization.yaml, whose comments users
+// read, and with this test.
 func TestComponentsAreListed(t *testing.T) {
 	files, err := filepath.Glob("kubernetes/components/*/kustomization.yaml")
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestComponentsAreListed(t *testing.T) {
 }
 
 // Without options, the rendered manifests are those of the files.
-func TestNoComponents(t *testing.T) {
+func TestPlainManifestsAreUnchanged(t *testing.T) {
 	rendered, _ := kustomize(t)
 	want := plain(t)
 	require.Len(t, rendered, len(want))
@@ -91,7 +91,7 @@ func TestNoComponents(t *testing.T) {
 
 // All options together, in both orders, with each kubelet root: valid objects, consistent pods,
 // arguments that the program accepts, and the same result.
-func TestComponentsTogether(t *testing.T) {
+func TestComponentsCanBeCombined(t *testing.T) {
 	for root, path := range kubeletRoots {
 		t.Run(root, func(t *testing.T) {
 			names := append(slices.Clone(anyComponents), root)

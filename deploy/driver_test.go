@@ -21,7 +21,7 @@ import (
 )
 
 // The driver's loader accepts the content of the ConfigMap.
-func TestConfig(t *testing.T) {
+func TestConfigIsAcceptedByTheDriver(t *testing.T) {
 	cfg := loadConfig(t)
 	require.NotEmpty(t, cfg.Nodes)
 	for _, n := range cfg.Nodes {
@@ -46,7 +46,7 @@ func loadConfig(t *testing.T) *config.Config {
 
 // The driver's loader accepts the content of the Secret, which has an account for each storage
 // server.
-func TestSecret(t *testing.T) {
+func TestSecretIsAcceptedByTheDriver(t *testing.T) {
 	secret := find[*corev1.Secret](t, plain(t), "spdkcsi-secret")
 	require.Len(t, secret.StringData, 1)
 	path := filepath.Join(t.TempDir(), "secret.json")
@@ -87,7 +87,7 @@ func TestFilesAreWhereTheDriverLooks(t *testing.T) {
 }
 
 // The program accepts the arguments in the manifests, which select controller or node.
-func TestDriverFlags(t *testing.T) {
+func TestDriverFlagsAreAccepted(t *testing.T) {
 	program := binary(t, "spdk-csi")
 	for _, w := range workloads(t) {
 		args := slices.Clone(w.container(t, w.name).Args)
@@ -105,7 +105,7 @@ func TestDriverFlags(t *testing.T) {
 }
 
 // The driver accepts the handle and attributes of the static volume.
-func TestStaticVolume(t *testing.T) {
+func TestStaticVolumeIsAccepted(t *testing.T) {
 	pv := find[*corev1.PersistentVolume](t, examples(t), "spdkcsi-pv-static")
 	server, lvol, ok := strings.Cut(pv.Spec.CSI.VolumeHandle, ":")
 	require.True(t, ok)

@@ -156,7 +156,7 @@ func sent(t *testing.T, path string) bool {
 
 // .dockerignore sends all source files of the programs to the builder, and no unrelated or secret
 // files.
-func TestBuildContext(t *testing.T) {
+func TestBuildContextContainsSourceOnly(t *testing.T) {
 	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/tools/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
 		assert.False(t, sent(t, path), path)
 	}
@@ -218,8 +218,8 @@ func TestImageHasWhatTheDriverRuns(t *testing.T) {
 	assert.NotZero(t, info.Mode()&0o111, "image/iscsiadm must be executable")
 }
 
-// commandsOf returns the programs that the code below a folder runs: the literals that are passed
-// to functions that run commands.
+// commandsOf returns the programs that the code below a directory runs: the literals that are
+// passed to functions that run commands.
 func commandsOf(t *testing.T, folder string) []string {
 	var found []string
 	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {

@@ -49,7 +49,7 @@ func (o object) String() string { return o.file + ": " + o.kind() + " " + o.meta
 var decoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		admissionv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, storagev1.AddToScheme, snapshotv1.AddToScheme, groupsnapshotv1.AddToScheme,
+		admissionv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme, rbacv1.AddToScheme, storagev1.AddToScheme, snapshotv1.AddToScheme, groupsnapshotv1.AddToScheme, addSnapshotMetadata,
 	} {
 		if err := add(scheme); err != nil {
 			panic(err)
@@ -84,7 +84,7 @@ func decode(file string, source []byte) ([]object, error) {
 	}
 }
 
-// manifests returns the objects of a folder.
+// manifests returns the objects of a directory.
 func manifests(t *testing.T, folder string) []object {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -121,7 +121,7 @@ func find[T runtime.Object](t *testing.T, objects []object, name string) T {
 	return none
 }
 
-func TestStrictDecoding(t *testing.T) {
+func TestUnknownFieldsAreRefused(t *testing.T) {
 	const good = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n  a: b\n"
 	objects, err := decode("good", []byte("# comment\n---\n"+good+"---\n"+good))
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestStrictDecoding(t *testing.T) {
 }
 
 // All objects are in the driver's namespace, or have no namespace.
-func TestNamespaces(t *testing.T) {
+func TestObjectsAreInTheDriversNamespace(t *testing.T) {
 	clusterWide := []string{"Namespace", "CSIDriver", "StorageClass", "VolumeSnapshotClass", "ClusterRole", "ClusterRoleBinding"}
 	seen := map[string]bool{}
 	for _, o := range plain(t) {
@@ -162,7 +162,7 @@ func TestNamespaces(t *testing.T) {
 }
 
 // The kustomization lists every manifest, and no file that does not exist.
-func TestKustomization(t *testing.T) {
+func TestKustomizationListsEveryManifest(t *testing.T) {
 	source, err := os.ReadFile("kubernetes/kustomization.yaml")
 	require.NoError(t, err)
 	var k struct {

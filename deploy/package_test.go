@@ -129,7 +129,7 @@ func checkDeb(t *testing.T, deb string) {
 		words := strings.Fields(line)
 		path := strings.TrimSuffix(strings.TrimPrefix(words[5], "."), "/")
 		assert.Equal(t, "root/root", words[1], path)
-		if words[0] != "drwxr-xr-x" { // folders of the system
+		if words[0] != "drwxr-xr-x" { // directories of the system
 			found[path] = words[0]
 		}
 	}
@@ -184,7 +184,7 @@ func checkScript(t *testing.T, script string) {
 
 // After an upgrade, the scripts restart the service if the new version accepts the configuration.
 // Otherwise the previous version keeps running.
-func TestUpgradeScripts(t *testing.T) {
+func TestUpgradeRestartsOnlyAValidService(t *testing.T) {
 	const restarted, instance = "systemctl try-restart spdk-proxy.service\n", "systemctl try-restart spdk-proxy@a.service\n"
 	for name, script := range map[string][]string{
 		"deb": {"deploy/package/deb/postinst", "configure", "1.2.2-1"},
@@ -283,8 +283,8 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// Stubs for this root folder: systemctl checks that each unit exists, and the program looks for
-	// its files there.
+	// Stubs for this root directory: systemctl checks that each unit exists, and the program looks
+	// for its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,
@@ -303,7 +303,7 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 
 // Removing the package removes the sockets in /run, and unmasks the units that the manual told
 // users to mask, so that the next installation works.
-func TestPurge(t *testing.T) {
+func TestPurgeRemovesSocketsAndMasks(t *testing.T) {
 	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {
 		text, err := os.ReadFile(filepath.Join(repository, "deploy/package", script))
 		require.NoError(t, err)

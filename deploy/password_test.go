@@ -31,7 +31,7 @@ func block(t *testing.T, section, language string) string {
 // Without a password, the projected volume has the token's file that the controller's own Secret
 // names, for the audience and account in the proxy's manual. New volumes name no Secret; the one
 // that existing volumes name stays.
-func TestWithoutAPassword(t *testing.T) {
+func TestTokenFileReplacesThePassword(t *testing.T) {
 	objects, _ := kustomize(t, "service-account-token")
 	pod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec
 	checkReferences(t, "spdkcsi-controller", pod)

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The chart of spdk-proxy. What it renders is run in proxy_run_test.go.
+// The chart of spdk-proxy. proxy_run_test.go runs its result.
 const proxyChart = "helm/spdk-proxy"
 
 // proxyRendered returns the objects of the proxy's chart.
@@ -228,7 +228,7 @@ func TestProxyChartRefusesWrongValues(t *testing.T) {
 	require.NoError(t, err, out)
 }
 
-// What README.md says of spdk_tgt's pod fits the chart's defaults and the program.
+// README.md's description of spdk_tgt's pod matches the chart's defaults and the program.
 func TestProxyChartTargetPod(t *testing.T) {
 	readme, err := os.ReadFile(proxyChart + "/README.md")
 	require.NoError(t, err)

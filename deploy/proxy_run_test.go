@@ -25,7 +25,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// podFiles writes the files that the proxy's container has into root, a folder instead of the
+// podFiles writes the files that the proxy's container has into root, a directory instead of the
 // container's root, and returns the path of the configuration. Paths of the configuration must be
 // below what is mounted. root must be short, because it has sockets.
 func podFiles(t *testing.T, root string, objects []object, server tls.Certificate, more map[string]string) (config string) {

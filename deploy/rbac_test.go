@@ -86,7 +86,7 @@ func flatten(t *testing.T, rules []rbacv1.PolicyRule) map[string]string {
 }
 
 // Every role is bound to the controller only; the node service has no role.
-func TestBindings(t *testing.T) {
+func TestRolesAreBoundToTheControllerOnly(t *testing.T) {
 	objects := plain(t)
 	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}
 	var bound []string

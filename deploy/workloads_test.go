@@ -180,7 +180,7 @@ func TestController(t *testing.T) {
 	require.NotNil(t, w.pod.SecurityContext.RunAsNonRoot)
 	assert.True(t, *w.pod.SecurityContext.RunAsNonRoot)
 	for _, v := range w.pod.Volumes {
-		assert.Nil(t, v.HostPath, "%s: the controller needs no folder of its node", v.Name)
+		assert.Nil(t, v.HostPath, "%s: the controller needs no directory of its node", v.Name)
 	}
 	replicas := find[*appsv1.Deployment](t, plain(t), w.name).Spec.Replicas
 	require.NotNil(t, replicas)
@@ -227,7 +227,8 @@ func TestNode(t *testing.T) {
 		assert.Equal(t, want, v.HostPath.Path)
 		assert.Equal(t, path == "/lib/modules" || path == "/host/proc", m.ReadOnly, path)
 	}
-	// A second mount of these folders would keep devices busy that are unmounted everywhere else.
+	// A second mount of these directories would keep devices busy that are unmounted everywhere
+	// else.
 	for _, v := range w.pod.Volumes {
 		if v.HostPath != nil {
 			assert.NotContains(t, []string{"/", "/var", "/var/lib", "/var/lib/kubelet"}, v.HostPath.Path, v.Name)
@@ -236,7 +237,7 @@ func TestNode(t *testing.T) {
 }
 
 // The driver, its sidecars and its probe use the same sockets and ports.
-func TestSockets(t *testing.T) {
+func TestContainersUseTheSameSockets(t *testing.T) {
 	const socket = "/csi/csi.sock"
 	for _, w := range workloads(t) {
 		assert.Contains(t, w.container(t, w.name).Args, "--endpoint=unix://"+socket, w.name)

@@ -16,7 +16,7 @@ import (
 
 // Each value of the configuration takes its least and greatest values, and nothing beyond them.
 // Each target has several addresses, or one; the one keeps its defaults out of the several.
-func TestListenReportsUnreadableFolders(t *testing.T) {
+func TestListenReportsUnreadableDirectories(t *testing.T) {
 	_, err := Listen("unix://" + filepath.Join(t.TempDir(), strings.Repeat("x", 300), "csi.sock"))
 	require.ErrorContains(t, err, "file name too long")
 }

@@ -8,8 +8,10 @@ import (
 	"path"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/uuid"
 	"github.com/kubernetes-csi/csi-lib-utils/protosanitizer"
 	"google.golang.org/grpc"
@@ -22,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// calls is the interceptor of every call: it gives the call an id, logs and counts it, and converts
+// calls is the interceptor of every call. It gives the call an id, logs and counts it, and converts
 // a panic to an error and the error to a gRPC status.
 type calls struct {
 	log       *slog.Logger
@@ -32,34 +34,71 @@ type calls struct {
 }
 
 func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	start := time.Now()
-	method := path.Base(info.FullMethod)
-	log := c.log.With("method", method, "request_id", uuid.NewString()[:8])
-	log = log.With(subject(req)...)
-	log.DebugContext(ctx, "call", "request", protosanitizer.StripSecrets(req))
-	slow := time.AfterFunc(c.slowAfter, func() {
-		log.Log(ctx, c.during(slog.LevelWarn, targetOf(nil, volumeOf(req))), "call is slow", "after", c.slowAfter)
-	})
-	defer slow.Stop()
-	ended := c.metrics.Begin(method)
+	call := c.begin(ctx, info.FullMethod)
+	call.received(req)
+	resp, err = c.recoverPanic(call.log, func() (any, error) { return handler(volume.AskOnce(ctx), req) })
+	return resp, call.end(err)
+}
 
-	resp, err = c.recoverPanic(log, func() (any, error) { return handler(volume.AskOnce(ctx), req) })
-	failed := err
-	err = Status(err)
-	ended(status.Code(err).String())
+// A call is one that is running.
+type call struct {
+	*calls
+	ctx    context.Context
+	method string // its full name
+	name   string
+	start  time.Time
+	ended  func(code string)
+	slow   *time.Timer
+
+	mu  sync.Mutex
+	log *slog.Logger
+	req any // nil: not received yet
+}
+
+func (c *calls) begin(ctx context.Context, method string) *call {
+	name := path.Base(method)
+	r := &call{calls: c, ctx: ctx, method: method, name: name, start: time.Now(), ended: c.metrics.Begin(name), log: c.log.With("method", name, "request_id", uuid.NewString()[:8])}
+	r.slow = time.AfterFunc(c.slowAfter, func() {
+		log, volumeID := r.about()
+		log.Log(ctx, c.during(slog.LevelWarn, targetOf(nil, volumeID)), "call is slow", "after", c.slowAfter)
+	})
+	return r
+}
+
+// received notes the request.
+func (r *call) received(req any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.req, r.log = req, r.log.With(subject(req)...)
+	r.log.DebugContext(r.ctx, "call", "request", protosanitizer.StripSecrets(req))
+}
+
+// about returns the logger of the call, and the id of its volume or snapshot.
+func (r *call) about() (log *slog.Logger, volumeID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log, volumeOf(r.req)
+}
+
+// end logs and counts the end of a call, and returns its error as a gRPC status.
+func (r *call) end(failed error) error {
+	r.slow.Stop()
+	log, volumeID := r.about()
+	err := Status(failed)
+	r.ended(status.Code(err).String())
 	level := slog.LevelInfo
 	switch {
 	case err != nil:
-		level = c.level(failed, method, volumeOf(req))
+		level = r.level(failed, r.name, volumeID)
 		log = log.With("error", logText(failed))
-	case isQuery(info.FullMethod):
+	case isQuery(r.method):
 		level = slog.LevelDebug
 	}
 	if err == nil {
-		c.outages.Succeeded(targetOf(nil, volumeOf(req)), method)
+		r.outages.Succeeded(targetOf(nil, volumeID), r.name)
 	}
-	log.Log(ctx, level, "call ended", "code", status.Code(err).String(), "took", time.Since(start))
-	return resp, err
+	log.Log(r.ctx, level, "call ended", "code", status.Code(err).String(), "took", time.Since(r.start))
+	return err
 }
 
 // level returns the level of the line for a failed call: a warning, unless it is a repetition of
@@ -103,6 +142,9 @@ func volumeOf(req any) string {
 	if r, ok := req.(interface{ GetSnapshotId() string }); ok {
 		return r.GetSnapshotId()
 	}
+	if r, ok := req.(interface{ GetTargetSnapshotId() string }); ok {
+		return r.GetTargetSnapshotId()
+	}
 	return ""
 }
 
@@ -118,6 +160,10 @@ func subject(req any) (attrs []any) {
 	}
 	if r, ok := req.(interface{ GetSnapshotId() string }); ok {
 		add("snapshot", r.GetSnapshotId())
+	}
+	if r, ok := req.(*csi.GetMetadataDeltaRequest); ok {
+		add("snapshot", r.GetTargetSnapshotId())
+		add("base", r.GetBaseSnapshotId())
 	}
 	if r, ok := req.(interface{ GetName() string }); ok {
 		add("name", r.GetName())

@@ -68,6 +68,8 @@ var codesOf = []struct {
 	{volume.ErrStoreForbidden, codes.FailedPrecondition},
 	{volume.ErrNested, codes.FailedPrecondition},
 	{volume.ErrLoads, codes.FailedPrecondition},
+	{volume.ErrNoChanges, codes.FailedPrecondition},
+	{volume.ErrEncrypted, codes.FailedPrecondition},
 	{request.ErrUnknownTarget, codes.FailedPrecondition},
 	{request.ErrNoCredentials, codes.FailedPrecondition},
 	{request.ErrElsewhere, codes.FailedPrecondition},
@@ -119,7 +121,7 @@ var codesOf = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// Code returns the gRPC code of an error of this package or of the rooms below it.
+// Code returns the gRPC code of an error of this package or of the packages below it.
 func Code(err error) codes.Code {
 	if err == nil {
 		return codes.OK
@@ -151,8 +153,8 @@ var remedies = []struct {
 }
 
 // Status returns an error as a gRPC status, with its text and, if there is one, the remedy.
-// Kubernetes shows it as an event, and counts events with the same text: so the text of a failure
-// with a target has no more than the target and the cause, and the log has the rest.
+// Kubernetes shows it as an event, and counts events with the same text. So the text of a failure
+// with a target contains only the target and the cause; the log contains the rest.
 func Status(err error) error {
 	if err == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 type clients struct {
 	mu             sync.Mutex
 	conns, running int
-	changed        chan struct{} // closed at the next change; nil if nobody waits for it
+	changed        chan struct{} // closed at the next change; nil if no call waits for it
 }
 
 func (c *clients) change(conns, running int) {

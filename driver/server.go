@@ -20,9 +20,10 @@ import (
 // A Server serves CSI services on one UNIX socket.
 type Server struct {
 	Identity   *Identity
-	Controller csi.ControllerServer      // nil if this process is no controller
-	Groups     csi.GroupControllerServer // nil if this process is no controller
-	Node       csi.NodeServer            // nil if this process serves no node
+	Controller csi.ControllerServer       // nil if this process is not a controller
+	Groups     csi.GroupControllerServer  // nil if this process is not a controller
+	Metadata   csi.SnapshotMetadataServer // nil if this process is not a controller
+	Node       csi.NodeServer             // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil to count nothing
 	// Outages counts the calls that fail because a target is down. If it is nil, the server makes
@@ -37,7 +38,7 @@ type Server struct {
 	// when it is to stop; at most half of Drain. Zero means that it stops accepting at once.
 	// Kubernetes stops the sidecars of a pod at the same moment. They complete what they have
 	// begun, with more calls, and then give up their leases. If they lose the driver before, they
-	// exit at once and keep the leases, and nobody leads until these expire.
+	// exit at once and keep the leases, and there is no leader until these expire.
 	Linger time.Duration
 }
 
@@ -52,7 +53,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		calls.slowAfter = 30 * time.Second
 	}
 	clients := &clients{}
-	server := grpc.NewServer(grpc.UnaryInterceptor(calls.intercept), grpc.StatsHandler(clients))
+	server := grpc.NewServer(grpc.UnaryInterceptor(calls.intercept), grpc.StreamInterceptor(calls.interceptStream), grpc.StatsHandler(clients))
 	csi.RegisterIdentityServer(server, s.Identity)
 	if s.Controller != nil {
 		csi.RegisterControllerServer(server, s.Controller)
@@ -60,11 +61,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Groups != nil {
 		csi.RegisterGroupControllerServer(server, s.Groups)
 	}
+	if s.Metadata != nil {
+		csi.RegisterSnapshotMetadataServer(server, s.Metadata)
+	}
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)
 	}
 	// Tools for people and probes: grpcurl lists and calls methods, grpc-health-probe asks whether
-	// the process serves. Like Probe, the answer does not depend on targets.
+	// the process serves. Like Probe, the response does not depend on targets.
 	reflection.Register(server)
 	state := health.NewServer()
 	healthpb.RegisterHealthServer(server, state)

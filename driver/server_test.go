@@ -84,7 +84,7 @@ func TestServer(t *testing.T) {
 	assert.Equal(t, "csi.spdk.io", info.GetName())
 	capabilities, err := csi.NewIdentityClient(conn).GetPluginCapabilities(t.Context(), &csi.GetPluginCapabilitiesRequest{})
 	require.NoError(t, err)
-	assert.Len(t, capabilities.GetCapabilities(), 3)
+	assert.Len(t, capabilities.GetCapabilities(), 4)
 	probe, err := csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{})
 	require.NoError(t, err)
 	assert.True(t, probe.GetReady().GetValue())
@@ -115,7 +115,7 @@ func TestPanicsAreSurvived(t *testing.T) {
 }
 
 // Frequent queries that change nothing are logged at level debug only.
-func TestQueries(t *testing.T) {
+func TestFrequentQueriesAreLoggedAtDebug(t *testing.T) {
 	for method, query := range map[string]bool{
 		"/csi.v1.Node/NodeGetVolumeStats": true, "/csi.v1.Node/NodeGetInfo": true, "/csi.v1.Controller/ListVolumes": true, "/csi.v1.Controller/GetCapacity": true, "/csi.v1.Identity/Probe": true,
 		"/csi.v1.Controller/CreateVolume": false, "/csi.v1.Controller/DeleteSnapshot": false, "/csi.v1.Node/NodeStageVolume": false, "/csi.v1.Node/NodeUnpublishVolume": false,
@@ -145,7 +145,7 @@ func TestSlowCallsAndDrain(t *testing.T) {
 	assert.Contains(t, logs.String(), "name=x")
 }
 
-func TestCodes(t *testing.T) {
+func TestErrorsMapToGRPCCodes(t *testing.T) {
 	rpc := func(kind spdkrpc.Kind, number int) error {
 		return fmt.Errorf("target t0: x: %w", &spdkrpc.Error{Method: "m", Kind: kind, Code: number})
 	}

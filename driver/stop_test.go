@@ -71,7 +71,7 @@ func TestStopWaitsForCalls(t *testing.T) {
 }
 
 // A call that takes longer than the drain time is cut off.
-func TestStopDoesNotWaitForEver(t *testing.T) {
+func TestStopWaitsForALimitedTime(t *testing.T) {
 	logs := &drivertest.Log{}
 	call, stopped, release := inFlight(t, &Server{Log: logs.Logger(), Drain: time.Millisecond})
 	require.Equal(t, codes.Unavailable, status.Code(<-call))

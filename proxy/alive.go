@@ -43,7 +43,7 @@ func (s *Server) Alive(ctx context.Context) error {
 	}
 }
 
-// A statusWriter keeps only the status of an answer.
+// A statusWriter keeps only the status of a response.
 type statusWriter struct {
 	status int
 	header http.Header

@@ -26,7 +26,7 @@ func TestAlive(t *testing.T) {
 }
 
 // A process whose calls wait for a lock is not alive.
-func TestNotAliveBehindALock(t *testing.T) {
+func TestHungProxyIsNotAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	release := make(chan struct{})
 	handler := b.proxy.handler
@@ -42,14 +42,14 @@ func TestNotAliveBehindALock(t *testing.T) {
 	assert.NoError(t, b.proxy.Alive(t.Context()))
 }
 
-func TestNotAliveBeforeItServes(t *testing.T) {
+func TestProxyIsNotAliveBeforeItServes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, newBench(t, "v26.05").proxy.Alive(ctx), context.Canceled)
 }
 
 // A proxy whose handler answers with an error is not alive.
-func TestNotAliveWhenTheAnswerIsAFailure(t *testing.T) {
+func TestFailedResponseIsNotAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)
 	require.NoError(t, b.proxy.Alive(t.Context()))

@@ -200,7 +200,7 @@ func TestMessagesMentionOnlyPasswords(t *testing.T) {
 }
 
 // If a certificate is required, clients without one fail in the TLS handshake.
-func TestRequiredCertificates(t *testing.T) {
+func TestRequiredCertificatesAreEnforced(t *testing.T) {
 	g := newGatehouse(t, "client_auth: optional", "client_auth: required")
 	right := basicHeader("admin", adminPassword)
 	dashboard, nobodys := g.authority.Client(named("dashboard.example")), g.authority.Client(named("other.example"))
@@ -223,7 +223,7 @@ func TestRequiredCertificates(t *testing.T) {
 
 // If an issuer is unavailable, its users are told to retry. Other users are not affected, not even
 // at the start of the proxy.
-func TestUnavailableIssuer(t *testing.T) {
+func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 	g := newGatehouse(t)
 	g.issuer.SetAway(true)
 	client := g.client(nil)

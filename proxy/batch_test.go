@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// answers returns the answers of a batch, as "id code" or "id result".
+// answers returns the responses of a batch, as "id code" or "id result".
 func (g got) answers(t *testing.T) (list []string) {
 	var replies []struct {
 		ID     json.RawMessage

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Each call is in the file before the client has the answer, and only there, without secrets.
+// Each call is in the file before the client has the response, and only there, without secrets.
 func TestCallsInAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.log")
 	b := newBench(t, "v26.05", func(c *config.Config) {

@@ -24,7 +24,7 @@ func loadAndCheck(path string) (*config.Config, error) {
 	return c, check(c, rpcschema.Default())
 }
 
-func TestGoodConfigs(t *testing.T) {
+func TestValidConfigsAreAccepted(t *testing.T) {
 	paths, err := filepath.Glob("config/testdata/*.good.yml")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -35,7 +35,7 @@ func TestGoodConfigs(t *testing.T) {
 }
 
 // The first line of each *.bad.yml has the expected error.
-func TestBadConfigs(t *testing.T) {
+func TestInvalidConfigsAreRefused(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("config/testdata/*.bad.yml")
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// check-config reports all mistakes at once, also those of roles if another key is misspelt.
+// check-config reports all mistakes at once, including those of roles if another key is misspelt.
 func TestCheckFile(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")

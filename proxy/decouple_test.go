@@ -52,7 +52,7 @@ func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 
 // SPDK lets a snapshot become a clone of its own clone. Then it cannot be read, or loaded after a
 // restart.
-func TestParentsFormNoLoop(t *testing.T) {
+func TestParentLoopsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	for _, store := range []string{"lvs0", "lvs1"} {
 		b.call(t, "bdev_malloc_create", `{"name":"base-`+store+`","num_blocks":65536,"block_size":4096}`)

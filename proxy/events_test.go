@@ -148,7 +148,7 @@ func TestEvents(t *testing.T) {
 }
 
 // Any number of listeners cost the target one look a second, and no listener none.
-func TestListenersShareALook(t *testing.T) {
+func TestListenersShareAQuery(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	var followers []*follower
@@ -209,7 +209,7 @@ func TestEventsAboutTheTarget(t *testing.T) {
 }
 
 // Full lvstores, quotas and certificates are conditions, which end.
-func TestConditions(t *testing.T) {
+func TestConditionsBeginAndEnd(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		tenant := c.Tenants["team-a"]
 		tenant.Quota.Volumes = new(2)
@@ -283,7 +283,7 @@ func TestEventsAreRefused(t *testing.T) {
 }
 
 // A reload that takes the right away ends the stream at once, and one that does not leaves it.
-func TestAReloadEndsStreams(t *testing.T) {
+func TestReloadEndsForbiddenStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.web.StreamCheck = time.Hour // not what ends them
 	s := serve(t, b)
@@ -313,7 +313,7 @@ func TestStreamsOfEventsEndWithTheServer(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
 }
 
-// Notifications that SPDK no longer has, and those that came while nobody listened, are gaps.
+// Notifications that SPDK no longer has, and those that came without a listener, are gaps.
 func TestLostNotificationsAreGaps(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.events = events.New(10000)
@@ -341,7 +341,7 @@ func TestLostNotificationsAreGaps(t *testing.T) {
 	w.Look(t.Context())
 	list, _ = l.Take()
 	require.Len(t, list, 1)
-	assert.Equal(t, "at least 2 notifications of the target came while nobody listened", list[0].Text)
+	assert.Equal(t, "at least 2 notifications of the target came while there were no listeners", list[0].Text)
 	create(1)
 	w.Look(t.Context())
 	list, _ = l.Take()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A new process of the target numbers its notifications from 0 again. A stream goes on with them,
+// A new process of the target numbers its notifications from 0 again. A stream continues with them,
 // without waiting until they reach the numbers of the old process.
 func TestNotificationsOfARestartedTarget(t *testing.T) {
 	b := newBench(t, "v26.05")

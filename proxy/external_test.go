@@ -14,8 +14,8 @@ import (
 )
 
 // A target that examines no volumes would not find an external clone of a volume after a restart,
-// so nobody can make one. Disks can have such clones.
-func TestVolumesAreNoExternalParents(t *testing.T) {
+// so the proxy refuses to make one. Disks can have such clones.
+func TestVolumesAreRefusedAsExternalParents(t *testing.T) {
 	for name, c := range map[string]struct {
 		release                   string
 		listed, disabled, refused bool

@@ -77,7 +77,7 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 
 // One user's snapshots that wait at barriers keep neither deletions nor snapshots of another user
 // from running, with a barrier or without one.
-func TestBarriersDelayNoOtherUser(t *testing.T) {
+func TestBarriersDoNotDelayOtherUsers(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{})
 	open := b.awaitAtBarriers(t, "admin", 8)
 	for _, call := range []string{

@@ -120,7 +120,7 @@ func newBenchWith(t *testing.T, opts spdktest.Options, change ...func(*config.Co
 	return b
 }
 
-// A got is an answer to a client.
+// A got is a response to a client.
 type got struct {
 	*http.Response
 	body string

@@ -16,7 +16,7 @@ import (
 const enableWhole = `{"id":1,"method":"bdev_enable_histogram","params":{"name":"lvs0/v0","enable":true,"min_nsec":0,"max_nsec":18446744073709551615}}`
 
 // The proxy shows the latencies of a bdev whose histogram is enabled, and logs once why it cannot.
-func TestLatencyHistograms(t *testing.T) {
+func TestLatencyHistogramsAreExported(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.LatencyHistograms = []string{"lvs0/v0"} })
 	b.fill(t)
 	b.readAnew()

@@ -76,7 +76,7 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 }
 
 // The time to read a request is bounded, whether the client sends slowly or not at all. So is the
-// time to write an answer.
+// time to write a response.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
@@ -152,7 +152,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 }
 
 // Expect: 100-continue is answered to authenticated clients.
-func TestContinue(t *testing.T) {
+func TestContinueIsSentToAuthenticatedClientsOnly(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", asUser("admin"), len(version)))
 	g := c.answer()
@@ -162,7 +162,7 @@ func TestContinue(t *testing.T) {
 }
 
 // Requests that are sent at once on one connection are answered in their order.
-func TestPipelining(t *testing.T) {
+func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 20 * time.Millisecond})
 	c := serve(t, b).dial()

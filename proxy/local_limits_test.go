@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Users whom no rule names are refused, with the ids of their requests. A reload decides anew about
-// open connections.
-func TestLocalStrangers(t *testing.T) {
+// Users whom no rule names are refused, with the ids of their requests. A reload decides again
+// about open connections.
+func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "nobody"))
 	s := serveLocally(t, b)
 	p := s.program().send(version)
@@ -52,8 +52,8 @@ func TestLocalStrangers(t *testing.T) {
 	require.ErrorContains(t, b.proxy.Reload(&with), "listen_unix has changed")
 }
 
-// What a client may send and keep is bounded.
-func TestLocalLimits(t *testing.T) {
+// A client's messages, and the memory that it takes, are bounded.
+func TestLocalClientsAreLimited(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) {
 		c.Limits.RequestKiB, c.Limits.Read, c.ListenUnix.Idle = 16, config.Duration(50*time.Millisecond), config.Duration(100*time.Millisecond)
 		c.Limits.ConnectionsPerSource = 5
@@ -93,7 +93,7 @@ func TestLocalLimits(t *testing.T) {
 	assert.Less(t, total, 16<<10)
 }
 
-// A client that does not read its answers loses its connection, and nobody else waits.
+// A client that does not read its responses loses its connection. No other client waits.
 func TestLocalClientsThatDoNotRead(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
@@ -118,7 +118,7 @@ func TestLocalClientsThatDoNotRead(t *testing.T) {
 }
 
 // A panic ends its connection only, and leaves nothing behind.
-func TestLocalPanic(t *testing.T) {
+func TestLocalPanicClosesOneConnection(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
 	b.proxy.gate.AuditLog = auditlog.New(slog.New(log), b.proxy.gate.Schema)

@@ -25,7 +25,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// local gives a user of the proxy this process's user, and the configuration a socket for it.
+// local maps this process's user to a user of the proxy, and adds a local socket to the
+// configuration.
 func local(t *testing.T, name string) func(*config.Config) {
 	path := filepath.Join(t.TempDir(), "rpc.sock")
 	return func(c *config.Config) {
@@ -130,7 +131,7 @@ func TestLocalCalls(t *testing.T) {
 }
 
 // The messages are those of SPDK's own protocol, and are answered as SPDK does.
-func TestLocalMessages(t *testing.T) {
+func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 	s := serveLocally(t, newBench(t, "v26.05", local(t, "admin")))
 	const after = `{"id":99,"method":"spdk_get_version"}`
 	for text, want := range map[string]struct {
@@ -204,9 +205,9 @@ func TestLocalStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// SPDK starts the calls of a connection in the order in which they arrived, although some need
-// questions of the proxy before.
-func TestLocalOrder(t *testing.T) {
+// SPDK starts the calls of a connection in the order in which they arrived, although the proxy has
+// to query the target before some of them.
+func TestLocalCallsStartInOrder(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
 	const rounds = 100
@@ -250,7 +251,7 @@ func TestLocalBatches(t *testing.T) {
 	}
 }
 
-// A client that has closed its half of the connection gets its answers.
+// A client that has closed its half of the connection gets its responses.
 func TestLocalHalfClosed(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
@@ -262,7 +263,7 @@ func TestLocalHalfClosed(t *testing.T) {
 }
 
 // The call of a client that has gone while it waited for a slot is not executed.
-func TestLocalClientGone(t *testing.T) {
+func TestDisconnectedLocalClientLosesNoCall(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	gone := make(chan struct{})
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Until: gone})
@@ -283,7 +284,7 @@ func TestLocalClientGone(t *testing.T) {
 	assert.NotContains(t, b.reached(), "bdev_malloc_create")
 }
 
-func TestLocalParallel(t *testing.T) {
+func TestLocalCallsRunInParallel(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
 	var all sync.WaitGroup
@@ -301,7 +302,7 @@ func TestLocalParallel(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-func TestLocalDrain(t *testing.T) {
+func TestLocalConnectionsDrain(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
 	path := b.config.ListenUnix.Path

@@ -41,8 +41,8 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
-// TestRPCsOfADeletion lists what the proxy asks SPDK to delete a volume. It needs no new connection,
-// whose release it would query.
+// TestRPCsOfADeletion lists what the proxy asks SPDK to delete a volume. It needs no new
+// connection, whose release it would query.
 func TestRPCsOfADeletion(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -114,7 +114,7 @@ func TestInflationsWaitForShallowCopies(t *testing.T) {
 	b.refusedAsBusy(t, "bdev_lvol_inflate", `{"name":"lvs0/c"}`)
 }
 
-// A shallow copy goes on after its call was answered.
+// A shallow copy continues after its call was answered.
 func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
 	b.family(t)

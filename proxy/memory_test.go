@@ -20,14 +20,14 @@ func (b *bench) takeMemory(user string) int {
 	return n
 }
 
-// A call with a long answer waits while the pending answers of its user fill the limit.
-func TestALongAnswerWaitsForRoom(t *testing.T) {
+// A call with a long response waits while the pending responses of its user fill the limit.
+func TestLongResponseWaitsForMemory(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 100 {
 		b.post(createNamed(fmt.Sprint("m", i)))
 	}
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`
-	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the answer is long")
+	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the response is long")
 	n := b.takeMemory("admin") // by answers that arrived after this call was admitted
 	conn, err := b.proxy.target.Connect(t.Context(), "admin")
 	require.NoError(t, err)

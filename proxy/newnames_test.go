@@ -35,7 +35,8 @@ func quoted(t *testing.T, name string) string {
 	return string(text)
 }
 
-// Users without a tenant cannot give such names either. What exists can be renamed and deleted.
+// Users without a tenant cannot give such names either. Existing objects with such names can be
+// renamed and deleted.
 func TestUnsafeNamesAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	direct := spdkrpc.NewSocket(b.target.Socket())
@@ -67,8 +68,8 @@ func TestUnsafeNamesAreRefused(t *testing.T) {
 	b.as(t, "admin", "bdev_lvol_rename", `{"old_name":"lvs0/old\u202e","new_name":"new"}`, http.StatusOK)
 }
 
-// What clients and the target choose cannot control a terminal that shows a log, and JSON keeps it.
-func TestLogsEscape(t *testing.T) {
+// Texts from clients and the target cannot control a terminal that shows a log. JSON keeps them.
+func TestLogsEscapeUnsafeCharacters(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "calls.log")
 	for to, change := range map[string]func(c *config.Config){
 		"json": func(*config.Config) {},

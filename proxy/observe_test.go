@@ -136,7 +136,7 @@ func TestTokenExpiryIsSeen(t *testing.T) {
 	sum := strings.Repeat("0", 63)
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users[1].TokenHashes = []string{
-			"sha256:" + sum + "0", // for ever
+			"sha256:" + sum + "0", // forever
 			"sha256:" + sum + "1 not_after=2031-01-31T00:00:00Z", "sha256:" + sum + "2 not_after=2030-01-31T00:00:00Z",
 		}
 	})
@@ -157,7 +157,7 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_target_stranger 0\n")
 	b.target.Crash()
 	require.NoError(t, os.RemoveAll(b.target.Socket()))
-	dir, err := os.MkdirTemp("", "stranger-") // unlike with t.TempDir, other users can access the parent folders
+	dir, err := os.MkdirTemp("", "stranger-") // unlike with t.TempDir, other users can access the parent directories
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))

@@ -52,7 +52,7 @@ type journey struct {
 	page   url.Values // the query with which it went to the issuer
 }
 
-// begin goes to the issuer's page, and comes back to the proxy's door.
+// begin goes to the issuer's page, and comes back to the proxy's endpoint.
 func (w *oidcWorld) begin(u *browser) (j journey) {
 	w.t.Helper()
 	resp := u.do("GET", "/console/oidc/start", "")
@@ -123,7 +123,7 @@ func TestSignInAtTheIssuer(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-func TestTicketsAreCookies(t *testing.T) {
+func TestSignInTicketsAreCookies(t *testing.T) {
 	w := newOIDC(t, nil)
 	resp := w.browser().do("GET", "/console/oidc/start", "")
 	assert.Regexp(t, `^`+flowCookie+`=[\w-]+; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax$`, resp.Header.Get("Set-Cookie"))
@@ -188,8 +188,8 @@ func TestCodesOfOtherSignIns(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, w.end(w.browser(), third).StatusCode, "the return cannot be repeated")
 }
 
-// If the issuer does not answer, or answers nonsense, nobody is signed in, and the page says why.
-func TestTheIssuerFails(t *testing.T) {
+// If the issuer does not respond, or returns nonsense, no user is signed in, and the page says why.
+func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
 	j := w.begin(u)
@@ -214,7 +214,7 @@ func TestTheIssuerFails(t *testing.T) {
 }
 
 // Attempts are limited like those of passwords.
-func TestReturnsAreLimited(t *testing.T) {
+func TestReturnsFromTheIssuerAreLimited(t *testing.T) {
 	w := newOIDC(t, map[string]any{"nonce": "another"})
 	u := w.browser()
 	for range 10 {
@@ -224,7 +224,7 @@ func TestReturnsAreLimited(t *testing.T) {
 	assert.Equal(t, 10, w.issuer.Exchanges())
 }
 
-func TestNoIssuerForTheConsole(t *testing.T) {
+func TestConsoleWithoutAnIssuerHasNoSignInPage(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, path := range []string{"/console/oidc/start", "/console/oidc/callback?code=1&state=2"} {
 		assert.Equal(t, http.StatusNotFound, b.browser().do("GET", path, "").StatusCode)

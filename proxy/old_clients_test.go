@@ -24,7 +24,7 @@ import (
 )
 
 // A wireClient imitates an existing client byte for byte: what its HTTP library sends, and how it
-// reads an answer.
+// reads a response.
 type wireClient struct {
 	name   string
 	file   string // its calls, in testdata/clients
@@ -51,7 +51,7 @@ const (
 )
 
 // TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant of
-// docs/old-clients.md, beside a subsystem of somebody else.
+// docs/old-clients.md, beside a subsystem of another owner.
 func TestCinderAsATenant(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		documented := strings.Replace(documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0], "192.0.2.11", "127.0.0.1", 1) // as in the recorded calls
@@ -87,7 +87,7 @@ func TestCinderAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads an answer like rpcClient.call: it ignores the body if the status is 400 or more,
+// asSPDKCSI reads a response like rpcClient.call: it ignores the body if the status is 400 or more,
 // ids must be the same numbers, and it distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
@@ -100,8 +100,8 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads an answer like _rpc_call: the status must be ok in the sense of the Python library
-// requests, and there must be a result.
+// asCinder reads a response like _rpc_call: the status must be ok in the sense of the Python
+// library requests, and there must be a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		text, _ := json.Marshal(response)
@@ -114,9 +114,9 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 	return ""
 }
 
-// TestOldClientsLiveOn replays the life of a volume with existing clients, on old and current
+// TestOldClientsKeepWorking replays the life of a volume with existing clients, on old and current
 // releases of the target. SPDK_SOCK names a real target, which must be freshly started.
-func TestOldClientsLiveOn(t *testing.T) {
+func TestOldClientsKeepWorking(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
 	if realtarget.Given() {
 		releases = []string{"v26.05"} // of the simulation, which is not used
@@ -207,7 +207,7 @@ func (w *wire) hangUp() {
 	}
 }
 
-// call sends the bytes and compares the answer with the expected one: "result", "result NAME" if
+// call sends the bytes and compares the response with the expected one: "result", "result NAME" if
 // later calls use it, "result = JSON" or "error TEXT".
 func (w *wire) call(body, want string, names map[string]string) {
 	t := w.t
@@ -251,7 +251,7 @@ func (w *wire) call(body, want string, names map[string]string) {
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // Each kind of translation is made, logged in the line of the call, and warned of once for each
-// user, also after reloads.
+// user, even after reloads.
 func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})

@@ -27,6 +27,7 @@ func (s *Server) ownMethods() []gate.Own {
 		{Name: "spdkgate_lvol_snapshot", Serve: s.byExecutor((*execute.Executor).TakeSnapshots)},
 		{Name: "spdkgate_lvol_snapshot_barrier", Serve: s.byExecutor((*execute.Executor).PassBarrier)},
 		{Name: "spdkgate_lvol_delete", Serve: s.byExecutor((*execute.Executor).DeleteSafely)},
+		{Name: "spdkgate_lvol_changes", Serve: s.byExecutor((*execute.Executor).ReadChanges)},
 		{Name: "spdkgate_target_get_info", Unexamined: true, Serve: s.byExecutor((*execute.Executor).TargetInfo)},
 
 		// The status is needed most while the target is unreachable.
@@ -41,16 +42,16 @@ func (s *Server) ownMethods() []gate.Own {
 		{Name: "spdkgate_get_target_metrics", Target: gate.Never, Slot: true, Serve: s.observe.TargetMetrics},
 
 		// Pages.
-		{Name: web.NotificationsMethod, Door: get + " /events", Target: gate.ForTenants, Tenants: gate.Filtered,
+		{Name: web.NotificationsMethod, Endpoint: get + " /events", Target: gate.ForTenants, Tenants: gate.Filtered,
 			Serve: func(_ context.Context, r *gate.Request) (any, error) { return s.web.OpenStream(r) }},
-		{Name: stream.Method, Door: get + " " + web.StreamPath, Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped,
+		{Name: stream.Method, Endpoint: get + " " + web.StreamPath, Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped,
 			Serve: func(_ context.Context, r *gate.Request) (any, error) { return s.streams.Open(r) }},
-		{Name: console.SignInMethod, Door: post + " /console/session", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Serve: s.byConsole((*console.Server).SignIn)},
-		{Name: console.SignOutMethod, Door: "DELETE /console/session", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Serve: s.byConsole((*console.Server).SignOut)},
-		{Name: console.SessionMethod, Door: get + " /console/session", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Unlogged: true, Serve: s.byConsole((*console.Server).Session)},
-		{Name: console.AccessMethod, Door: get + " /console/access", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Slot: true, Serve: s.byConsole((*console.Server).Access)},
-		{Name: console.ExplainMethod, Door: post + " /console/explain", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Slot: true, Serve: s.byConsole((*console.Server).Explain)},
-		{Name: console.AuditMethod, Door: get + " /console/audit", Users: gate.Administrators, Target: gate.Never, Tenants: gate.Unscoped, Serve: s.byConsole((*console.Server).Audit)},
+		{Name: console.SignInMethod, Endpoint: post + " /console/session", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Serve: s.byConsole((*console.Server).SignIn)},
+		{Name: console.SignOutMethod, Endpoint: "DELETE /console/session", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Serve: s.byConsole((*console.Server).SignOut)},
+		{Name: console.SessionMethod, Endpoint: get + " /console/session", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Unlogged: true, Serve: s.byConsole((*console.Server).Session)},
+		{Name: console.AccessMethod, Endpoint: get + " /console/access", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Slot: true, Serve: s.byConsole((*console.Server).Access)},
+		{Name: console.ExplainMethod, Endpoint: post + " /console/explain", Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped, Slot: true, Serve: s.byConsole((*console.Server).Explain)},
+		{Name: console.AuditMethod, Endpoint: get + " /console/audit", Users: gate.Administrators, Target: gate.Never, Tenants: gate.Unscoped, Serve: s.byConsole((*console.Server).Audit)},
 	}
 }
 

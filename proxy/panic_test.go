@@ -52,8 +52,8 @@ func TestPanicsAreReported(t *testing.T) {
 	<-drained // no call counts as in flight
 }
 
-// After a panic in the middle of an answer, the answer does not look complete.
-func TestPanicsInTheMiddleOfAnAnswer(t *testing.T) {
+// After a panic in the middle of a response, the response does not look complete.
+func TestPanicInsideAResponseClosesTheConnection(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.web.AnswerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/abort" {

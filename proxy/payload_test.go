@@ -145,8 +145,8 @@ func (h *hostileTenant) check(loaded bool) {
 
 // A tenant that writes anything into its volumes, and calls anything, neither gains nor takes
 // anything. If it fails, the test logs all calls. A seed repeats them, with other UUIDs:
-// go test -run TestHostileTenant/loaded=false/3 ./proxy
-func TestHostileTenant(t *testing.T) {
+// go test -run TestHostileTenantHarmsNoOther/loaded=false/3 ./proxy
+func TestHostileTenantHarmsNoOther(t *testing.T) {
 	c := newTenantBench(t).config
 	for _, loaded := range []bool{false, true} {
 		for seed := range uint64(10) {

@@ -160,7 +160,7 @@ func TestTargetWithoutItsConfiguration(t *testing.T) {
 }
 
 // Only what changes the target is followed by a save.
-func TestWhatIsFollowedByASave(t *testing.T) {
+func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)
 	pending := func() bool { return r.proxy.execute.Saver().Status().Pending }
@@ -284,7 +284,7 @@ func TestKeysOfTenants(t *testing.T) {
 	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusForbidden)
 	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "x"), http.StatusForbidden)
 	assert.Contains(t, b.as(t, other, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusOK).body, "true")
-	// The answers for another tenant's key and for a missing key are equal.
+	// The responses for another tenant's key and for a missing key are equal.
 	theirs := b.as(t, a, "spdkgate_key_remove", `{"name":"b-1"}`, http.StatusOK)
 	none := b.as(t, a, "spdkgate_key_remove", `{"name":"b-2"}`, http.StatusOK)
 	own := b.as(t, a, "spdkgate_key_remove", `{"name":"a-2"}`, http.StatusOK)
@@ -316,7 +316,7 @@ func TestKeysOfTenants(t *testing.T) {
 	assert.Contains(t, (<-waits).body, "true")
 }
 
-func TestSavingTakesARestart(t *testing.T) {
+func TestEnablingSavingNeedsARestart(t *testing.T) {
 	r := newRestartBench(t)
 	changed := *r.config
 	changed.Target.Save.Keep = 7

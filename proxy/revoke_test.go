@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
-// runbook runs documented commands in the proxy's folder, and then applies the calls of systemctl
-// to the proxy.
+// runbook runs documented commands in the proxy's directory, and then applies the calls of
+// systemctl to the proxy.
 func (g *gatehouse) runbook(commands string) {
 	bin := g.t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("another password"), bcrypt.MinCost)
@@ -50,7 +50,7 @@ func (g *gatehouse) reload() {
 	require.NoError(g.t, g.proxy.Reload(c))
 }
 
-// The documented commands revoke each kind of credential at once, also on an open connection, and
+// The documented commands revoke each kind of credential at once, even on an open connection, and
 // also a user's only credential. Other credentials remain valid.
 func TestTheDocumentedRevocation(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
@@ -86,7 +86,7 @@ func TestTheDocumentedRevocation(t *testing.T) {
 }
 
 // Removing a user's only token revokes it, however it is removed.
-func TestNoTokenIsLeft(t *testing.T) {
+func TestRemovedTokenIsRevoked(t *testing.T) {
 	for name, take := range map[string]func(file string) error{
 		"an empty file":  func(file string) error { return os.WriteFile(file, nil, 0o600) },
 		"a comment":      func(file string) error { return os.WriteFile(file, []byte("# none\n"), 0o600) },

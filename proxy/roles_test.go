@@ -61,9 +61,9 @@ func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 	assert.NotContains(t, document, `"bdev_malloc_delete"`)
 }
 
-// A condition on the size in MiB also applies to a size in bytes, both if it is translated for a
-// newer target and if an older target gets it unchanged.
-func TestConditionsHoldForOldSpellings(t *testing.T) {
+// A condition on the size in MiB also applies to a size in bytes. That is so if the size is
+// translated for a newer target, and if an older target gets it unchanged.
+func TestConditionsApplyToOldNames(t *testing.T) {
 	const role = `lvols: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 8}, /lvs_name: {enum: [lvs]}}}]}`
 	for _, release := range []string{"v23.01", "v24.01", "v26.05"} {
 		b := newBench(t, release, withRoles(t, role, map[string][]string{"lvols": {"lvols"}}))
@@ -148,7 +148,7 @@ func TestLearning(t *testing.T) {
 }
 
 // Learning mode affects only roles, not tenancy.
-func TestLearningLeavesTenantsAlone(t *testing.T) {
+func TestLearningDoesNotAffectTenants(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) { c.Learning = true })
 	b.as(t, teamA, "nvmf_create_transport", `{"trtype":"RDMA"}`, http.StatusForbidden)
 	b.as(t, teamA, "bdev_get_bdevs", `{"name":"Baseb"}`, http.StatusOK)

@@ -16,7 +16,7 @@ import (
 )
 
 // The documented commands replace a password without a restart: clients keep their connection and
-// sessions, both passwords are valid for a time, and the log tells which one was used.
+// sessions, both passwords are valid for a time, and the log reports which one was used.
 func TestTheDocumentedReplacementOfAPassword(t *testing.T) {
 	const next = "another password" // that the runbook's hash-password hashes
 	steps := documented(t, "docs/authentication.md", "Replace a password", "console")

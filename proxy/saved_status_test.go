@@ -93,7 +93,7 @@ func TestStatusIsNotForTenants(t *testing.T) {
 }
 
 // A target that lacks some of its exports is ready, but not strictly ready.
-func TestStrictReadiness(t *testing.T) {
+func TestStrictReadinessNeedsAllExports(t *testing.T) {
 	r := newRestartBench(t)
 	ready := func(path string) int { return r.do("GET", path, "", "", nil).StatusCode }
 	assert.Equal(t, http.StatusServiceUnavailable, ready("/readyz/strict"), "the target was not compared with the saved configuration yet")

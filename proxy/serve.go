@@ -28,9 +28,9 @@ func (s *Server) Listen() (net.Listener, error) {
 }
 
 // Serve answers requests on l until ctx ends, and messages of SPDK's own protocol on local, which
-// must be UNIX sockets. Then it closes the listeners, waits up to limits.drain for running calls,
-// answers new ones on open connections for a short time and then refuses them, and closes the
-// connections to the target. It may be called once.
+// must be UNIX sockets. Then it closes the listeners and waits up to limits.drain for running
+// calls. It serves new calls on open connections for a short time, and then refuses them. At last
+// it closes the connections to the target. It may be called once.
 func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listener) error {
 	scheme := "http"
 	server := s.web.HTTP(s.handler, time.Duration(s.config.Limits.Idle))
@@ -87,7 +87,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
 // leaveWait is how long a stopping server answers on its open connections after the last call has
-// ended. Their clients perhaps have not learned yet that it stops, so calls may be on their way.
+// ended. Their clients perhaps do not know yet that it is stopping, so calls may be on their way.
 const leaveWait = time.Second
 
 // stop waits for running calls and closes all connections. The listeners are closed.

@@ -44,7 +44,7 @@ func serve(t *testing.T, b *bench) *serving {
 	return s
 }
 
-// A rawClient writes bytes and reads HTTP answers on one connection.
+// A rawClient writes bytes and reads HTTP responses on one connection.
 type rawClient struct {
 	t *testing.T
 	net.Conn
@@ -302,7 +302,7 @@ func TestReload(t *testing.T) {
 }
 
 // Existing clients work as with rpc_http_proxy.py.
-func TestExistingClients(t *testing.T) {
+func TestRpcHTTPProxyClientsWork(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	b.post(createMalloc)
@@ -337,7 +337,7 @@ func TestExistingClients(t *testing.T) {
 }
 
 // The proxy forwards replies of many MiB.
-func TestLongReplies(t *testing.T) {
+func TestLongRepliesAreForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	for i := range 2000 {

@@ -153,7 +153,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // complete reports whether the target has everything that is in its saved configuration.
 func (s *Server) complete() bool { return s.execute.Saves() && s.execute.Saver().Complete() }
 
-// Reloaded counts a reload in the metrics: as failed if err is not nil, also if the file could not
+// Reloaded counts a reload in the metrics: as failed if err is not nil, even if the file could not
 // be read, so that Reload was not called.
 func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
 

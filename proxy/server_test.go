@@ -50,11 +50,11 @@ func TestNotifications(t *testing.T) {
 	assert.EqualValues(t, -17, b.lastCall()["code"])
 
 	g = b.post(`{"method":"bdev_malloc_crate"}`)
-	assert.Equal(t, 400, g.StatusCode, "a call that is not executed gets an answer")
+	assert.Equal(t, 400, g.StatusCode, "a call that is not executed gets a response")
 }
 
 // Each kind of invalid input has its status, code and message.
-func TestBadInput(t *testing.T) {
+func TestInvalidInputIsRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, c := range map[string]struct {
 		body         string
@@ -253,7 +253,7 @@ func TestUnreachableTarget(t *testing.T) {
 
 func TestOutcomeUnknown(t *testing.T) {
 	for name, fault := range map[string]spdktest.Fault{
-		"no answer": {Do: spdktest.Hang}, "executed, no answer": {Do: spdktest.Hang, Executed: true},
+		"no response": {Do: spdktest.Hang}, "executed, no response": {Do: spdktest.Hang, Executed: true},
 		"connection closed": {Do: spdktest.Close}, "crash": {Do: spdktest.Crash, Executed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestABrokenConnectionIsReplaced(t *testing.T) {
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
 }
 
-func TestCallsDoNotMix(t *testing.T) {
+func TestResponsesBelongToTheirCalls(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 16 {
 		b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"m%d","num_blocks":2048,"block_size":512}}`, i))

@@ -226,7 +226,7 @@ func TestSignInIsLimited(t *testing.T) {
 }
 
 // A request that the session's own page did not send is refused, and nothing is executed.
-func TestForgedRequests(t *testing.T) {
+func TestForgedRequestsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, other := b.browser(), b.browser()
 	u.signIn(passwordOf("admin", adminPassword))
@@ -264,7 +264,7 @@ func TestForgedRequests(t *testing.T) {
 }
 
 // Sessions end when users sign out; a copy of the cookie is of no use then.
-func TestSignOut(t *testing.T) {
+func TestSignOutEndsTheSession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, second, viewer := b.browser(), b.browser(), b.browser()
 	u.signIn(passwordOf("admin", adminPassword))
@@ -297,7 +297,7 @@ func TestSignOut(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, viewer.call())
 }
 
-// Nobody can give a user a session that somebody else knows: each sign-in has a new id.
+// An attacker cannot give a user a session whose id the attacker knows: each sign-in has a new id.
 func TestSessionsAreNotFixed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
@@ -315,7 +315,7 @@ func TestSessionsAreNotFixed(t *testing.T) {
 }
 
 // An Authorization header decides alone.
-func TestAHeaderAndASession(t *testing.T) {
+func TestHeaderTakesPrecedenceOverASession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
 	u.signIn(passwordOf("admin", adminPassword))

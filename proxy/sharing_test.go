@@ -45,7 +45,7 @@ func (b *bench) of(user, body string) got {
 	return b.do("POST", "/", user, adminPassword, strings.NewReader(body))
 }
 
-// says compares the status and message of an answer with a line of the manual.
+// says compares the status and message of a response with a line of the manual.
 func (g got) says(t *testing.T, line string) {
 	t.Helper()
 	status, message, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -54,7 +54,7 @@ func (g got) says(t *testing.T, line string) {
 }
 
 // Users share the target as docs/target.md documents.
-func TestUsersShareTheTarget(t *testing.T) {
+func TestTargetIsSharedFairly(t *testing.T) {
 	b := newSharingBench(t)
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Times: -1, Do: spdktest.Hang})
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`

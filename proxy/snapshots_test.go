@@ -221,7 +221,7 @@ func TestSnapshotsOfTenants(t *testing.T) {
 }
 
 // A proxy thaws at its start what another one has left frozen, and so does `spdk-proxy thaw`.
-func TestThawAtTheStart(t *testing.T) {
+func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
 	// The target does not answer the thaw, and no other process retries it.
@@ -277,7 +277,7 @@ func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	}
 }
 
-// A tenant can delete its own volumes only, also with the proxy's own method. Deleted volumes no
+// A tenant can delete its own volumes only, even with the proxy's own method. Deleted volumes no
 // longer count.
 func TestDeletionsOfTenants(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {

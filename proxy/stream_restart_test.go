@@ -17,9 +17,9 @@ import (
 )
 
 // A proxy that is restarted under load, with a socket that stays open as systemd's does, loses no
-// call of package spdkrpc, and none is executed twice. The calls go on to each new process, over
+// call of package spdkrpc, and none is executed twice. The calls continue to each new process, over
 // streams or by POST.
-func TestRestartsLoseNoCall(t *testing.T) {
+func TestRestartsDoNotLoseCalls(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(map[bool]string{false: "streams", true: "POST"}[noStream], func(t *testing.T) { restartUnderLoad(t, noStream) })
 	}

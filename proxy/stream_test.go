@@ -245,7 +245,7 @@ func TestReloadChangesWhatAStreamMayDo(t *testing.T) {
 }
 
 // A stopping proxy tells its clients, answers what runs, and refuses late messages as not executed.
-func TestStreamDrains(t *testing.T) {
+func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)
 	idle, busy := s.stream("admin", adminPassword), s.stream("admin", adminPassword)
@@ -285,7 +285,7 @@ func TestIdleStreamsAreClosed(t *testing.T) {
 	assert.Equal(t, "idle", reason)
 }
 
-// What is no request, or too long or too slow, ends the stream with the reason.
+// A message that is not a request, or is too long or too slow, ends the stream with the reason.
 func TestMessagesThatEndAStream(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(200 * time.Millisecond) })
 	s := serve(t, b)

@@ -68,7 +68,7 @@ func TestTheTargetsMetrics(t *testing.T) {
 
 // Any number of scrapers cost the target one look in ten seconds, gzipped or not, over HTTPS or as
 // a call.
-func TestScrapersShareALook(t *testing.T) {
+func TestScrapersShareAReading(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill(t)
 	before := len(b.reached())
@@ -106,7 +106,7 @@ func TestScrapersShareALook(t *testing.T) {
 	assert.Len(t, b.reached()[before:], len(made))
 }
 
-// The state of the target is an answer, not an error.
+// The state of the target is a response, not an error.
 func TestATargetWithoutFigures(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)

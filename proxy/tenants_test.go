@@ -89,7 +89,7 @@ func TestTeamsOnOneTarget(t *testing.T) {
 		assert.NotContains(t, list, "lvs-b", method)
 	}
 
-	// The answers for the other team's object and for a missing one have the same bytes.
+	// The responses for the other team's object and for a missing one have the same bytes.
 	const none = "99999999-abcd-4333-8444-abcdefabcdef"
 	for _, c := range []struct{ method, params string }{
 		{"bdev_get_bdevs", `{"name":"%s"}`},

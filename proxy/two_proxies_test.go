@@ -16,7 +16,7 @@ import (
 
 // A proxy warns if it starts while another one serves the same target, and only then, until the
 // other one has ended.
-func TestSecondProxyOfATarget(t *testing.T) {
+func TestSecondProxyLogsAnError(t *testing.T) {
 	b := newBench(t, "v26.05")
 	start := func() (s *Server, log *logtest.Log, stop func()) {
 		log = new(logtest.Log)

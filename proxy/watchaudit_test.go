@@ -126,7 +126,7 @@ func TestAdministratorsWatchTheAuditLog(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }
 
-// A user of a tenant is no administrator, whatever the roles.
+// A tenant's user is not an administrator, whatever the roles.
 func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
@@ -140,7 +140,7 @@ func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
 
 // A stream ends when its session does, when its user may not have it any more, and when the server
 // stops.
-func TestStreamsEnd(t *testing.T) {
+func TestStreamsEndWithTheirSession(t *testing.T) {
 	for name, end := range map[string]func(b *bench, u *browser, clock *testClock){
 		"sign-out":   func(_ *bench, u *browser, _ *testClock) { u.do("DELETE", "/console/session", "") },
 		"time":       func(_ *bench, _ *browser, c *testClock) { c.pass(time.Hour) },

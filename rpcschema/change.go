@@ -110,8 +110,8 @@ func spelt(given json.Number, n *big.Int) (any, error) {
 	return json.Number(n.String()), nil
 }
 
-// A change adapts a parameter, or a member of one, to another release: a successor with another
-// name, values that later releases imply, or values that earlier releases accepted in any case.
+// A change adapts a parameter, or a member of one, to another release. The other release may have a
+// successor with another name, imply values, or accept values in upper and lower case.
 type change struct {
 	path  []string // names of the objects that the member is in, from the parameters down
 	old   Property // zero: no old member

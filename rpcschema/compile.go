@@ -7,7 +7,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A compiler makes JSON Schema validators from one release's view of the document: members that the
+// A compiler makes JSON Schema validators from one release's view of the document. Members that the
 // release does not know are removed, and objects are closed, because SPDK refuses unknown members.
 type compiler struct {
 	mu       sync.Mutex
@@ -105,8 +105,8 @@ func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 }
 
 // RequiredAt reports whether release r requires a parameter. If the release knows both an old
-// parameter and its successor, it requires neither of them by itself; if it knows only the old one,
-// that is required if the successor is.
+// parameter and its successor, it requires neither of them by itself. If it knows only the old one,
+// the old one is required if the successor is.
 func (m *Method) RequiredAt(name string, r Release) bool {
 	p := m.Param(name)
 	if !p.Schema.Has(r) {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDiscloses(t *testing.T) {
+func TestDisclosingMethodsAreListed(t *testing.T) {
 	var disclosing []string
 	for _, m := range Default().Methods() {
 		if Default().Discloses(m) {

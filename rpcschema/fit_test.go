@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFit(t *testing.T) {
+func TestParametersFitTheRelease(t *testing.T) {
 	release := MustRelease("v26.05")
 	const formerName = "ioat_scan_accel_engine"
 	scan, err := Default().Find(formerName, Release{})

@@ -8,10 +8,10 @@ import (
 )
 
 // JSONSchemas returns, by method, the schemas of the parameters that release r has, for the methods
-// that keep selects (nil: all). Each is a JSON Schema (draft 2020-12) that is complete by itself:
-// objects refuse members that they do not describe, and groups of which exactly one, or at least
-// one, must be given are oneOf and anyOf. The result is at #/$defs/result. Annotations (x-spdk-…)
-// are left out; [Document.Export] has them.
+// that keep selects (nil: all). Each is a complete JSON Schema (draft 2020-12). Objects refuse
+// members that they do not describe. Groups of which exactly one member must be given are oneOf,
+// and of which at least one, anyOf. The result is at #/$defs/result. Annotations (x-spdk-…) are
+// left out; [Document.Export] has them.
 func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {

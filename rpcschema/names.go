@@ -10,15 +10,15 @@ import (
 // A Name is the name of a resource in a call: of an existing one, or of one that the call creates.
 type Name struct{ Kind, Value string } // x-spdk-resource: bdev, lvstore, nqn, …
 
-// Names lists what the parameters of a call name, in the order of the method's parameters, at most
-// most of them; more is the number of names that were left out. Secrets are left out, redacted ones
-// as well.
-func (d *Document) Names(method string, params map[string]any, most int) (list []Name, more int) {
+// Names lists the resources that the parameters of a call name, in the order of the method's
+// parameters. It returns no more than limit of them, and in more how many others there are. It
+// leaves out secrets, including redacted ones.
+func (d *Document) Names(method string, params map[string]any, limit int) (list []Name, more int) {
 	m := d.byName[method]
 	if m == nil || len(params) == 0 {
 		return nil, 0
 	}
-	w := nameWalk{document: d, most: most}
+	w := nameWalk{document: d, limit: limit}
 	for _, p := range m.Params {
 		if v, ok := params[p.Name]; ok {
 			w.walk(p.Schema, "", v)
@@ -29,7 +29,7 @@ func (d *Document) Names(method string, params map[string]any, most int) (list [
 
 type nameWalk struct {
 	document *Document
-	most     int
+	limit    int
 	list     []Name
 	more     int
 }
@@ -76,7 +76,7 @@ func (w *nameWalk) found(s *Schema, kind, value string) {
 	if kind == "" || value == "" || value == Redacted {
 		return
 	}
-	if len(w.list) == w.most {
+	if len(w.list) == w.limit {
 		w.more++
 		return
 	}

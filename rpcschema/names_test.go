@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNames(t *testing.T) {
+func TestNamesOfACallAreListed(t *testing.T) {
 	for _, c := range []struct {
 		method, params string
 		want           []Name

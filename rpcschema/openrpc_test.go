@@ -45,7 +45,7 @@ func TestTheDocumentIsOpenRPC(t *testing.T) {
 }
 
 // Mistakes that the structure must find.
-func TestSlipsAreNotOpenRPC(t *testing.T) {
+func TestMistakesAreNotOpenRPC(t *testing.T) {
 	s := openRPC(t)
 	const head, tail = `{"openrpc":"1.3.2","info":{"title":"t","version":"1"},"methods":[`, `]}`
 	for name, c := range map[string]struct {

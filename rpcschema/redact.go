@@ -50,7 +50,7 @@ func (d *Document) redact(s *Schema, v any) any {
 	return v
 }
 
-// member returns the schema of one member of an object, also from unions.
+// member returns the schema of one member of an object, including from unions.
 func (d *Document) member(s *Schema, name string) *Schema {
 	if p := s.Properties.Get(name); p != nil {
 		return p
@@ -63,7 +63,7 @@ func (d *Document) member(s *Schema, name string) *Schema {
 	return s.Additional.Schema
 }
 
-// item returns the schema of an array's items, also from unions.
+// item returns the schema of an array's items, including from unions.
 func (d *Document) item(s *Schema) *Schema {
 	if s.Items != nil {
 		return s.Items

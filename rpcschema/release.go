@@ -15,7 +15,7 @@ var Oldest = Release{23, 1}
 
 var releaseText = regexp.MustCompile(`^(?:SPDK )?v(\d\d)\.(\d\d)(?:[.\-\s].*)?$`)
 
-// ParseRelease reads "v26.05" and the answers of spdk_get_version ("SPDK v26.05-pre git sha1
+// ParseRelease reads "v26.05" and the responses of spdk_get_version ("SPDK v26.05-pre git sha1
 // 3230130e6"). A pre-release counts as its release.
 func ParseRelease(s string) (Release, error) {
 	m := releaseText.FindStringSubmatch(s)

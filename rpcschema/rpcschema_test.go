@@ -38,7 +38,7 @@ func TestParseRelease(t *testing.T) {
 	}
 }
 
-func TestWindow(t *testing.T) {
+func TestReleaseWindowIsInclusive(t *testing.T) {
 	w := Window{Since: v2305, Until: v2401}
 	for r, want := range map[Release]bool{{23, 1}: false, {23, 5}: true, {23, 9}: true, {24, 1}: true, {24, 5}: false, {}: true} {
 		assert.Equal(t, want, w.Has(r), r)

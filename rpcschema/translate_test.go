@@ -66,7 +66,7 @@ func TestTranslate(t *testing.T) {
 }
 
 // A call that cannot be translated safely is refused, with the place and the advice what to do.
-func TestTranslateRefuses(t *testing.T) {
+func TestUnsafeTranslationsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, in string
 		release    Release
@@ -110,7 +110,7 @@ func TestRefusalsNameTheReplacement(t *testing.T) {
 }
 
 // If the target's release knows the old member too, either member is enough.
-func TestEitherOfTwoMembers(t *testing.T) {
+func TestOldOrNewMemberSuffices(t *testing.T) {
 	for _, r := range []Release{Oldest, v2401, v2605} {
 		for in, ok := range map[string]bool{
 			`{"trtype":"TCP","traddr":"::1"}`:    true,

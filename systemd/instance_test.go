@@ -27,7 +27,7 @@ const (
 func settings(t *testing.T, file string) string { return strings.Join(lines(t, file), "\n") }
 
 // The templates are the units for one target, with names and paths of the instance.
-func TestTemplates(t *testing.T) {
+func TestTemplatesMatchTheUnits(t *testing.T) {
 	for template, c := range map[string]struct {
 		unit    string
 		replace []string

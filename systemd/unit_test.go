@@ -1,4 +1,4 @@
-// Package systemd has the units, the users and folders that they need, and the example
+// Package systemd has the units, the users and directories that they need, and the example
 // configuration. Its only code is this test.
 package systemd
 
@@ -58,7 +58,7 @@ func configuration(t *testing.T) *config.Config {
 // However the service ends, systemd then thaws what is frozen. That command does not read the
 // configuration, which may be the reason for the end. So the journal of the example must be at the
 // command's default path.
-func TestServiceThaws(t *testing.T) {
+func TestServiceThawsWhenItEnds(t *testing.T) {
 	o := options(t, service)
 	assert.Equal(t, []string{"/usr/bin/spdk-proxy thaw"}, o["Service/ExecStopPost"])
 	assert.Equal(t, []string{"0"}, o["Unit/StartLimitIntervalSec"])
@@ -135,7 +135,7 @@ func TestUnitsMatchTheConfiguration(t *testing.T) {
 // So do the units and settings that restore a restarted target.
 func TestSavingAndKeysMatchTheConfiguration(t *testing.T) {
 	o, c := options(t, service), configuration(t)
-	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0]+"/target", c.Target.Save.Dir, "the service must be able to create this folder")
+	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0]+"/target", c.Target.Save.Dir, "the service must be able to create this directory")
 	text, err := os.ReadFile(dropIn)
 	require.NoError(t, err)
 	current := c.Target.Save.Dir + "/current.json"
@@ -143,7 +143,7 @@ func TestSavingAndKeysMatchTheConfiguration(t *testing.T) {
 	assert.Contains(t, string(text), "spdk_tgt -c "+current+" --json-ignore-init-errors\n")
 
 	for _, folder := range []string{filepath.Dir(c.Target.Save.Dir), c.Target.Save.Dir} {
-		assert.Contains(t, lines(t, "spdk-proxy.tmpfiles"), "d "+folder+" 0700 "+o["Service/User"][0]+" "+o["Service/Group"][0], "the folder must exist at spdk_tgt's first start")
+		assert.Contains(t, lines(t, "spdk-proxy.tmpfiles"), "d "+folder+" 0700 "+o["Service/User"][0]+" "+o["Service/Group"][0], "the directory must exist at spdk_tgt's first start")
 	}
 	listens, keeps := options(t, keysSocket), options(t, keysService)
 	assert.Equal(t, []string{c.Target.Keys.Socket}, listens["Socket/ListenStream"])
@@ -163,7 +163,7 @@ func TestStoppedSocketsAreRemoved(t *testing.T) {
 	}
 }
 
-// manual returns the drop-ins in docs/service.md, by their paths below systemd's folder.
+// manual returns the drop-ins in docs/service.md, by their paths below systemd's directory.
 func manual(t *testing.T) map[string]string {
 	text, err := os.ReadFile("../docs/service.md")
 	require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestTheDocumentedDropIns(t *testing.T) {
 		"-+/usr/bin/spdk-proxy hand-over-keys --dir /var/lib/" + options(t, keysService)["Service/StateDirectory"][0] + " --to " + user,
 	}, spdk["Service/ExecStartPre"])
 	for _, command := range spdk["Service/ExecStartPre"] {
-		// Commands that run as root must not follow links in another user's folder, as only
+		// Commands that run as root must not follow links in another user's directory, as only
 		// spdk-proxy ensures.
 		assert.True(t, strings.HasPrefix(strings.TrimLeft(command, "-+"), "/usr/bin/spdk-proxy "), command)
 	}
@@ -218,7 +218,7 @@ func lines(t *testing.T, file string) (said []string) {
 }
 
 // systemd-analyze reports no problem, if it is installed.
-func TestSystemdAnalyze(t *testing.T) {
+func TestSystemdAnalyzeReportsNoProblem(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed")
 	}

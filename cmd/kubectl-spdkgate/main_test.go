@@ -86,7 +86,7 @@ func TestShow(t *testing.T) {
 
 // For snapshots that Kubernetes deletes, wide tables say what keeps them. Without the permission to
 // ask, the rest is shown.
-func TestSnapshotsThatAreKept(t *testing.T) {
+func TestRetainedSnapshotsAreShown(t *testing.T) {
 	const contents = `case "$*" in
 *"--raw /apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"*) echo '{"items": [{"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"driver": "csi.spdk.io",
   "volumeSnapshotRef": {"namespace": "shop", "name": "snap"}}, "status": {"snapshotHandle": "t0:11111111-1111-4111-8111-111111111111"}}]}'; exit ;;
@@ -119,7 +119,7 @@ $`, out)
 $`, out)
 }
 
-func TestRunInThePod(t *testing.T) {
+func TestCommandsRunInTheControllersPod(t *testing.T) {
 	calls := kubectlOf(t, cluster+`case "$*" in *spdk-csi*) echo done; cat >/dev/null; echo note >&2; exit 1;; esac`)
 	const exec = "exec --namespace=spdkcsi deployment/spdkcsi-controller --container=spdkcsi-controller -- spdk-csi "
 	for _, c := range []struct {

@@ -32,7 +32,7 @@ const hostileCluster = `case "$*" in
 esac
 `
 
-func TestOutputOfHostileNames(t *testing.T) {
+func TestOutputEscapesHostileNames(t *testing.T) {
 	kubectlOf(t, hostileCluster)
 	for _, args := range [][]string{
 		{"volumes"}, {"volumes", "-o", "wide", "--live"}, {"volumes", "-o", "json", "--live"}, {"volumes", "-o", "yaml", "--live"},

@@ -27,7 +27,7 @@ orphans.
 
 It takes more than a minute if it finds anything, because it then reads everything twice.
 
-Exit codes: 0 nothing was found, or all of it was mended; 1 something was found; 2 error.`,
+Exit codes: 0 nothing was found, or all of it was repaired; 1 something was found; 2 error.`,
 		Example: `  kubectl spdkgate doctor
   kubectl --context=other get pv,volumeattachment,volumesnapshotcontent -o json >other.json
   kubectl spdkgate doctor --other-clusters other.json`,
@@ -54,7 +54,7 @@ Exit codes: 0 nothing was found, or all of it was mended; 1 something was found;
 	fs.StringVar(&others, "other-clusters", "", "file with the lists of other clusters that use the storage servers, as kubectl get pv,volumeattachment,volumesnapshotcontent -o json prints them")
 	fs.BoolVar(&targetsOnly, "targets-only", false, "compare nothing with Kubernetes")
 	fs.StringSlice("target", nil, "read only this storage server; may be repeated")
-	fs.Bool("fix", false, "mend what can be mended without losing data")
+	fs.Bool("fix", false, "repair what can be repaired without losing data")
 	fs.StringSlice("delete-volume", nil, "with --fix: delete this orphan, TARGET:UUID, and its data; may be repeated")
 	fs.Bool("json", false, "print the findings as JSON")
 	fs.String("wait", "", "time between the two readings")

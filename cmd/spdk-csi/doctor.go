@@ -89,7 +89,7 @@ reading of the targets; so with a delay, as in the example, volumes that are bei
 mistaken for orphans. Without VolumeAttachments or VolumeSnapshotContents in the list, these are
 not compared. A list may also have one volume id (TARGET:UUID) on each line.
 
-Exit codes: 0 nothing was found, or all of it was mended; 1 something was found; 2 error.`,
+Exit codes: 0 nothing was found, or all of it was repaired; 1 something was found; 2 error.`,
 		Example: `  (sleep 10; kubectl get pv,volumeattachment,volumesnapshotcontent -o json) |
     kubectl -n spdkcsi exec -i deployment/spdkcsi-controller -c spdkcsi-controller -- \
       spdk-csi doctor --volumes -
@@ -105,10 +105,10 @@ Exit codes: 0 nothing was found, or all of it was mended; 1 something was found;
 	fs.StringVar(&f.volumes, "volumes", "", "file with the volumes that Kubernetes knows, - for standard input")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver in the list of volumes")
 	fs.StringSliceVar(&f.targets, "target", nil, "read only this target of config.json; may be repeated")
-	fs.BoolVar(&f.fix, "fix", false, "mend what can be mended without losing data")
+	fs.BoolVar(&f.fix, "fix", false, "repair what can be repaired without losing data")
 	fs.StringSliceVar(&f.deleteVolumes, "delete-volume", nil, "with --fix and --volumes: delete this orphan, TARGET:UUID, and its data; may be repeated")
 	fs.BoolVar(&f.json, "json", false, "print the findings as JSON")
-	fs.DurationVar(&f.wait, "wait", leastWait, "time between the two readings. 0: read once, report also what calls in flight leave, and mend nothing")
+	fs.DurationVar(&f.wait, "wait", leastWait, "time between the two readings. 0: read once, report also what calls in flight leave, and repair nothing")
 	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "time that one reading of a target may take")
 	return cmd
 }
@@ -146,7 +146,7 @@ func (f doctorFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer
 	results := make([]result, len(found))
 	for i, finding := range found {
 		results[i] = result{Finding: finding}
-		if f.fix && finding.Mend != "" {
+		if f.fix && finding.Repair != "" {
 			results[i].apply(ctx)
 			p.result(results[i])
 		}
@@ -154,7 +154,7 @@ func (f doctorFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer
 	if err := p.end(results); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(results, func(r result) bool { return !r.Mended }) {
+	if slices.ContainsFunc(results, func(r result) bool { return !r.Repaired }) {
 		return exitCode{code: exitFindings}
 	}
 	return nil
@@ -240,16 +240,16 @@ func readList(path string, in io.Reader) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// A result is a finding, and whether it was mended.
+// A result is a finding, and whether it was repaired.
 type result struct {
 	doctor.Finding
-	Mended bool   `json:"mended"`
-	Error  string `json:"error,omitempty"`
+	Repaired bool   `json:"mended"`
+	Error    string `json:"error,omitempty"`
 }
 
 func (r *result) apply(ctx context.Context) {
 	err := r.Apply(ctx)
-	r.Mended = err == nil
+	r.Repaired = err == nil
 	if err != nil {
 		r.Error = err.Error()
 	}
@@ -269,19 +269,19 @@ func (p printer) line(format string, args ...any) {
 }
 
 func (p printer) findings(found []doctor.Finding) {
-	mend := "would do"
+	repair := "would do"
 	if p.flags.fix {
-		mend = "will do"
+		repair = "will do"
 	}
-	mendable := 0
+	repairable := 0
 	for _, f := range found {
 		p.line("%s: %s: %s", f.Target, f.Kind, f.Object)
 		p.line("  problem:  %s", f.Problem)
-		if f.Mend != "" {
-			mendable++
-			p.line("  %-9s %s", mend+":", f.Mend)
+		if f.Repair != "" {
+			repairable++
+			p.line("  %-9s %s", repair+":", f.Repair)
 		} else {
-			p.line("  %-9s nothing", mend+":")
+			p.line("  %-9s nothing", repair+":")
 		}
 		p.line("  by hand:  %s", f.Command)
 	}
@@ -291,15 +291,15 @@ func (p printer) findings(found []doctor.Finding) {
 	case p.flags.wait == 0:
 		p.line("%d findings of one reading: calls in flight may have caused them. Nothing was changed.", len(found))
 	case !p.flags.fix:
-		p.line("%d findings; --fix would mend %d of them. Nothing was changed.", len(found), mendable)
+		p.line("%d findings; --fix would repair %d of them. Nothing was changed.", len(found), repairable)
 	}
 }
 
 func (p printer) result(r result) {
-	if r.Mended {
-		p.line("mended: %s: %s", r.Target, r.Object)
+	if r.Repaired {
+		p.line("repaired: %s: %s", r.Target, r.Object)
 	} else {
-		p.line("not mended: %s: %s: %s", r.Target, r.Object, r.Error)
+		p.line("not repaired: %s: %s: %s", r.Target, r.Object, r.Error)
 	}
 }
 

@@ -109,7 +109,7 @@ func diagnose(t *testing.T, in string, args ...string) (out string, code int, er
 	return text.String(), code, err
 }
 
-func TestDoctor(t *testing.T) {
+func TestDoctorReportsAndRepairs(t *testing.T) {
 	rpc := newTarget(t)
 	out, code, _ := diagnose(t, "")
 	assert.Equal(t, "Nothing was found.\n", out)
@@ -139,7 +139,7 @@ func TestDoctor(t *testing.T) {
 	assert.Contains(t, out, "t0: leaked-export: subsystem "+gone)
 	assert.Contains(t, out, "would do: delete it")
 	assert.Contains(t, out, "by hand:  spdk-proxy call nvmf_delete_subsystem nqn="+gone+" --url http://")
-	assert.Contains(t, out, "1 findings; --fix would mend 1 of them. Nothing was changed.")
+	assert.Contains(t, out, "1 findings; --fix would repair 1 of them. Nothing was changed.")
 	out, code, _ = diagnose(t, "", "--wait=0")
 	assert.Equal(t, exitFindings, code)
 	assert.Contains(t, out, "would do: nothing")
@@ -149,22 +149,22 @@ func TestDoctor(t *testing.T) {
 	var report struct {
 		Confirmed bool
 		Findings  []struct {
-			Kind, Volume, Mend, Error string
-			Mended                    bool
+			Kind, Volume, Repair, Error string
+			Repaired                    bool `json:"mended"`
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(out), &report))
 	require.Len(t, report.Findings, 3)
 	assert.Equal(t, "orphan", report.Findings[0].Kind)
 	assert.Equal(t, "t0:"+orphan, report.Findings[0].Volume)
-	assert.Empty(t, report.Findings[0].Mend)
+	assert.Empty(t, report.Findings[0].Repair)
 	assert.Equal(t, []string{gone}, subsystems())
 
-	// It mends what holds no data; an orphan must be named.
+	// It repairs what holds no data; an orphan must be named.
 	out, code, _ = diagnose(t, list, "--volumes=-", "--fix")
 	assert.Equal(t, exitFindings, code, "the orphan is left, and the missing volume")
 	assert.Contains(t, out, "will do:  delete it")
-	assert.Contains(t, out, "mended: t0: subsystem "+gone)
+	assert.Contains(t, out, "repaired: t0: subsystem "+gone)
 	assert.Empty(t, subsystems())
 	lvols, err := rpc.BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestDoctor(t *testing.T) {
 	require.Len(t, remedy, 2, out)
 	out, _, _ = diagnose(t, list, append(strings.Fields(remedy[1]), "--json")...)
 	require.NoError(t, json.Unmarshal([]byte(out), &report))
-	assert.True(t, report.Findings[0].Mended)
+	assert.True(t, report.Findings[0].Repaired)
 	lvols, err = rpc.BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
 	require.NoError(t, err)
 	assert.Empty(t, lvols)

@@ -73,7 +73,7 @@ func TestFence(t *testing.T) {
 }
 
 // A name that no export admits may be mistyped: the node that was meant can still write.
-func TestFenceOfUnknownNode(t *testing.T) {
+func TestFenceRefusesAnUnknownNode(t *testing.T) {
 	newTarget(t)
 	out, err := runCommand(t, "fence", "--node", "wroker-3")
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestFenceOfUnknownNode(t *testing.T) {
 }
 
 // A node that is not fenced everywhere is an error, whatever was done.
-func TestFenceThatFails(t *testing.T) {
+func TestFenceReportsFailures(t *testing.T) {
 	rpc := newTarget(t)
 	open := export.NQN(uuid.NewString())
 	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: open, AllowAnyHost: new(true)}))

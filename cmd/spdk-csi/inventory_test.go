@@ -81,8 +81,9 @@ func TestInventory(t *testing.T) {
 	require.ErrorContains(t, err, `"t9"`)
 }
 
-// What keeps a snapshot is named by PersistentVolumes, in the words of the error of DeleteSnapshot.
-func TestInventoryOfSnapshots(t *testing.T) {
+// The inventory names the PersistentVolumes that keep a snapshot, as the error of DeleteSnapshot
+// does.
+func TestInventoryListsSnapshots(t *testing.T) {
 	rpc := newTarget(t)
 	id, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})
 	require.NoError(t, err)

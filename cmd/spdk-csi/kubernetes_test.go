@@ -87,7 +87,7 @@ func TestRegistersWithKubelet(t *testing.T) {
 }
 
 // If kubelet refuses the driver, the plugin ends with kubelet's reason.
-func TestKubeletRefuses(t *testing.T) {
+func TestDriverEndsWhenKubeletRefusesIt(t *testing.T) {
 	dir := t.TempDir()
 	var log lockedBuffer
 	_, ended := nodePlugin(t, dir, &log, "--kubelet-registration-path=/wrong/csi.sock", "--kubelet-registration-dir="+dir)
@@ -101,7 +101,7 @@ func TestKubeletRefuses(t *testing.T) {
 }
 
 // Without access to the Kubernetes API, the plugin serves, and says once what it does not do.
-func TestNoAccessToKubernetes(t *testing.T) {
+func TestNodeStartsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
 	var log lockedBuffer
@@ -126,7 +126,7 @@ func TestInvalidKubernetesFlags(t *testing.T) {
 }
 
 // A hook that cannot know anything ends at once, with an error that kubelet shows in an event.
-func TestDrainHookWithoutAccess(t *testing.T) {
+func TestDrainHookEndsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("NODE_ID", "")
 	require.ErrorContains(t, execute(t.Context(), "drain-hook"), "$NODE_ID")

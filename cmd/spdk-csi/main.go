@@ -154,7 +154,7 @@ func versionText() string {
 	return "(devel)"
 }
 
-// lingerForSidecars is longer than a sidecar takes from one call to the next for the same volume.
+// lingerForSidecars is longer than the time between a sidecar's calls for the same volume.
 const lingerForSidecars = 2 * time.Second
 
 // logKubernetes sets the global logger of Kubernetes' libraries once in the process.
@@ -189,7 +189,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		}
 		defer c.Close()
 		go c.Follow(ctx, hangups(ctx))
-		server.Controller, server.Groups, server.Identity.Topology = c, c, c.HasTopology()
+		server.Controller, server.Groups, server.Metadata, server.Identity.Topology = c, c, c, c.HasTopology()
 		server.Linger, server.Outages = lingerForSidecars, c.Outages()
 	}
 	if f.node {

@@ -20,7 +20,7 @@ func execute(ctx context.Context, args ...string) error {
 	return cmd.ExecuteContext(ctx)
 }
 
-func TestInvalidFlags(t *testing.T) {
+func TestInvalidFlagsAreRefused(t *testing.T) {
 	t.Setenv("SPDKCSI_CONFIG", filepath.Join(t.TempDir(), "config.json"))
 	for name, c := range map[string]struct {
 		args []string

@@ -21,7 +21,7 @@ import (
 )
 
 // The metrics count CSI calls and calls to targets.
-func TestMetrics(t *testing.T) {
+func TestMetricsCountCalls(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	unreachable := closed.Addr().String()

@@ -22,7 +22,7 @@ import (
 )
 
 // The node plugin watches its volumes unless it is told not to.
-func TestNodeHealthInterval(t *testing.T) {
+func TestNodeWatchesItsVolumesByDefault(t *testing.T) {
 	for interval, watches := range map[string]bool{"": true, "1s": true, "0": false} {
 		t.Run("interval "+interval, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "csi.sock")

@@ -160,7 +160,7 @@ func TestMove(t *testing.T) {
 	assert.Zero(t, code)
 }
 
-func TestMistakesInMove(t *testing.T) {
+func TestMoveRefusesInvalidArguments(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"no.json":    `{`,
@@ -189,7 +189,7 @@ func TestMistakesInMove(t *testing.T) {
 		{[]string{"--pv", filepath.Join(dir, "no.json")}, "--pv: invalid PersistentVolume: "},
 		{[]string{"--pv", filepath.Join(dir, "list.json")}, "give one object, as of kubectl get pv NAME -o json"},
 		{[]string{"--pv", filepath.Join(dir, "other.json")}, "pv1 is of the driver ebs.csi.aws.com, not csi.spdk.io"},
-		{[]string{"--pv", filepath.Join(dir, "nfs.json")}, "pv1 is no volume of a CSI driver"},
+		{[]string{"--pv", filepath.Join(dir, "nfs.json")}, "pv1 is not a volume of a CSI driver"},
 		{[]string{"--pv", filepath.Join(dir, "id.json")}, `"x" is not of the form TARGET:UUID`},
 	} {
 		_, err := runCommand(t, append([]string{"move"}, c.args...)...)

@@ -60,7 +60,7 @@ func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	assertPrintable(t, errs.String())
 }
 
-func TestLogEscapes(t *testing.T) {
+func TestLogEscapesControlCharacters(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var b bytes.Buffer
 		log, err := logger(&b, "info", format)
@@ -80,15 +80,15 @@ func TestLogEscapes(t *testing.T) {
 func TestDoctorEscapes(t *testing.T) {
 	var b bytes.Buffer
 	p := printer{out: &b}
-	p.findings([]doctor.Finding{{Target: forged, Kind: doctor.Kind(forged), Object: forged, Problem: forged, Mend: forged, Command: forged}})
+	p.findings([]doctor.Finding{{Target: forged, Kind: doctor.Kind(forged), Object: forged, Problem: forged, Repair: forged, Command: forged}})
 	p.result(result{Finding: doctor.Finding{Target: forged, Object: forged}, Error: forged})
-	p.result(result{Finding: doctor.Finding{Target: forged, Object: forged}, Mended: true})
+	p.result(result{Finding: doctor.Finding{Target: forged, Object: forged}, Repaired: true})
 	assert.Equal(t, 7, strings.Count(b.String(), "\n"), b.String())
 	assertPrintable(t, b.String())
 }
 
 // A volume that a hostile target lists.
-func TestDoctorOfHostileTarget(t *testing.T) {
+func TestDoctorEscapesNamesOfAHostileTarget(t *testing.T) {
 	rpc := newTarget(t)
 	_, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-" + forged, LvsName: new("lvs0"), SizeInMiB: 4})
 	require.NoError(t, err)

@@ -106,7 +106,7 @@ type key struct {
 	goName, name, comment string
 }
 
-// typesOf returns the keys of the structs in a folder, by the names of the types.
+// typesOf returns the keys of the structs in a directory, by the names of the types.
 func typesOf(t *testing.T, folder string) map[string][]key {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))

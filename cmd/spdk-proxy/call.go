@@ -76,14 +76,14 @@ executed: the message says when to retry.`,
 			}
 			var pretty bytes.Buffer
 			if err := json.Indent(&pretty, result, "", "  "); err != nil {
-				return fmt.Errorf("the answer is not JSON: %w", err)
+				return fmt.Errorf("the response is not JSON: %w", err)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), pretty.String())
 			return err
 		},
 	}
 	o.addTo(cmd)
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait for the answer")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait for the response")
 	return cmd
 }
 

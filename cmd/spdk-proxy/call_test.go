@@ -17,7 +17,7 @@ import (
 )
 
 // If the URL has a name that the certificate lacks, another --ca would not help.
-func TestCallByANameThatTheCertificateLacks(t *testing.T) {
+func TestCallFailsIfTheCertificateLacksTheHostName(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler()) // its certificate is for example.com, 127.0.0.1 and ::1
 	defer server.Close()
 	url := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)

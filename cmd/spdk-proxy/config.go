@@ -50,9 +50,9 @@ for the file NAME in the directory of secrets (--secrets).`,
 				return err
 			}
 			defer remove()
-			of, ofService := service.InstanceOf(path)
+			instance, ofService := service.InstanceOf(path)
 			if _, set := os.LookupEnv(stateVariable); ofService && !set { // as systemd does for the service
-				if err := os.Setenv(stateVariable, of.StateDirectory()); err != nil {
+				if err := os.Setenv(stateVariable, instance.StateDirectory()); err != nil {
 					return err
 				}
 			}
@@ -62,7 +62,7 @@ for the file NAME in the directory of secrets (--secrets).`,
 			}
 			warnings := c.Warnings()
 			if ofService {
-				more, err := service.Check(c, of)
+				more, err := service.Check(c, instance)
 				if err != nil {
 					return fmt.Errorf("%s: %w", path, err)
 				}

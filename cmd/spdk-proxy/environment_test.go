@@ -12,7 +12,7 @@ import (
 )
 
 // Only the owner can read the files into which a shell writes printed secrets.
-func TestPrintedSecretsAreClosedToOthers(t *testing.T) {
+func TestFilesWithPrintedSecretsArePrivate(t *testing.T) {
 	for _, args := range [][]string{{"new-token"}, {"hash-password"}} {
 		for before, after := range map[os.FileMode]os.FileMode{0o644: 0o600, 0o664: 0o600, 0o640: 0o640, 0o600: 0o600} {
 			path := filepath.Join(t.TempDir(), "secret")

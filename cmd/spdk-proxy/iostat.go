@@ -14,7 +14,7 @@ const iostatMethod = "bdev_get_iostat"
 // maxIONames is how many names one call of SPDK takes.
 const maxIONames = 1024
 
-// An ioStat is the part of an answer of bdev_get_iostat that answers about single bdevs have in
+// An ioStat is the part of a response of bdev_get_iostat that answers about single bdevs have in
 // common.
 type ioStat struct {
 	TickRate json.RawMessage   `json:"tick_rate"`

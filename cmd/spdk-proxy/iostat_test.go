@@ -60,7 +60,7 @@ func (f *tenantsTarget) Call(_ context.Context, method string, params, result an
 }
 
 // A tenant gets the statistics of all of its volumes, however many one call of SPDK takes.
-func TestIOOfManyVolumes(t *testing.T) {
+func TestIostatShowsManyVolumes(t *testing.T) {
 	for _, c := range []struct {
 		release        string
 		volumes, calls int

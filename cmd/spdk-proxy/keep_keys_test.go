@@ -16,7 +16,7 @@ import (
 
 // The command works as systemd runs it: one process for each connection, which is its standard
 // input.
-func TestKeepKeys(t *testing.T) {
+func TestKeepKeysServesOneConnection(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "sock", dir)
 }

@@ -197,7 +197,7 @@ func TestCallBySocket(t *testing.T) {
 	assert.Contains(t, o.stderr, "/num_blocks: is required")
 }
 
-func TestTheOldCommandLine(t *testing.T) {
+func TestOldCommandLineIsAccepted(t *testing.T) {
 	target := target(t)
 	d := start(t, nil, "127.0.0.1", "0", "user", "hunter2", "-s", target.Socket())
 	post := func(user, password string) int {

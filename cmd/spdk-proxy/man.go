@@ -11,7 +11,7 @@ import (
 // Markdown parser.
 func init() {
 	extraCommands = append(extraCommands, &cobra.Command{
-		Use:    "man-pages FOLDER",
+		Use:    "man-pages DIR",
 		Short:  "Write a man page for each command",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),

@@ -78,7 +78,7 @@ func TestEveryCommandEscapesItsOutput(t *testing.T) {
 }
 
 // Commands that read a target with hostile names.
-func TestOutputOfHostileNames(t *testing.T) {
+func TestOutputEscapesHostileNames(t *testing.T) {
 	sim := target(t)
 	socket := spdkrpc.NewSocket(sim.Socket())
 	defer func() { _ = socket.Close() }()

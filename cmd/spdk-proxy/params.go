@@ -82,21 +82,21 @@ func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcsche
 		}
 		return p.schema.Resolve(s.Additional.Schema), nil
 	}
-	of := p.method
+	owner := p.method
 	if within != "" {
-		of = within + " of " + p.method
+		owner = within + " of " + p.method
 	}
 	var names []string
 	for _, property := range s.Properties {
 		names = append(names, property.Name)
 	}
 	if near := rpcschema.Nearest(name, names); near != "" {
-		return nil, fmt.Errorf("%s has no %s: did you mean %s?", of, name, near)
+		return nil, fmt.Errorf("%s has no %s: did you mean %s?", owner, name, near)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no members", of)
+		return nil, fmt.Errorf("%s has no members", owner)
 	}
-	return nil, fmt.Errorf("%s has no %s, but %s", of, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("%s has no %s, but %s", owner, name, strings.Join(names, ", "))
 }
 
 // value converts text to a value of the schema's type.

@@ -192,7 +192,7 @@ roles:
 }
 
 // Learning mode causes a warning when a configuration is checked, served and reloaded.
-func TestLearningIsWarnedOf(t *testing.T) {
+func TestLearningCausesAWarning(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "learning: true")
 	o := run(t, "", "check-config", path)
 	assert.Equal(t, 0, o.code)

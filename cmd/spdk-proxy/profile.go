@@ -13,7 +13,7 @@ import (
 
 func newProfile() *cobra.Command {
 	var seconds int
-	var of instance
+	var selected instance
 	cmd := &cobra.Command{
 		Use:   "profile NAME > FILE",
 		Short: "Record a profile of the running service",
@@ -43,10 +43,10 @@ Run it as root on the service's host: only root and the service can open the soc
 			if args[0] != "goroutines" && term.IsTerminal(int(os.Stdout.Fd())) {
 				return usage("a profile is binary data: write it to a file, as in `spdk-proxy profile %s > %s.pprof`", args[0], args[0])
 			}
-			return service.Profile(cmd.Context(), of.Instance, args[0], seconds, os.Stdout)
+			return service.Profile(cmd.Context(), selected.Instance, args[0], seconds, os.Stdout)
 		},
 	}
 	cmd.Flags().IntVar(&seconds, "seconds", 30, "how long to record")
-	of.addTo(cmd.Flags())
+	selected.addTo(cmd.Flags())
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-func TestProfiles(t *testing.T) {
+func TestProfilesOfTheServiceAreRecorded(t *testing.T) {
 	runtime := t.TempDir()
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", writeConfig(t, target(t).Socket(), ""))
 	info, err := os.Stat(filepath.Join(runtime, "debug"))

@@ -7,7 +7,7 @@ import (
 )
 
 func newReload() *cobra.Command {
-	var of instance
+	var selected instance
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Reload the configuration of the running service",
@@ -15,8 +15,8 @@ func newReload() *cobra.Command {
 code is 0 if the service now uses the new configuration. Otherwise the service keeps
 the old one, and the error has the reason. systemctl reload spdk-proxy runs this.`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return service.Reload(of.Instance) },
+		RunE: func(*cobra.Command, []string) error { return service.Reload(selected.Instance) },
 	}
-	of.addTo(cmd.Flags())
+	selected.addTo(cmd.Flags())
 	return cmd
 }

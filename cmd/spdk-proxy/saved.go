@@ -20,7 +20,7 @@ const savedName = "target" // of the directory of the packaged configuration
 
 func newSaved() *cobra.Command {
 	var dir string
-	var of instance
+	var selected instance
 	cmd := &cobra.Command{
 		Use:   "saved",
 		Short: "Manage the saved configurations of spdk_tgt",
@@ -36,10 +36,10 @@ files that were set aside, which the service never deletes:
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&dir, "dir", "", "directory of the saved configurations (target.save.dir; default: "+savedName+" in the state directory of the service)")
-	of.addTo(cmd.PersistentFlags())
+	selected.addTo(cmd.PersistentFlags())
 	open := func() (*persist.Folder, error) {
 		if dir == "" {
-			dir = filepath.Join(of.StateDirectory(), savedName)
+			dir = filepath.Join(selected.StateDirectory(), savedName)
 		}
 		return persist.OpenFolder(dir, 1000)
 	}
@@ -185,11 +185,11 @@ directory that only root and that user may write. It follows no link.`,
 	return cmd
 }
 
-// betweenArgs requires least to most arguments; what describes them in the error.
-func betweenArgs(least, most int, what string) cobra.PositionalArgs {
+// betweenArgs requires least to most arguments; arguments describes them in the error.
+func betweenArgs(least, most int, arguments string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usage("%s needs %s: see `%s --help`", cmd.CommandPath(), what, cmd.CommandPath())
+			return usage("%s needs %s: see `%s --help`", cmd.CommandPath(), arguments, cmd.CommandPath())
 		}
 		return nil
 	}

@@ -70,7 +70,7 @@ owner. The exit code is 0 if DIR now has all files of the other host.`,
 	return cmd
 }
 
-// fetchSaved copies the files that folder lacks. It continues after a file that it cannot copy.
+// fetchSaved copies the files that directory lacks. It continues after a file that it cannot copy.
 func fetchSaved(ctx context.Context, from *spdkrpc.Client, folder *persist.Folder) (copied, there int, err error) {
 	list, err := from.SpdkgateConfigListSaved(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func fetchFile(ctx context.Context, from *spdkrpc.Client, folder *persist.Folder
 	}
 	at, err := time.Parse(time.RFC3339, got.SavedAt)
 	if err != nil {
-		return false, fmt.Errorf("the time in the answer is malformed: %w", err)
+		return false, fmt.Errorf("the time in the response is malformed: %w", err)
 	}
 	text := persist.Text{Name: file.Name, SavedAt: at, Bytes: []byte(got.Text)}
 	if got.Name != file.Name || text.Sum() != got.Sha256 {

@@ -97,16 +97,16 @@ func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	assert.Contains(t, must("call", "--user", "admin", "spdkgate_config_save"), `"missing": []`)
 }
 
-func TestFetchRefuses(t *testing.T) {
+func TestFetchRefusesInvalidArguments(t *testing.T) {
 	for _, args := range [][]string{{}, {"a", "b"}, {"x", "--socket", "/s"}, {"x", "--url", "https://h", "--user", "u", "--keep", "0"}, {"x", "--dir", "y"}, {"x", "--instance", "y"}, {"/var/lib/spdk-proxy/target"}, {"/var/lib/spdk-proxy@a/target/"}} {
 		o := run(t, "", append([]string{"saved", "fetch"}, args...)...)
 		assert.Equal(t, exitUsage, o.code, "%v: %s", args, o.stderr)
 	}
 }
 
-// Another host's answers are not trusted: neither names of files outside of the directory, nor
+// Another host's responses are not trusted: neither names of files outside of the directory, nor
 // texts that differ from their checksums.
-func TestFetchTrustsNoAnswer(t *testing.T) {
+func TestFetchDistrustsTheResponse(t *testing.T) {
 	text := `{"subsystems":[]}`
 	const sum = "ff"
 	var name string

@@ -278,7 +278,7 @@ func TestCheckConfigFindsTheSecrets(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestGrantSocket(t *testing.T) {
+func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spdk.sock")
 	grant := func(args ...string) outcome {
 		return run(t, "", append([]string{"grant-socket", path}, args...)...)
@@ -316,7 +316,7 @@ func TestGrantSocket(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 
-	// Objects that other users may create in a folder that everybody may write to.
+	// Objects that other users may create in a directory that everyone may write to.
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))
 	for name, put := range map[string]func() error{

@@ -147,8 +147,8 @@ func (r *remote) ask(ctx context.Context, method string, params map[string]any) 
 	return result, err
 }
 
-// read reads the figures. A target that cannot be reached, or waits for its startup, is no error; a
-// proxy that cannot be reached, or refuses the user, is.
+// read reads the figures. A target that cannot be reached, or waits for its startup, is not an
+// error; a proxy that cannot be reached, or refuses the user, is.
 func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()

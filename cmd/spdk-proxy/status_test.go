@@ -76,7 +76,7 @@ func TestStatus(t *testing.T) {
 
 // A tenant's status shows what it may read, and names the rest in one line. top shows the tenant's
 // volumes.
-func TestStatusAndTopOfATenant(t *testing.T) {
+func TestTenantSeesItsOwnStatusAndTop(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			sim, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true})

@@ -21,7 +21,7 @@ const (
 
 func newThaw() *cobra.Command {
 	var dir string
-	var of instance
+	var selected instance
 	var within time.Duration
 	cmd := &cobra.Command{
 		Use:   "thaw",
@@ -39,7 +39,7 @@ inaccessible afterwards.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
-				dir = filepath.Join(of.StateDirectory(), frozenName)
+				dir = filepath.Join(selected.StateDirectory(), frozenName)
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			ctx, cancel := context.WithTimeout(cmd.Context(), within)
@@ -61,7 +61,7 @@ inaccessible afterwards.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "directory of the journal (target.freeze.dir; default: "+frozenName+" in the state directory of the service)")
-	of.addTo(cmd.Flags())
+	selected.addTo(cmd.Flags())
 	cmd.Flags().DurationVar(&within, "within", 20*time.Second, "how long to retry")
 	return cmd
 }

@@ -39,7 +39,7 @@ func TestNewToken(t *testing.T) {
 		assert.Contains(t, o.stderr, says)
 		assert.Empty(t, o.stdout)
 	}
-	o = run(t, "", "new-token", "--hash-file", filepath.Join(file, "no folder"))
+	o = run(t, "", "new-token", "--hash-file", filepath.Join(file, "no directory"))
 	assert.Equal(t, exitFailed, o.code)
 	assert.Empty(t, o.stdout, "a token is not printed if its hash was not written")
 }

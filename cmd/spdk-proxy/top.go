@@ -90,7 +90,7 @@ refreshed less often, so that the target does not become busy.`,
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
 	f.IntVarP(&rows, "rows", "n", 0, "number of volumes; 0: as many as fit")
 	f.StringVar(&order, "sort", order, "iops, throughput or latency")
-	f.BoolVarP(&all, "all", "a", false, "show other bdevs, such as disks, too")
+	f.BoolVarP(&all, "all", "a", false, "also show other bdevs, such as disks")
 	f.DurationVar(&interval, "interval", 2*time.Second, "time between two refreshes")
 	f.IntVar(&count, "count", 0, "end after so many screens; 0: never")
 	completeValues(cmd, "sort", slices.Sorted(maps.Keys(terminal.Orders))...)

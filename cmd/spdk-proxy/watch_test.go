@@ -44,7 +44,7 @@ func TestWatch(t *testing.T) {
 
 // When the connection ends, the command continues after the last event. Names of objects cannot
 // control the terminal.
-func TestWatchContinues(t *testing.T) {
+func TestWatchContinuesAfterALostConnection(t *testing.T) {
 	var seen []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "/events", r.URL.Path)

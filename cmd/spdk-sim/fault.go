@@ -33,8 +33,8 @@ func parseFault(text string) (f spdktest.Fault, err error) {
 	}
 	f.Method = method
 	words := strings.Split(rest, ",")
-	what, code, hasCode := strings.Cut(words[0], "=")
-	if f.Do, ok = strikes[what]; !ok || hasCode && f.Do != spdktest.Fail {
+	action, code, hasCode := strings.Cut(words[0], "=")
+	if f.Do, ok = strikes[action]; !ok || hasCode && f.Do != spdktest.Fail {
 		return f, fmt.Errorf("%q is unknown: write one of %s", words[0], strings.Join(slices.Sorted(maps.Keys(strikes)), ", "))
 	}
 	if hasCode {

@@ -63,9 +63,9 @@ func TestRestartsAfterACrash(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func TestKeepsLvstoresInItsDataFolder(t *testing.T) {
+func TestLvstoresAreKeptInTheDataDirectory(t *testing.T) {
 	data := t.TempDir()
-	for range 2 { // each round starts a target, stops it, and keeps the folder
+	for range 2 { // each round starts a target, stops it, and keeps the directory
 		t.Run("run", func(t *testing.T) {
 			caller := start(t, "--data-dir", data)
 			err := caller.Call(context.Background(), "spdk_get_version", nil, nil)
@@ -75,7 +75,7 @@ func TestKeepsLvstoresInItsDataFolder(t *testing.T) {
 	assert.FileExists(t, filepath.Join(data, spdktest.MarkerFile))
 }
 
-func TestFaults(t *testing.T) {
+func TestFaultTextsAreParsed(t *testing.T) {
 	for text, want := range map[string]spdktest.Fault{
 		"bdev_get_bdevs:hang":                         {Method: "bdev_get_bdevs", Do: spdktest.Hang},
 		"bdev_lvol_*:close,executed,skip=3,times=2":   {Method: "bdev_lvol_*", Do: spdktest.Close, Executed: true, Skip: 3, Times: 2},

@@ -82,7 +82,7 @@ var nodeService = []string{
 	"restricted volume types", "runAsNonRoot != true", "runAsUser=0", "seLinuxOptions",
 }
 
-func TestPodSecurity(t *testing.T) {
+func TestPodsMeetTheirSecurityLevel(t *testing.T) {
 	evaluator, err := podsecurity.NewEvaluator(podsecurity.DefaultChecks(), nil)
 	require.NoError(t, err)
 	for chart, docs := range rendered(t) {
@@ -112,7 +112,7 @@ func TestPodSecurity(t *testing.T) {
 
 // The objects of the Prometheus operator have no unknown fields, and rules are those that were
 // tested.
-func TestPrometheusOperator(t *testing.T) {
+func TestPrometheusObjectsAreValid(t *testing.T) {
 	found := map[string]int{}
 	for chart, docs := range rendered(t) {
 		for _, doc := range docs {

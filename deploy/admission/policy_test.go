@@ -88,7 +88,7 @@ func node(metadata, spec string) string {
 	return `{"metadata": {"name": "node-1"` + metadata + `}, "spec": {` + spec + `}}`
 }
 
-func TestPolicy(t *testing.T) {
+func TestPolicyAllowsOnlyTheTaintChange(t *testing.T) {
 	p := load(t)
 	tainted := node("", `"taints": [`+cordoned+`,`+ours+`]`)
 	untainted := node("", `"taints": [`+cordoned+`]`)

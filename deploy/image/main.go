@@ -1,7 +1,7 @@
 // Command image builds the container images of spdk-csi and spdk-proxy for amd64 and arm64, without
 // a container engine, base images or root. An image contains the program and, for spdk-csi,
 // unpacked Debian packages whose versions and digests are in packages.lock. The result depends only
-// on the source, the lock and $SOURCE_DATE_EPOCH, so that everybody can build it again and compare
+// on the source, the lock and $SOURCE_DATE_EPOCH, so that everyone can build it again and compare
 // the digest.
 package main
 

@@ -115,9 +115,9 @@ func checkImage(t *testing.T, image v1.Image, arch string) {
 	}
 }
 
-// checkEntries returns the names in an archive. It checks that the entries have no owner and the
-// time of the build, and that the archive has its end, which Go's reader does not need, but other
-// programs do.
+// checkEntries returns the names in an archive. It checks that the entries have no owner, and the
+// time of the build. It also checks the end marker of the archive, which Go's reader does not need,
+// but other programs do.
 func checkEntries(t *testing.T, archive []byte) (names []string) {
 	t.Helper()
 	assert.Zero(t, len(archive)%512)

@@ -28,7 +28,7 @@ func TestBoundsOfNumbers(t *testing.T) {
 	}
 }
 
-func TestTimesThatContradictEachOther(t *testing.T) {
+func TestContradictingTimesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		loss, delay string
 		ok          bool
@@ -47,7 +47,7 @@ func TestTimesThatContradictEachOther(t *testing.T) {
 	require.NotContains(t, err.Error(), "unlimited")
 }
 
-func TestAllows(t *testing.T) {
+func TestClassAllowsItsLvstoresOnly(t *testing.T) {
 	labels := map[string]string{"disk": "nvme", "rack": ""}
 	for _, c := range []struct {
 		class Class

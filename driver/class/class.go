@@ -89,9 +89,9 @@ func (c Class) Allows(target string, labels map[string]string) bool {
 }
 
 // A Clear says what becomes of the contents of clusters that a volume gives back. SPDK clears
-// clusters when they are freed, by the method that was recorded when the volume was created, and
-// never when they are allocated: what was not cleared shows in the next volume that gets the
-// cluster.
+// clusters when they are freed, by the method that was recorded when the volume was created. It
+// never clears them when they are allocated, so data that was not cleared is readable in the next
+// volume that gets the cluster.
 type Clear string
 
 // The values of Clear. The zero Clear is ClearZeroes.

@@ -5,5 +5,6 @@
 // creates or exports a volume. A new parameter is a field of Class and a line in the table of
 // parameters.
 //
-// It must not know what is done with a Class: no other room of the driver, no RPC, nothing of CSI.
+// It does not depend on what is done with a Class: on other packages of the driver, on RPCs or on
+// CSI. Begin with Parse (class.go).
 package class

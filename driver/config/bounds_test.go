@@ -59,14 +59,14 @@ func TestBoundsOfTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfAddresses(t *testing.T) {
+func TestAddressesHaveDefaults(t *testing.T) {
 	n, err := parseAddresses(`"addresses": [{"targetAddr": "192.0.2.1"}]`)
 	require.NoError(t, err)
 	assert.Equal(t, []Address{{TargetAddr: "192.0.2.1", TargetPort: "4420", ListenAddr: "192.0.2.1", ListenPort: "4420"}}, n.Addresses)
 	assert.Empty(t, n.TargetAddr+n.TargetPort+n.ListenAddr+n.ListenPort)
 }
 
-func TestCredentialsOfCalls(t *testing.T) {
+func TestCredentialsComeFromTheCallOrTheFile(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "secret.json")
 	for name, c := range map[string]struct {
 		secrets     map[string]string

@@ -62,8 +62,8 @@ type Target struct {
 	// empty, the system's are trusted.
 	CA     string `json:"ca,omitzero"`
 	CAFile string `json:"caFile,omitzero"`
-	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all,
-	// but then cannot know of an lvstore that is not loaded when the controller starts: the volumes
+	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all. It
+	// then cannot know of an lvstore that is not loaded when the controller starts, and the volumes
 	// in it count as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
 	// Topology holds the labels that a node must have to reach the target, such as
@@ -74,7 +74,7 @@ type Target struct {
 	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; "csi-"
 	// when empty ([export.DefaultKeyPrefix]). A tenant of the proxy needs one of its key_prefixes.
 	KeyPrefix string `json:"keyPrefix,omitzero"`
-	// LoopDir is the data folder of a simulated target.
+	// LoopDir is the data directory of a simulated target.
 	LoopDir string `json:"loopDir,omitzero"`
 }
 
@@ -177,7 +177,7 @@ func (n *Target) check() (problems []error) {
 		bad("keyPrefix", n.KeyPrefix, "up to 60 letters, digits and _.@+=-, the first a letter, digit or _")
 	}
 	if (n.TargetType == TargetLoop) != (n.LoopDir != "") {
-		bad("loopDir", n.LoopDir, "the simulated target's data folder if targetType is loop, and left out otherwise")
+		bad("loopDir", n.LoopDir, "the simulated target's data directory if targetType is loop, and left out otherwise")
 	} else if n.LoopDir != "" && !filepath.IsAbs(n.LoopDir) {
 		bad("loopDir", n.LoopDir, "an absolute path")
 	}

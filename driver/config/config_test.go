@@ -26,34 +26,34 @@ func TestParseConfig(t *testing.T) {
 	assert.Equal(t, "9", c.Nodes[0].ListenPort)
 }
 
-func TestBadConfig(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	node := func(rest string) string {
 		return `{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"` + rest + `}]}`
 	}
 	require.NotPanics(t, func() { _, err := Parse([]byte(node(""))); require.NoError(t, err) })
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":             {``, "it must look like"},
-		"no JSON":           {`nodes:`, "it must look like"},
-		"no nodes":          {`{"nodes": []}`, "at least one target"},
-		"unknown key":       {node(`, "lvstore": ["x"]`), "lvstore"},
-		"twice":             {node(`, "name": "b"`), "name"},
-		"both spellings":    {`{"nodes": [], "Nodes": []}`, "Nodes"},
-		"number for a port": {node(`, "targetPort": 4420`), "targetPort"},
-		"port":              {node(`, "targetPort": "0"`), "targetPort"},
-		"loopDir":           {node(`, "loopDir": "/x"`), "loopDir"},
-		"loop, no folder":   {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "loop"}]}`, "loopDir"},
-		"relative loopDir":  {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "loop", "loopDir": "x"}]}`, "absolute"},
-		"two CAs":           {node(`, "ca": "x", "caFile": "y"`), "give one"},
-		"name with colon":   {`{"nodes": [{"name": "a:b", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "name"},
-		"type":              {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme", "targetAddr": "192.0.2.1"}]}`, "nvme-tcp, nvme-rdma or iscsi"},
-		"host name":         {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "storage"}]}`, "listenAddr"},
-		"no address":        {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp"}]}`, "targetAddr"},
-		"URL":               {`{"nodes": [{"name": "a", "rpcURL": "s:1", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
-		"no web URL":        {`{"nodes": [{"name": "a", "rpcURL": "ftp://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
-		"URL of no host":    {`{"nodes": [{"name": "a", "rpcURL": "https:///x", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
-		"malformed URL":     {`{"nodes": [{"name": "a", "rpcURL": "https://hunter2@s:%zz/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
-		"password in URL":   {`{"nodes": [{"name": "a", "rpcURL": "https://u:hunter2@s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "put those into the secret"},
-		"same name":         {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}, {"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "twice"},
+		"empty":              {``, "it must look like"},
+		"no JSON":            {`nodes:`, "it must look like"},
+		"no nodes":           {`{"nodes": []}`, "at least one target"},
+		"unknown key":        {node(`, "lvstore": ["x"]`), "lvstore"},
+		"twice":              {node(`, "name": "b"`), "name"},
+		"both spellings":     {`{"nodes": [], "Nodes": []}`, "Nodes"},
+		"number for a port":  {node(`, "targetPort": 4420`), "targetPort"},
+		"port":               {node(`, "targetPort": "0"`), "targetPort"},
+		"loopDir":            {node(`, "loopDir": "/x"`), "loopDir"},
+		"loop, no directory": {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "loop"}]}`, "loopDir"},
+		"relative loopDir":   {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "loop", "loopDir": "x"}]}`, "absolute"},
+		"two CAs":            {node(`, "ca": "x", "caFile": "y"`), "give one"},
+		"name with colon":    {`{"nodes": [{"name": "a:b", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "name"},
+		"type":               {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme", "targetAddr": "192.0.2.1"}]}`, "nvme-tcp, nvme-rdma or iscsi"},
+		"host name":          {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "storage"}]}`, "listenAddr"},
+		"no address":         {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp"}]}`, "targetAddr"},
+		"URL":                {`{"nodes": [{"name": "a", "rpcURL": "s:1", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
+		"no web URL":         {`{"nodes": [{"name": "a", "rpcURL": "ftp://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
+		"URL of no host":     {`{"nodes": [{"name": "a", "rpcURL": "https:///x", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
+		"malformed URL":      {`{"nodes": [{"name": "a", "rpcURL": "https://hunter2@s:%zz/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "https://host:port/"},
+		"password in URL":    {`{"nodes": [{"name": "a", "rpcURL": "https://u:hunter2@s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "put those into the secret"},
+		"same name":          {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}, {"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(c.text))
@@ -119,7 +119,7 @@ func TestCredentialsFile(t *testing.T) {
 	}
 }
 
-func TestTransportOfATarget(t *testing.T) {
+func TestTransportFollowsFromTheTarget(t *testing.T) {
 	for targetType, want := range map[string]export.Transport{TargetNVMeTCP: export.TCP, TargetNVMeRDMA: export.RDMA, TargetISCSI: export.ISCSI, TargetLoop: export.TCP} {
 		assert.Equal(t, want, (&Target{TargetType: targetType}).Transport(), targetType)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // A secret of a call cannot make the controller use its own token.
-func TestSecretsOfCallsNameNoFiles(t *testing.T) {
+func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
 	for _, entry := range []string{`"tokenFile": "/var/run/secrets/token"`, `"tokenFile": "token"`, `"certFile": "c", "keyFile": "k"`, `"token": "t", "certFile": "/c", "keyFile": "/k"`} {
 		_, err := Credentials(map[string]string{SecretKey: `{"rpcTokens": [{"name": "a", ` + entry + `}]}`}, "", "")
 		require.ErrorIs(t, err, request.ErrCredentials)
@@ -24,8 +24,8 @@ func TestSecretsOfCallsNameNoFiles(t *testing.T) {
 }
 
 // Volumes bring the Secret that they were created with. If it is changed to what the controller
-// uses itself, their calls go on.
-func TestSecretsOfCallsNameTheControllersFiles(t *testing.T) {
+// uses itself, their calls continue.
+func TestSecretsOfCallsMayNameTheControllersFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.json")
 	secret := func(entries string) map[string]string {
 		return map[string]string{SecretKey: `{"rpcTokens": [` + entries + `]}`}

@@ -102,8 +102,8 @@ func (p Placement) Timeout() time.Duration {
 func checkTopology(nodes []Target) (problems []error) {
 	keys := slices.Sorted(maps.Keys(nodes[0].Topology))
 	for i, n := range nodes {
-		bad := func(what string, err error) {
-			problems = append(problems, fmt.Errorf("nodes[%d] (%s): %s: %w", i, n.Name, what, err))
+		bad := func(key string, err error) {
+			problems = append(problems, fmt.Errorf("nodes[%d] (%s): %s: %w", i, n.Name, key, err))
 		}
 		if !slices.Equal(slices.Sorted(maps.Keys(n.Topology)), keys) {
 			bad("topology", errors.New("its keys differ from those of nodes[0]: use the same keys for each target"))

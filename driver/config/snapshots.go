@@ -4,9 +4,9 @@ import "fmt"
 
 // A Snapshots configures how snapshots are deleted. All keys have defaults.
 type Snapshots struct {
-	// DeleteWithClones says what becomes of the deletion of a snapshot from which several volumes
-	// were made that still exist:
-	// "refuse", the default, or "detach", which first copies the snapshot's data into them.
+	// DeleteWithClones controls the deletion of a snapshot from which several existing volumes were
+	// made. "refuse", the default, returns an error; "detach" first copies the snapshot's data into
+	// them.
 	DeleteWithClones string `json:"deleteWithClones,omitzero"`
 }
 

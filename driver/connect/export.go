@@ -31,7 +31,7 @@ const (
 	// KeyTargetAddrs lists the target's addresses if it has several, as [FormatAddresses] writes
 	// them. KeyTargetAddr and KeyTargetPort then have the first one, for nodes of earlier versions.
 	KeyTargetAddrs = "targetAddrs"
-	// KeyMultipath tells that the export reports ANA, and also admits this node as
+	// KeyMultipath means that the export reports ANA, and also admits this node as
 	// [Host.Multipath].
 	KeyMultipath = "multipathHost"
 )
@@ -71,8 +71,8 @@ type Export struct {
 	// the kernel's names. They replace those of [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
-	// Authentication tells how this node must authenticate, with keys that [Export.WithKeys] adds.
-	// If BothAuthenticate is set, the target must do so too.
+	// Authentication reports how this node must authenticate, with keys that [Export.WithKeys]
+	// adds. If BothAuthenticate is set, the target must do so too.
 	Authentication   hostauth.Method `json:"authentication,omitzero"`
 	BothAuthenticate bool            `json:"authenticateTarget,omitzero"`
 
@@ -223,8 +223,8 @@ func parseTransport(s string) (Transport, error) {
 }
 
 // checkName checks that the export has the name that its transport needs, without characters that
-// have a special meaning later: the kernel splits its option string at commas, and iscsiadm makes
-// folders of names.
+// have a special meaning later. The kernel splits its option string at commas, and iscsiadm uses
+// names as directories.
 func (e *Export) checkName() error {
 	switch e.Transport {
 	case TCP, RDMA:
@@ -311,7 +311,7 @@ func (a *Address) check() error {
 
 func parseLoopDir(s string) (string, error) {
 	if !filepath.IsAbs(s) {
-		return "", invalid(KeyLoopDir, s, "the absolute path of the simulated target's data folder")
+		return "", invalid(KeyLoopDir, s, "the absolute path of the simulated target's data directory")
 	}
 	return filepath.Clean(s), nil
 }

@@ -88,8 +88,8 @@ func TestParseExport(t *testing.T) {
 		"model of another volume":    {with(legacy, "model", uuid2), `"model"`},
 		"size":                       {with(legacy, "lvolSize", "1GiB"), "bytes"},
 		"negative size":              {with(legacy, "lvolSize", "-1"), "positive"},
-		"loop without folder":        {with(loop, "loopDir", ""), `"loopDir" is missing`},
-		"loop, relative folder":      {with(loop, "loopDir", "data"), "absolute"},
+		"loop without directory":     {with(loop, "loopDir", ""), `"loopDir" is missing`},
+		"loop, relative directory":   {with(loop, "loopDir", "data"), "absolute"},
 		"loop without name":          {with(loop, "nqn", ""), `"iqn" is missing`},
 		"empty":                      {nil, `"targetType" is missing`},
 	} {

@@ -16,12 +16,12 @@ import (
 // record's file. iscsid keeps the record for as long as the session exists, to log in again after a
 // restart.
 
-// recordFolders are the folders in which open-iscsi keeps records: the first one before version
+// recordFolders are the directories in which open-iscsi keeps records: the first one before version
 // 2.1.9 and on Debian, and the second one since.
 var recordFolders = []string{"etc/iscsi", "var/lib/iscsi"}
 
-// hostRoot is the path to the node's root folder, as it is in the container; the plugin's own if it
-// does not run in one. The node's iscsiadm runs there.
+// hostRoot is the path to the node's root directory, as it is in the container; the plugin's own if
+// it does not run in one. The node's iscsiadm runs there.
 func (i *iscsi) hostRoot() string {
 	const inContainer = "host/proc/1/root"
 	if i.node.exists(inContainer) {
@@ -66,7 +66,7 @@ func (i *iscsi) writeKeys(e Export) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w: iscsiadm has created a record of %s, but neither /etc/iscsi nor /var/lib/iscsi has it: the driver must see the folder of the node's open-iscsi, in the container below /host/proc/1/root", ErrUnsupported, e.IQN)
+		return fmt.Errorf("%w: iscsiadm has created a record of %s, but neither /etc/iscsi nor /var/lib/iscsi has it: the driver must see the directory of the node's open-iscsi, in the container below /host/proc/1/root", ErrUnsupported, e.IQN)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 		return strings.HasPrefix(line, "node.session.auth.") && !strings.HasPrefix(line, "node.session.auth.chap_algs") || line == endOfRecord
 	})
 	lines = slices.Concat(lines, settings, []string{endOfRecord, ""})
-	// Not beside the record, where iscsiadm would take it for one.
+	// Create the temporary file elsewhere: iscsiadm would read it as a record.
 	f, err := os.CreateTemp(i.node.path(folder), ".spdkgate-")
 	if err != nil {
 		return err

@@ -38,8 +38,8 @@ node.conn[0].address = 127.0.0.1
 # END RECORD
 `
 
-// Passwords are written into the record that iscsiadm has created, in the folder where it is, and
-// into no argument.
+// Passwords are written into the record that iscsiadm has created, in the directory where it is,
+// and into no argument.
 func TestISCSIAuthenticates(t *testing.T) {
 	for name, where := range map[string]string{
 		"Debian":       "etc/iscsi/nodes/" + iqn1 + "/127.0.0.1,PORT",

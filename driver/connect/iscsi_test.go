@@ -111,7 +111,7 @@ func (k *iscsiKernel) commands() []string {
 	return k.ran
 }
 
-func TestISCSILife(t *testing.T) {
+func TestISCSIConnectAndDisconnect(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	record := "iscsiadm -m node -T " + iqn1 + " -p 127.0.0.1:" + k.export.Port + " -I spdkgate "
 	_, err := c.Find(t.Context(), k.export)
@@ -248,7 +248,7 @@ func TestISCSILoginFailures(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.exit["-o new"] = exitExists
 	_, err := c.Connect(t.Context(), k.export)
-	require.NoError(t, err, "it is no failure that records exist")
+	require.NoError(t, err, "it is not a failure that records exist")
 }
 
 // open-iscsi defines these exit codes, and does not change them.

@@ -46,7 +46,7 @@ func (e *iscsiadmError) Error() string {
 	return fmt.Sprintf("iscsiadm: exit code %d: %s", e.code, e.output)
 }
 
-// iscsiadm runs iscsiadm. The exit codes in accepted are no failures.
+// iscsiadm runs iscsiadm. The exit codes in accepted are not failures.
 func (i *iscsi) iscsiadm(ctx context.Context, args []string, accepted ...int) error {
 	out, err := i.exec.CommandContext(ctx, "iscsiadm", args...).CombinedOutput()
 	var exit utilexec.ExitError

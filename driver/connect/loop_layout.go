@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// A simulated target describes its exports in its data folder:
+// A simulated target describes its exports in its data directory:
 //
-//	simulated-spdk-target                     marker: folders without it are not used
+//	simulated-spdk-target                     marker: directories without it are not used
 //	exports/<NQN or IQN, path-escaped>/hosts  allowed hosts, one a line, or *
-//	exports/<…>/namespaces/<UUID>             symlink to the volume's file, within the data folder
+//	exports/<…>/namespaces/<UUID>             symlink to the volume's file, within the data directory
 const (
 	simulationMarker = "simulated-spdk-target"
 	exportsDir       = "exports"
@@ -28,10 +28,10 @@ const (
 func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	root, err := filepath.EvalSymlinks(e.LoopDir)
 	if err != nil {
-		return "", "", fmt.Errorf("%w: %s: the simulated target's data folder must be reachable under this path on the node: %w", ErrUnreachable, KeyLoopDir, err)
+		return "", "", fmt.Errorf("%w: %s: the simulated target's data directory must be reachable under this path on the node: %w", ErrUnreachable, KeyLoopDir, err)
 	}
 	if _, err := os.Lstat(filepath.Join(root, simulationMarker)); err != nil {
-		return "", "", fmt.Errorf("%w: %s %q is not the data folder of a simulated target: it has no file %s (%w)", ErrUnsupported, KeyLoopDir, e.LoopDir, simulationMarker, err)
+		return "", "", fmt.Errorf("%w: %s %q is not the data directory of a simulated target: it has no file %s (%w)", ErrUnsupported, KeyLoopDir, e.LoopDir, simulationMarker, err)
 	}
 	exported := filepath.Join(root, exportsDir, url.PathEscape(e.Target()))
 	hosts, err := os.ReadFile(filepath.Join(exported, hostsFile))
@@ -60,7 +60,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 		return "", "", fmt.Errorf("%w: the namespace's file does not exist: %w", ErrNoNamespace, err)
 	}
 	if !strings.HasPrefix(path, root+"/") {
-		return "", "", fmt.Errorf("%w: the namespace's file %s is outside the data folder %s", ErrUnsupported, path, root)
+		return "", "", fmt.Errorf("%w: the namespace's file %s is outside the data directory %s", ErrUnsupported, path, root)
 	}
 	return path, ns.uuid, nil
 }

@@ -18,7 +18,7 @@ import (
 
 const mib = 1 << 20
 
-// simulation is the data folder of a simulated target.
+// simulation is the data directory of a simulated target.
 type simulation struct {
 	t   *testing.T
 	dir string
@@ -80,7 +80,7 @@ func loopConnectorOf(t *testing.T, node string, e ...Export) Watcher {
 	return c
 }
 
-func TestLoopLife(t *testing.T) {
+func TestLoopConnectAndDisconnect(t *testing.T) {
 	for _, target := range []string{nqn1, iqn1, "nqn.2026-11.io.x:a/b"} {
 		t.Run(url.PathEscape(target), func(t *testing.T) {
 			s, host := newSimulation(t), HostOf("worker-1")
@@ -152,7 +152,7 @@ func requireTooSmall(t *testing.T, limit time.Duration, rescan func(ctx context.
 	require.ErrorContains(t, err, advice)
 }
 
-func TestLoopIsRefused(t *testing.T) {
+func TestLoopRefusesInvalidExports(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)
@@ -180,7 +180,7 @@ func TestLoopIsRefused(t *testing.T) {
 	require.NoError(t, os.Symlink("/etc/hostname", escape))
 	_, _, err = simulatedVolume(e, host)
 	require.ErrorIs(t, err, ErrUnsupported)
-	require.ErrorContains(t, err, "outside the data folder")
+	require.ErrorContains(t, err, "outside the data directory")
 	require.NoError(t, os.Remove(escape))
 	require.NoError(t, os.Symlink(filepath.Join(s.dir, "lvols", "gone"), escape))
 	_, _, err = simulatedVolume(e, host)
@@ -190,11 +190,11 @@ func TestLoopIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// severalTimes returns a time that is long for a call like one that began then and has just ended:
-// each is some system calls on a real device, which take seconds on a busy machine.
+// severalTimes returns a long limit for a call like one that began then and has just ended. Such a
+// call consists of system calls on a real device, which take seconds on a busy machine.
 func severalTimes(began time.Time) time.Duration { return max(5*time.Second, 10*time.Since(began)) }
 
-func TestLoopBusy(t *testing.T) {
+func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)
@@ -229,7 +229,7 @@ func TestLoopBusy(t *testing.T) {
 }
 
 // Each of two hosts on one machine has a device of its own on a volume, and disconnects only that.
-func TestLoopOfTwoHosts(t *testing.T) {
+func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)
@@ -248,7 +248,7 @@ func TestLoopOfTwoHosts(t *testing.T) {
 }
 
 // Concurrent calls: every volume gets exactly one device, however many calls connect it.
-func TestLoopParallel(t *testing.T) {
+func TestConcurrentCallsShareOneLoopDevice(t *testing.T) {
 	s := newSimulation(t)
 	var all []Export
 	for i := range 12 {

@@ -18,7 +18,7 @@ func noModprobe(ran *[]string) fakeExec {
 }
 
 // A module that the kernel has is not loaded, because many hosts have no modprobe.
-func TestModulesThatAreThere(t *testing.T) {
+func TestPresentModulesAreNotLoadedAgain(t *testing.T) {
 	write := func(root, path, text string) {
 		path = filepath.Join(root, path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -44,7 +44,7 @@ func TestModulesThatAreThere(t *testing.T) {
 	}
 }
 
-func TestModulesThatAreMissing(t *testing.T) {
+func TestMissingModulesAreReported(t *testing.T) {
 	root := t.TempDir()
 	var ran []string
 	err := LoadModules(t.Context(), []string{"nvme-tcp"}, Options{Root: root, Exec: noModprobe(&ran)})

@@ -92,7 +92,7 @@ func (n *node) exists(elem ...string) bool {
 	return err == nil
 }
 
-// entries lists the names in a folder of sysfs. It returns none if the folder does not exist.
+// entries lists the names in a directory of sysfs. It returns none if the directory does not exist.
 func (n *node) entries(elem ...string) ([]string, error) {
 	dir, err := os.Open(n.path(elem...))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {

@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// nvme attaches NVMe over Fabrics namespaces through the kernel's interface, as nvme-cli does: a
-// write to /dev/nvme-fabrics creates a controller, a write to its delete_controller removes it, and
-// everything else is read from sysfs.
+// nvme attaches NVMe over Fabrics namespaces through the kernel's interface, as nvme-cli does. A
+// write to /dev/nvme-fabrics creates a controller, and a write to its delete_controller removes it.
+// Everything else is read from sysfs.
 type nvme struct {
 	node             *node
 	host             Host

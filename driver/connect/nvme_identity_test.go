@@ -35,7 +35,7 @@ func TestNVMeIdentity(t *testing.T) {
 	require.ErrorContains(t, err, "whether the host's /dev is mounted")
 }
 
-func TestChoose(t *testing.T) {
+func TestChooseFindsTheNamespaceOfTheVolume(t *testing.T) {
 	one := []namespace{{"nvme0n1", uuid1, "m"}}
 	two := []namespace{{"nvme0n1", uuid1, "m"}, {"nvme0n2", uuid2, "m"}}
 	for _, tt := range []struct {
@@ -68,7 +68,7 @@ func TestChoose(t *testing.T) {
 }
 
 // A namespace that the target removed may still have a device, of size 0.
-func TestRemovedNamespace(t *testing.T) {
+func TestRemovedNamespaceIsNotUsed(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
 	k.namespace(0, 0, 1, "uuid."+uuid1, 0)

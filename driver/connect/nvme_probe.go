@@ -23,8 +23,8 @@ const (
 	statusAuthRequired nvmeStatus = 0x191
 )
 
-// mustAuthenticate is the answer of probeConnect for a target that accepts the host, and requires
-// it to authenticate next. It is no status of NVMe's: a status has 11 bits.
+// mustAuthenticate is the response of probeConnect for a target that accepts the host, and requires
+// it to authenticate next. It is not an NVMe status: a status has 11 bits.
 const mustAuthenticate nvmeStatus = 0x8000
 
 // Sizes and types of NVMe/TCP PDUs (NVMe TCP Transport Specification).
@@ -41,7 +41,7 @@ const (
 )
 
 // probeConnect sends the target one Fabrics Connect for the admin queue, as this host, and returns
-// the status of the answer. If the target accepts, the association ends with the TCP connection.
+// the status of the response. If the target accepts, the association ends with the TCP connection.
 func probeConnect(ctx context.Context, address, port, nqn string, h Host) (nvmeStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -31,7 +31,7 @@ func (c controller) usable() bool {
 // controllers lists the controllers that this host has for a subsystem. It ignores controllers of
 // other host NQNs, which an administrator or another driver created.
 func (n *nvme) controllers(nqn string) ([]controller, error) {
-	return n.controllersWhere(func(of string) bool { return of == nqn })
+	return n.controllersWhere(func(found string) bool { return found == nqn })
 }
 
 // controllersWhere lists the controllers that this host has for the subsystems whose NQNs are
@@ -179,8 +179,9 @@ func uuidOf(wwid string) string {
 }
 
 // choose returns the namespace of an export, by its UUID. For volumes of spdk-csi only the lvol's
-// UUID is known. For them the only namespace of a subsystem is accepted too, if the subsystem's
-// model is the lvol's UUID, as spdk-csi sets it, or if not even the lvol's UUID is known.
+// UUID is known. For them, the only namespace of a subsystem is accepted as well if the subsystem's
+// model is the lvol's UUID, as spdk-csi sets it. It is also accepted if not even the lvol's UUID is
+// known.
 func choose(e Export, all []namespace) (namespace, error) {
 	want := e.NSUUID
 	if want == "" {

@@ -54,7 +54,7 @@ func soon(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-func TestNVMeLife(t *testing.T) {
+func TestNVMeConnectAndDisconnect(t *testing.T) {
 	for _, multipath := range []bool{true, false} {
 		t.Run(fmt.Sprintf("multipath %v", multipath), func(t *testing.T) {
 			k, c := newNVMeKernel(t, multipath)
@@ -89,7 +89,7 @@ func TestNVMeLife(t *testing.T) {
 	}
 }
 
-func TestNVMeWaits(t *testing.T) {
+func TestNVMeWaitsForTheDevice(t *testing.T) {
 	t.Run("for the namespace", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.exchange = func(string) error {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blocked replaces a folder of sysfs by a file, so that reading the folder fails.
+// blocked replaces a directory of sysfs by a file, so that reading the directory fails.
 func (k *kernel) blocked(path string) {
 	k.remove(path)
 	k.file(path, "")
@@ -223,7 +223,7 @@ func TestNodeFiles(t *testing.T) {
 }
 
 // A device without a usable device node is not in use. A mount of the device node is a raw block
-// volume; a mount of a folder with the same name in a file system is not.
+// volume; a mount of a directory with the same name in a file system is not.
 func TestInUse(t *testing.T) {
 	k := newKernel(t)
 	for _, err := range []error{fs.ErrNotExist, unix.ENXIO, unix.ENODEV} {

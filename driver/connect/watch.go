@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// A Watcher is a Connector that also tells how the kernel sees what is attached, and restores
+// A Watcher is a Connector that also reports how the kernel sees what is attached, and restores
 // connections that the kernel has given up.
 type Watcher interface {
 	Connector
 	// Paths reads the state of an export's connections, which may be a second old. It sends nothing
 	// to the target. If the kernel does not answer before ctx ends, the error is of kind
-	// [ErrTimeout]; until it answers, further calls wait for the same answer.
+	// [ErrTimeout]; until it answers, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
 	// Reconnect restores the connections of an attached export that no longer exist. It changes
 	// none that exists, and connects to no address that does not answer. It fails if the target has
@@ -32,7 +32,7 @@ type Watcher interface {
 // loop device.
 type Path struct {
 	Name    string // nvme0, session1, loop3
-	Address string // of the target; empty if the kernel does not tell it there
+	Address string // address of the target; empty if sysfs does not contain it
 	State   string // as the kernel names it, such as live, connecting, LOGGED_IN
 	Live    bool
 }
@@ -178,8 +178,8 @@ func (s *sharedView) get(n *nvme) (view, error) {
 	return v, nil
 }
 
-// reconnect creates the controllers that are missing. If all are missing, the device is found anew,
-// as by connect.
+// reconnect creates the controllers that are missing. If all are missing, the device is found
+// again, as by connect.
 func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) error {
 	existing, err := n.controllers(e.NQN)
 	if err != nil {
@@ -208,7 +208,7 @@ func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) er
 	return errors.Join(failures...)
 }
 
-// answering returns the export with only those addresses that answer.
+// answering returns the export with only those addresses that respond.
 func (n *nvme) answering(ctx context.Context, e Export, step *operation.Step) (Export, error) {
 	var failures []error
 	var found []Address

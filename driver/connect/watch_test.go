@@ -15,7 +15,7 @@ import (
 // listening returns the port of a server that accepts connections.
 func listening(t *testing.T) string { return serveTCP(t, func(net.Conn) {}) }
 
-// twoListeners returns an export with two addresses that answer, and the kernel's number for the
+// twoListeners returns an export with two addresses that respond, and the kernel's number for the
 // controller of each.
 func twoListeners(t *testing.T) Export {
 	e := export1
@@ -250,7 +250,7 @@ func closedPort(t *testing.T) string {
 	return port
 }
 
-// iscsid restores sessions that have failed. A session that is gone is made anew.
+// iscsid restores sessions that have failed. A session that is gone is made again.
 func TestISCSIReconnect(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	p, err := c.Paths(t.Context(), k.export)
@@ -300,7 +300,7 @@ func TestLoopReconnect(t *testing.T) {
 
 // The monitor asks for the paths of all volumes at once. They share one reading of sysfs, which the
 // other operations never use.
-func TestPathsShareAView(t *testing.T) {
+func TestConcurrentPathReadsShareOneResult(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")
 	k.namespace(0, 0, 1, "uuid."+uuid1, gib)

@@ -20,10 +20,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Controller is CSI's controller service and its group controller service.
+// Controller is CSI's controller service, its group controller service and its service for metadata
+// of snapshots.
 type Controller struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
+	csi.UnimplementedSnapshotMetadataServer
 	targets  *targets
 	locks    *request.Locks
 	nodes    *nodeNames
@@ -122,12 +124,12 @@ func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secret
 }
 
 // openTargets opens targets with the credentials of a call.
-func (c *Controller) openTargets(of []placement.Target, secrets map[string]string, secretParam string) ([]*volume.Service, error) {
+func (c *Controller) openTargets(targets []placement.Target, secrets map[string]string, secretParam string) ([]*volume.Service, error) {
 	tokens, err := config.Credentials(secrets, c.credentialsFile, secretParam)
 	if err != nil {
 		return nil, err
 	}
-	return c.targets.openEach(of, tokens)
+	return c.targets.openEach(targets, tokens)
 }
 
 // DeleteVolume deletes a volume that is not published.
@@ -190,7 +192,7 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	if err != nil {
 		return nil, err
 	}
-	// Raw block volumes need the node too: it makes the kernel read the size again.
+	// Even raw block volumes need a call to the node, which makes the kernel read the size again.
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
 }
 

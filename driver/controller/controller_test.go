@@ -62,7 +62,7 @@ func TestTwentyVolumesAtOnceLeaveNothing(t *testing.T) {
 	assert.Empty(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...))
 }
 
-func TestVolumesSpread(t *testing.T) {
+func TestVolumesSpreadOverTargets(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	for i := range 40 {
 		b.create(t, fmt.Sprintf("pvc-%d", i), 4*mib)
@@ -71,7 +71,7 @@ func TestVolumesSpread(t *testing.T) {
 	assert.Greater(t, len(b.targets[1].lvols(t)), 8)
 }
 
-func TestCreateWhoseReplyIsLost(t *testing.T) {
+func TestLostReplyOfCreateIsReadBack(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	for i := range 8 {
 		name := fmt.Sprintf("pvc-%d", i)
@@ -84,7 +84,7 @@ func TestCreateWhoseReplyIsLost(t *testing.T) {
 	assert.Len(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...), 8)
 }
 
-func TestUnreachableTarget(t *testing.T) {
+func TestUnreachableTargetIsUnavailable(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	target, other := b.targets[0], b.targets[1]
@@ -110,7 +110,7 @@ func TestUnreachableTarget(t *testing.T) {
 	assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "Aborted if the connection broke during the request: %v", err)
 }
 
-func TestCreateValidates(t *testing.T) {
+func TestCreateRefusesInvalidRequests(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	elsewhere := secretsFor("t9")
 	for name, c := range map[string]struct {
@@ -175,7 +175,7 @@ func source(s *csi.VolumeContentSource) func(*csi.CreateVolumeRequest) {
 }
 
 // Names, ids and contexts of volumes are the same as in spdk-csi.
-func TestVolumesAreAsInSpdkCSI(t *testing.T) {
+func TestVolumesMatchThoseOfSpdkCSI(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	req := b.request("pvc-1", 5*mib)
 	req.Parameters = map[string]string{"fsType": "ext4", "csi.storage.k8s.io/pvc/name": "mine", "csi.storage.k8s.io/provisioner-secret-name": "x"}
@@ -239,7 +239,7 @@ func TestExpandVolume(t *testing.T) {
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), "csi.storage.k8s.io/controller-expand-secret-name")
 }
 
-func TestNextStoreWhenFull(t *testing.T) {
+func TestNextLvstoreIsUsedWhenOneIsFull(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"))
 	thick := map[string]string{"thin": "false"}
 	for i := range 4 { // each fills most of the free space of one store

@@ -283,11 +283,10 @@ func (b *crashBench) deleteAll(t *testing.T) {
 	}
 }
 
-// TestCSICrashPoints kills the controller before and after every RPC of every CSI call, and
-// separately loses the reply, lets the deadline pass, restarts the target, and lets another
-// controller make the same call. The call is repeated as the sidecar repeats it, by another
-// controller if the first was killed, and must succeed. Then everything is deleted, and the target
-// must be as before.
+// TestCSICrashPoints kills the controller before and after every RPC of every CSI call. In further
+// runs, it loses the reply, lets the deadline pass, restarts the target, or lets another controller
+// make the same call. The call is repeated as the sidecar repeats it, by another controller if the
+// first was killed, and must succeed. Then everything is deleted, and the target must be as before.
 func TestCSICrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -357,7 +356,7 @@ func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls
 	}
 	if f == killedBefore || f == killedAfter {
 		b.startController(t)
-		err = context.Canceled // the sidecar got no answer
+		err = context.Canceled // the sidecar got no response
 	}
 	var again string
 	b.until(t, "again", func(ctx context.Context) (err error) { again, err = do(ctx); return err })

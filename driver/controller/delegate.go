@@ -74,6 +74,16 @@ func (r *Reloading) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest
 	return r.current.Load().GetCapacity(ctx, req)
 }
 
+// GetMetadataAllocated serves the call.
+func (r *Reloading) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest, stream csi.SnapshotMetadata_GetMetadataAllocatedServer) error {
+	return r.current.Load().GetMetadataAllocated(req, stream)
+}
+
+// GetMetadataDelta serves the call.
+func (r *Reloading) GetMetadataDelta(req *csi.GetMetadataDeltaRequest, stream csi.SnapshotMetadata_GetMetadataDeltaServer) error {
+	return r.current.Load().GetMetadataDelta(req, stream)
+}
+
 // GetSnapshot serves the call.
 func (r *Reloading) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
 	return r.current.Load().GetSnapshot(ctx, req)

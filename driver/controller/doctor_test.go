@@ -44,10 +44,10 @@ func eachCall(t *testing.T, f func(t *testing.T, b *crashBench, call csiCall)) {
 	}
 }
 
-// TestCallsInFlightAreNoFindings examines the target before every RPC of every CSI call. The check
+// TestCallsInFlightAreNotReported examines the target before every RPC of every CSI call. The check
 // in the controller knows the call by its locks; the command, which knows no locks, finds nothing
 // of it at the second reading.
-func TestCallsInFlightAreNoFindings(t *testing.T) {
+func TestCallsInFlightAreNotReported(t *testing.T) {
 	examined := 0
 	eachCall(t, func(t *testing.T, b *crashBench, call csiCall) {
 		do := call.prepare(t, b)
@@ -91,14 +91,14 @@ func TestCallsInFlightAreNoFindings(t *testing.T) {
 // atomicCalls leave nothing behind, at whatever RPC they are interrupted.
 var atomicCalls = []string{"create", "create thick, limited", "expand", "modify", "snapshot", "delete a snapshot"}
 
-// TestMendingAfterCrashes kills the controller after every RPC of the CSI calls that need several
-// changes, and mends what it left behind. The call can be repeated all the same, and in the end
-// nothing is left.
-func TestMendingAfterCrashes(t *testing.T) {
+// TestDoctorRepairsWhatCrashesLeave kills the controller after every RPC of the CSI calls that need
+// several changes, and repairs what it left behind. The call can be repeated nevertheless, and in
+// the end nothing is left.
+func TestDoctorRepairsWhatCrashesLeave(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
-	mended := 0
+	repairedBy := 0
 	for _, transport := range []string{config.TargetNVMeTCP, config.TargetISCSI} {
 		for _, call := range csiCalls {
 			if transport == config.TargetISCSI && !call.attached || slices.Contains(atomicCalls, call.name) {
@@ -121,9 +121,9 @@ func TestMendingAfterCrashes(t *testing.T) {
 					found, err := b.examination().Run(t.Context())
 					require.NoError(t, err)
 					for _, f := range found {
-						if f.Mend != "" {
+						if f.Repair != "" {
 							require.NoError(t, f.Apply(t.Context()), f.Object)
-							mended++
+							repairedBy++
 						}
 					}
 					b.startController(t)
@@ -134,8 +134,8 @@ func TestMendingAfterCrashes(t *testing.T) {
 			})
 		}
 	}
-	assert.Positive(t, mended)
-	t.Logf("mended %d leftovers", mended)
+	assert.Positive(t, repairedBy)
+	t.Logf("repaired %d leftovers", repairedBy)
 }
 
 // The controller's check counts what it finds, logs each finding once, and changes nothing.

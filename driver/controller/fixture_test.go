@@ -47,8 +47,11 @@ type simTarget struct {
 	instead map[string]func()
 	// freezes says that the gateway has the proxy's method for snapshots of several volumes.
 	freezes bool
-	// keys is the folder for the keys that are placed.
+	// keys is the directory for the keys that are placed.
 	keys string
+	// changes answers spdkgate_lvol_changes, which the simulated target does not have; nil: there
+	// is no such method.
+	changes func(p spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error)
 	// info is what the gateway answers as the proxy does; nil for a proxy without the method.
 	info *spdkrpc.ProxyTargetInfo
 }
@@ -123,6 +126,9 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 		}
 		if s.freezes && req.Method == "spdkgate_lvol_snapshot_barrier" {
 			call = passBarrier
+		}
+		if s.changes != nil && req.Method == "spdkgate_lvol_changes" {
+			call = s.answerChanges
 		}
 		err := call(r.Context(), req.Method, params, &result)
 		s.mu.Lock()

@@ -47,7 +47,7 @@ func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.Cre
 	if err := claim.Take(groupClaim(volume.GroupHash(req.GetName()))); err != nil {
 		return nil, err
 	}
-	var of []volume.Members
+	var members []volume.Members
 	seen := map[string]bool{}
 	for _, text := range req.GetSourceVolumeIds() {
 		id, err := request.ParseVolumeID(text)
@@ -65,10 +65,10 @@ func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.Cre
 		if err != nil {
 			return nil, err
 		}
-		of = addMember(of, s, id.UUID)
+		members = addMember(members, s, id.UUID)
 	}
-	g, err := volume.TakeGroup(ctx, req.GetName(), of, func() ([]volume.Members, error) {
-		return c.otherTargets(of, req.GetSecrets(), groupSnapshotterSecret)
+	g, err := volume.TakeGroup(ctx, req.GetName(), members, func() ([]volume.Members, error) {
+		return c.otherTargets(members, req.GetSecrets(), groupSnapshotterSecret)
 	})
 	if err != nil {
 		return nil, err
@@ -77,20 +77,20 @@ func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.Cre
 }
 
 // addMember adds a volume or snapshot of a target.
-func addMember(of []volume.Members, s *volume.Service, uuid string) []volume.Members {
-	i := slices.IndexFunc(of, func(m volume.Members) bool { return m.Service.Name == s.Name })
+func addMember(members []volume.Members, s *volume.Service, uuid string) []volume.Members {
+	i := slices.IndexFunc(members, func(m volume.Members) bool { return m.Service.Name == s.Name })
 	if i < 0 {
-		return append(of, volume.Members{Service: s, UUIDs: []string{uuid}})
+		return append(members, volume.Members{Service: s, UUIDs: []string{uuid}})
 	}
-	of[i].UUIDs = append(of[i].UUIDs, uuid)
-	return of
+	members[i].UUIDs = append(members[i].UUIDs, uuid)
+	return members
 }
 
 // otherTargets opens all targets but those of a group.
-func (c *Controller) otherTargets(of []volume.Members, secrets map[string]string, secretParam string) (others []volume.Members, err error) {
+func (c *Controller) otherTargets(members []volume.Members, secrets map[string]string, secretParam string) (others []volume.Members, err error) {
 	services, err := c.openTargets(c.targets.placement, secrets, secretParam)
 	for _, s := range services {
-		if !slices.ContainsFunc(of, func(m volume.Members) bool { return m.Service.Name == s.Name }) {
+		if !slices.ContainsFunc(members, func(m volume.Members) bool { return m.Service.Name == s.Name }) {
 			others = append(others, volume.Members{Service: s})
 		}
 	}
@@ -107,7 +107,7 @@ func (c *Controller) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.Del
 		c.log.WarnContext(ctx, "nothing to delete: this driver did not create the group snapshot", "group", req.GetGroupSnapshotId())
 		return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 	}
-	of, err := c.openMembers(target, req.GetSnapshotIds(), req.GetSecrets(), groupSnapshotterSecret)
+	members, err := c.openMembers(target, req.GetSnapshotIds(), req.GetSecrets(), groupSnapshotterSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -116,14 +116,14 @@ func (c *Controller) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.Del
 	if err := claim.Take(groupClaim(id.Hash)); err != nil {
 		return nil, err
 	}
-	for _, m := range of {
+	for _, m := range members {
 		for _, uuid := range m.UUIDs {
 			if err := claim.Take(uuid); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := volume.DeleteGroup(ctx, id, of, claim.Take); err != nil {
+	if err := volume.DeleteGroup(ctx, id, members, claim.Take); err != nil {
 		return nil, err
 	}
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
@@ -138,11 +138,11 @@ func (c *Controller) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVol
 	if !ok {
 		return nil, fmt.Errorf("%w: %q is not the id of a group snapshot", request.ErrNoSuchID, req.GetGroupSnapshotId())
 	}
-	of, err := c.openMembers(target, req.GetSnapshotIds(), req.GetSecrets(), groupGetSecret)
+	members, err := c.openMembers(target, req.GetSnapshotIds(), req.GetSecrets(), groupGetSecret)
 	if err != nil {
 		return nil, err
 	}
-	g, err := volume.GetGroup(ctx, id, of)
+	g, err := volume.GetGroup(ctx, id, members)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func parseGroupID(text string) (id volume.GroupID, target string, ok bool) {
 }
 
 // openMembers opens the targets of snapshots. With a target, all must be there.
-func (c *Controller) openMembers(target string, texts []string, secrets map[string]string, secretParam string) (of []volume.Members, err error) {
+func (c *Controller) openMembers(target string, texts []string, secrets map[string]string, secretParam string) (members []volume.Members, err error) {
 	if len(texts) == 0 {
 		return nil, fmt.Errorf("%w: snapshot_ids is missing", request.ErrInvalid)
 	}
@@ -194,9 +194,9 @@ func (c *Controller) openMembers(target string, texts []string, secrets map[stri
 		id, err := request.ParseVolumeID(text)
 		switch {
 		case err != nil || id.Target == "":
-			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is no snapshot", volume.ErrMismatch, text)
+			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is not a snapshot", volume.ErrMismatch, text)
 		case target != "" && id.Target != target:
-			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is no snapshot of target %s", volume.ErrMismatch, text, target)
+			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is not a snapshot of target %s", volume.ErrMismatch, text, target)
 		case seen[id.UUID]:
 			continue
 		}
@@ -208,7 +208,7 @@ func (c *Controller) openMembers(target string, texts []string, secrets map[stri
 			}
 			services[id.Target] = s
 		}
-		of = addMember(of, s, id.UUID)
+		members = addMember(members, s, id.UUID)
 	}
-	return of, nil
+	return members, nil
 }

@@ -196,15 +196,15 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 		assert.Equal(t, g.GetGroupSnapshotId(), list.GetEntries()[0].GetSnapshot().GetGroupSnapshotId())
 	}
 
-	// A request for other volumes, of which one call sees only a part, must not take the group for
-	// one that was interrupted.
+	// A request for other volumes, of which one call sees only a part, must not treat the group as
+	// interrupted.
 	for _, of := range [][]*csi.Volume{{volumes[0]}, {volumes[0], volumes[2]}, {volumes[2]}} {
 		_, err = b.groupSnapshot(t.Context(), "group-1", of...)
 		if len(of) == 1 && of[0] == volumes[2] {
 			require.NoError(t, err, "no target of this call has it")
 			continue
 		}
-		drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "other targets")
+		drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "further targets")
 	}
 	all := b.secrets
 	b.secrets = secretsFor("t0")

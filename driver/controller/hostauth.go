@@ -22,7 +22,7 @@ func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, erro
 	return hostauth.Read(method, req.GetSecrets(), publishSecret)
 }
 
-// givenKeys returns the keys in the secret of a ControllerUnpublishVolume, which does not tell
+// givenKeys returns the keys in the secret of a ControllerUnpublishVolume, which does not report
 // whether the volume requires any; nil if there are none. An interrupted call may have placed them
 // on the target.
 func givenKeys(method hostauth.Method, secrets map[string]string) *hostauth.Keys {

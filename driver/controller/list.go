@@ -52,11 +52,11 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// ListVolumes lists all volumes in the driver's lvstores, also those that the driver did not
+// ListVolumes lists all volumes in the driver's lvstores, including those that the driver did not
 // create, because an lvstore does not record who created a volume. A volume counts as published to
-// a node if its export to it is complete, and if this process has published or unpublished a volume
-// there: otherwise Kubernetes publishes it again, which does no harm and is what a target needs
-// that came back without its configuration. The list has no sizes: Kubernetes does not read them,
+// a node if its export to the node is complete, and if this process has published or unpublished a
+// volume there. Otherwise Kubernetes publishes it again. That is harmless, and a target that came
+// back without its configuration needs it. The list has no sizes: Kubernetes does not read them,
 // and SPDK would have to be asked for each.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)
@@ -121,13 +121,13 @@ func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 			return &csi.ListSnapshotsResponse{}, nil
 		}
 	}
-	of := func(s *volume.Service, ctx context.Context, p volume.Page) ([]volume.Snapshot, string, error) {
+	listOf := func(s *volume.Service, ctx context.Context, p volume.Page) ([]volume.Snapshot, string, error) {
 		if source.Target != "" && source.Target != s.Name {
 			return nil, "", nil
 		}
 		return s.ListSnapshots(ctx, source.UUID, p)
 	}
-	entries, next, err := list(ctx, c, req.GetSecrets(), listSecret, req.GetStartingToken(), req.GetMaxEntries(), of)
+	entries, next, err := list(ctx, c, req.GetSecrets(), listSecret, req.GetStartingToken(), req.GetMaxEntries(), listOf)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (l listed[T]) id(uuid string) string {
 // fails if a target does not answer, because a list without its volumes would mean that they were
 // deleted.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,
-	of func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
+	listOf func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {
 		return nil, "", fmt.Errorf("%w: max_entries is negative", request.ErrInvalid)
 	}
@@ -181,7 +181,7 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 				return entries, next, nil // the next page may be empty
 			}
 		}
-		part, more, err := of(s, ctx, page)
+		part, more, err := listOf(s, ctx, page)
 		if err != nil {
 			return nil, "", err
 		}

@@ -23,7 +23,7 @@ func (b *testController) withCredentials(t *testing.T) {
 	require.NoError(t, os.WriteFile(b.credentialsFile, []byte(b.secrets[config.SecretKey]), 0o600))
 }
 
-func TestOwnCredentials(t *testing.T) {
+func TestCallsUseTheirOwnCredentials(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	_, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
@@ -77,7 +77,7 @@ func TestCapacity(t *testing.T) {
 	assert.Zero(t, resp.GetAvailableCapacity())
 }
 
-func TestLists(t *testing.T) {
+func TestVolumesAndSnapshotsAreListed(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	b.withCredentials(t)
 	want := map[string]bool{}

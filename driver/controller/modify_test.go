@@ -29,7 +29,7 @@ func (b *testController) modify(t *testing.T, id string, mutable map[string]stri
 }
 
 // A volume is made with its limits, and gets others while it is attached.
-func TestLimits(t *testing.T) {
+func TestLimitsAreSetAndChanged(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	req := b.request("pvc-1", 4*mib)
@@ -61,7 +61,7 @@ func TestLimits(t *testing.T) {
 }
 
 // A volume whose limits could not be set is not answered, and gets them when the call is repeated.
-func TestVolumeIsNotAnsweredWithoutItsLimits(t *testing.T) {
+func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	target.instead = map[string]func(){"bdev_set_qos_limit": func() {}}
@@ -91,7 +91,7 @@ func TestLimitsOfAnUnusedVolume(t *testing.T) {
 	require.NoError(t, b.modify(t, v.GetVolumeId(), map[string]string{"qosIOPS": "6000"}))
 }
 
-func TestModifyValidates(t *testing.T) {
+func TestModifyRefusesInvalidRequests(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	s := b.snapshot(t, "s-1", v)

@@ -49,7 +49,7 @@ func (e *expiring) Err() error {
 
 // During an outage, every call has the same text at each repetition, so that Kubernetes counts its
 // events instead of showing a new one each time.
-func TestTextsOfAnOutageAreStable(t *testing.T) {
+func TestOutageTextsAreStable(t *testing.T) {
 	var instead atomic.Pointer[http.HandlerFunc]
 	s := newSimTarget(t, "t0", "lvs0")
 	working := s.gateway.Config.Handler
@@ -119,8 +119,8 @@ func TestTextsOfAnOutageAreStable(t *testing.T) {
 	})
 }
 
-// The target's answers end an outage, and refused credentials are no answer.
-func TestAnswersEndAnOutage(t *testing.T) {
+// The target's responses end an outage, and refused credentials are no response.
+func TestResponsesEndAnOutage(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	right := b.secrets
 	require.True(t, b.Controller.targets.outages.Failed("t0", "credentials refused", "CreateVolume", "x"))

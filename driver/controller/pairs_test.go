@@ -81,18 +81,18 @@ var pairCalls = []pairCall{
 	{"doctor --fix", true, func(ctx context.Context, w world) (string, error) {
 		found, err := w.examination().Run(ctx)
 		for _, f := range found {
-			if f.Mend != "" {
-				_ = f.Apply(ctx) // it fails if the object is in use by now
+			if f.Repair != "" {
+				_ = f.Apply(ctx) // it fails if the object is in use now
 			}
 		}
 		return "", err
 	}},
 }
 
-// TestPairsOfCalls lets each call be overtaken at each of its RPCs by each other call, which
-// another controller makes. What one of them has reported stays true, unless the other one deletes
-// it, and nothing is left when everything is deleted.
-func TestPairsOfCalls(t *testing.T) {
+// TestPairsOfCallsLeaveAConsistentState lets each call be overtaken at each of its RPCs by each
+// other call, which another controller makes. The reported result of each call stays true unless
+// the other call deletes the object, and nothing is left when everything is deleted.
+func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

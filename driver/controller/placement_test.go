@@ -63,7 +63,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// Long enough for targets that work, also on a busy machine; the calls that need the hanging
+	// Long enough for targets that work, even on a busy machine; the calls that need the hanging
 	// one take as long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target's connection is not new
@@ -139,7 +139,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 
 // The number of calls does not depend on the number of targets: with 100 targets, volumes need no
 // more than with five.
-func TestCallsDoNotGrowWithTargets(t *testing.T) {
+func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 	calls := func(n int) (sum int) {
 		targets := someSimTargets(t, n)
 		b := newTestControllerOf(t, config.Config{}, targets...)
@@ -194,7 +194,7 @@ func zones(names ...string) (topologies []*csi.Topology) {
 	return topologies
 }
 
-func TestTopology(t *testing.T) {
+func TestVolumesFollowTheTopology(t *testing.T) {
 	targets := someSimTargets(t, 3)
 	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{Topology: inZone("a")}, {Topology: inZone("b")}, {Topology: inZone("c"), Labels: map[string]string{"disk": "nvme"}}}}, targets...)
 	b.withCredentials(t)
@@ -240,7 +240,7 @@ func TestTopology(t *testing.T) {
 	_, err = copyOf("clone-2", &csi.TopologyRequirement{Requisite: zones("a")})
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "a copy is created on the same target")
 
-	// The capacity by topology, which counts only the targets that answer.
+	// The capacity by topology, which counts only the targets that respond.
 	capacity := func(z string) int64 {
 		req := &csi.GetCapacityRequest{}
 		if z != "" {
@@ -260,7 +260,7 @@ func TestTopology(t *testing.T) {
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 }
 
-func TestStrategies(t *testing.T) {
+func TestPlacementFollowsTheStrategy(t *testing.T) {
 	small, large := newSimTargetOf(t, "small", 100, "lvs0"), newSimTargetOf(t, "large", 400, "lvs0")
 	b := newTestControllerOf(t, config.Config{}, small, large)
 	for strategy, where := range map[string]*simTarget{"most-free": large, "binpack": small} {
@@ -277,7 +277,7 @@ func TestStrategies(t *testing.T) {
 
 // The sizes of thin volumes never exceed the limit of the configuration, however many calls run in
 // parallel.
-func TestThinOvercommit(t *testing.T) {
+func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
 			b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: ratio}}, newSimTarget(t, "t0", "lvs0"))
@@ -320,7 +320,7 @@ func TestThinOvercommit(t *testing.T) {
 
 // After a start, the first volume waits until the sizes of the others are known.
 func TestOvercommitAfterARestart(t *testing.T) {
-	for range 5 { // without the wait, the first answer depends on how fast the sizes are read
+	for range 5 { // without the wait, the first response depends on how fast the sizes are read
 		target := newSimTarget(t, "t0", "lvs0")
 		cfg := config.Config{Placement: config.Placement{ThinOvercommit: 1}}
 		before := newTestControllerOf(t, cfg, target)
@@ -344,7 +344,7 @@ func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	other.create(t, "pvc-2", 300*mib)
 }
 
-func TestReserve(t *testing.T) {
+func TestPlacementKeepsTheReserve(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ReservePercent: new(50.0)}}, newSimTarget(t, "t0", "lvs0"))
 	thick := func(name string, size int64) error {
 		req := b.request(name, size)

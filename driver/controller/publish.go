@@ -149,7 +149,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	return done, nil
 }
 
-// ValidateVolumeCapabilities confirms that a volume has the requested capabilities, or tells why
+// ValidateVolumeCapabilities confirms that a volume has the requested capabilities, or reports why
 // not.
 func (c *Controller) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if req.GetVolumeId() == "" {

@@ -123,9 +123,9 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	assert.Len(t, all.GetEntries(), 4)
 }
 
-// What a target knows of a volume's health reaches Kubernetes; a target that does not answer is an
+// The target's report of a volume's health reaches Kubernetes. A target that does not answer is an
 // error, not a condition.
-func TestVolumeHealth(t *testing.T) {
+func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)
 	b.withCredentials(t)

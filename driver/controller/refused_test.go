@@ -121,7 +121,7 @@ func (x objects) ownCalls(t *testing.T) map[string]controllerCall {
 
 // No call answers OK without credentials, with wrong ones, without its target, or while another
 // call works on the same object.
-func TestRefusedCalls(t *testing.T) {
+func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	b, x := newObjects(t)
 	right := b.secrets
 	calls, own := x.calls(t), x.ownCalls(t)
@@ -223,7 +223,7 @@ func TestFailingTargetFailsTheCall(t *testing.T) {
 }
 
 // The error for an incomplete request names the missing field.
-func TestIncompleteRequests(t *testing.T) {
+func TestIncompleteRequestsNameTheMissingField(t *testing.T) {
 	b, x := newObjects(t)
 	id, ctx := x.volume.GetVolumeId(), t.Context()
 	neither := &csi.VolumeCapability{AccessMode: writer.GetAccessMode()}

@@ -21,6 +21,7 @@ import (
 type Reloading struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
+	csi.UnimplementedSnapshotMetadataServer
 	current atomic.Pointer[Controller]
 	load    func() (*config.Config, error)
 	metrics *metrics.Metrics

@@ -15,6 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver"
 	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -89,7 +90,7 @@ func TestReloadAddsTargets(t *testing.T) {
 }
 
 // A configuration with mistakes changes nothing, and is reported once.
-func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
+func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
 	before := r.current.Load()
@@ -109,8 +110,8 @@ func TestReloadKeepsTheFormerConfiguration(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a reload changes about a target takes effect, and an lvstore that was there before it is
-// still missed.
+// A reload's changes to a target take effect, and lvstores that were seen before the reload are
+// still expected.
 func TestReloadRemembersLvstores(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0", "lvs1")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
@@ -188,4 +189,15 @@ func TestReloadingServesEveryCall(t *testing.T) {
 		}
 	}
 	assert.Greater(t, implemented, 20)
+}
+
+// Calls whose responses are streams also reach the controller of the present configuration.
+func TestReloadingServesStreams(t *testing.T) {
+	r := newReloadingController(t, configOf(config.Placement{}, newSimTarget(t, "t0", "lvs0")))
+	for name, err := range map[string]error{
+		"allocated": r.GetMetadataAllocated(&csi.GetMetadataAllocatedRequest{}, nil),
+		"delta":     r.GetMetadataDelta(&csi.GetMetadataDeltaRequest{}, nil),
+	} {
+		require.ErrorIs(t, err, request.ErrInvalid, name)
+	}
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A slowCaller makes each call take one millisecond of a bubble's time, so that a CSI call takes as
-// many milliseconds as it has rounds: RPCs that wait for each other. It passes the calls on to
-// goroutines outside of the bubble, because a bubble's time stands still while one of its
+// A slowCaller makes each RPC take one millisecond of a synctest bubble's time. A CSI call then
+// takes as many milliseconds as it has rounds of RPCs that wait for each other. It passes the calls
+// on to goroutines outside of the bubble, because a bubble's time stands still while one of its
 // goroutines waits for a socket.
 type slowCaller struct{ idle chan *passer }
 
@@ -80,9 +80,9 @@ func (s slowCaller) Call(_ context.Context, method string, params, result any) e
 	return <-p.answers
 }
 
-// TestRounds counts the rounds of each call: how many RPCs it sends one after the other. A real
-// target takes 4 to 8 ms for each round, however many RPCs it has.
-func TestRounds(t *testing.T) {
+// TestCallsTakeTheirExpectedRounds counts the rounds of each call: how many RPCs it sends one after
+// the other. A real target takes 4 to 8 ms for each round, however many RPCs it has.
+func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 	for _, c := range []struct {
 		release, transport string
 		parameters         map[string]string
@@ -166,9 +166,9 @@ func roundsController(t *testing.T, slow slowCaller, transport string) (*Control
 	return b, map[string]string{config.SecretKey: string(secret)}
 }
 
-// TestRoundsOfCopies counts the rounds of snapshots and copies, without those of the proxy's own
-// method for snapshots.
-func TestRoundsOfCopies(t *testing.T) {
+// TestCopiesTakeTheirExpectedRounds counts the rounds of snapshots and copies, without those of the
+// proxy's own method for snapshots.
+func TestCopiesTakeTheirExpectedRounds(t *testing.T) {
 	slow := slowTarget(t, "v26.05")
 	synctest.Test(t, func(t *testing.T) {
 		b, secrets := roundsController(t, slow, config.TargetNVMeTCP)

@@ -64,10 +64,10 @@ func (m *methodMeter) take() (list []string) {
 	return list
 }
 
-// TestRPCs lists the RPCs of each CSI call for a raw block volume. Each RPC is CPU time of the
-// driver and of the proxy. docs/design/csi-controller.md, "Rounds and cost", says which of them are
-// needed, and why.
-func TestRPCs(t *testing.T) {
+// TestEachCallMakesItsExpectedRPCs lists the RPCs of each CSI call for a raw block volume. Each RPC
+// is CPU time of the driver and of the proxy. docs/design/csi-controller.md, "Rounds and cost",
+// says which of them are needed, and why.
+func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 	for name, c := range map[string]struct {
 		release, transport string
 		want               map[string][]string

@@ -15,7 +15,7 @@ import (
 
 // Behind the driver's server, an error of the controller becomes a code, and the log contains no
 // secret.
-func TestServer(t *testing.T) {
+func TestServerConvertsErrorsToCodes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)
 	logs := &drivertest.Log{}

@@ -33,9 +33,9 @@ func (b *testController) publishFor(t *testing.T, v *csi.Volume, node string, c 
 	return driver.Status(err)
 }
 
-// The calls of KubeVirt's live migrations, in the order in which Kubernetes makes them: the volume
-// is published to the target node before it is unpublished from the source, whatever fails or is
-// repeated in between.
+// The calls of KubeVirt's live migrations, in the order in which Kubernetes makes them. The volume
+// is published to the target node before it is unpublished from the source, even if calls fail or
+// are repeated in between.
 func TestLiveMigration(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)

@@ -72,7 +72,7 @@ func TestLongestChainIsMeasured(t *testing.T) {
 
 // If the sizes of an lvstore's volumes cannot be read, the call is repeated: Internal, which is
 // final, would make csi-provisioner choose another node for the pod.
-func TestUnreadSizesAreNoFinalError(t *testing.T) {
+func TestUnreadSizesAreRetried(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	s, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})

@@ -32,7 +32,7 @@ type targets struct {
 	metrics   *metrics.Metrics // nil: none
 	outages   *outage.Log
 
-	// former are services of targets that a reload has changed: their memory of lvstores goes on.
+	// former are services of targets that a reload has changed: their memory of lvstores continues.
 	former map[clientKey]*volume.Service
 
 	mu      sync.Mutex
@@ -106,9 +106,9 @@ func (t *targets) open(name string, tokens map[string]config.Credential) (*volum
 }
 
 // openEach returns the services of several targets.
-func (t *targets) openEach(of []placement.Target, tokens map[string]config.Credential) ([]*volume.Service, error) {
-	services := make([]*volume.Service, len(of))
-	for i, p := range of {
+func (t *targets) openEach(selected []placement.Target, tokens map[string]config.Credential) ([]*volume.Service, error) {
+	services := make([]*volume.Service, len(selected))
+	for i, p := range selected {
 		var err error
 		if services[i], err = t.open(p.Name, tokens); err != nil {
 			return nil, err

@@ -61,7 +61,7 @@ func TestOneClientForEachCredential(t *testing.T) {
 }
 
 // Credentials that cannot be used cause an error.
-func TestUnusableCredentials(t *testing.T) {
+func TestUnusableCredentialsAreAnError(t *testing.T) {
 	targets, err := newTargets(&config.Config{Nodes: []config.Target{{Name: "a", RPCURL: "http://192.0.2.1"}}})
 	require.NoError(t, err)
 	certificate := map[string]config.Credential{"a": {CertFile: "x", KeyFile: "y"}}

@@ -23,7 +23,7 @@ import (
 const lvolUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
 // For each type of target, the contexts describe what the target exports.
-func TestTargetTypes(t *testing.T) {
+func TestContextsDescribeEachTargetType(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	nqn := export.NQN(lvolUUID)
 	for _, c := range []struct {
@@ -53,7 +53,7 @@ func TestTargetTypes(t *testing.T) {
 }
 
 // The publish context has all addresses; the volume context, which never changes, has the first.
-func TestSeveralAddresses(t *testing.T) {
+func TestPublishContextHasAllAddresses(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{Addresses: []config.Address{
 		{TargetAddr: "storage.example", ListenAddr: "127.0.0.1", Topology: map[string]string{"zone": "a"}}, {TargetAddr: "::1", TargetPort: "4421"}, {TargetAddr: "192.0.2.1"},
@@ -84,7 +84,7 @@ func TestSeveralAddresses(t *testing.T) {
 
 // Options of mkfs are checked before a volume is created, for the file system that Kubernetes or
 // the class names.
-func TestFilesystemOptions(t *testing.T) {
+func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {
 		c := drivertest.Writer()
@@ -119,8 +119,8 @@ func TestFilesystemOptions(t *testing.T) {
 }
 
 // Only the volume context, which never changes, reports whether a volume is encrypted. Each class
-// says it for its volumes, also for copies.
-func TestEncryptedVolumes(t *testing.T) {
+// says it for its volumes, including for copies.
+func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {
 		return &csi.CreateVolumeRequest{
@@ -148,7 +148,7 @@ func TestCAFileThatIsMissing(t *testing.T) {
 	assert.ErrorContains(t, err, "caFile")
 }
 
-// What the class permits is what nodes accept, and only NVMe volumes get it.
+// Nodes accept the same options as the class, and only NVMe volumes get them.
 func TestNVMeOptionsOfTheClass(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	contextOf := func(targetType string, c class.Class) map[string]string {

@@ -51,7 +51,7 @@ func describe(handle string, pv PV) string {
 	return "PersistentVolume " + pv.Name + " (" + handle + ")"
 }
 
-// orphans finds volumes and snapshots that Kubernetes does not name.
+// orphans finds volumes and snapshots that are not in Kubernetes' lists.
 func (r *Reading) orphans(known *Known) (found []Finding) {
 	for _, l := range r.lvols {
 		id := request.VolumeID{Target: r.target.Name, UUID: l.UUID}
@@ -59,8 +59,8 @@ func (r *Reading) orphans(known *Known) (found []Finding) {
 		switch {
 		case !r.target.Permits(l):
 		case l.Kind == volume.KindVolume && !known.names(id):
-			what := fmt.Sprintf("the list of volumes does not name it. It has %d bytes. It may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
-			found = append(found, r.finding(Orphan, "volume "+l.Store+"/"+l.Name, l.UUID, what).with(namePrefix+l.Name).byHand(byHand))
+			detail := fmt.Sprintf("the list of volumes does not name it. It has %d bytes. It may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
+			found = append(found, r.finding(Orphan, "volume "+l.Store+"/"+l.Name, l.UUID, detail).with(namePrefix+l.Name).byHand(byHand))
 		case l.Kind == volume.KindSnapshot && known.Snapshots != nil && !known.Snapshots[id.String()]:
 			found = append(found, r.finding(Orphan, "snapshot "+l.Store+"/"+l.Name, l.UUID, "the list of snapshots does not name it. It may belong to another cluster, or hold data that is still needed").
 				with(l.Source, anyName).byHand(r.call("spdkgate_lvol_delete name=%s", l.UUID)))
@@ -125,7 +125,7 @@ func (r *Reading) attached(id request.VolumeID, object string, to []Attachment, 
 	strangers := slices.DeleteFunc(slices.Clone(admitted), func(h string) bool { return allowed[h] })
 	if len(strangers) > 0 {
 		slices.Sort(strangers)
-		found = append(found, r.finding(WrongHost, object+" to host "+strings.Join(strangers, ", "), id.UUID, "the target exports it to a host that is no node to which Kubernetes attaches it: if that host is still writing, data can be damaged").
+		found = append(found, r.finding(WrongHost, object+" to host "+strings.Join(strangers, ", "), id.UUID, "the target exports it to a host that is not a node to which Kubernetes attaches it: if that host is still writing, data can be damaged").
 			byHand(r.withdraw(id.UUID, strangers[0])))
 	}
 	return found
@@ -156,7 +156,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 			problems = append(problems, fmt.Errorf("%s is not on a target that was read", text))
 			continue
 		}
-		all[i] = all[i].mended("delete it with all its data, because --delete-volume names it", func(ctx context.Context) error {
+		all[i] = all[i].repairedBy("delete it with all its data, because --delete-volume names it", func(ctx context.Context) error {
 			return targets[t].Delete(ctx, id.UUID) // refuses while a host is admitted
 		})
 	}

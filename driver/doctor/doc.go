@@ -1,7 +1,6 @@
-// Package doctor compares what targets have with what should be there: it finds volumes without a
-// PersistentVolume, exports and internal objects that were left behind, operations that were
-// interrupted, and volumes that differ from Kubernetes' records. It removes what certainly holds no
-// data, when asked.
+// Package doctor compares what targets have with what should be there. It finds volumes without a
+// PersistentVolume, leftover exports and internal objects, interrupted operations, and volumes that
+// differ from Kubernetes' records. It removes what certainly holds no data, when asked.
 //
 // A finding is certain only if two readings some time apart agree, because a call that is in flight
 // leaves the same traces as one that was interrupted. Only refusals by a target's proxy, and of its

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// LongestCall is longer than a call that is in flight can leave an object half made: callers of the
-// driver wait for a minute.
+// LongestCall is longer than any call runs: callers of the driver wait for a minute. An object that
+// stays half made for longer was left by an interrupted call.
 const LongestCall = time.Minute
 
 // An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated
@@ -22,7 +22,7 @@ type Examination struct {
 	// Timeout bounds one reading of one target; needed.
 	Timeout time.Duration
 	// Wait waits between the two readings. If it is nil, there is one reading only, and no finding
-	// is mended. It is not called if all findings are of conclusive kinds.
+	// is repaired. It is not called if all findings are of conclusive kinds.
 	Wait func(context.Context) error
 	// Early gets the findings of conclusive kinds before Wait is called. They are part of the
 	// result, too.
@@ -31,7 +31,7 @@ type Examination struct {
 	// which is created meanwhile is not mistaken for an orphan. If it is nil, or returns nil,
 	// nothing is known.
 	Known func() (*Known, error)
-	// Partial tells that Targets are not all that Kubernetes uses.
+	// Partial means that Targets are not all that Kubernetes uses.
 	Partial bool
 	// Held lists the locks of calls in flight.
 	Held func() []string
@@ -60,7 +60,7 @@ func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	}
 	if e.Wait == nil {
 		for i := range first {
-			first[i].Mend, first[i].mend = "", nil
+			first[i].Repair, first[i].repair = "", nil
 		}
 		return first, ctx.Err()
 	}

@@ -25,7 +25,7 @@ func (f *fixture) through(t *testing.T) (*volume.Service, *drivertest.FaultyCall
 
 // Whatever is wrong, a target of which a call fails is reported as unreachable, and nothing is
 // reported that is not wrong.
-func TestFailureOfEachCallOfAReading(t *testing.T) {
+func TestFailedReadingIsReported(t *testing.T) {
 	simulatedOnly(t)
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestFailureOfEachCallOfAReading(t *testing.T) {
 	}
 }
 
-// Mending does not claim success unless it removed what was found, and can be repeated.
-func TestFailureOfEachCallOfMending(t *testing.T) {
+// repairing does not claim success unless it removed what was found, and can be repeated.
+func TestRepairSurvivesTheFailureOfEachCall(t *testing.T) {
 	simulatedOnly(t)
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {
@@ -69,10 +69,10 @@ func TestFailureOfEachCallOfMending(t *testing.T) {
 			if w.over != "" {
 				over = w.over
 			}
-			mends := false
+			repairs := false
 			for n, more := 1, true; more; n++ {
 				f := newFixture(t, over)
-				if mends = len(w.make(t, f)) > 0; !mends {
+				if repairs = len(w.make(t, f)) > 0; !repairs {
 					return
 				}
 				s, faulty := f.through(t)

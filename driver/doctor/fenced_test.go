@@ -41,7 +41,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 			assert.Equal(t, "node worker-3", fence.Object)
 			assert.Contains(t, fence.Problem, "pvc-idle, pvc-used")
 			assert.Contains(t, fence.Command, "spdk-csi unfence --node worker-3 --yes")
-			assert.Empty(t, fence.Mend, "only a person knows that the node was restarted")
+			assert.Empty(t, fence.Repair, "only a person knows that the node was restarted")
 
 			e.Known = nil // as the controller checks
 			found = fencesAmong(run(t, e))
@@ -53,7 +53,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 				assert.Contains(t, found[0].Command, "spdk-csi unfence --node")
 			}
 
-			// What the fence does not explain is found as before.
+			// Defects that the fence does not explain are found as before.
 			if tr == export.TCP {
 				require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(half.UUID)}))
 				e.Known = func() (*doctor.Known, error) { return known, nil }

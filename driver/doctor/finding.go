@@ -78,20 +78,20 @@ type Finding struct {
 	// if there is none.
 	Volume  string `json:"volume,omitzero"`
 	Problem string `json:"problem"`
-	// Mend is what Mend would do; empty if the finding is only reported.
-	Mend string `json:"mend,omitzero"`
+	// Repair is what Apply does; empty if the finding is only reported.
+	Repair string `json:"mend,omitzero"`
 	// Command is what a person can do.
 	Command string `json:"command"`
 
 	// subjects are the ids and names that a call has locked if it is working on the object.
 	subjects []string
-	mend     func(context.Context) error
+	repair   func(context.Context) error
 }
 
 // Key identifies the finding in several readings.
 func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
 
-// Confirmed returns those findings of the second reading that the first has too.
+// Confirmed returns the findings that both readings contain, as the second has them.
 func Confirmed(first, second []Finding) []Finding {
 	seen := map[string]bool{}
 	for _, f := range first {
@@ -112,8 +112,8 @@ func NotBusy(all []Finding, held []string) []Finding {
 }
 
 // Locks of calls that create an object of a name begin with namePrefix. anyName is the subject of
-// objects whose name does not tell which of these calls created them, and anyCall that of objects
-// which any call may need.
+// objects whose name does not show which of these calls created them. anyCall is the subject of
+// objects that any call may need.
 const (
 	anyCall    = "*"
 	namePrefix = "name "
@@ -122,8 +122,9 @@ const (
 	anyName     = "name *"
 )
 
-// Apply does what Mend says. It does nothing, and fails, if the object is in use by now.
-func (f Finding) Apply(ctx context.Context) error { return f.mend(ctx) }
+// Apply repairs what was found, as Repair describes. It does nothing, and fails, if the object is
+// in use now.
+func (f Finding) Apply(ctx context.Context) error { return f.repair(ctx) }
 
 func sorted(all []Finding) []Finding {
 	slices.SortStableFunc(all, func(a, b Finding) int {

@@ -33,7 +33,7 @@ type fixture struct {
 	socket string
 	sim    *spdktest.Target // nil for a real target
 	files  map[string]string
-	keys   string                   // the folder of keys
+	keys   string                   // the directory of keys
 	info   *spdkrpc.ProxyTargetInfo // what the proxy says of the target
 }
 

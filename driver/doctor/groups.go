@@ -29,18 +29,18 @@ func halfMadeGroups(all []*Reading, partial bool) (found []Finding) {
 			}
 		}
 	}
-	for id, of := range members {
-		if len(of) >= id.Size() || id.Several() && partial {
+	for id, present := range members {
+		if len(present) >= id.Size() || id.Several() && partial {
 			continue
 		}
 		subjects := []string{groupPrefix + id.Hash}
 		var commands []string
-		for _, m := range of {
+		for _, m := range present {
 			subjects = append(subjects, m.UUID, m.Source)
 			commands = append(commands, m.call("spdkgate_lvol_delete name=%s", m.UUID))
 		}
 		slices.Sort(commands)
-		found = append(found, of[0].finding(HalfMade, "group snapshot "+id.String(), "", fmt.Sprintf("it has %d of %d snapshots: taking or deleting it was interrupted. The driver deletes them when the request is repeated", len(of), id.Size())).
+		found = append(found, present[0].finding(HalfMade, "group snapshot "+id.String(), "", fmt.Sprintf("it has %d of %d snapshots: taking or deleting it was interrupted. The driver deletes them when the request is repeated", len(present), id.Size())).
 			with(subjects...).byHand(strings.Join(commands, "; ")))
 	}
 	return found

@@ -48,7 +48,7 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 			object, byHand = fmt.Sprintf("authentication group %d", k.Tag), r.call("iscsi_delete_auth_group tag=%d", k.Tag)
 		}
 		found = append(found, r.finding(LeakedKey, object, "", "no host authenticates with it: publishing or unpublishing a volume was interrupted").with(anyCall).
-			mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedKey(ctx, k) }).byHand(byHand))
+			repairedBy("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedKey(ctx, k) }).byHand(byHand))
 	}
 	return found
 }
@@ -103,10 +103,10 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	case !r.target.Permits(l):
 	case l.Kind == volume.KindHelper && r.unneeded[l.UUID]:
 		found = append(found, r.finding(HalfMade, "helper clone "+name, "", "it exists only while a clone is being created, which was interrupted. It has no data of its own").
-			with(l.UUID, anyName).mended("delete it", remove).byHand(byHand))
+			with(l.UUID, anyName).repairedBy("delete it", remove).byHand(byHand))
 	case l.Kind == volume.KindInternal && !sourceExists && r.unneeded[l.UUID]:
 		found = append(found, r.finding(LeakedSnapshot, "internal snapshot "+name, "", "the volume that it was taken of is gone, and at most one clone is left, which no host uses. It takes space. SPDK moves its contents to the clone when it is deleted").
-			with(l.UUID, l.Source, anyName).mended("delete it", remove).byHand(byHand))
+			with(l.UUID, l.Source, anyName).repairedBy("delete it", remove).byHand(byHand))
 	}
 	if l.Degraded && r.target.Permits(l) {
 		found = append(found, r.finding(Broken, string(l.Kind)+" "+name, l.UUID, "SPDK lists it, but could not create its bdev: what lies below it is missing").
@@ -135,11 +135,11 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 		return []Finding{r.finding(LeakedExport, object, e.Volume, "it exports a volume that the target does not have. It is only reported, because "+why).byHand(byHand)}
 	case !exists:
 		return []Finding{r.finding(LeakedExport, object, e.Volume, "it exports a volume that does not exist").
-			mended("delete it", func(ctx context.Context) error { return r.removeExport(ctx, e.Volume) }).byHand(byHand)}
+			repairedBy("delete it", func(ctx context.Context) error { return r.removeExport(ctx, e.Volume) }).byHand(byHand)}
 	case e.Open:
 		return []Finding{r.finding(OpenExport, object, e.Volume, "every host is admitted, as SPDK's spdk-csi exports volumes. The driver closes it when it publishes the volume").
 			byHand(r.call("nvmf_subsystem_allow_any_host nqn=%s allow_any_host=false", e.Name))}
-	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // publishing or unpublishing the volume goes on from here
+	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // publishing or unpublishing the volume continues from here
 	case len(e.Hosts) == 0 && len(connected) == 0:
 		return []Finding{r.finding(HalfMade, object, e.Volume, "no host is admitted: publishing or unpublishing was interrupted. It is only reported, because a publication could be filling it while it is deleted. It harms nothing: the next publication uses it, and it is deleted with the volume").byHand(byHand)}
 	case len(e.Hosts) > 0 && !e.Complete:
@@ -172,7 +172,7 @@ func (r *Reading) ofGroup(g export.Group) Finding {
 			"a controller claims to be creating the portal group. If it died, the driver replaces its claim by itself after some minutes").with(anyCall).byHand(byHand)
 	}
 	return r.finding(LeakedGroup, fmt.Sprintf("initiator group %d", g.Tag), "", "no iSCSI target refers to the group of "+g.Initiator).with(anyCall).
-		mended("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedGroup(ctx, g) }).byHand(byHand)
+		repairedBy("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedGroup(ctx, g) }).byHand(byHand)
 }
 
 // provisioned matches the names that csi-provisioner gives to volumes, which no two volumes share.

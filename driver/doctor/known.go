@@ -32,7 +32,7 @@ type PV struct {
 	Name  string // empty if the list had only ids
 	Bytes int64  // 0 if unknown
 	Going bool   // it is being deleted
-	// ByHand tells that nothing says that the driver created the volume.
+	// ByHand means that there is no evidence that the driver created the volume.
 	ByHand bool
 }
 
@@ -42,8 +42,8 @@ type Attachment struct {
 	Done bool // it is attached, and not being detached
 }
 
-// ParseKnown reads what Kubernetes knows of the volumes of a driver: the JSON that kubectl writes
-// of PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, one or several documents, or
+// ParseKnown reads what Kubernetes knows of the volumes of a driver. The input is kubectl's JSON of
+// PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, in one or several documents, or
 // lines with one volume id each.
 func ParseKnown(text []byte, driverName string) (*Known, error) {
 	p := parser{driver: driverName, known: &Known{Volumes: map[string]PV{}}, handles: map[string]string{}}

@@ -58,8 +58,8 @@ func with(e doctor.Examination, known *doctor.Known) doctor.Examination {
 	return e
 }
 
-// What Kubernetes knows is compared with the target: volumes, sizes, snapshots and attachments.
-func TestCompares(t *testing.T) {
+// Kubernetes' volumes, sizes, snapshots and attachments are compared with the target.
+func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	var c cluster
 	id := func(volumeUUID string) string { return "t0:" + volumeUUID }
@@ -111,7 +111,7 @@ func TestCompares(t *testing.T) {
 	got := map[string]doctor.Kind{}
 	for _, x := range found {
 		got[x.Object] = x.Kind
-		assert.Empty(t, x.Mend, "%s: it is only reported", x.Object)
+		assert.Empty(t, x.Repair, "%s: it is only reported", x.Object)
 		assert.NotEmpty(t, x.Command)
 	}
 	assert.Equal(t, expected, got)
@@ -123,7 +123,7 @@ func TestCompares(t *testing.T) {
 	}
 	require.NoError(t, doctor.DeleteOrphans(found, targets, []string{id(orphan.UUID)}))
 	for _, x := range found {
-		if x.Mend != "" {
+		if x.Repair != "" {
 			require.NoError(t, x.Apply(t.Context()))
 		}
 	}
@@ -132,7 +132,7 @@ func TestCompares(t *testing.T) {
 }
 
 // A volume that is created while the doctor works, and an orphan that a host uses, are not deleted.
-func TestOrphansThatAreNone(t *testing.T) {
+func TestNewVolumesAndUsedOrphansAreKept(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	e := f.examination()
 	known, err := doctor.ParseKnown(nil, "csi.spdk.io")
@@ -156,7 +156,7 @@ func TestOrphansThatAreNone(t *testing.T) {
 	require.NoError(t, doctor.DeleteOrphans(found, e.Targets, []string{"t0:" + used.UUID}))
 	before := f.objects(t)
 	for _, x := range found {
-		if x.Mend != "" {
+		if x.Repair != "" {
 			require.ErrorIs(t, x.Apply(t.Context()), volume.ErrInUse)
 		}
 	}
@@ -165,7 +165,7 @@ func TestOrphansThatAreNone(t *testing.T) {
 
 // The same volume on two targets is a finding, and so are two of one provisioner's name in two
 // lvstores.
-func TestSecondCopies(t *testing.T) {
+func TestSecondCopiesAreFound(t *testing.T) {
 	const name = "pvc-11111111-2222-4333-8444-555555555555"
 	simulatedOnly(t)
 	f, g := newFixture(t, export.TCP), newFixture(t, export.TCP)

@@ -89,7 +89,7 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	return r.readSingle(ctx, sizes)
 }
 
-// readSingle asks for what lists do not tell, and only where it matters.
+// readSingle asks for what lists do not report, and only where it matters.
 func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	type answer struct {
 		id        string
@@ -186,7 +186,7 @@ func (f Finding) byHand(command string) Finding {
 	return f
 }
 
-func (f Finding) mended(what string, do func(context.Context) error) Finding {
-	f.Mend, f.mend = what, do
+func (f Finding) repairedBy(action string, do func(context.Context) error) Finding {
+	f.Repair, f.repair = action, do
 	return f
 }

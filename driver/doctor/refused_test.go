@@ -65,7 +65,7 @@ func TestRefusalsAreReportedAtOnce(t *testing.T) {
 			require.Len(t, found, 1)
 			assert.Equal(t, c.kind, found[0].Kind)
 			assert.Equal(t, "target t0", found[0].Object)
-			assert.Empty(t, found[0].Mend)
+			assert.Empty(t, found[0].Repair)
 			for _, text := range c.says {
 				assert.Contains(t, found[0].Problem, text)
 			}

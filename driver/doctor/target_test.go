@@ -28,8 +28,8 @@ const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 type wrong struct {
 	name string
 	over export.Transport // TCP if empty
-	// make makes it, and returns parts of the names of the objects that mending removes; none if it
-	// is only reported.
+	// make makes it, and returns parts of the names of the objects that repairing removes; none if
+	// it is only reported.
 	make func(t *testing.T, f *fixture) (removed []string)
 	kind doctor.Kind
 	says string
@@ -110,7 +110,7 @@ var wrongs = []wrong{
 		return []string{name}
 	}},
 	{name: "authentication group that no target node has", over: export.ISCSI, kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
-		for _, tag := range []int32{7, 1<<30 + 5} { // the first is an administrator's
+		for _, tag := range []int32{7, 1<<30 + 5} { // an administrator made the first one
 			require.NoError(t, f.rpc.ISCSICreateAuthGroup(t.Context(), spdkrpc.ISCSICreateAuthGroupParams{Tag: tag, Secrets: []spdkrpc.ISCSIAuthSecret{{User: "u", Secret: "correct-horse-1"}, {User: "spdkgate volume x", Secret: "nobody-knows-it"}}}))
 		}
 		t.Cleanup(func() {
@@ -228,9 +228,9 @@ func (f *fixture) healthy(t *testing.T) {
 	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
 }
 
-// Whatever is wrong is found, alone, and nothing is changed by looking. Mending removes it, and
+// Whatever is wrong is found, alone, and nothing is changed by looking. repairing removes it, and
 // nothing else.
-func TestFindsAndMends(t *testing.T) {
+func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {
 			over := export.TCP
@@ -253,7 +253,7 @@ func TestFindsAndMends(t *testing.T) {
 				}
 				assert.Equal(t, "t0", x.Target)
 				assert.NotEmpty(t, x.Command)
-				assert.Equal(t, len(removed) > 0, x.Mend != "", x.Mend)
+				assert.Equal(t, len(removed) > 0, x.Repair != "", x.Repair)
 			}
 			require.Len(t, found, 1)
 			if len(removed) == 0 {
@@ -269,8 +269,8 @@ func TestFindsAndMends(t *testing.T) {
 	}
 }
 
-// A target that does not answer is a finding, and the others are read all the same.
-func TestUnreachableTarget(t *testing.T) {
+// A target that does not answer is a finding, and the others are read nevertheless.
+func TestUnreachableTargetIsAFinding(t *testing.T) {
 	simulatedOnly(t)
 	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
 	require.NoError(t, up.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
@@ -283,17 +283,17 @@ func TestUnreachableTarget(t *testing.T) {
 
 // Without lvstores in the configuration, an export may be of a volume in an lvstore that is not
 // loaded.
-func TestUnknownLvstoresAreNotMended(t *testing.T) {
+func TestUnknownLvstoresAreNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
 	found := run(t, examinationOf(f.service(export.TCP)))
 	require.Len(t, found, 1)
-	assert.Empty(t, found[0].Mend)
+	assert.Empty(t, found[0].Repair)
 	assert.Contains(t, found[0].Problem, "add lvstores")
 }
 
 // An export to which hosts are connected is only reported.
-func TestConnectedExportIsNotMended(t *testing.T) {
+func TestConnectedExportIsNotRemoved(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	gone := uuid.NewString()
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(gone)}))
@@ -302,14 +302,14 @@ func TestConnectedExportIsNotMended(t *testing.T) {
 	connected := volume.NewTarget(f.Config).Service(spdkrpc.NewClient(&drivertest.KeyPlacer{Caller: drivertest.Connected{Caller: spdkrpc.NewSocket(f.socket), Hosts: []string{"nqn.host"}}, Info: func() *spdkrpc.ProxyTargetInfo { return f.info }}))
 	found = run(t, examinationOf(connected))
 	require.Len(t, found, 1)
-	assert.Empty(t, found[0].Mend)
+	assert.Empty(t, found[0].Repair)
 	assert.Contains(t, found[0].Problem, "nqn.host")
 }
 
-// What changed since it was found is not mended: the clone of the internal snapshot got a host. An
-// export without a host is never deleted: a publication could fill it at the same moment, and the
-// host would lose what it was just given.
-func TestMendsOnlyWhatIsStillWrong(t *testing.T) {
+// An object that changed since it was found is not repaired: the clone of the internal snapshot got
+// a host. An export without a host is never deleted: a publication could fill it at the same
+// moment, and the host would lose what it was just given.
+func TestRepairsOnlyWhatIsStillWrong(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
@@ -322,14 +322,14 @@ func TestMendsOnlyWhatIsStillWrong(t *testing.T) {
 	f.publish(t, c, "n2")
 	before := f.objects(t)
 	require.Equal(t, doctor.HalfMade, found[1].Kind)
-	require.Empty(t, found[1].Mend)
+	require.Empty(t, found[1].Repair)
 	require.ErrorIs(t, found[0].Apply(t.Context()), volume.ErrInUse, found[0].Object)
 	assert.Equal(t, before, f.objects(t))
 }
 
-// What a call in flight leaves for a moment is not found: it is gone at the second reading, or the
-// call holds its lock.
-func TestInterimObjectsAreNotFound(t *testing.T) {
+// Objects that a running call leaves for a moment are not found: they are gone at the second
+// reading, or the call holds their lock.
+func TestObjectsOfRunningCallsAreNotReported(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
@@ -340,7 +340,7 @@ func TestInterimObjectsAreNotFound(t *testing.T) {
 	e.Wait = nil
 	once := run(t, e)
 	require.Len(t, once, 1)
-	assert.Empty(t, once[0].Mend, "one reading proves nothing")
+	assert.Empty(t, once[0].Repair, "one reading proves nothing")
 	e.Wait = func(context.Context) error {
 		f.publish(t, v, "n1")
 		return nil

@@ -91,12 +91,12 @@ func lostReply(method string) error {
 type FirstCall struct {
 	spdkrpc.Caller
 	Method string
-	// Before runs before the target gets the call. If it returns an error, that is the answer, and
-	// the target never gets the call.
+	// Before runs before the target gets the call. If it returns an error, that is the response,
+	// and the target never gets the call.
 	Before func(ctx context.Context, params any) error
 	// After runs after the target has executed the call.
 	After func(ctx context.Context)
-	// LoseReply loses the target's answer.
+	// LoseReply loses the target's response.
 	LoseReply bool
 
 	once sync.Once
@@ -148,7 +148,7 @@ func (c Connected) Call(ctx context.Context, method string, params, result any) 
 }
 
 // AmbiguousQueries answers every query for one subsystem as if its parameters were wrong. SPDK
-// gives this answer for a subsystem that does not exist, and may give it for other reasons.
+// gives this response for a subsystem that does not exist, and may give it for other reasons.
 type AmbiguousQueries struct{ spdkrpc.Caller }
 
 // Call implements [spdkrpc.Caller].

@@ -1,8 +1,7 @@
-// Package drivertest holds what tests of several of the driver's rooms use: callers of a target
-// that fail or interrupt a chosen call, hosts and exports, and a gRPC server, its log and its
-// answers.
+// Package drivertest provides tools for tests of several of the driver's packages: callers of a
+// target that fail or interrupt a chosen call, hosts and exports, and a gRPC server with its log
+// and its responses.
 //
-// Tests only: no program links it. It must not know the rooms that are tested with it, except
-// package export, whose values it makes: the internal tests of a room import it, so it cannot
-// import that room.
+// Only tests import it. It does not depend on the packages that are tested with it, because their
+// internal tests import it. The exception is package export, whose values it makes.
 package drivertest

@@ -18,7 +18,7 @@ import (
 type KeyPlacer struct {
 	spdkrpc.Caller
 	Dir string // for the files of keys
-	// Info returns the answer to spdkgate_target_get_info. If it is nil, or returns nil, there is
+	// Info returns the response to spdkgate_target_get_info. If it is nil, or returns nil, there is
 	// no such method.
 	Info func() *spdkrpc.ProxyTargetInfo
 	mu   sync.Mutex

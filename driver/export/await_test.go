@@ -44,10 +44,10 @@ func (l lostReplies) Call(ctx context.Context, method string, params, result any
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
 }
 
-// TestWhatIsFoundDoneIsAwaited verifies that a call waits for the saved configuration whenever it
-// finds something done that the target has not confirmed to this call. What the target has
-// confirmed is saved already.
-func TestWhatIsFoundDoneIsAwaited(t *testing.T) {
+// TestChangesOfOtherCallsAreAwaited verifies that a call waits for the saved configuration whenever
+// it finds something done that the target has not confirmed to this call. A confirmed call is
+// already saved.
+func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	type call = func(ctx context.Context, s *export.Service, id string) error
 	admitN1 := func(ctx context.Context, s *export.Service, id string) error { return admit(ctx, s, id, n1) }
@@ -90,8 +90,8 @@ func TestWhatIsFoundDoneIsAwaited(t *testing.T) {
 	}
 }
 
-// heldQuery answers the first query for the mark of a fenced host only when answer is closed,
-// although the target has executed it before.
+// heldQuery delays the response to the first query for the mark of a fenced host until answer is
+// closed. The target has executed the query earlier.
 type heldQuery struct {
 	spdkrpc.Caller
 	once     sync.Once
@@ -114,7 +114,7 @@ func (q *heldQuery) Call(ctx context.Context, method string, params, result any)
 	return err
 }
 
-// TestMarkIsReadAfterTheCallBegan verifies that an export does not use the answer to a query for
+// TestMarkIsReadAfterTheCallBegan verifies that an export does not use the response to a query for
 // the host's mark that began before the export: the host may have been fenced since.
 func TestMarkIsReadAfterTheCallBegan(t *testing.T) {
 	f := newFixture(t, export.TCP, "")

@@ -35,7 +35,7 @@ func (f *fixture) target(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 	return spdkrpc.ISCSITargetNode{}
 }
 
-// A name of the driver's is no proof that a target exports the volume.
+// A name in the driver's form does not prove that a target exports the volume.
 func TestForeignISCSITarget(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1"))) // creates the groups

@@ -1,5 +1,5 @@
 // Package export makes volumes of one SPDK target reachable for hosts, over NVMe over Fabrics or
-// iSCSI, and ends that: each volume has one export, to which one host is admitted, or several hosts
+// iSCSI, and ends that. Each volume has one export, to which one host is admitted, or several hosts
 // that share the volume.
 //
 // Each method reads the state, does the missing steps, and reads the state again, so a call can be

@@ -152,8 +152,8 @@ func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(c
 }
 
 // Share makes a volume reachable for one host beside others that share it. It fails with [ErrInUse]
-// while the volume is exported to another host alone, and with [ErrNotShareable] over iSCSI: SPDK
-// cannot end the sessions of one initiator and keep those of others.
+// while the volume is exported to another host alone. Over iSCSI it fails with [ErrNotShareable],
+// because SPDK cannot end the sessions of one initiator and keep those of others.
 func (s *Service) Share(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
 	if err := s.CheckShareable(); err != nil {
 		return Admission{}, err

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// volumeV and volumeW are bdevs of each target of TestFailureOfEachCall.
+// volumeV and volumeW are bdevs of each target of TestExportSurvivesTheFailureOfEachCall.
 var volumeV, volumeW = uuid.NewSHA1(uuid.NameSpaceDNS, []byte("v")).String(), uuid.NewSHA1(uuid.NameSpaceDNS, []byte("w")).String()
 
 type faultyOperation struct {
@@ -114,9 +114,9 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 	}
 }
 
-// TestFailureOfEachCall fails each call of each operation. The operation must not claim success
-// unless it had all its effects, and its repetition must complete it.
-func TestFailureOfEachCall(t *testing.T) {
+// TestExportSurvivesTheFailureOfEachCall fails each call of each operation. The operation must not
+// claim success unless it had all its effects, and its repetition must complete it.
+func TestExportSurvivesTheFailureOfEachCall(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets, one for each failure")
 	}

@@ -38,10 +38,10 @@ type Fencing struct {
 	Problem string
 }
 
-// Fence removes a host from all exports of the target, also from those that the driver did not
-// make, and marks it, so that Admit and Share refuse it with [ErrFenced] until Unfence. The target
-// closes the host's connections. node is the host's name for people. If the mark cannot be set,
-// Fence removes the host from the exports nevertheless, and fails. With dryRun, Fence changes
+// Fence removes a host from all exports of the target, including those that the driver did not
+// make. It marks the host, so that Admit and Share refuse it with [ErrFenced] until Unfence. The
+// target closes the host's connections. node is the host's name for people. If the mark cannot be
+// set, Fence removes the host from the exports nevertheless, and fails. With dryRun, Fence changes
 // nothing and returns what it would do. It can be repeated.
 func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
 	if s.Transport == ISCSI {

@@ -131,8 +131,8 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	}
 }
 
-// What cannot be fenced is said: exports that others can use too.
-func TestFenceTellsWhatIsOpen(t *testing.T) {
+// The fence reports what it cannot fence: exports that other hosts can use as well.
+func TestFenceReportsOpenExports(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	t.Run("every host", func(t *testing.T) {
 		f := newFixture(t, export.TCP, "")
@@ -197,7 +197,7 @@ func TestFenceAfterFailures(t *testing.T) {
 }
 
 // A tenant of the proxy may not set the mark: the node is cut off nevertheless, and the call fails.
-func TestFenceWithoutAMark(t *testing.T) {
+func TestFenceWithoutAMarkCutsOffAndFails(t *testing.T) {
 	for tr, method := range map[export.Transport]string{export.TCP: "nvmf_create_subsystem", export.ISCSI: "iscsi_create_initiator_group"} {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr, "")

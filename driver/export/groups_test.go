@@ -9,7 +9,7 @@ import (
 )
 
 // The removal of a node's initiator group and an export to that node never run at the same time.
-func TestGroupUse(t *testing.T) {
+func TestInitiatorGroupIsNotRemovedDuringAnExport(t *testing.T) {
 	u := newGroupUse()
 	leave, err := u.enter(t.Context(), "a")
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func TestGroupUse(t *testing.T) {
 }
 
 // Addresses are compared by value, whatever their spelling. Host names are compared as text.
-func TestSameAddress(t *testing.T) {
+func TestAddressesAreComparedByValue(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		same bool

@@ -53,7 +53,7 @@ func TestOneHostAtATime(t *testing.T) {
 }
 
 // The subsystem has the volume, by its UUID, as its only namespace, and admits no other host.
-func TestSubsystem(t *testing.T) {
+func TestSubsystemBelongsToItsVolume(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, h := f.bdev(t), drivertest.MultipathHost("n1")
 	admission, err := f.Admit(t.Context(), id, h, mayExport)
@@ -97,7 +97,7 @@ func TestBothNamesOfAHost(t *testing.T) {
 
 // A subsystem with the volume's name and another bdev was not made by this package, and stays as it
 // is.
-func TestForeignExport(t *testing.T) {
+func TestForeignExportIsNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, other := f.bdev(t), f.bdev(t)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(id)}))
@@ -109,7 +109,7 @@ func TestForeignExport(t *testing.T) {
 }
 
 // A volume cannot be frozen while a host is connected that would fail its I/O meanwhile.
-func TestHostsThatHoldIO(t *testing.T) {
+func TestFreezingNeedsHostsThatHoldIO(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, ctx, h := f.bdev(t), t.Context(), drivertest.MultipathHost("n1")
 	require.NoError(t, f.CheckHoldsIO(ctx, id), "not exported")
@@ -124,7 +124,7 @@ func TestHostsThatHoldIO(t *testing.T) {
 }
 
 // spdk-csi's export admits every host, so only its connections show who uses it.
-func TestConnectedHosts(t *testing.T) {
+func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, ctx := f.bdev(t), t.Context()
 	n1, n2 := drivertest.Host("n1"), drivertest.Host("n2")

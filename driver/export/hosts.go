@@ -14,8 +14,7 @@ import (
 const hostsInFlight = 32
 
 // Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export.
-// An export that is not complete, such as one of a target that lost its configuration, admits
-// nobody.
+// An incomplete export, such as one of a target that lost its configuration, admits no host.
 func (s *Service) Hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.hosts(ctx, volumes)

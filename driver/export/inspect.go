@@ -164,7 +164,7 @@ func (s *Service) Connected(ctx context.Context, id string) (hosts []string, err
 	return hosts, err
 }
 
-// RemoveUnusedGroup removes an initiator group that Inspect returned, unless it is in use by now.
+// RemoveUnusedGroup removes an initiator group that Inspect returned, unless it is in use now.
 func (s *Service) RemoveUnusedGroup(ctx context.Context, g Group) error {
 	i := iscsi{s}
 	now, err := i.read(ctx, "")

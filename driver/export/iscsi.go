@@ -199,8 +199,8 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 }
 
 // missingSteps lists the steps after which the target node exports the volume to one initiator
-// group alone, by the pairs own. Pairs of that group with other portal groups, which an earlier
-// configuration named, stay: the host may be logged in there. They go with the target node.
+// group alone, by the mappings in own. Pairs of that group with other portal groups, which an
+// earlier configuration named, stay: the host may be logged in there. They go with the target node.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
@@ -275,7 +275,7 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	if _, err := i.saved(ctx, nil, nil); err != nil {
 		return err
 	}
-	// If the volume's target node was deleted before, only the host tells which group it had.
+	// If the volume's target node was deleted before, only the host reports which group it had.
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
 		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 		return !had && (h == nil || !holds(g, h.IQN))

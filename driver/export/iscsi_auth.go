@@ -20,7 +20,8 @@ import (
 // user names and passwords of CHAP. The group's tag follows from them and from the volume: SPDK
 // shows which group a target node has, and shows passwords only in plain text, so this package
 // compares tags. Changed passwords are another group, so logins succeed at any moment with the old
-// or the new ones. A second user in each group, whose password nobody knows, names the volume.
+// or the new ones. A second user in each group, with a random password that is not kept, names the
+// volume.
 
 const (
 	// leastAuthTag is the least tag of authentication groups that this package creates.
@@ -76,7 +77,7 @@ func (i iscsi) ensureAuthGroup(ctx context.Context, id string, k *hostauth.Keys)
 }
 
 // authGroups returns the volumes of the driver's authentication groups, by tag; an empty text for a
-// group of somebody else.
+// group that the driver did not make.
 func (i iscsi) authGroups(ctx context.Context) (map[int32]string, error) {
 	all, err := i.rpc.ISCSIGetAuthGroups(ctx)
 	if err != nil {

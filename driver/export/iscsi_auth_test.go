@@ -50,7 +50,7 @@ func (f *fixture) targetNode(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 }
 
 // A target node requires CHAP with the passwords of the last admission, and its group goes with it.
-func TestInitiatorsAuthenticate(t *testing.T) {
+func TestInitiatorsMustAuthenticate(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, second := f.bdev(t), f.bdev(t)
 	plain := drivertest.Host("a")
@@ -94,7 +94,7 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	require.NoError(t, f.Withdraw(t.Context(), id, &h))
 }
 
-// If a call fails at any RPC, no target node lets initiators log in without CHAP, a repeated call
+// If a call fails at any RPC, no target node lets initiators log in without CHAP. A repeated call
 // has the right passwords, and after the withdrawal no group is left.
 func TestInterruptedCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
@@ -135,9 +135,9 @@ func TestInterruptedCHAP(t *testing.T) {
 	}
 }
 
-// If a group of the volume's tag belongs to another volume or to somebody else, the volume gets
-// another tag.
-func TestAuthGroupsOfOneTag(t *testing.T) {
+// If a group of the volume's tag belongs to another volume or was not made by the driver, the
+// volume gets another tag.
+func TestTagsOfOtherAuthGroupsAreAvoided(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)
 	h := withPasswords(t, drivertest.Host("a"), "correct-horse-1", "")

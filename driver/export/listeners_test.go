@@ -41,7 +41,7 @@ func (f *fixture) portalsOf(t *testing.T, id string) (portals []string) {
 
 // Each export has all listeners. Those that are missing are added, for instance after the
 // configuration got another address; those that it lost stay, because a host may use them.
-func TestSeveralListeners(t *testing.T) {
+func TestMissingListenersAreAdded(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 			t.Run(string(tr)+" "+release, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmf exports volumes over NVMe over Fabrics: each has a subsystem with one namespace, whose UUID
-// is the volume's, and with the nodes that use the volume as its only hosts.
+// nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem with one namespace,
+// which has the volume's UUID. Its only hosts are the nodes that use the volume.
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces reports whether a subsystem was created for one host or for
@@ -85,7 +85,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	if err != nil {
 		return Admission{}, err
 	}
-	// The state that is read back decides, not the answers to the steps.
+	// The state that is read back decides, not the responses to the steps.
 	if sub, fenced, err = n.readBack(ctx, id, h, sub != nil || foundDone.Load()); err != nil {
 		return Admission{}, err
 	}
@@ -182,11 +182,11 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 // step that fails and is found done nevertheless sets foundDone.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool, foundDone *atomic.Bool) []readback.Step {
 	var steps []readback.Step
-	add := func(what string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
+	add := func(action string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 		if sub != nil && done(sub) {
 			return
 		}
-		steps = append(steps, readback.NewStep(what, do, func() (bool, error) {
+		steps = append(steps, readback.NewStep(action, do, func() (bool, error) {
 			foundDone.Store(true)
 			now, err := n.subsystem(ctx, id)
 			return err == nil && done(now), err
@@ -368,8 +368,8 @@ func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubs
 	return &subs[0], nil
 }
 
-// missingOrRefused interprets -32602 as the answer to a query for a subsystem: from v26.09 on it
-// means that there is none; on earlier releases it tells nothing. Once the target's release is
+// missingOrRefused interprets -32602 as the response to a query for a subsystem: from v26.09 on it
+// means that there is none; on earlier releases it shows nothing. Once the target's release is
 // known to be v26.09 or later, it is not read again.
 func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) error {
 	if n.refusesUnknown.Load() {

@@ -15,9 +15,9 @@ import (
 )
 
 // Keys of DH-HMAC-CHAP are files on the target's host that the proxy writes. The name of a key
-// follows from its secret, so exports share the keys that they have in common, and a changed secret
-// is another key beside the one in use. A key is placed when the target says that it has none of
-// this name, and removed after the last export that uses it, of which SPDK keeps count.
+// follows from its secret. So exports with the same secret share a key, and a changed secret
+// becomes another key beside the one in use. A key is placed when the target says that it has none
+// of this name, and removed after the last export that uses it, of which SPDK keeps count.
 
 // DefaultKeyPrefix begins the names of the driver's keys on a target, unless [Config.KeyPrefix]
 // says otherwise.
@@ -189,7 +189,7 @@ func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error
 	return unused, err
 }
 
-// RemoveUnusedKey removes a key that UnusedKeys returned, unless it is in use by now.
+// RemoveUnusedKey removes a key that UnusedKeys returned, unless it is in use now.
 func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 	if s.Transport == ISCSI {
 		tags, err := iscsi{s}.unusedAuthGroups(ctx)

@@ -78,7 +78,7 @@ func hostsWithKeys(sub spdkrpc.NVMfSubsystem) map[string][2]string {
 
 // A host with keys is admitted under all of its names with these keys. Changed keys replace them.
 // Exports share keys, and the last one removes them.
-func TestHostsAuthenticate(t *testing.T) {
+func TestHostsMustAuthenticate(t *testing.T) {
 	f := newKeysFixture(t)
 	id, second := f.bdev(t), f.bdev(t)
 	plain := drivertest.MultipathHost("a")
@@ -120,9 +120,9 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 	assert.Equal(t, map[string][2]string{h.NQN: {keyName(oneKey)}}, hostsWithKeys(f.subsystem(t, id)))
 }
 
-// If a call fails at any RPC, the volume is not exported to a host that need not authenticate; a
-// repeated call finishes; and after the withdrawal no key is left.
-func TestInterruptedAuthentication(t *testing.T) {
+// If a call fails at any RPC, the volume is not exported to a host that need not authenticate. A
+// repeated call succeeds, and after the withdrawal no key is left.
+func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
 	for _, executed := range []bool{false, true} {

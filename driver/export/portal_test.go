@@ -90,9 +90,9 @@ func TestPortalGroupOfUnknownOutcome(t *testing.T) {
 	assert.Empty(t, f.initiatorGroups(t), "the claim was removed with the node's group")
 }
 
-// The claim of a controller that died is removed after a while by the controller that needs the
-// portal group, whichever call of the removal fails and however many controllers try.
-func TestAbandonedClaim(t *testing.T) {
+// A controller that needs the portal group removes the claim of a controller that died, after some
+// time. This works whichever call of the removal fails and however many controllers try.
+func TestAbandonedClaimIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
 	config.ClaimPatience = time.Nanosecond
@@ -205,7 +205,7 @@ func firstExportFails(t *testing.T, address, name string, inject func(*drivertes
 }
 
 // The transport is missing when the listener is added, and exists when the driver looks for it.
-func TestTransportThatAnotherExportCreates(t *testing.T) {
+func TestTransportOfAnotherExportIsUsed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", After: func(ctx context.Context) {
 		err := f.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})

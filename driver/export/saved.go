@@ -27,9 +27,10 @@ func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.Proxy
 	return missing, nil
 }
 
-// withdrawSaved removes from the saved configuration what would export the volume again to a host,
-// or to all hosts if h is nil, although the target does not export it now: its subsystem may be
-// missing since a restart. SPDK refuses such calls, and the proxy removes what they name.
+// withdrawSaved removes the saved calls that would export the volume again to a host, or to all
+// hosts if h is nil. They may be there although the target does not export the volume now, because
+// its subsystem was lost in a restart. SPDK refuses such calls, and the proxy removes what they
+// name.
 func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 	nqn := NQN(id)
 	for range 3 {

@@ -66,8 +66,8 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 	return s.Caller.Call(ctx, method, params, result)
 }
 
-// What a restarted target would export again is removed from the saved configuration, and nothing
-// else.
+// Only the calls that would make a restarted target export the volume again are removed from the
+// saved configuration.
 func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.Host("n2")
 	nqn := export.NQN(volumeV)
@@ -238,7 +238,7 @@ func TestConnected(t *testing.T) {
 }
 
 // A legacy iSCSI export admits every initiator, so it stays while one is connected.
-func TestConnectedLegacyExportStays(t *testing.T) {
+func TestConnectedLegacyExportIsKept(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	require.NoError(t, f.rpc.ISCSICreatePortalGroup(t.Context(), spdkrpc.ISCSICreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: "3260"}}}))

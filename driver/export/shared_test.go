@@ -47,7 +47,7 @@ func hostsOf(hosts ...export.Host) (list []spdkrpc.NVMfSubsystemHost) {
 
 // Hosts come and go beside each other. The only changes are those of the host itself, so that
 // nothing interrupts the others.
-func TestSharedExport(t *testing.T) {
+func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
 			f := newFixture(t, export.TCP, release)
@@ -93,8 +93,8 @@ func TestSharedExport(t *testing.T) {
 	}
 }
 
-// A subsystem of the other kind that admits nobody, left by a call that was interrupted, is made
-// anew.
+// A subsystem of the other kind that an interrupted call left, and that admits no host, is created
+// again.
 func TestInterruptedExportOfTheOtherKind(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
@@ -149,8 +149,8 @@ func TestISCSIIsNotShared(t *testing.T) {
 	require.ErrorIs(t, err, export.ErrNotShareable)
 }
 
-// Whichever call fails, or loses its reply, while a second host is admitted or the first one
-// removed, a repetition finishes the work, and the other host keeps its export throughout.
+// Any call may fail or lose its reply while a second host is admitted or the first one removed. A
+// repetition finishes the work, and the other host keeps its export throughout.
 func TestSharingAfterFailures(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	for name, inject := range map[string]func(*drivertest.FaultyCaller, int){

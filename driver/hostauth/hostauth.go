@@ -204,8 +204,9 @@ var names = regexp.MustCompile(`^[a-z2-7]{32}$`)
 // IsName reports whether a text has the form of what [Secret.Name] returns.
 func IsName(text string) bool { return names.MatchString(text) }
 
-// Name derives a name from a secret with the same length for all secrets, which does not help to
-// find the secret: a DH-HMAC-CHAP key has 256 random bits or more. Equal secrets have equal names.
+// Name derives a name from a secret. All names have the same length. A name does not help to find
+// the secret, because a DH-HMAC-CHAP key has 256 random bits or more. Equal secrets have equal
+// names.
 func (s Secret) Name() string {
 	h := hmac.New(sha256.New, []byte("spdkgate name of a DH-HMAC-CHAP key"))
 	h.Write([]byte(s.Reveal()))

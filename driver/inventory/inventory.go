@@ -47,7 +47,7 @@ type Volume struct {
 	SizeBytes int64  `json:"sizeBytes"`
 	Thin      bool   `json:"thin"`
 	// AllocatedBytes is what the volume itself occupies, without the snapshots below it. Nil if the
-	// release of SPDK does not tell it.
+	// release of SPDK does not report it.
 	AllocatedBytes *int64 `json:"allocatedBytes,omitempty"`
 	// Conditions say what is adverse about the volume.
 	Conditions []string `json:"conditions,omitempty"`

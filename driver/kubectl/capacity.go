@@ -60,8 +60,8 @@ type Store struct {
 }
 
 // Stores returns the lvstores of an inventory.
-func Stores(of inventory.Inventory) (all []Store) {
-	for _, t := range of.Targets {
+func Stores(inv inventory.Inventory) (all []Store) {
+	for _, t := range inv.Targets {
 		for _, st := range t.Stores {
 			s := Store{Target: t.Name, Topology: labels(t.Topology), Store: st}
 			for _, v := range t.Volumes {
@@ -105,9 +105,9 @@ func (c Client) inventory(ctx context.Context, flag string, values []string) (in
 }
 
 // Unread returns why targets could not be read, nil if all could.
-func Unread(of inventory.Inventory) error {
+func Unread(inv inventory.Inventory) error {
 	var failed []error
-	for _, t := range of.Targets {
+	for _, t := range inv.Targets {
 		if t.Error != "" {
 			failed = append(failed, fmt.Errorf("storage server %s is not shown: %s", t.Name, t.Error))
 		}

@@ -41,7 +41,7 @@ func (c Client) get(ctx context.Context, path string, query url.Values, result a
 		return fmt.Errorf("kubectl get --raw %s: %w", path, reason(err, &notes))
 	}
 	if err := json.Unmarshal(out.Bytes(), result); err != nil {
-		return fmt.Errorf("kubectl get --raw %s: not the answer of a Kubernetes API: %w", path, err)
+		return fmt.Errorf("kubectl get --raw %s: not the response of a Kubernetes API: %w", path, err)
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func reason(err error, notes *bytes.Buffer) error {
 	return err
 }
 
-// pageSize bounds the answers of the Kubernetes API. A page of PersistentVolumes has about 5 MiB.
+// pageSize bounds the responses of the Kubernetes API. A page of PersistentVolumes has about 5 MiB.
 const pageSize = "2000"
 
 // list reads all objects of a list, page by page.

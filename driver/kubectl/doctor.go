@@ -22,8 +22,8 @@ func (c Client) DoctorTargets(ctx context.Context, out, notes io.Writer, args ..
 	return doctorStatus(c.Run(ctx, printed, notes, slices.Concat([]string{"doctor"}, args)...), printed)
 }
 
-// doctorStatus tells findings, which doctor prints, from failures of kubectl, which ends with the
-// same exit code.
+// doctorStatus distinguishes findings, which doctor prints, from failures of kubectl, which ends
+// with the same exit code.
 func doctorStatus(err error, printed *counter) error {
 	if err == doctorFound && printed.n == 0 {
 		return doctorFailed
@@ -68,7 +68,7 @@ func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, 
 	return ended
 }
 
-// noList is no list of volumes: doctor refuses it, and changes nothing. An empty list would mean
+// noList is not a list of volumes: doctor refuses it, and changes nothing. An empty list would mean
 // that Kubernetes knows of no volume.
 const noList = "the list of volumes could not be read\n"
 

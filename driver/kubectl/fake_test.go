@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeKubectl does what kubectl does: get --raw prints the answer of the API server, and exec runs
-// a command in a pod.
+// fakeKubectl does what kubectl does: get --raw prints the response of the API server, and exec
+// runs a command in a pod.
 func fakeKubectl(server string, args []string) int {
 	method, path, in := http.MethodGet, "", io.Reader(nil)
 	switch {

@@ -94,7 +94,7 @@ func (a *api) withInventory(t *testing.T) {
 	})
 }
 
-func TestLive(t *testing.T) {
+func TestLiveFiguresAreShown(t *testing.T) {
 	a := newAPI(t)
 	a.withVolumes()
 	a.withInventory(t)

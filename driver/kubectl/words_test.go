@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestWords(t *testing.T) {
+func TestSizesAreFormatted(t *testing.T) {
 	for bytes, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1Ki", 1536: "1.5Ki", 1 << 20: "1Mi", 1<<30 - 1: "1024Mi", 1 << 40: "1Ti", 1 << 60: "1024Pi"} {
 		assert.Equal(t, want, size(bytes))
 	}

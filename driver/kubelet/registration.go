@@ -15,7 +15,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// DefaultDir is where manifests mount kubelet's folder plugins_registry.
+// DefaultDir is where manifests mount kubelet's directory plugins_registry.
 const DefaultDir = "/registration"
 
 // csiVersions are the versions that kubelet accepts for CSI drivers.
@@ -33,7 +33,7 @@ type Registration struct {
 	interval time.Duration // between looks at the socket; 0: 10 s
 }
 
-// SocketPath returns where a driver's registration socket has to be, in kubelet's folder
+// SocketPath returns where a driver's registration socket has to be, in kubelet's directory
 // plugins_registry.
 func SocketPath(dir, driver string) string { return filepath.Join(dir, driver+"-reg.sock") }
 

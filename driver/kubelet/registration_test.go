@@ -17,7 +17,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// kubelet connects to a registration socket, as kubelet does when the socket appears in its folder.
+// kubelet connects to a registration socket, as kubelet does when the socket appears in its
+// directory.
 func kubelet(t *testing.T, socket string) registerapi.RegistrationClient {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -42,7 +43,7 @@ func registration(log *strings.Builder) Registration {
 	return Registration{Driver: "csi.spdk.io", Endpoint: "/var/lib/kubelet/plugins/csi.spdk.io/csi.sock", Log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-func TestRegistered(t *testing.T) {
+func TestDriverIsRegistered(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)
 	require.NoError(t, r.Check())
@@ -70,7 +71,7 @@ func TestRefused(t *testing.T) {
 	socket, ended, _ := serve(t, registration(&log))
 	k := kubelet(t, socket)
 	_, err := k.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{Error: "plugin registration failed with err: no such file"})
-	require.NoError(t, err, "kubelet gets its answer")
+	require.NoError(t, err, "kubelet gets its response")
 	err = <-ended
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "no such file")

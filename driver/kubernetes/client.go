@@ -67,7 +67,8 @@ func newClient(host, port, dir string) (*Client, error) {
 	}, nil
 }
 
-// call makes a call, and decodes the answer into result. body is a JSON patch; nil makes it a GET.
+// call makes a call, and decodes the response into result. body is a JSON patch; nil makes it a
+// GET.
 func (c *Client) call(ctx context.Context, path string, query url.Values, patch []byte, result any) error {
 	method := http.MethodGet
 	if patch != nil {
@@ -80,7 +81,7 @@ func (c *Client) call(ctx context.Context, path string, query url.Values, patch 
 	return nil
 }
 
-// mostBytes bounds an answer. A page of volume attachments has about 1 MiB.
+// mostBytes bounds a response. A page of volume attachments has about 1 MiB.
 const mostBytes = 64 << 20
 
 func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, patch []byte, result any) error {

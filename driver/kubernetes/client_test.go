@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNoAccess(t *testing.T) {
+func TestMissingAccessIsReported(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := InCluster()
 	require.ErrorIs(t, err, ErrNoAccess, "outside of a cluster")
@@ -28,7 +28,7 @@ func TestNoAccess(t *testing.T) {
 	require.ErrorContains(t, err, "read the CA")
 }
 
-func TestKindsOfErrors(t *testing.T) {
+func TestErrorsHaveTheirKind(t *testing.T) {
 	a := newAPI(t)
 	for status, kind := range map[int]error{
 		http.StatusUnauthorized: ErrForbidden, http.StatusForbidden: ErrForbidden, http.StatusNotFound: ErrNotFound,

@@ -28,8 +28,8 @@ type Drain struct {
 	wait func(context.Context, time.Duration) error
 }
 
-// firstAnswer is how long the API server may fail before Wait gives up: nobody then knows whether
-// the node is emptied, and a change of the DaemonSet must not wait.
+// firstAnswer is how long the API server may fail before Wait gives up. It is then unknown whether
+// the node is drained, and a change of the DaemonSet must not wait.
 const firstAnswer = 10 * time.Second
 
 // Wait returns at once unless the node is being emptied: cordoned, tainted by an autoscaler,

@@ -22,7 +22,7 @@ func drain(a *api, log *strings.Builder, t *turns) Drain {
 }
 
 // A change of the DaemonSet does not wait, whatever the node uses.
-func TestNodeThatIsNotDrained(t *testing.T) {
+func TestDrainHookEndsAtOnceWithoutDrain(t *testing.T) {
 	a := newAPI(t)
 	a.set("status", "volumesInUse", inUse)
 	a.set("spec", "taints", `[`+foreign+`]`)
@@ -32,7 +32,7 @@ func TestNodeThatIsNotDrained(t *testing.T) {
 	assert.Len(t, a.calls, 1)
 }
 
-func TestDrainedNodes(t *testing.T) {
+func TestDrainWaitsForVolumes(t *testing.T) {
 	for name, prepare := range map[string]func(a *api){
 		"cordoned": func(a *api) { a.set("spec", "unschedulable", "true") },
 		"deleted":  func(a *api) { a.set("metadata", "deletionTimestamp", `"2026-11-22T18:00:00Z"`) },
@@ -66,7 +66,7 @@ func TestDrainedNodes(t *testing.T) {
 }
 
 // Of a node without a Node object, the attachments tell what is left.
-func TestNodeObjectIsGone(t *testing.T) {
+func TestAttachmentsDecideWithoutANodeObject(t *testing.T) {
 	a := newAPI(t)
 	a.node = nil
 	attachment := func(attacher, node string) any {
@@ -96,7 +96,7 @@ func TestDrainTakesTooLong(t *testing.T) {
 }
 
 // The time limit also ends an attempt to find out whether the node is drained.
-func TestEndWhileItIsUnknownWhetherDrained(t *testing.T) {
+func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusServiceUnavailable
 	ctx, end := context.WithCancel(t.Context())
@@ -107,8 +107,8 @@ func TestEndWhileItIsUnknownWhetherDrained(t *testing.T) {
 	assert.Equal(t, 1, a.made("GET /api/v1/nodes"))
 }
 
-// If nobody knows whether the node is drained, a change of the DaemonSet must not wait.
-func TestUnknownWhetherDrained(t *testing.T) {
+// If it is unknown whether the node is drained, a change of the DaemonSet must not wait.
+func TestUnknownDrainStateDelaysNothing(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusForbidden
 	var log strings.Builder

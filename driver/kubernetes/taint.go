@@ -55,7 +55,7 @@ func (s StartupTaint) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrForbidden):
-			// The permission may be granted later, so this goes on, without another line.
+			// The permission may be granted later, so this continues, without another line.
 			if last != "forbidden" {
 				s.Log.Error("the startup taint is not removed: no permission. Pods wait until it is removed by hand", "node", s.Node, "taint", s.Key, "error", err)
 			}

@@ -65,7 +65,7 @@ func TestTaintStaysUntilTheDriverIsReady(t *testing.T) {
 }
 
 // An autoscaler may complete the node after the driver is ready. Run ends after the first minutes.
-func TestLateTaintIsRemoved(t *testing.T) {
+func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
 	n := 0

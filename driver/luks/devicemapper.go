@@ -42,8 +42,8 @@ type deviceMapper interface {
 	remove(name string) error
 }
 
-// dmKernel is the device mapper of this node's kernel, by its ioctls (linux/dm-ioctl.h): what they
-// answer does not change between versions of a program, and they do not read the encrypted device,
+// dmKernel is the device mapper of this node's kernel, by its ioctls (linux/dm-ioctl.h). Their
+// results do not depend on the version of a program, and they do not read the encrypted device,
 // which may hang.
 type dmKernel struct {
 	dir   string                                                             // /dev/mapper
@@ -71,7 +71,7 @@ const (
 	dmActive   = 1 << 5
 )
 
-// dmIoctl is struct dm_ioctl, and space for the answer.
+// dmIoctl is struct dm_ioctl, and space for the response.
 type dmIoctl struct {
 	version             [3]uint32
 	dataSize, dataStart uint32
@@ -156,7 +156,7 @@ func (k dmKernel) remove(name string) error {
 	case err != nil && !errors.Is(err, unix.ENXIO):
 		return fmt.Errorf("remove the mapping %s: %w", name, err)
 	}
-	// Without udev, nobody else removes the node that cryptsetup made.
+	// Without udev, nothing else removes the device node that cryptsetup made.
 	if err := os.Remove(filepath.Join(k.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the node of a closed device: %w", err)
 	}

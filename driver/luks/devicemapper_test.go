@@ -58,7 +58,7 @@ func below(at uint32, devices ...uint64) func(c *dmIoctl) {
 	}
 }
 
-func TestMappings(t *testing.T) {
+func TestMappingStatesAreRead(t *testing.T) {
 	const active = 1 << 5
 	for name, c := range map[string]struct {
 		flags uint32

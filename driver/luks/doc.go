@@ -3,10 +3,10 @@
 // cryptsetup, and asks the kernel which devices are open.
 //
 // Its first aim is to lose no data. It writes a LUKS header only to a device that was read and
-// found empty, and only if the caller permits it ([Volume.MayFormat]); a passphrase that does not
-// fit never leads to a new header. Until the caller says that a new device is in use
-// ([LUKS.MarkUsed]), a mark in the header tells that nothing was stored on it, because the plain
-// side of a new device has random contents, of which nobody can tell whether they are data.
+// found empty, and only if the caller permits it ([Volume.MayFormat]). A wrong passphrase never
+// leads to a new header. The plain side of a new device has random contents, which cannot be told
+// from data. So a mark in the header shows that nothing was stored, until the caller reports that
+// the device is in use ([LUKS.MarkUsed]).
 //
 // Passphrases reach cryptsetup through its standard input and through memory, never through
 // arguments, the environment or a disk. Calls can be repeated, and a call whose context ends

@@ -18,9 +18,9 @@ import (
 
 // A Prober reads devices. *mount.Mounter implements it.
 type Prober interface {
-	// Contents tells what is on a device, by its signature (empty if it has none) and by the offset
-	// of the first data (-1 if there is none). It fails if the device cannot be read, is in use,
-	// or, if write is true, cannot be written.
+	// Contents reports what is on a device, by its signature (empty if it has none) and by the
+	// offset of the first data (-1 if there is none). It fails if the device cannot be read, is in
+	// use, or, if write is true, cannot be written.
 	Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error)
 	// MarkFormatting sets or removes a mark on an empty device, which Contents reports.
 	MarkFormatting(device string, set bool) error
@@ -73,10 +73,10 @@ type Volume struct {
 	// Keys has the passphrases. Nil means that only a device that is open already can be used.
 	Keys     *Keys
 	ReadOnly bool
-	// Shared tells that other nodes may have the device open at the same time. Then its header is
+	// Shared means that other nodes may have the device open at the same time. Then its header is
 	// not changed.
 	Shared bool
-	// Discards passes discards on to the encrypted device, which shows everybody who can read that
+	// Discards passes discards on to the encrypted device, which shows everyone who can read that
 	// which blocks are free.
 	Discards bool
 	// SectorSize is the size of the encrypted units of a new device in bytes: 512, 4096, or 0 for
@@ -92,7 +92,7 @@ type Volume struct {
 // A Plain describes the plain side of an open device.
 type Plain struct {
 	Path string // such as /dev/dm-0
-	// Unused tells that nothing was stored on the device yet: its contents are random, and may be
+	// Unused means that nothing was stored on the device yet: its contents are random, and may be
 	// overwritten. See [LUKS.MarkUsed].
 	Unused bool
 }
@@ -350,7 +350,7 @@ func (l *LUKS) remove(ctx context.Context, name string, step *operation.Step) er
 		return err
 	}
 	if !m.ours() {
-		return fmt.Errorf("%w: the mapping %s is no LUKS2 device: find out who made it, and remove it by hand (dmsetup remove)", ErrBusy, name)
+		return fmt.Errorf("%w: the mapping %s is not a LUKS2 device: find out who made it, and remove it by hand (dmsetup remove)", ErrBusy, name)
 	}
 	step.Doing("closing the mapping %s", name)
 	for range tries {

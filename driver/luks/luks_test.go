@@ -15,7 +15,7 @@ import (
 )
 
 // A new device is encrypted once, and opened again with its passphrase.
-func TestLife(t *testing.T) {
+func TestEncryptOpenAndClose(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
 	v.MayFormat, v.SectorSize, v.Discards = true, 4096, true
@@ -52,8 +52,8 @@ func TestLife(t *testing.T) {
 	assert.NotContains(t, strings.Join(w.ran, "\n"), "--allow-discards")
 }
 
-// What must not be formatted or opened is refused by name, and nothing is changed.
-func TestRefusals(t *testing.T) {
+// A device that must not be formatted or opened is refused with the reason, and is not changed.
+func TestRefusalsChangeNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -171,7 +171,7 @@ func onlyCryptsetup(w *world) {
 
 // A change of the passphrase can be interrupted before and after each command. One of the two
 // passphrases always opens the device, and the repeated call leaves only the new one.
-func TestRotation(t *testing.T) {
+func TestRotationSurvivesInterruptions(t *testing.T) {
 	prepare := func(t *testing.T) (*LUKS, *world, Volume) {
 		l, w := newWorld(t)
 		w.header(2, subsystemUsed)
@@ -256,7 +256,7 @@ func TestRotationOfSharedDevice(t *testing.T) {
 }
 
 // A mapping that was opened from another device, or otherwise, is closed, unless it is in use.
-func TestOtherMappings(t *testing.T) {
+func TestOtherMappingsAreClosedUnlessInUse(t *testing.T) {
 	for name, m := range map[string]mapping{
 		"device removed":     {uuid: "CRYPT-LUKS2-1-x", below: "259:1"},
 		"open interrupted":   {uuid: "CRYPT-LUKS2-1-x"},
@@ -337,7 +337,7 @@ func TestNoPassphraseIsShown(t *testing.T) {
 }
 
 // Each derivation of a key takes memory, so only some run at a time.
-func TestDerivationsAreBounded(t *testing.T) {
+func TestKeyDerivationsAreBounded(t *testing.T) {
 	l, w := newWorld(t)
 	w.slots = []string{first}
 	var mu sync.Mutex
@@ -375,7 +375,7 @@ func TestDerivationsAreBounded(t *testing.T) {
 	assert.Equal(t, mostDerivations, most)
 }
 
-func TestExitCodes(t *testing.T) {
+func TestExitCodesMapToErrors(t *testing.T) {
 	for code, kind := range map[int]error{0: nil, exitNoPermission: ErrWrongPassphrase, exitBusy: ErrBusy} {
 		l := New(Options{Run: func(hostauth.Secret, string, ...string) (string, int, error) { return "said cryptsetup", code, nil }})
 		require.ErrorIs(t, l.cryptsetup(hostauth.Secret{}, "open"), kind, code)

@@ -15,7 +15,7 @@ import (
 // The real cryptsetup understands the commands that need no device mapper: a header is made, its
 // passphrase is changed, and it is marked as used. test/suites/kernel opens devices, on a real
 // kernel.
-func TestRealCryptsetup(t *testing.T) {
+func TestRealCryptsetupAcceptsTheCommands(t *testing.T) {
 	if _, err := exec.LookPath("cryptsetup"); err != nil {
 		t.Skip("needs cryptsetup: apt-get install cryptsetup-bin")
 	}

@@ -78,7 +78,7 @@ func TestReadHeader(t *testing.T) {
 }
 
 // A kernel without device mapper has no mappings, and cannot encrypt.
-func TestNoDeviceMapper(t *testing.T) {
+func TestMissingDeviceMapperIsReported(t *testing.T) {
 	k := newDMKernel(t.TempDir())
 	require.ErrorIs(t, k.check(), ErrUnsupported)
 	require.ErrorContains(t, k.check(), "dm_crypt")

@@ -69,7 +69,7 @@ func New(version string) *Metrics {
 		inFlight:       gauge("operations_in_flight", "CSI calls under way.", "method"),
 		targetCalls:    counter("target_calls_total", "SPDK RPCs that ended, by target, method and outcome.", "target", "method", "outcome"),
 		targetDuration: histogram("target_call_duration_seconds", "Time that SPDK RPCs took, the way to the target included.", "target"),
-		targetUp:       gauge("target_up", "Whether the last SPDK RPC to a target was answered, be it with an error. Without any yet, there is no series.", "target"),
+		targetUp:       gauge("target_up", "Whether the target responded to the last SPDK RPC, even with an error. Before the first RPC, there is no series.", "target"),
 	}
 	m.reloaded = gauge("config_last_reload_successful", "Whether the controller's configuration was sound when it was last read. If not, the former one is in force.")
 	m.lvstoreTotal = gauge("lvstore_total_bytes", "Size of an lvstore, as last read.", "target", "lvstore")
@@ -118,7 +118,7 @@ func (m *Metrics) TargetCall(target, method, outcome string, took time.Duration)
 	m.targetDuration.WithLabelValues(target).Observe(took.Seconds())
 }
 
-// TargetUp records whether a target answered; an error is an answer too.
+// TargetUp records whether a target responded, even with an error.
 func (m *Metrics) TargetUp(target string, up bool) {
 	if m == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestScrape(t *testing.T) {
+func TestScrapeContainsAllMetrics(t *testing.T) {
 	m := New("v1")
 	ended := m.Begin("CreateVolume")
 	ended("OK")
@@ -61,7 +61,7 @@ func TestScrape(t *testing.T) {
 }
 
 // Dashboards and alerts refer to the bounds of the histograms.
-func TestBuckets(t *testing.T) {
+func TestBucketsMatchTheAlerts(t *testing.T) {
 	m := New("v1")
 	m.Begin("CreateVolume")("OK")
 	m.TargetCall("a", "bdev_lvol_create", "ok", time.Second)
@@ -75,7 +75,7 @@ func TestBuckets(t *testing.T) {
 	assert.Equal(t, map[string][]string{"spdk_csi_operation_duration_seconds": all, "spdk_csi_target_call_duration_seconds": all}, bounds)
 }
 
-func TestNilMetrics(t *testing.T) {
+func TestNilMetricsAreAllowed(t *testing.T) {
 	var m *Metrics
 	m.Begin("CreateVolume")("OK")
 	m.TargetCall("a", "b", "ok", 0)

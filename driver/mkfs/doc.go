@@ -1,5 +1,5 @@
-// Package mkfs names the file systems of volumes, the options of mkfs and of mounts that a class
-// may give, and the arguments with which a new file system is created.
+// Package mkfs defines the file systems of volumes, the options of mkfs and of mounts that a class
+// may set, and the arguments that create a new file system.
 //
 // Options come from a list of those that cannot harm: none names another device, overwrites data,
 // or makes a file system that older kernels of nodes refuse without a reason. The controller checks

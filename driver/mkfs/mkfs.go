@@ -23,7 +23,7 @@ var Types = []string{Ext4, XFS, Btrfs}
 // ErrOption is the kind of the error for a file system or an option of mkfs that is not supported.
 var ErrOption = errors.New("invalid option of mkfs")
 
-// CheckType refuses file systems that volumes cannot have. An empty type is the default's.
+// CheckType refuses file systems that volumes cannot have. An empty type means the default.
 func CheckType(fsType string) error {
 	if fsType != "" && !slices.Contains(Types, fsType) {
 		return fmt.Errorf("%w: file system type %q: use %s", ErrOption, fsType, strings.Join(Types, ", "))
@@ -179,7 +179,7 @@ type New struct {
 	Type    string
 	Options string // of the class, see [Check]
 	UUID    string // empty: at random
-	// Again tells that an earlier mkfs was interrupted: what it left is overwritten.
+	// Again means that an earlier mkfs was interrupted: what it left is overwritten.
 	Again bool
 }
 

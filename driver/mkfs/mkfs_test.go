@@ -63,7 +63,7 @@ func TestArgs(t *testing.T) {
 }
 
 // The programs accept every option that is allowed.
-func TestRealMkfs(t *testing.T) {
+func TestRealMkfsAcceptsEveryOption(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "disk")
 	for fsType, all := range map[string][]string{
 		Ext4:  {"-i 65536", "-I 512", "-m 5", "-E stride=16,stripe_width=64", "-O project,quota,large_dir,verity,encrypt,casefold", "-J size=8", "-L data", "-T small", "-T news", "-T largefile", "-T largefile4"},

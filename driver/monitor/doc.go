@@ -1,11 +1,11 @@
-// Package monitor watches the volumes that are staged on this node, and only those: lost paths,
-// targets that the kernel tries to reach again, devices that it has given up, file systems that are
-// read-only or shut down, and mounts of removed devices.
+// Package monitor watches only the volumes that are staged on this node. It finds lost paths,
+// targets that the kernel tries to reach again, devices that it has given up, read-only or
+// shut-down file systems, and mounts of removed devices.
 //
 // Every few seconds it reads sysfs, the mount table and each mounted file system, without access to
 // a device. Each read is bounded, and one for each volume is under way at a time: a read that hangs
-// is a finding itself. What it finds is kept for the health calls, exported as metrics, and logged
-// when it changes.
+// is a finding itself. Findings are kept for the health calls, exported as metrics, and logged when
+// they change.
 //
 // The monitor restores connections that the kernel has given up, while no call is working on the
 // volume, and as connect does:

@@ -52,7 +52,7 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 		s.add(PathsLost, "", fmt.Sprintf("%d of %d paths work: check the target's other addresses and the network (%s)", s.Live, s.Expected, describe(p)))
 	}
 	switch {
-	case s.Live == 0: // then the device tells nothing more
+	case s.Live == 0: // then the device shows nothing more
 	case errors.Is(p.NoDevice, connect.ErrNoNamespace):
 		s.add(NoNamespace, "", fmt.Sprintf("the target answers, but does not have the volume there: %v", p.NoDevice))
 	case p.NoDevice != nil:
@@ -87,7 +87,7 @@ func describe(p connect.Paths) string {
 	return strings.Join(all, "; ")
 }
 
-// faults tells which kind of finding a fault of a mount is, and what to do.
+// faults reports which kind of finding a fault of a mount is, and what to do.
 var faults = map[mount.Fault]struct {
 	kind Kind
 	text string

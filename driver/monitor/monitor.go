@@ -207,7 +207,7 @@ func (m *Monitor) keep(volumes []Volume, found []State) {
 	}
 }
 
-// logChange writes a line if the findings are others than before.
+// logChange writes a line if the findings have changed.
 func (m *Monitor) logChange(before, now State) {
 	if before.kinds() == now.kinds() {
 		return

@@ -145,7 +145,7 @@ func (f *fakeNode) has(expected int, states ...string) {
 // removed is a device number that no device has.
 const removed = "259:1048000"
 
-func TestFindings(t *testing.T) {
+func TestMonitorReportsEachFinding(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(f *fakeNode)
@@ -268,7 +268,7 @@ func TestOnlyChangesAreLogged(t *testing.T) {
 	assert.True(t, ok, "what was known is kept")
 }
 
-// What was found before a call changed a volume, or while one is working on it, does not count.
+// Findings from before a call changed a volume, or from while a call works on it, do not count.
 func TestVolumesThatChange(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(1, "connecting")

@@ -18,11 +18,11 @@ type Volume struct {
 	// OnAnother reports whether the volume is used through a mapping of another device than this
 	// one, which was removed. It is nil for a volume without a mapping.
 	OnAnother func(device string) (bool, error)
-	// Err tells why the rest is unknown; nil otherwise.
+	// Err reports why the rest is unknown; nil otherwise.
 	Err error
 }
 
-// A Source tells which volumes are staged on this node. Safe for concurrent use.
+// A Source reports which volumes are staged on this node. Safe for concurrent use.
 type Source interface {
 	// Staged lists the volumes that are staged completely.
 	Staged() ([]Volume, error)
@@ -42,7 +42,7 @@ type Kind string
 // The kinds, from the least to the most severe.
 const (
 	OK           Kind = "ok"
-	Unknown      Kind = "unknown"       // the kernel or the record did not tell
+	Unknown      Kind = "unknown"       // the kernel or the record did not report
 	PathsLost    Kind = "paths_lost"    // at least one path works, and at least one is lost
 	ReadOnly     Kind = "read_only"     // the kernel made the file system read-only after errors
 	Connecting   Kind = "connecting"    // no path works, and the kernel tries to connect again; I/O waits

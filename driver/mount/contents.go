@@ -8,10 +8,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Contents tells what is on a device, without changing it: the name of its signature (empty if it
-// has none), and the offset of the first data (-1 if it is empty). marked tells that
-// [Mounter.MarkFormatting] has marked it. Contents fails if the device cannot be read or is in use,
-// and, if write is true, if it is write-protected.
+// Contents reports what is on a device, without changing it. It returns the name of the device's
+// signature (empty if it has none), and the offset of the first data (-1 if it is empty). marked
+// means that [Mounter.MarkFormatting] has marked it. Contents fails if the device cannot be read or
+// is in use, and, if write is true, if it is write-protected.
 func (m *Mounter) Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error) {
 	number, err := blockRdev(device)
 	if err != nil {
@@ -32,8 +32,9 @@ func (m *Mounter) Contents(ctx context.Context, device string, write bool) (sign
 	return a.signature, a.dataAt, a.marked, nil
 }
 
-// MarkFormatting sets or removes a mark near the end of an empty device, which tells that a program
-// is formatting it: what that leaves when it is interrupted was never used. See mark.go.
+// MarkFormatting sets or removes a mark near the end of an empty device. The mark means that a
+// program is formatting the device: if the program is interrupted, what it leaves was never used.
+// See mark.go.
 func (m *Mounter) MarkFormatting(device string, set bool) error { return markFormatting(device, set) }
 
 // read determines what is on a device, by reading it and by blkid.

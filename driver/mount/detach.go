@@ -40,7 +40,7 @@ func (m *Mounter) detachGone(path string) error {
 	return nil
 }
 
-// proofOfRemoval tells what shows that a mount's device was removed: the kernel lists every block
+// proofOfRemoval reports what shows that a mount's device was removed: the kernel lists every block
 // device by its number, and this one is not there. The list itself must be there; it would be
 // missing if sysfs were not mounted in the container.
 func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {

@@ -63,8 +63,8 @@ func TestOnlyMountsOfRemovedDevicesAreDetached(t *testing.T) {
 	}
 }
 
-// The kernel's own answers: a mount in use is EBUSY, a detached one is gone at once, and ends with
-// its last user.
+// The kernel's own responses: a mount in use is EBUSY, a detached one is gone at once, and ends
+// with its last user.
 func TestDetachRealMount(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	path := mountPoint(t, m, "staging")
@@ -88,7 +88,7 @@ func TestDetachRealMount(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted)
 }
 
-func TestTable(t *testing.T) {
+func TestTableListsMounts(t *testing.T) {
 	m, _ := fakeMounts(t,
 		line("259:1", "/", "/stage", "rw,noatime", "xfs", "/dev/nvme0n1", "rw,nouuid"),
 		line("259:9", "/", "/stale", "rw", "ext4", "/dev/nvme1n1", "rw"),

@@ -1,9 +1,9 @@
-// Package mount makes a block device of this node available at a path: it creates a file system,
-// mounts it at a staging path, and bind mounts it at target paths, and undoes all this. It also
-// grows file systems and reads their statistics.
+// Package mount makes a block device of this node available at a path. It creates a file system,
+// mounts it at a staging path, bind mounts it at target paths, and undoes all this. It also grows
+// file systems and reads their statistics.
 //
 // Its first aim is to lose no data. It creates a file system only on a device that it has read and
-// found empty, and only if the caller permits it ([Stage.MayFormat]); a device that cannot be read
+// found empty, and only if the caller permits it ([Stage.MayFormat]). A device that cannot be read
 // counts as not empty. It reads from mountinfo whether something is mounted, not by stat, which
 // fails on broken mounts. It removes only empty directories and files.
 //

@@ -17,7 +17,7 @@ import (
 type contents struct {
 	filesystem string // one of mkfs.Types
 	other      string // a description of anything else
-	// interrupted means that a mkfs of this package did not finish. What it left was never mounted.
+	// interrupted means that a mkfs of this package did not finish. Its result was never mounted.
 	interrupted bool
 }
 
@@ -33,7 +33,7 @@ func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	return classify(found, signature, s.Unused), nil
 }
 
-// classify combines the results of reading and of blkid. unused tells that the device was never
+// classify combines the results of reading and of blkid. unused means that the device was never
 // mounted, and has random contents until it has a file system; then any other signature is a
 // coincidence.
 func classify(found scanned, signature string, unused bool) contents {

@@ -86,7 +86,7 @@ func TestCheckExitCodes(t *testing.T) {
 	}
 }
 
-func TestDecide(t *testing.T) {
+func TestDecideFormatsEmptyDevicesOnly(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		found  contents
@@ -187,7 +187,7 @@ func TestScannedExtentsHaveTheSuperblocks(t *testing.T) {
 }
 
 // scan returns the offset of the first data, which errors contain.
-func TestScanTellsTheFirstData(t *testing.T) {
+func TestScanReportsTheFirstData(t *testing.T) {
 	for name, tt := range map[string]struct {
 		data []int64
 		want int64

@@ -172,8 +172,8 @@ func xfsSize(path string) (int64, error) {
 	return int64(g.dataBlocks) * int64(g.blockSize), nil
 }
 
-// ext4Size reads the size from the superblock, which is at byte 1024: magic at offset 56, block
-// count at 4 and (high half) 336, logarithm of the block size minus 10 at 24.
+// ext4Size reads the size from the superblock, which is at byte 1024. Offsets in it: magic 56,
+// block count 4 and (high half) 336, logarithm of the block size minus 10 at 24.
 func ext4Size(device string) (int64, error) {
 	d, err := os.Open(device)
 	if err != nil {

@@ -9,14 +9,13 @@ import (
 	"os"
 )
 
-// If a mkfs is interrupted (node or target lost), the device is neither empty nor a file system. So
-// that no administrator has to decide what to do, this package writes a mark to the device before
-// mkfs and removes it afterwards: a device with the mark was never mounted, and may be formatted
-// again.
+// If a mkfs is interrupted (node or target lost), the device is neither empty nor a file system.
+// This package writes a mark to the device before mkfs and removes it afterwards. A device with the
+// mark was never mounted and may be formatted again, without a decision of an administrator.
 
-// formattingMark is at places that mkfs does not write to: not in the first or last parts, which
-// mkfs wipes (of ext4 and xfs up to 128 KiB at the end, of btrfs 2 MiB), but in blocks near the
-// end, which are free in a new file system.
+// formattingMark is written to places that mkfs does not write to: blocks near the end, which are
+// free in a new file system. mkfs wipes the first and the last parts (at the end up to 128 KiB for
+// ext4 and xfs, 2 MiB for btrfs).
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
 const markSector = 4096

@@ -65,21 +65,21 @@ type Stage struct {
 	FSType string
 	// MkfsOptions are the options with which a file system is created; see package mkfs.
 	MkfsOptions string
-	// UUID is the UUID that the file system gets, also if it has another one, as a copy of a
+	// UUID is the UUID that the file system gets, even if it has another one, as a copy of a
 	// volume; empty: as it is.
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
-	// Shared tells that other nodes may mount the device at the same time, read-only too. Then
+	// Shared means that other nodes may mount the device at the same time, read-only too. Then
 	// nothing is written to it: a file system whose journal has to be replayed is not mounted.
 	Shared bool
 	// MayFormat permits to create a file system if the device is empty. It must be false for
 	// volumes that may have data: clones, restored volumes, volumes that were formatted before.
 	MayFormat bool
 	// MayFinish permits to create a file system if an earlier mkfs of this package was interrupted.
-	// What that mkfs left was never mounted.
+	// The result of that mkfs was never mounted.
 	MayFinish bool
-	// Unused tells that nothing was stored on the device yet, and that its contents are random, as
+	// Unused means that nothing was stored on the device yet, and that its contents are random, as
 	// those of a newly encrypted device. It counts as a device whose mkfs was interrupted, unless
 	// it has a complete file system.
 	Unused bool

@@ -111,7 +111,7 @@ func canonical(path string) (string, error) {
 	path = filepath.Clean(path)
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
-		return path, nil // nothing can be mounted below a missing folder
+		return path, nil // nothing can be mounted below a missing directory
 	}
 	if err != nil {
 		return "", fmt.Errorf("resolve %s: %w", path, err)

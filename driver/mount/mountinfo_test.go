@@ -66,7 +66,7 @@ func line(number, root, path, options, fsType, source, superOptions string) stri
 	return fmt.Sprintf("36 35 %s %s %s %s shared:1 - %s %s %s", number, root, path, options, fsType, source, superOptions)
 }
 
-func TestAt(t *testing.T) {
+func TestMountAtAPathIsFound(t *testing.T) {
 	m, _ := fakeMounts(t,
 		line("0:22", "/", "/proc", "rw,relatime", "proc", "proc", "rw"),
 		line("259:1", "/", "/stage", "rw,noatime", "xfs", "/dev/nvme0n1", "rw,nouuid"),
@@ -100,7 +100,7 @@ func TestAt(t *testing.T) {
 	require.NotErrorIs(t, err, ErrNotMounted)
 }
 
-func TestAtResolvesParents(t *testing.T) {
+func TestMountBelowALinkIsFound(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
@@ -111,7 +111,7 @@ func TestAtResolvesParents(t *testing.T) {
 	assert.Equal(t, "/dev/nvme0n1", p.Device)
 }
 
-func TestStaleMounts(t *testing.T) {
+func TestStaleMountsAreFound(t *testing.T) {
 	stale := line("259:9", "/", "/stage", "rw", "ext4", "/dev/nvme1n1", "rw")
 	s := Stage{Path: "/stage", Device: "/dev/nvme0n1"}
 
@@ -157,7 +157,7 @@ func TestCheckUsable(t *testing.T) {
 	require.NoError(t, readOnly.checkUsable(), "a mount that was requested read-only is not broken")
 }
 
-func TestUnmountRace(t *testing.T) {
+func TestConcurrentUnmountIsNotAnError(t *testing.T) {
 	m, table := fakeMounts(t, line("259:1", "/", "/stage", "rw", "xfs", "/dev/nvme0n1", "rw"))
 	m.umount = func(path string) error { // another process was faster
 		require.NoError(t, table.umount(path))

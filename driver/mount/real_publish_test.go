@@ -98,7 +98,7 @@ func TestBindDevice(t *testing.T) {
 
 // kubelet mounts what is published at another path, and changes that mount to read-write, whatever
 // was asked for.
-func TestDeviceThatKubeletHasMounted(t *testing.T) {
+func TestReadWriteMountOfKubeletIsAccepted(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 16)
 	first, second, third := mountPoint(t, m, "first"), mountPoint(t, m, "second"), mountPoint(t, m, "third")
 	kubelets := filepath.Join(t.TempDir(), "kubelets")
@@ -120,7 +120,7 @@ func TestDeviceThatKubeletHasMounted(t *testing.T) {
 
 func TestUnmountAndRemoveKeepsData(t *testing.T) {
 	m, dir := testMounter(t, Options{}), t.TempDir()
-	folder := filepath.Join(dir, "folder")
+	folder := filepath.Join(dir, "directory")
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	writeFile(t, folder, "file", "precious")
 	require.ErrorIs(t, m.UnmountAndRemove(t.Context(), folder), ErrNotEmpty)

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-func TestStageLife(t *testing.T) {
+func TestStageAndUnstage(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -271,7 +271,7 @@ func TestGrow(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted)
 }
 
-func TestCloneMountedWithItsSource(t *testing.T) {
+func TestCloneIsMountedBesideItsSource(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -291,7 +291,7 @@ func TestCloneMountedWithItsSource(t *testing.T) {
 	}
 }
 
-// A device with random contents gets a file system if nothing was stored on it yet, also when mkfs
+// A device with random contents gets a file system if nothing was stored on it yet, even when mkfs
 // was interrupted. Ready is called when the file system is complete, and not for a device that is
 // in use.
 func TestUnusedDeviceWithRandomContents(t *testing.T) {

@@ -25,7 +25,7 @@ func (d *disk) copied() *disk {
 
 // A file system gets the UUID of its volume: a new one by mkfs, and a copy before it is mounted,
 // also with a log to replay. Then it is mounted beside its source without nouuid.
-func TestVolumeUUID(t *testing.T) {
+func TestFilesystemUUIDFollowsTheVolume(t *testing.T) {
 	for _, fsType := range []string{xfs, btrfs} {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -63,7 +63,7 @@ func TestVolumeUUID(t *testing.T) {
 
 // An older state of a btrfs, such as a restored snapshot, can be mounted when the newer one was
 // unmounted.
-func TestOlderBtrfsAfterNewer(t *testing.T) {
+func TestOlderBtrfsMountsAfterNewer(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	s := Stage{Device: d.device, Path: mountPoint(t, m, "staging"), FSType: btrfs, MayFormat: true}
 	require.NoError(t, m.FormatAndMount(t.Context(), s))

@@ -139,7 +139,7 @@ func TestBindOverExistingMount(t *testing.T) {
 }
 
 // If a step of staging fails, staging ends, and nothing is mounted.
-func TestStageSteps(t *testing.T) {
+func TestFailureOfEachStepFailsStage(t *testing.T) {
 	tools := func(fail string, code int) *fakeExec {
 		return &fakeExec{answer: func(args []string) ([]byte, error) {
 			switch {
@@ -190,7 +190,7 @@ func TestStageSteps(t *testing.T) {
 }
 
 // If a file system cannot be grown or its size cannot be read, Grow fails.
-func TestGrowRefuses(t *testing.T) {
+func TestGrowReportsFailures(t *testing.T) {
 	d := newDisk(t, 8)
 	number, err := blockRdev(d.device)
 	require.NoError(t, err)
@@ -265,7 +265,7 @@ func TestGrowRefuses(t *testing.T) {
 
 // Paths that may contain data are not removed, and a path that is not a file is not replaced for a
 // raw block volume.
-func TestExistingPaths(t *testing.T) {
+func TestExistingPathsAreKept(t *testing.T) {
 	m, dir := testMounter(t, Options{}), t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

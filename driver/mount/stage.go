@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// FormatAndMount mounts a device at its staging path. Before that it creates a file system on an
-// empty device, if permitted, and checks an existing ext4; after that it grows the file system to
+// FormatAndMount mounts a device at its staging path. Before that, it creates a file system on an
+// empty device, if permitted, and checks an existing ext4. Afterwards it grows the file system to
 // the device's size, if it can. It succeeds if the device is already mounted there, and replaces a
 // broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
@@ -197,8 +197,8 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	return nil
 }
 
-// mountProtected mounts the device. If other nodes may mount it too, the device is write-protected
-// meanwhile: even a read-only mount replays the journal, and on several nodes at a time that would
+// mountProtected mounts the device. If other nodes may also mount it, the device is write-protected
+// meanwhile. Even a read-only mount replays the journal, and on several nodes at a time that would
 // destroy the file system.
 func (m *Mounter) mountProtected(s Stage) error {
 	mount := func() error { return m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()) }

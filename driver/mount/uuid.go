@@ -61,7 +61,7 @@ func (m *Mounter) hasUUID(s *Stage) (bool, error) {
 	return strings.EqualFold(strings.TrimSpace(out), s.UUID), err
 }
 
-// changeUUID runs the tool of the file system. Whether it succeeded, its exit code does not tell.
+// changeUUID runs the tool of the file system. Its exit code does not show whether it succeeded.
 func (m *Mounter) changeUUID(s *Stage) (out string, err error) {
 	if s.FSType == btrfs {
 		out, _, err = m.runTool("btrfstune", "-M", s.UUID, s.Device)

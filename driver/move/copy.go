@@ -66,9 +66,9 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// differing writes to the copy each chunk of the original that differs, so that a copy that was
-// interrupted goes on, and clusters of thin volumes that were never written stay unallocated. It
-// leaves the first markBytes of the copy alone.
+// differing writes to the copy each chunk of the original that differs. So an interrupted copy
+// continues, and clusters of thin volumes that were never written stay unallocated. It leaves the
+// first markBytes of the copy alone.
 func (m *moving) differing(ctx context.Context) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

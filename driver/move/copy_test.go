@@ -31,7 +31,8 @@ func TestDevicesThatCannotBeOpened(t *testing.T) {
 	assert.EqualValues(t, 5000, d.size)
 }
 
-// Only what differs is written, whatever the size is; and any failure of a device is the copy's.
+// Only differing chunks are written, for any size of the device. A failure of either device fails
+// the copy.
 func TestCopyOfDevices(t *testing.T) {
 	for _, size := range []int{markBytes, markBytes + 1, chunkBytes, chunkBytes + 1, 2*chunkBytes + 512} {
 		want := bytes.Repeat([]byte{7}, size)

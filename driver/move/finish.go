@@ -41,8 +41,8 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 	return err
 }
 
-// isComplete fails unless a volume is a complete copy of the original. That a node has it is no
-// error: a node gets a copy only after it was completed.
+// isComplete fails unless a volume is a complete copy of the original. A copy that is published to
+// a node is not an error: a node gets a copy only after it was completed.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
 	is, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
 	switch {
@@ -53,14 +53,14 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	case is.Published:
 		return ErrUnfinished
 	}
-	how, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original), copyContext, onlyRead)
+	publishContext, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original), copyContext, onlyRead)
 	if errors.Is(err, export.ErrInUse) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	d, closeDevice, err := m.attach(ctx, how, os.O_RDONLY)
+	d, closeDevice, err := m.attach(ctx, publishContext, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

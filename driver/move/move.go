@@ -23,7 +23,7 @@ import (
 var (
 	// ErrDiffers: the copy does not read as the original. The original is untouched.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrCopied: the volume was copied before, and one of both was changed since.
+	// ErrCopied: the volume was copied before, and the original or the copy was changed since.
 	ErrCopied = errors.New("already copied")
 	// ErrUnfinished: the copy is not complete.
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
@@ -53,7 +53,7 @@ type Mover struct {
 	// Secrets has the keys with which nodes authenticate, as the Secret of a StorageClass has them,
 	// if a volume requires it.
 	Secrets map[string]string
-	// Filesystem tells that the volume has a file system, which Kubernetes mounts. Other volumes
+	// Filesystem means that the volume has a file system, which Kubernetes mounts. Other volumes
 	// may be raw block devices, of which no copy is made on a target that may load what was written
 	// into them.
 	Filesystem bool
@@ -64,7 +64,7 @@ type Mover struct {
 // NodeOf returns the node to which a volume is published while it is moved.
 func NodeOf(id request.VolumeID) string { return request.MoveNode(id.UUID) }
 
-// Progress tells how far a copy has come.
+// Progress reports how far a copy has come.
 type Progress struct {
 	Phase       string // "copy" or "verify"
 	Done, Total int64  // bytes
@@ -79,7 +79,7 @@ type Result struct {
 	// WrittenBytes is less than SizeBytes if the copy had parts of the contents before, or if they
 	// were zero.
 	WrittenBytes int64
-	// Empty tells that all bytes are zero.
+	// Empty means that all bytes are zero.
 	Empty bool
 }
 
@@ -94,10 +94,10 @@ type moving struct {
 }
 
 // Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
-// verifies the copy. volumeContext is the original's, as in its PersistentVolume; nil if it does
-// not require authentication. Copy fails while a node has the volume. When it has succeeded, no
-// node can attach the original until Keep or DeleteOriginal. When it has failed, the original is as
-// before, and Copy can be repeated: it goes on where it was. A copy that is complete is only
+// verifies the copy. volumeContext is that of the original, as in its PersistentVolume; nil if it
+// does not require authentication. Copy fails while a node has the volume. When it has succeeded,
+// no node can attach the original until Keep or DeleteOriginal. When it has failed, the original is
+// as before, and Copy can be repeated: it continues where it was. A copy that is complete is only
 // verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
@@ -108,10 +108,10 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		return Result{}, fmt.Errorf("keep nodes from the original: volume %s: %w: it is published to a node", id, export.ErrInUse)
 	}
 
-	// The copy is kept from nodes before the original is. DeleteOriginal takes a copy for complete
-	// that is not published to the move's node while the original is: an earlier copy must not pass
-	// for that before it was compared with the original again, which nodes may have written to
-	// since.
+	// The copy is kept from nodes before the original is. DeleteOriginal treats a copy as complete
+	// if it is not published to the move's node while the original is. An earlier copy must not
+	// satisfy this before it was compared with the original again, because nodes may have written
+	// to the original since.
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
@@ -295,7 +295,7 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 }
 
 // publish publishes a volume to the move's node. mayFormat reports whether the volume was never
-// used before. Of the volume context, only how nodes authenticate matters.
+// used before. Of the volume context, only the nodes' authentication matters.
 func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
@@ -304,12 +304,12 @@ func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[s
 	if err != nil {
 		return connect.Export{}, false, err
 	}
-	how := published.GetPublishContext()
-	if e, err = connect.ParseExport(how, m.Topology); err != nil {
+	publishContext := published.GetPublishContext()
+	if e, err = connect.ParseExport(publishContext, m.Topology); err != nil {
 		return connect.Export{}, false, err
 	}
 	keys, err := hostauth.Read(e.Authentication, m.Secrets, "the Secret of the move")
-	return e.WithKeys(keys), how[request.KeyMayFormat] == "true", err
+	return e.WithKeys(keys), publishContext[request.KeyMayFormat] == "true", err
 }
 
 func (m Mover) unpublish(id, node string) error {

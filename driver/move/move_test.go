@@ -48,7 +48,7 @@ func TestMove(t *testing.T) {
 	assert.Equal(t, Progress{"verify", int64(len(want)), int64(len(want))}, phases[len(phases)-1])
 	assert.Equal(t, map[string]string{original.String(): NodeOf(original)}, f.node, "the original is kept from nodes, the copy is not")
 
-	// A repeated move does not overwrite the copy, which may be newer by now.
+	// A repeated move does not overwrite the copy, which may be newer now.
 	f.node[copied.String()] = "worker-1"
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, export.ErrInUse)
@@ -113,10 +113,10 @@ func TestMoveIsInterrupted(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-// TestSecondMoveDiesAndTheOriginalIsNewer completes a move, lets nodes use the original again and
-// write to it, and lets a second move die at each of its calls. The original is then the only one
-// with what was written.
-func TestSecondMoveDiesAndTheOriginalIsNewer(t *testing.T) {
+// TestInterruptedSecondMoveKeepsTheNewerOriginal completes a move, lets nodes use the original
+// again and write to it, and lets a second move die at each of its calls. The original is then the
+// only one with what was written.
+func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -143,7 +143,7 @@ func TestSecondMoveDiesAndTheOriginalIsNewer(t *testing.T) {
 }
 
 // The process may die while data is copied.
-func TestCopyGoesOn(t *testing.T) {
+func TestInterruptedCopyContinues(t *testing.T) {
 	want := random()
 	f := newFarm(t, want)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -173,7 +173,7 @@ func TestCopyGoesOn(t *testing.T) {
 	assert.Equal(t, want, f.contents(copied))
 }
 
-func TestCopyThatDiffers(t *testing.T) {
+func TestDifferingCopyIsCorrected(t *testing.T) {
 	want := random()
 	f := newFarm(t, want)
 	m := f.mover()
@@ -192,7 +192,7 @@ func TestCopyThatDiffers(t *testing.T) {
 	assert.NotContains(t, f.node, original.String())
 }
 
-func TestVolumesThatAreNotMoved(t *testing.T) {
+func TestMoveRefusesVolumesInUse(t *testing.T) {
 	f := newFarm(t, random())
 	f.node[original.String()] = "worker-1"
 	_, err := f.mover().Copy(t.Context(), original, nil, nil)
@@ -208,7 +208,7 @@ func TestVolumesThatAreNotMoved(t *testing.T) {
 	_, err = f.mover().Copy(t.Context(), request.VolumeID{Target: "old", UUID: copied.UUID}, nil, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 
-	// A volume that is not the copy, or that somebody wrote to.
+	// A volume that is not the copy, or that was written to.
 	newer := append([]byte("newer"), random()[5:]...)
 	require.NoError(t, os.WriteFile(f.file(copied.String()), newer, 0o600))
 	f.named[copied.String()] = "pvc-2"
@@ -226,7 +226,7 @@ func TestVolumesThatAreNotMoved(t *testing.T) {
 }
 
 // A volume without data stays one that may be formatted.
-func TestEmptyVolume(t *testing.T) {
+func TestEmptyVolumeStaysFormattable(t *testing.T) {
 	f := newFarm(t, make([]byte, 2*chunkBytes))
 	r, err := f.mover().Copy(t.Context(), original, nil, nil)
 	require.NoError(t, err)

@@ -44,7 +44,7 @@ func ParsePV(text []byte, driver string) (PV, error) {
 		return PV{}, fmt.Errorf("%w: give one object, as of kubectl get pv NAME -o json", ErrPV)
 	}
 	if p.csi == nil {
-		return PV{}, fmt.Errorf("%w: %s is no volume of a CSI driver", ErrPV, p.Name)
+		return PV{}, fmt.Errorf("%w: %s is not a volume of a CSI driver", ErrPV, p.Name)
 	}
 	if p.csi["driver"] != driver {
 		return PV{}, fmt.Errorf("%w: %s is of the driver %v, not %s", ErrPV, p.Name, p.csi["driver"], driver)
@@ -107,9 +107,9 @@ func (p PV) For(r Result) ([]byte, error) {
 
 // annotations returns those by which the sidecars know the volume as one that they made, with the
 // Secret for its deletion.
-func annotations(of any) map[string]any {
+func annotations(object any) map[string]any {
 	kept := map[string]any{}
-	all, _ := of.(map[string]any)
+	all, _ := object.(map[string]any)
 	for _, key := range []string{
 		"pv.kubernetes.io/provisioned-by",
 		"volume.kubernetes.io/provisioner-deletion-secret-name",
@@ -123,8 +123,8 @@ func annotations(of any) map[string]any {
 }
 
 // nodeSelector returns node selector terms for topologies, as csi-provisioner writes them.
-func nodeSelector(of []*csi.Topology) (terms []any) {
-	for _, t := range of {
+func nodeSelector(topologies []*csi.Topology) (terms []any) {
+	for _, t := range topologies {
 		var expressions []any
 		for _, key := range slices.Sorted(maps.Keys(t.GetSegments())) {
 			expressions = append(expressions, map[string]any{"key": key, "operator": "In", "values": []string{t.GetSegments()[key]}})

@@ -33,7 +33,7 @@ func TestParsePV(t *testing.T) {
 		`{"kind"`:                     {`"kind"`, ""},
 		`"kind": "PersistentVolume"`:  {`"kind": "PersistentVolumeClaim"`, "give one object"},
 		`"name": "pv-1"`:              {`"nam": "pv-1"`, "give one object"},
-		`"csi"`:                       {`"nfs"`, "no volume of a CSI driver"},
+		`"csi"`:                       {`"nfs"`, "not a volume of a CSI driver"},
 		`"driver": "csi.spdk.io"`:     {`"driver": "other"`, "is of the driver other, not csi.spdk.io"},
 		`"old:8e2dcb9d`:               {`"old:`, "pv-1"},
 		`"volumeHandle": "old:8e2dcb`: {`"volumeHandl": "old:8e2dcb`, "pv-1"},

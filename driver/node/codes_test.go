@@ -76,7 +76,7 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 						}
 						err := c.call(n, f, capability, target)
 						if err == nil {
-							return // the step mends itself, as mount.ErrBroken of the check does
+							return // the step repairs itself, as mount.ErrBroken of the check does
 						}
 						code := driver.Code(err)
 						final := !slices.Contains(repeatedByKubelet, code)
@@ -89,8 +89,8 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 							assert.Contains(t, f.mounts, target)
 							assert.False(t, final, "%v: %v", code, err)
 						default:
-							// The volume is still staged, as kubelet knows. What this call has
-							// added must not be left.
+							// The volume is still staged, as kubelet knows. Objects that this call
+							// has added must not be left.
 							added := slices.ContainsFunc(slices.Collect(maps.Keys(f.connected)), func(e string) bool { return !connectedBefore[e] })
 							for path := range f.mounts {
 								added = added || path == target || !slices.Contains(mountsBefore, path)
@@ -153,7 +153,7 @@ func TestUnstageOfDamagedRecordIsRepeated(t *testing.T) {
 
 // After a reboot, the records are there, because kubelet's directories persist, but nothing is
 // connected or mounted.
-func TestAfterAReboot(t *testing.T) {
+func TestVolumesAreStagedAgainAfterAReboot(t *testing.T) {
 	for name, blockMode := range map[string]bool{"file system": false, "raw block": true} {
 		for _, first := range []string{"stage", "publish", "unpublish", "unstage"} {
 			for _, published := range []bool{false, true} {

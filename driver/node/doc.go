@@ -2,8 +2,8 @@
 // node it runs on.
 //
 // The service parses a call, locks its volume (package request), and does the work by packages
-// connect and mount. A record in the staging directory tells what a staged volume is connected to
-// (record.go). Files in the node's state directory tell which volumes were used on this node
+// connect and mount. A record in the staging directory contains what a staged volume is connected
+// to (record.go). Files in the node's state directory record which volumes were used on this node
 // (used.go).
 //
 // It must not know package controller, targets or SPDK's RPC: nodes never speak to a proxy.

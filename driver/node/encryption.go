@@ -82,9 +82,9 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 // sectors, which the application may depend on.
 const filesystemSector, blockSector = 4096, 512
 
-// open opens an encrypted device, as far as that is not done yet, and returns the device to use in
-// its place. It tells how whether that is still unused.
-func (n *Node) open(ctx context.Context, staging string, r stageRecord, device string, how *mount.Stage) (string, error) {
+// open opens an encrypted device, unless it is open, and returns the device to use in its place. It
+// records in stage whether that device was never used.
+func (n *Node) open(ctx context.Context, staging string, r stageRecord, device string, stage *mount.Stage) (string, error) {
 	name, err := luks.NameOf(r.VolumeID)
 	if err != nil {
 		return "", err
@@ -100,21 +100,21 @@ func (n *Node) open(ctx context.Context, staging string, r stageRecord, device s
 		}
 	}
 	v := luks.Volume{
-		Name: name, Device: device, Keys: r.passphrases, ReadOnly: how.ReadOnly, Shared: how.Shared, Discards: r.Encryption.Discards,
-		SectorSize: filesystemSector, MayFormat: how.MayFormat, MayFinish: how.MayFinish,
+		Name: name, Device: device, Keys: r.passphrases, ReadOnly: stage.ReadOnly, Shared: stage.Shared, Discards: r.Encryption.Discards,
+		SectorSize: filesystemSector, MayFormat: stage.MayFormat, MayFinish: stage.MayFinish,
 	}
 	if r.Block {
 		v.SectorSize = blockSector
 	}
 	plain, err := n.encrypter.Open(ctx, v)
-	if err != nil || !plain.Unused || how.ReadOnly || how.Shared {
+	if err != nil || !plain.Unused || stage.ReadOnly || stage.Shared {
 		return plain.Path, err
 	}
 	if r.Block {
 		return plain.Path, n.encrypter.MarkUsed(ctx, name, device)
 	}
-	how.Unused = true
-	how.Ready = func(ctx context.Context) error { return n.encrypter.MarkUsed(ctx, name, device) }
+	stage.Unused = true
+	stage.Ready = func(ctx context.Context) error { return n.encrypter.MarkUsed(ctx, name, device) }
 	return plain.Path, nil
 }
 

@@ -165,7 +165,7 @@ func TestEncryptedRawBlock(t *testing.T) {
 
 // Without a usable passphrase, nothing is connected. A wrong one is refused after everything was
 // undone.
-func TestEncryptedRefusals(t *testing.T) {
+func TestUnusablePassphrasesAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(n *Node, f *fakeLUKS, req *csi.NodeStageVolumeRequest)
 		code   codes.Code
@@ -219,7 +219,7 @@ func TestEncryptionOfStagedVolume(t *testing.T) {
 
 // If the device was removed below an encrypted volume, NodePublishVolume closes it and opens the
 // new one, for which it needs the passphrase.
-func TestPublishOpensAgain(t *testing.T) {
+func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	for name, c := range map[string]*csi.VolumeCapability{"file system": writer, "raw block": block} {
 		t.Run(name, func(t *testing.T) {
 			n, f := newEncryptedNode(t)
@@ -250,8 +250,9 @@ func TestPublishOpensAgain(t *testing.T) {
 	}
 }
 
-// What a volume that is used read-only, or by several nodes, must not change is passed on.
-func TestEncryptedForSeveralNodes(t *testing.T) {
+// The encryption learns that a volume is used read-only, or by several nodes, so that it does not
+// change the header.
+func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false),
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, true),

@@ -111,7 +111,7 @@ func TestFailingStepsFailTheCall(t *testing.T) {
 }
 
 // The error for an incomplete request names the missing field.
-func TestIncompleteRequests(t *testing.T) {
+func TestIncompleteRequestsNameTheMissingField(t *testing.T) {
 	n, f := newFakeNode(t)
 	id, ctx := volID, t.Context()
 	for what, err := range map[string]func() error{

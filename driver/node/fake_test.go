@@ -22,8 +22,8 @@ const nodeA = "node-a"
 
 var writer = drivertest.Writer()
 
-// A fakeNode replaces the rooms below the node service: it connects and mounts in memory, fails the
-// steps that a test chose, and records what the service asked for.
+// A fakeNode replaces the packages below the node service: it connects and mounts in memory, fails
+// the steps that a test chose, and records what the service asked for.
 type fakeNode struct {
 	t         *testing.T
 	staging   string

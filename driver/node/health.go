@@ -14,9 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// entries tells how CSI's health calls report what the monitor finds. Findings that are not here
-// are not reported:
-// monitor.Unknown is no known problem of the volume.
+// entries maps the monitor's findings to the values of CSI's health calls. Findings that are not
+// here are not reported: monitor.Unknown is not a known problem of the volume.
 var entries = map[monitor.Kind]struct {
 	status csi.VolumeHealthErrorType
 	reason string

@@ -46,7 +46,7 @@ type Mounter interface {
 }
 
 // New returns the service of the node with this id. maxVolumes is how many volumes the node can
-// have, 0 for any number. stateDir is an absolute path of a folder that persists as long as the
+// have, 0 for any number. stateDir is an absolute path of a directory that persists as long as the
 // node does; it records which volumes were used on the node.
 func New(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
 	if err := request.CheckNodeID(id); err != nil {

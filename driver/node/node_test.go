@@ -89,7 +89,7 @@ func TestStageFormats(t *testing.T) {
 }
 
 // A repeated unstage continues where the first one failed.
-func TestUnstageContinues(t *testing.T) {
+func TestInterruptedUnstageContinues(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestUnstageContinues(t *testing.T) {
 }
 
 // A volume that spdk-csi staged before it was replaced can be published to more pods, and unstaged.
-func TestLegacyStage(t *testing.T) {
+func TestLegacyStageCanBeUsedAndUnstaged(t *testing.T) {
 	n, f := newFakeNode(t)
 	path := filepath.Join(f.staging, legacyRecordName)
 	nqn := export.NQN(lvolUUID)
@@ -163,7 +163,7 @@ func TestPublishPaths(t *testing.T) {
 }
 
 // Publishing stages a volume again if its device or its mount is gone.
-func TestPublishStagesAgain(t *testing.T) {
+func TestPublishRestagesALostDevice(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestRawBlock(t *testing.T) {
 	assert.NotContains(t, f.log, "grow")
 }
 
-func TestNodeRefuses(t *testing.T) {
+func TestInvalidNodeRequestsAreRefused(t *testing.T) {
 	n, f := newFakeNode(t)
 	for name, c := range map[string]struct {
 		change func(*csi.NodeStageVolumeRequest)

@@ -12,10 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// NodePublishVolume mounts a staged volume, or binds its device, at a path. If the device has been
-// removed since, because its target was unreachable for too long, or the file system was shut down,
-// the volume is staged again: Kubernetes does not do so for a pod that replaces another on the same
-// node.
+// NodePublishVolume mounts a staged volume, or binds its device, at a path. The volume is staged
+// again if the device was removed because its target was unreachable for too long, or if the file
+// system was shut down. Kubernetes does not do so for a pod that replaces another on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	paths := []pathField{{"target_path", target}, {"staging_target_path", staging}}
@@ -99,8 +98,8 @@ func (n *Node) publishDevice(ctx context.Context, r stageRecord, req *csi.NodePu
 		return err
 	}
 	if r.encrypted() {
-		how := n.mountOf(c, attachment{}) // the volume was staged before, so it must not be formatted
-		if device.Path, err = n.open(ctx, staging, r, device.Path, &how); err != nil {
+		stage := n.mountOf(c, attachment{}) // the volume was staged before, so it must not be formatted
+		if device.Path, err = n.open(ctx, staging, r, device.Path, &stage); err != nil {
 			return err
 		}
 	}

@@ -74,9 +74,9 @@ func TestNothingIsDoneWithoutARecord(t *testing.T) {
 // If spdk-csi's record cannot be read, the volume counts as still connected.
 func TestDamagedLegacyRecord(t *testing.T) {
 	for name, prepare := range map[string]func(path string) error{
-		"no JSON":   func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
-		"no export": func(path string) error { return os.WriteFile(path, []byte(`{"targetType":"TCP"}`), 0o600) },
-		"a folder":  func(path string) error { return os.Mkdir(path, 0o700) },
+		"no JSON":     func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
+		"no export":   func(path string) error { return os.WriteFile(path, []byte(`{"targetType":"TCP"}`), 0o600) },
+		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, f := newFakeNode(t)

@@ -96,16 +96,16 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 }
 
 // stage connects the volume and mounts it, as far as that is not done yet.
-func (n *Node) stage(ctx context.Context, staging string, r stageRecord, how mount.Stage) error {
+func (n *Node) stage(ctx context.Context, staging string, r stageRecord, mountStage mount.Stage) error {
 	device, err := n.connector.Connect(ctx, r.Export)
 	if err == nil && r.encrypted() {
-		device.Path, err = n.open(ctx, staging, r, device.Path, &how)
+		device.Path, err = n.open(ctx, staging, r, device.Path, &mountStage)
 	}
 	if err != nil || r.Block {
 		return err
 	}
-	how.Device, how.Path = device.Path, stagePath(staging, r.VolumeID)
-	return n.mounter.FormatAndMount(ctx, how)
+	mountStage.Device, mountStage.Path = device.Path, stagePath(staging, r.VolumeID)
+	return n.mounter.FormatAndMount(ctx, mountStage)
 }
 
 // NodeUnstageVolume unmounts and disconnects a volume. A repeated call continues where an earlier

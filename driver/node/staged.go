@@ -17,11 +17,11 @@ import (
 // stagedVolumes records on this node's disk where volumes are staged, as one symbolic link to the
 // staging directory for each, named by the volume's id. The records of staged volumes are in
 // directories that kubelet chooses and that only its calls name, so a process that was restarted
-// would not know what to monitor. A volume is noted when it is staged completely, and no longer
-// when its unstaging begins: what is incomplete is the callers' to finish.
+// would not know what to monitor. A volume is added when it is staged completely, and removed when
+// its unstaging begins. Callers finish incomplete work themselves.
 //
-// The links are in a folder for each boot of the node. After a boot, nothing is connected until it
-// is staged again.
+// The links are in a directory for each boot of the node. After a boot, nothing is connected until
+// it is staged again.
 type stagedVolumes struct{ dir, boot string }
 
 func (s stagedVolumes) path(volumeID string) string { return filepath.Join(s.dir, s.boot, volumeID) }

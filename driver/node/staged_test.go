@@ -31,7 +31,7 @@ func stagedIDs(t *testing.T, n *Node) (ids []string) {
 
 // A volume is monitored from the end of its staging to the beginning of its unstaging, by any
 // process of the node.
-func TestMonitoredVolumes(t *testing.T) {
+func TestStagedVolumesAreMonitored(t *testing.T) {
 	n, f := newFakeNode(t)
 	assert.Empty(t, stagedIDs(t, n))
 	f.fail["mount"] = mount.ErrHoldsData
@@ -72,7 +72,7 @@ func TestMonitoredVolumes(t *testing.T) {
 }
 
 // While a call works on a volume, the monitor does not, and the other way round.
-func TestHoldVolume(t *testing.T) {
+func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	n, f := newFakeNode(t)
 	source := n.Volumes()
 	_, _, ok := source.Hold(volID)
@@ -96,7 +96,7 @@ func TestHoldVolume(t *testing.T) {
 }
 
 // A process adopts what an earlier release has staged since the node was booted.
-func TestAdoptVolumes(t *testing.T) {
+func TestEarlierStagedVolumesAreAdopted(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, stageCall(n, f, writer, ""))
 	require.NoError(t, os.RemoveAll(n.staged.dir))

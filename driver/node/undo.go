@@ -16,7 +16,7 @@ import (
 const undoTimeout = 30 * time.Second
 
 // failedStage cleans up after a staging that failed, and returns the error to answer. It unmounts
-// and disconnects the volume, also if an earlier call left it so. A volume that pods used before
+// and disconnects the volume, even if an earlier call left it so. A volume that pods used before
 // the call (before) and may still be using stays as it is.
 //
 // After most error codes of NodeStageVolume, kubelet forgets the volume and never calls

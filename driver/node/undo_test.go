@@ -51,9 +51,9 @@ func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func()
 }
 
 // Whatever an earlier call left, and whichever step of this call fails: while the volume is still
-// connected or mounted, kubelet repeats the call. What was in use stays as it was. Everything else
-// is undone, unless undoing fails too.
-func TestFailedStage(t *testing.T) {
+// connected or mounted, kubelet repeats the call. Objects in use stay unchanged. Everything else is
+// undone, unless undoing fails too.
+func TestFailedStageIsUndone(t *testing.T) {
 	states := []struct {
 		name  string
 		parts []string

@@ -53,13 +53,13 @@ func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 // staging is undone.
 func TestUnusableStateDirectory(t *testing.T) {
 	n, f := newFakeNode(t)
-	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // no folder
+	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // no directory
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.ErrorContains(t, err, "whether volume "+volID+" was used")
 	assert.Empty(t, f.log)
 
 	require.NoError(t, os.Remove(filepath.Join(f.state, "used")))
-	require.NoError(t, os.Symlink("/nonexistent/folder", filepath.Join(f.state, "used")))
+	require.NoError(t, os.Symlink("/nonexistent/directory", filepath.Join(f.state, "used")))
 	_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.ErrorContains(t, err, "record that volume")
 	assert.Empty(t, f.mounts)

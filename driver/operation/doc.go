@@ -3,7 +3,7 @@
 //
 // [Run] bounds how long the caller waits, and keeps the objects of an operation locked until the
 // operation has ended. A mkfs must not be killed half way, and a hung system call cannot be killed,
-// so the next operation on the same object must not start meanwhile. A [Step] tells what an
+// so the next operation on the same object must not start meanwhile. A [Step] reports what an
 // operation is doing. [Share] lets all callers of a query wait for one call.
 //
 // It must not know what the operations are: no devices, no mounts, nothing of CSI.

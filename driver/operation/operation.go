@@ -79,7 +79,7 @@ func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, erro
 		return r.Val.(T), r.Err
 	case <-ctx.Done():
 		var none T
-		return none, fmt.Errorf("%s: no answer: %w: check whether the target is running", name, g.cause(ctx))
+		return none, fmt.Errorf("%s: no response: %w: check whether the target is running", name, g.cause(ctx))
 	}
 }
 

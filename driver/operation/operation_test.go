@@ -48,7 +48,7 @@ func TestOperationOutlivesItsCaller(t *testing.T) {
 	assert.Empty(t, g.Running())
 }
 
-func TestWaitForAnEarlierOperation(t *testing.T) {
+func TestLaterCallWaitsForTheEarlierOperation(t *testing.T) {
 	errTimeout := errors.New("timed out")
 	g := &Group{Busy: errBusy, Wait: true, Cause: func(context.Context) error { return errTimeout }}
 	started, proceed := make(chan struct{}), make(chan struct{})
@@ -111,7 +111,7 @@ func TestSharedQueryHangsOnce(t *testing.T) {
 		cancel()
 		_, err := Share(ctx, g, "statfs /x", hang)
 		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorContains(t, err, "statfs /x: no answer")
+		require.ErrorContains(t, err, "statfs /x: no response")
 	}
 	<-calls
 	assert.Empty(t, calls)
@@ -122,6 +122,6 @@ func TestSharedQueryHangsOnce(t *testing.T) {
 	}, wait, tick)
 }
 
-func TestStepBeforeAnything(t *testing.T) {
+func TestNewStepIsStarting(t *testing.T) {
 	assert.Equal(t, "starting", new(Step).String())
 }

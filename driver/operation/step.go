@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A Step tells what an operation is doing, for the error of a caller that stops waiting. Safe for
+// A Step reports what an operation is doing, for the error of a caller that stops waiting. Safe for
 // concurrent use.
 type Step struct{ text atomic.Pointer[string] }
 

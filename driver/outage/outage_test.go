@@ -91,11 +91,11 @@ func TestOtherKindsAndTargetsAreLogged(t *testing.T) {
 }
 
 // A target that answers some calls, and fails others, does not write a line for each.
-func TestFlappingTarget(t *testing.T) {
+func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 	b := newBench()
 	logged := 0
 	for range 100 {
-		logged += b.fail(1, "t0", "no answer")
+		logged += b.fail(1, "t0", "no response")
 		b.Answered("t0")
 	}
 	assert.Equal(t, 3, logged, "at the beginning, after 30 s and after 90 s")
@@ -104,7 +104,7 @@ func TestFlappingTarget(t *testing.T) {
 
 func TestSuccessOfAnotherMethodProvesNothing(t *testing.T) {
 	b := newBench()
-	b.fail(1, "t0", "no answer")
+	b.fail(1, "t0", "no response")
 	b.Succeeded("t0", "NodeUnpublishVolume")
 	assert.True(t, b.Ongoing("t0"))
 	b.Succeeded("t0", "CreateVolume")
@@ -122,7 +122,7 @@ func TestOutageWithoutEndIsForgotten(t *testing.T) {
 	assert.Equal(t, 1, b.fail(7, "t0", "unreachable"))
 }
 
-func TestNilLog(t *testing.T) {
+func TestNilLogIsAllowed(t *testing.T) {
 	var none *Log
 	assert.True(t, none.Failed("t0", "unreachable", "CreateVolume", "x"))
 	none.Answered("t0")

@@ -67,7 +67,7 @@ func draw(words ...string) float64 {
 }
 
 // CheckCopy returns an error if a copy of a volume or snapshot on the target cannot be of the
-// class: copies are thin, and are in the lvstore of their source. storeOfSource returns that
+// class. Copies are thin, and are in the lvstore of their source. storeOfSource returns that
 // lvstore; it is called only if the class names lvstores. Errors are those of storeOfSource, or of
 // kind [class.ErrParameter].
 func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {

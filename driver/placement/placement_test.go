@@ -15,7 +15,7 @@ const gib = 1 << 30
 
 func anywhere(string) int { return 0 }
 
-func TestOrderSpread(t *testing.T) {
+func TestSpreadOrderIsProportionalToFreeSpace(t *testing.T) {
 	stores := []Store{{Target: "t", Name: "full"}, {Target: "t", Name: "small", FreeBytes: 1 * gib}, {Target: "t", Name: "large", FreeBytes: 3 * gib}}
 	first := map[string]int{}
 	for i := range 4000 {
@@ -27,7 +27,7 @@ func TestOrderSpread(t *testing.T) {
 	assert.InDelta(t, 3000, first["large"], 200, "in proportion to free space")
 }
 
-func TestOrderByRoom(t *testing.T) {
+func TestOrderFollowsFreeSpace(t *testing.T) {
 	stores := []Store{{Target: "a", Name: "2", RoomBytes: 2}, {Target: "b", Name: "3", RoomBytes: 3}, {Target: "a", Name: "1", RoomBytes: 1}}
 	names := func(strategy class.Strategy, rank func(string) int) (names []string) {
 		for _, s := range Order(stores, "pvc-1", strategy, rank) {

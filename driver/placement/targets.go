@@ -60,11 +60,10 @@ type Choice struct {
 // added at a time.
 var DefaultChoice = Choice{Candidates: 2, Margin: 1}
 
-// Of returns the targets that are asked for the volume of a name before it is created, and those of
-// them that may get it:
-// in each topology the targets with the highest pseudorandom numbers (rendezvous hashing). They
-// depend only on the name and the configuration, so each repetition of a call asks the same
-// targets, and no other target must be reachable.
+// Of returns the targets that are asked for a volume's name before the volume is created, and the
+// candidates among them that may get it. In each topology these are the targets with the highest
+// pseudorandom numbers (rendezvous hashing). They depend only on the name and the configuration, so
+// each repetition of a call asks the same targets, and no other target must be reachable.
 func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target) {
 	highest := slices.SortedFunc(slices.Values(targets), func(a, b Target) int {
 		return cmp.Or(cmp.Compare(draw(b.Name, volume), draw(a.Name, volume)), cmp.Compare(a.Name, b.Name))

@@ -1,6 +1,6 @@
 // Package readback runs steps on a target and reads back whether they are done. The error of a
-// failed call tells little: if an object already exists, releases of SPDK fail in different ways or
-// not at all, and after a lost reply the call may have been executed.
+// failed call is not reliable. If an object already exists, releases of SPDK fail in different ways
+// or not at all, and after a lost reply the call may have been executed.
 //
 // It must not know what the steps are about.
 package readback
@@ -20,11 +20,11 @@ type Step struct {
 	done func() (bool, error)
 }
 
-// NewStep returns a step. what describes it in errors, such as "add LUN 0"; do makes the change;
+// NewStep returns a step. action describes it in errors, such as "add LUN 0"; do makes the change;
 // done reads back whether the change is made, by this or another call. done is called only if do
 // failed.
-func NewStep(what string, do func() error, done func() (bool, error)) Step {
-	return Step{what, do, done}
+func NewStep(action string, do func() error, done func() (bool, error)) Step {
+	return Step{action, do, done}
 }
 
 // Run runs a step. It succeeds if do does, or if done reports that the change is made.
@@ -74,7 +74,7 @@ func Clarifies(failed error) bool {
 }
 
 // Refused reports whether SPDK itself refused a call, so that it was not and will not be executed.
-// If there is no answer, or one that cannot be decoded, the call may still be executed.
+// If there is no response, or one that cannot be decoded, the call may still be executed.
 func Refused(failed error) bool {
 	var e *spdkrpc.Error
 	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown && e.Kind != spdkrpc.NotSaved

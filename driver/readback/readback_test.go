@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestRefused(t *testing.T) {
+func TestRefusalsByTheTargetAreRecognised(t *testing.T) {
 	for want, errs := range map[bool][]error{
 		true:  {&spdkrpc.Error{Kind: spdkrpc.InvalidParams, Code: -32602}, &spdkrpc.Error{Kind: spdkrpc.NoSpace, Code: -28}},
 		false: {errors.New("surprise"), &spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown, Code: -32001}, &spdkrpc.Error{Kind: spdkrpc.InvalidParams}, &spdkrpc.Error{Kind: spdkrpc.Failed}},
@@ -48,7 +48,7 @@ func TestStep(t *testing.T) {
 	require.NoError(t, RunAll([]Step{NewStep("a", count, never), NewStep("b", count, never)}))
 }
 
-func TestClarifies(t *testing.T) {
+func TestReadingBackClarifiesUnknownOutcomes(t *testing.T) {
 	for kind, want := range map[spdkrpc.Kind]bool{
 		spdkrpc.OutcomeUnknown: true, spdkrpc.Exists: true, spdkrpc.InvalidParams: true, spdkrpc.NoSuchDevice: true,
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false, spdkrpc.NotSaved: false,

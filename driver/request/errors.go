@@ -3,7 +3,7 @@ package request
 import "errors"
 
 // Kinds of failure of the CSI services themselves. Package driver converts them, and those of the
-// rooms below, to gRPC codes.
+// packages below, to gRPC codes.
 var (
 	ErrInvalid       = errors.New("invalid request")
 	ErrUnsupported   = errors.New("not supported")

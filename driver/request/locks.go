@@ -33,30 +33,29 @@ type Claim struct {
 // Claim returns a claim that holds nothing yet.
 func (l *Locks) Claim() *Claim { return &Claim{locks: l} }
 
-// Take locks what exclusively. It fails with [ErrInFlight] if another call holds it.
-func (c *Claim) Take(what string) error { return c.add(what, false) }
+// Take acquires an exclusive lock on key. It fails with [ErrInFlight] if another call holds it.
+func (c *Claim) Take(key string) error { return c.add(key, false) }
 
-// Share locks what together with other calls that share it. It fails with [ErrInFlight] if a call
-// holds it exclusively.
-func (c *Claim) Share(what string) error { return c.add(what, true) }
+// Share acquires a shared lock on key. It fails with [ErrInFlight] if a call holds it exclusively.
+func (c *Claim) Share(key string) error { return c.add(key, true) }
 
-func (c *Claim) add(what string, shared bool) error {
+func (c *Claim) add(key string, shared bool) error {
 	l := c.locks
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch n := l.held[what]; {
+	switch n := l.held[key]; {
 	case n == 0 && !shared:
-		l.held[what] = -1
+		l.held[key] = -1
 	case n >= 0 && shared:
-		l.held[what]++
+		l.held[key]++
 	default:
-		return fmt.Errorf("%w on %s: try again", ErrInFlight, what)
+		return fmt.Errorf("%w on %s: try again", ErrInFlight, key)
 	}
 	c.free = append(c.free, func() {
-		if l.held[what] <= 1 {
-			delete(l.held, what)
+		if l.held[key] <= 1 {
+			delete(l.held, key)
 		} else {
-			l.held[what]--
+			l.held[key]--
 		}
 	})
 	return nil
@@ -72,7 +71,7 @@ func (c *Claim) Release() {
 	c.free = nil
 }
 
-// Held lists what claims hold, sorted.
+// Held lists the keys that claims hold, sorted.
 func (l *Locks) Held() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -72,7 +72,7 @@ func attached(ctx context.Context, b *testService, create func(context.Context, 
 	return v.UUID, b.MarkUsed(ctx, v.UUID)
 }
 
-// attachOnce attaches a volume to a node and detaches it. Then the name tells that the volume was
+// attachOnce attaches a volume to a node and detaches it. Then the name shows that the volume was
 // used, on every release.
 func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())
@@ -94,7 +94,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{
 			"used before the second creation": {true, false}, "used before the second creation, whose reply is lost": {true, true},
-			"used before the answer": {false, false}, "used before the answer, which is lost": {false, true},
+			"used before the response": {false, false}, "used before the response, which is lost": {false, true},
 		} {
 			t.Run(m.name+"/"+name, func(t *testing.T) {
 				b := newTestService(t, export.TCP)
@@ -134,7 +134,7 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 }
 
 // A volume that is renamed during a search is found exactly once.
-func TestRenamedDuringFind(t *testing.T) {
+func TestRenamedVolumeIsFound(t *testing.T) {
 	for when, before := range map[string]bool{"before": true, "after": false} {
 		t.Run(when, func(t *testing.T) {
 			b := newTestService(t, export.TCP)

@@ -24,7 +24,7 @@ func clearMethod(st Store, c class.Clear) spdkrpc.LvolClearMethod {
 	return spdkrpc.LvolClearMethodWriteZeroes
 }
 
-// mallocProduct is the product name of bdevs in memory. Nothing else in the answer of
+// mallocProduct is the product name of bdevs in memory. Nothing else in the response of
 // bdev_get_bdevs identifies them.
 const mallocProduct = "Malloc disk"
 

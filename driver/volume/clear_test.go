@@ -119,7 +119,7 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 }
 
 // Releases without bdev_lvol_set_parent cannot create a clone that zeroes what it frees.
-func TestCloneBeforeSetParent(t *testing.T) {
+func TestOldReleasesCannotCloneWithZeroing(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("needs a simulated target of a given release; a real target has its own")
 	}
@@ -144,7 +144,7 @@ func TestCloneBeforeSetParent(t *testing.T) {
 }
 
 // A clone that was created but has no parent yet is completed, but only if it was never written to.
-func TestUnfinishedClone(t *testing.T) {
+func TestUnfinishedCloneIsCompleted(t *testing.T) {
 	source := Volume{Store: "lvs0", SizeBytes: 8 * MiB}
 	made := Volume{Store: "lvs0", SizeBytes: 8 * MiB, Thin: true, Allocated: new(uint64)}
 	assert.True(t, isUnfinishedClone(made, source))
@@ -160,7 +160,7 @@ func TestUnfinishedClone(t *testing.T) {
 
 // Two controllers may create the same clone at once, for instance when one was stopped while it
 // led. The call that comes late must not delete what the other one has reported.
-func TestCloneAtOnce(t *testing.T) {
+func TestConcurrentClonesSucceed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
 	snap, err := b.Snapshot(t.Context(), "s", b.create(t, "pvc-1", 8).UUID)
@@ -182,7 +182,7 @@ func TestCloneAtOnce(t *testing.T) {
 
 // If SPDK refuses to make a new volume a clone, the volume stays, since another call may be about
 // to complete it. A repeated call does.
-func TestRefusedParent(t *testing.T) {
+func TestRefusedSetParentKeepsTheVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
 	snap, err := b.Snapshot(t.Context(), "s", b.create(t, "pvc-1", 8).UUID)
@@ -213,7 +213,7 @@ func skipBeforeSetParent(t *testing.T, b *testService) {
 	release, err := b.rpc.Release(t.Context())
 	require.NoError(t, err)
 	if !release.Has(rpcschema.SetsParent) {
-		t.Skip("this release cannot create clones that zero: see TestCloneBeforeSetParent")
+		t.Skip("this release cannot create clones that zero: see TestOldReleasesCannotCloneWithZeroing")
 	}
 }
 
@@ -288,7 +288,7 @@ func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevWaitForExamine(d.t.Context()))
 }
 
-// Freed clusters read as zeroes, whatever frees them, also after a restart of the target. Inflating
+// Freed clusters read as zeroes, whatever frees them, even after a restart of the target. Inflating
 // allocates all of a volume's clusters, as writing to it would.
 func TestDeletedDataIsZeroed(t *testing.T) {
 	const mib = 16

@@ -181,7 +181,7 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 	}
 	if err == nil {
 		counted.keep(v)
-		return Volume{}, nil, fmt.Errorf("target %s: %w: %s exists, but is no clone of %s yet: try again: %w", s.Name, ErrBusy, v, parent, failed)
+		return Volume{}, nil, fmt.Errorf("target %s: %w: %s exists, but is not a clone of %s yet: try again: %w", s.Name, ErrBusy, v, parent, failed)
 	}
 	if readback.Refused(failed) {
 		counted.takeBack()
@@ -264,9 +264,9 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 	return nil
 }
 
-// Pristine reports whether a volume was never written to, if the target knows (known). It does not
-// know for thick volumes, which have all clusters from the beginning, and on releases that do not
-// count clusters, unless the volume's name tells that it was used.
+// Pristine reports whether a volume was never written to, if the target knows (known). The target
+// does not know for thick volumes, which have all clusters from the beginning, nor on releases that
+// do not count clusters. In these cases only the volume's name can show that it was used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
 	if v.used() {
 		return false, true, nil

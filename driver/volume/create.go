@@ -164,13 +164,13 @@ func (s *Service) Expand(ctx context.Context, id string, minBytes, maxBytes int6
 
 // checkGrowsBeyondParent fails with [ErrTooOld] if the target cannot have a volume that is larger
 // than its parent.
-func (s *Service) checkGrowsBeyondParent(ctx context.Context, what string) error {
+func (s *Service) checkGrowsBeyondParent(ctx context.Context, object string) error {
 	release, err := s.rpc.Release(ctx)
 	if err != nil {
 		return err
 	}
 	if !release.Has(rpcschema.GrowsBeyondParent) {
-		return fmt.Errorf("target %s: %s: %w: the new part of the volume would answer with I/O errors on SPDK %s. Upgrade SPDK to %s or later, or use the size of the snapshot", s.Name, what, ErrTooOld, release, rpcschema.GrowsBeyondParent.Since())
+		return fmt.Errorf("target %s: %s: %w: the new part of the volume would answer with I/O errors on SPDK %s. Upgrade SPDK to %s or later, or use the size of the snapshot", s.Name, object, ErrTooOld, release, rpcschema.GrowsBeyondParent.Since())
 	}
 	return nil
 }

@@ -50,14 +50,14 @@ func TestCreateNoticesFullStore(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	// The outdated figures tell that there is room. SPDK refuses, with the code that it has for
+	// The outdated figures show enough free space. SPDK refuses, with the code that it has for
 	// every failure.
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, ErrNoSpace)
 }
 
-// If the reply of a creation is lost, the error does not tell about space, even if the lvstore has
-// none: the call may still be executed.
+// If the reply of a creation is lost, the error says nothing about space, even if the lvstore is
+// full: the call may still be executed.
 func TestCreateWithUnknownOutcome(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	before := b.store(t, "lvs0")
@@ -95,7 +95,7 @@ func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
 }
 
 // A volume keeps whether it was created thin, although snapshots make every volume thin.
-func TestThinIsKept(t *testing.T) {
+func TestVolumesStayThin(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	for _, thick := range []bool{false, true} {
@@ -126,7 +126,7 @@ func TestThinIsKept(t *testing.T) {
 	}
 }
 
-func TestCreateAgain(t *testing.T) {
+func TestRepeatedCreateReturnsTheVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	v := b.create(t, "pvc-1", 8)

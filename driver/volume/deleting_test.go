@@ -22,8 +22,8 @@ import (
 )
 
 // clearing behaves like a target that clears the clusters of a deleted volume until finish is
-// closed. Its answers are those that v24.01 and v26.05 were observed to give: the volume is in no
-// list and has no bdev, its name is in use, and deleting it again is an invalid argument.
+// closed. v24.01 and v26.05 were observed to behave so: the volume is in no list and has no bdev,
+// its name is in use, and deleting it again is an invalid argument.
 type clearing struct {
 	spdkrpc.Caller
 	mu       sync.Mutex

@@ -33,7 +33,7 @@ func TestRefusedDeletionNamesPersistentVolumes(t *testing.T) {
 	assert.ErrorContains(t, err, "snapshot "+b.Name+":"+second.UUID)
 	assert.NotContains(t, err.Error(), basePrefix)
 
-	// What the message says helps.
+	// The advice in the message works.
 	b.DetachClones = false
 	require.NoError(t, b.DeleteSnapshot(t.Context(), second.UUID, nil))
 	require.NoError(t, b.Delete(t.Context(), restored.UUID))

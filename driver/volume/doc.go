@@ -3,8 +3,8 @@
 // volume is in use before it deletes or freezes one.
 //
 // Its only state is which lvstores it has seen (presence.go). Every operation reads the target's
-// state, does the missing steps, and reads the state again, so the same or another process can
-// repeat it after a crash or a lost reply at any point. Reading back tells what a failed call did
+// state, does the missing steps, and reads the state again. So the same or another process can
+// repeat it after a crash or a lost reply at any point. Reading back reports what a failed call did
 // (package readback). The texts of SPDK's errors are never used.
 //
 // It must not know gRPC, CSI's messages, which target was chosen, or how nodes attach what is

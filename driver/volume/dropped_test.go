@@ -17,7 +17,7 @@ import (
 
 // A volume that the target lists no longer after a refused deletion is not deleted: it is back
 // after a restart.
-func TestDroppedVolume(t *testing.T) {
+func TestDroppedVolumeIsNotReportedAsDeleted(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) { testDroppedVolume(t, rpcschema.MustRelease(release)) })
 	}
@@ -53,7 +53,7 @@ func testDroppedVolume(t *testing.T, r rpcschema.Release) {
 }
 
 // Without a refusal, a volume that does not exist is deleted, whatever SPDK does with others.
-func TestUnlisted(t *testing.T) {
+func TestUnknownVolumeCountsAsDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 8)
 	snap, err := b.Snapshot(t.Context(), "snap", v.UUID)
@@ -72,7 +72,7 @@ func TestUnlisted(t *testing.T) {
 
 // While the free space of an lvstore changes, its clusters prove neither that a volume is deleted
 // nor that SPDK dropped one. The other lvstores do not wait for it.
-func TestUnlistedWhileSpaceChanges(t *testing.T) {
+func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	caller := &changingStore{Caller: b.fault}
 	s := NewTarget(b.Config).Service(spdkrpc.NewClient(caller))

@@ -109,7 +109,7 @@ func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, nam
 
 const keepOldestTries = 20
 
-// tryKeepOldest makes one attempt. changing tells that other calls interfered.
+// tryKeepOldest makes one attempt. changing means that other calls interfered.
 func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, found []spdkrpc.LvolInfo) (snap Snapshot, changing bool, err error) {
 	own, _ := parseName(taken.Name)
 	if found == nil {

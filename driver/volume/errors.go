@@ -50,6 +50,10 @@ var (
 	ErrTooOld = errors.New("this release of SPDK is too old")
 	// ErrNotTogether: no snapshot of these volumes can be taken at one moment.
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
+	// ErrNoChanges: which blocks of a snapshot differ from another one is unknown.
+	ErrNoChanges = errors.New("the changed blocks are unknown")
+	// ErrEncrypted: pods see other offsets of the volume than the target.
+	ErrEncrypted = errors.New("encrypted volume")
 	// ErrMember: the snapshot belongs to a group snapshot, and is deleted with it.
 	ErrMember = errors.New("part of a group snapshot")
 	// ErrCredentials, ErrCertificate and ErrDenied: the proxy refused the credentials, its

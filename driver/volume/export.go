@@ -54,7 +54,7 @@ func (s *Service) export(ctx context.Context, id string, h export.Host, admit ad
 	case err != nil && v.UUID == "": // the subsystem could not be read
 		return Exported{}, fmt.Errorf("target %s: export volume %s: %w", s.Name, id, err)
 	case err != nil:
-		if _, gone := s.GetVolume(ctx, id); errors.Is(gone, ErrNotFound) { // SPDK's error does not tell that
+		if _, gone := s.GetVolume(ctx, id); errors.Is(gone, ErrNotFound) { // SPDK's error does not report that
 			return Exported{}, gone
 		}
 		return Exported{}, fmt.Errorf("target %s: export %s: %w", s.Name, v, err)

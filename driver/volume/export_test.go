@@ -136,7 +136,7 @@ func TestExportISCSI(t *testing.T) {
 
 // An export whose volume was deleted, or an incomplete one, is removed and does not prevent the
 // deletion.
-func TestExportLeftovers(t *testing.T) {
+func TestLeftoverExportsDoNotPreventDeletion(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.Export(t.Context(), v.UUID, drivertest.Host("n1"))

@@ -33,11 +33,11 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	return list[0].UUID, nil
 }
 
-// deletedMeanwhile makes an error of kind ErrBusy of SPDK's answer that a volume, which was read
+// deletedMeanwhile makes an error of kind ErrBusy of SPDK's response that a volume, which was read
 // before, does not exist.
-func deletedMeanwhile(what string, failed error) error {
+func deletedMeanwhile(object string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
-		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, what, failed)
+		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, object, failed)
 	}
 	return failed
 }

@@ -19,7 +19,7 @@ type freezer struct {
 	spdkrpc.Caller
 	requests []spdkrpc.ProxySnapshotRequest
 	deleted  []string     // by spdkgate_lvol_delete
-	fails    error        // the answer to both methods, if not nil
+	fails    error        // the response to both methods, if not nil
 	barrier  *fakeBarrier // where a call on several targets waits
 }
 
@@ -161,7 +161,7 @@ func TestHostsWithoutMultipath(t *testing.T) {
 	assert.Len(t, f.requests, 1)
 }
 
-func TestChainLimit(t *testing.T) {
+func TestLongChainsAreRefused(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
 		t.Skip("a real lvstore has metadata for about as many snapshots as it has clusters: here too few")

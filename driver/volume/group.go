@@ -54,14 +54,14 @@ const MaxGroup = 32
 //
 // others opens all other targets. They are asked only if members of an attempt are missing that may
 // be there.
-func TakeGroup(ctx context.Context, name string, of []Members, others func() ([]Members, error)) (Group, error) {
-	volumes, err := groupSources(ctx, of)
+func TakeGroup(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (Group, error) {
+	volumes, err := groupSources(ctx, members)
 	if err != nil {
 		return Group{}, err
 	}
-	found, cleared, err := clearHalfMade(ctx, name, of, others)
+	found, cleared, err := clearHalfMade(ctx, name, members, others)
 	if err == nil && cleared {
-		volumes, err = groupSources(ctx, of) // with other parents
+		volumes, err = groupSources(ctx, members) // with other parents
 	}
 	if err != nil {
 		return Group{}, err
@@ -69,26 +69,26 @@ func TakeGroup(ctx context.Context, name string, of []Members, others func() ([]
 	if done := found.complete(); len(done) > 0 {
 		return existingGroup(ctx, name, done, found, volumes)
 	}
-	id := newGroupID(name, of[0].Service.Now(), len(volumes), len(of))
+	id := newGroupID(name, members[0].Service.Now(), len(volumes), len(members))
 	failed := deletedMeanwhile("one of the volumes", takeMembers(ctx, id, volumes))
-	if failed != nil && len(of) == 1 && !readback.Clarifies(failed) {
-		return Group{}, fmt.Errorf("%s: take group snapshot %q: %w", targetsOf(of), name, failed) // none was taken
+	if failed != nil && len(members) == 1 && !readback.Clarifies(failed) {
+		return Group{}, fmt.Errorf("%s: take group snapshot %q: %w", targetsOf(members), name, failed) // none was taken
 	}
-	if found, err = groupsOf(ctx, of, id.Hash); err != nil {
+	if found, err = groupsOf(ctx, members, id.Hash); err != nil {
 		return Group{}, errors.Join(failed, err)
 	}
 	done := found.complete()
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
 		// Another call took the group at the same time. No caller knows of this one.
-		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(of), ErrBusy, name), removeMembers(ctx, found[id], nil))
+		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(members), ErrBusy, name), removeMembers(ctx, found[id], nil))
 	case taken:
 		return describeGroup(ctx, id, found[id])
 	case failed == nil:
-		return Group{}, fmt.Errorf("%s: %w: group snapshot %q was taken, but is no longer complete: try again", targetsOf(of), ErrBusy, name)
+		return Group{}, fmt.Errorf("%s: %w: group snapshot %q was taken, but is no longer complete: try again", targetsOf(members), ErrBusy, name)
 	}
-	failed = fmt.Errorf("%s: take group snapshot %q: %w", targetsOf(of), name, failed)
-	if len(of) > 1 && !errors.Is(failed, spdkrpc.OutcomeUnknown) { // some targets have taken theirs
+	failed = fmt.Errorf("%s: take group snapshot %q: %w", targetsOf(members), name, failed)
+	if len(members) > 1 && !errors.Is(failed, spdkrpc.OutcomeUnknown) { // some targets have taken theirs
 		failed = errors.Join(failed, removeMembers(ctx, found[id], nil))
 	}
 	return Group{}, failed
@@ -101,15 +101,15 @@ type source struct {
 }
 
 // groupSources looks up the volumes of a group.
-func groupSources(ctx context.Context, of []Members) ([]source, error) {
+func groupSources(ctx context.Context, members []Members) ([]source, error) {
 	var sources []source
-	for _, m := range of {
+	for _, m := range members {
 		for _, id := range m.UUIDs {
 			sources = append(sources, source{m.Service, Volume{UUID: id}})
 		}
 	}
 	if len(sources) > MaxGroup {
-		return nil, fmt.Errorf("%s: %w: %d volumes are requested, and at most %d can be frozen together", targetsOf(of), ErrNotTogether, len(sources), MaxGroup)
+		return nil, fmt.Errorf("%s: %w: %d volumes are requested, and at most %d can be frozen together", targetsOf(members), ErrNotTogether, len(sources), MaxGroup)
 	}
 	slices.SortFunc(sources, func(a, b source) int { return cmp.Compare(a.UUID, b.UUID) })
 	g, gctx := errgroup.WithContext(ctx)
@@ -125,9 +125,9 @@ func groupSources(ctx context.Context, of []Members) ([]source, error) {
 // clearHalfMade deletes the members of attempts of a name that are not complete, unless one is
 // complete. It returns the attempts that are left. An earlier call may still be executed, so it
 // looks again after each deletion.
-func clearHalfMade(ctx context.Context, name string, of []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
+func clearHalfMade(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
 	for try := range 3 {
-		if found, err = groupsOf(ctx, of, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
+		if found, err = groupsOf(ctx, members, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
 			return found, try > 0, err
 		}
 		for id, m := range found {
@@ -135,14 +135,14 @@ func clearHalfMade(ctx context.Context, name string, of []Members, others func()
 				return nil, true, err
 			}
 			if len(m) == id.Size() {
-				return nil, true, fmt.Errorf("%w: group snapshot %q exists as %s, of volumes on other targets, too: %s", ErrIncompatible, name, id, strings.Join(sourcesOf(m), ", "))
+				return nil, true, fmt.Errorf("%w: group snapshot %q exists as %s, with volumes on further targets: %s", ErrIncompatible, name, id, strings.Join(sourcesOf(m), ", "))
 			}
 			if err := removeHalfMade(ctx, m); err != nil {
 				return nil, true, fmt.Errorf("delete what an interrupted attempt has left of group snapshot %q: %w", name, err)
 			}
 		}
 	}
-	return nil, true, fmt.Errorf("%s: %w: another call is taking group snapshot %q: try again", targetsOf(of), ErrBusy, name)
+	return nil, true, fmt.Errorf("%s: %w: another call is taking group snapshot %q: try again", targetsOf(members), ErrBusy, name)
 }
 
 // withOthers adds the members of an attempt that are on other targets.
@@ -235,32 +235,32 @@ func describeGroup(ctx context.Context, id GroupID, all []member) (Group, error)
 }
 
 // GetGroup returns a group snapshot. It fails with ErrNotFound unless all of its snapshots exist,
-// and with ErrMismatch if they are not those in of.
-func GetGroup(ctx context.Context, id GroupID, of []Members) (Group, error) {
-	found, err := groupsOf(ctx, of, id.Hash)
+// and with ErrMismatch if they are not the given members.
+func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error) {
+	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {
 		return Group{}, err
 	}
 	m := found[id]
 	if len(m) != id.Size() {
-		return Group{}, fmt.Errorf("%s: group snapshot %s: %w: %d of its %d snapshots exist: delete it", targetsOf(of), id, ErrNotFound, len(m), id.Size())
+		return Group{}, fmt.Errorf("%s: group snapshot %s: %w: %d of its %d snapshots exist: delete it", targetsOf(members), id, ErrNotFound, len(m), id.Size())
 	}
-	if err := checkMembers(ctx, id, m, of); err != nil {
+	if err := checkMembers(ctx, id, m, members); err != nil {
 		return Group{}, err
 	}
 	return describeGroup(ctx, id, m)
 }
 
 // DeleteGroup deletes a group snapshot, and what interrupted attempts have left of it. Clones are
-// treated as by DeleteSnapshot. It fails with ErrMismatch, before it deletes anything, if of are
-// not its snapshots; those that are deleted already may be among them. It succeeds if the group
-// does not exist.
-func DeleteGroup(ctx context.Context, id GroupID, of []Members, claim Claim) error {
-	found, err := groupsOf(ctx, of, id.Hash)
+// treated as by DeleteSnapshot. It fails with ErrMismatch, before it deletes anything, if members
+// are not its snapshots; members may include snapshots that are already deleted. It succeeds if the
+// group does not exist.
+func DeleteGroup(ctx context.Context, id GroupID, members []Members, claim Claim) error {
+	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {
 		return err
 	}
-	if err := checkMembers(ctx, id, found[id], of); err != nil {
+	if err := checkMembers(ctx, id, found[id], members); err != nil {
 		return err
 	}
 	if err := removeMembers(ctx, found[id], claim); err != nil {

@@ -172,7 +172,7 @@ func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	assert.NotContains(t, uuidsOf(g), left)
 	assert.Len(t, b.state(t).Lvols, 4, "nothing of the first attempt is left")
 
-	// What is in use is not deleted: then somebody knows of it.
+	// A snapshot in use is not deleted: its user knows of the group.
 	other := newGroupID("group-2", time.Now(), 2, 1)
 	left, err = b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: other.snapshotOf(sources[0])})
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 
 // A call whose reply was lost may be executed after its repetition: callers keep the group that
 // they got.
-func TestGroupsThatAreTakenTwice(t *testing.T) {
+func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	sources := b.volumes(t, "pvc-1", "pvc-2")

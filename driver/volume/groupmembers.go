@@ -44,10 +44,10 @@ func (g groups) complete() (ids []GroupID) {
 }
 
 // groupsOf lists the attempts of a name on targets, by the name's hash.
-func groupsOf(ctx context.Context, of []Members, hash string) (groups, error) {
-	lists := make([][]spdkrpc.LvolInfo, len(of))
+func groupsOf(ctx context.Context, members []Members, hash string) (groups, error) {
+	lists := make([][]spdkrpc.LvolInfo, len(members))
 	g, gctx := errgroup.WithContext(ctx)
-	for i, m := range of {
+	for i, m := range members {
 		g.Go(func() (err error) {
 			lists[i], err = m.Service.lvols(gctx)
 			return err
@@ -60,7 +60,7 @@ func groupsOf(ctx context.Context, of []Members, hash string) (groups, error) {
 	for i, list := range lists {
 		for _, l := range list {
 			if n, ours := parseName(l.Name); ours && n.group.Hash == hash {
-				found[n.group] = append(found[n.group], member{of[i].Service, l})
+				found[n.group] = append(found[n.group], member{members[i].Service, l})
 			}
 		}
 	}
@@ -68,9 +68,9 @@ func groupsOf(ctx context.Context, of []Members, hash string) (groups, error) {
 }
 
 // targetsOf names targets for an error.
-func targetsOf(of []Members) string {
+func targetsOf(members []Members) string {
 	var names []string
-	for _, m := range of {
+	for _, m := range members {
 		names = append(names, m.Service.Name)
 	}
 	if len(names) == 1 {
@@ -79,10 +79,10 @@ func targetsOf(of []Members) string {
 	return "targets " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
 }
 
-// checkMembers checks that of are a group's members, or snapshots that do not exist.
-func checkMembers(ctx context.Context, id GroupID, all []member, of []Members) error {
+// checkMembers checks that members belong to the group, or do not exist.
+func checkMembers(ctx context.Context, id GroupID, all []member, members []Members) error {
 	listed := map[string]bool{}
-	for _, m := range of {
+	for _, m := range members {
 		for _, uuid := range m.UUIDs {
 			listed[uuid] = true
 		}
@@ -96,7 +96,7 @@ func checkMembers(ctx context.Context, id GroupID, all []member, of []Members) e
 		}
 		delete(listed, m.lvol.UUID)
 	}
-	for _, m := range of {
+	for _, m := range members {
 		for _, uuid := range m.UUIDs {
 			if !listed[uuid] {
 				continue
@@ -114,7 +114,7 @@ func checkMembers(ctx context.Context, id GroupID, all []member, of []Members) e
 }
 
 // removeHalfMade deletes the snapshots of an interrupted attempt, or none if one of them has
-// clones: then somebody knows of it.
+// clones: then a caller knows of the group.
 func removeHalfMade(ctx context.Context, all []member) error {
 	for _, m := range all {
 		v, err := m.Get(ctx, m.lvol.UUID)

@@ -56,7 +56,7 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 	for _, v := range volumes {
 		st, known := byName[v.Store]
 		h := HealthIn(st, v)
-		if !known || v.SizeBytes == 0 { // SPDK tells no size of a volume without a bdev
+		if !known || v.SizeBytes == 0 { // SPDK reports no size of a volume without a bdev
 			if h, err = s.Health(ctx, v.UUID); errors.Is(err, ErrNotFound) {
 				continue // deleted meanwhile
 			}

@@ -19,7 +19,7 @@ func reasons(h Health) (reasons []string) {
 }
 
 // A full lvstore is reported for its thin volumes, and for no others.
-func TestHealthOfAFullLvstore(t *testing.T) {
+func TestFullLvstoreIsReportedForThinVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	thin := b.create(t, "thin", 4)
 	elsewhere, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "elsewhere", MinBytes: 4 * MiB})
@@ -49,7 +49,7 @@ func TestHealthOfAFullLvstore(t *testing.T) {
 }
 
 // A volume whose lvstore is not loaded is inaccessible, and so is one that may lie there.
-func TestHealthWithoutTheLvstore(t *testing.T) {
+func TestVolumeWithoutItsLvstoreIsInaccessible(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	b.detachDisk(t, "lvs0")

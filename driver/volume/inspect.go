@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Kind tells what an lvol is for.
+// A Kind reports what an lvol is for.
 type Kind string
 
 // The kinds of lvols.
@@ -42,9 +42,9 @@ type Listed struct {
 // that.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
-// Inspect lists the lvols of all lvstores of the target, also of those that the driver may not use.
-// It fails with ErrStoreMissing if an lvstore is missing, because then it is unknown which volumes
-// exist. nested is what Nested returned.
+// Inspect lists the lvols of all lvstores of the target, including those that the driver must not
+// use. It fails with ErrStoreMissing if an lvstore is missing, because then it is unknown which
+// volumes exist. nested is what Nested returned.
 func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
 		return nil, err
@@ -131,9 +131,9 @@ func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 // Exports returns the exports of the same target, with the same credentials.
 func (s *Service) Exports() *export.Service { return s.exports }
 
-// Unneeded reports whether an internal snapshot or a helper clone can be deleted now without loss:
-// the snapshot has at most one clone, and no host uses that clone; the helper has no data of its
-// own.
+// Unneeded reports whether an internal snapshot or a helper clone can be deleted now without loss.
+// A snapshot can if it has at most one clone, which no host uses; a helper can if it has no data of
+// its own.
 func (s *Service) Unneeded(ctx context.Context, l Listed) (bool, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	switch {

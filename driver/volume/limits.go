@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Limit bounds the I/O of a volume, also while hosts use it, and reads the limits back. It makes no
+// Limit bounds the I/O of a volume, even while hosts use it, and reads the limits back. It makes no
 // call if the volume has them already. SPDK keeps limits in memory only: after a restart of the
 // target, its saved configuration restores them.
 func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
@@ -31,7 +31,8 @@ func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	case failed == nil:
 		return fmt.Errorf("target %s: %w: the limits of %s were set and are others: try again", s.Name, ErrBusy, v)
 	case readback.Refused(failed) && now.Limits != spdkrpc.BdevRateLimits{}:
-		// SPDK v25.09 and later, observed: opening the bdev for the change starts its limiter anew.
+		// SPDK v25.09 and later, observed: opening the bdev for the change starts its limiter
+		// again.
 		return fmt.Errorf("target %s: %w: SPDK refuses to change the limits of %s, which has limits, while no host uses it: they change when it is attached: %w", s.Name, ErrBusy, v, failed)
 	}
 	return fmt.Errorf("target %s: limit the I/O of %s: %w", s.Name, v, failed)

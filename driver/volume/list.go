@@ -17,8 +17,8 @@ type Page struct {
 	Max   int
 }
 
-// List lists the volumes in the driver's lvstores, also those that the driver did not create. If
-// there are more, next is the After of the next page.
+// List lists the volumes in the driver's lvstores, including those that the driver did not create.
+// If there are more, next is the After of the next page.
 func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next string, err error) {
 	return s.page(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
@@ -29,8 +29,8 @@ func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next strin
 	return s.ids(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
 
-// ListSnapshots lists the snapshots that were requested, not the bases, also those that spdk-csi
-// took. If source is not empty, it lists only those of that volume.
+// ListSnapshots lists the snapshots that were requested, not the bases, including those that
+// spdk-csi took. If source is not empty, it lists only those of that volume.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
 	volumes, next, err := s.page(ctx, p, func(name string, snapshot bool) bool {
 		n, ours := parseName(name)
@@ -110,7 +110,7 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 				return nil
 			}
 			volumes[i] = v
-			if errors.Is(err, ErrDegraded) { // it exists, but SPDK does not tell its size
+			if errors.Is(err, ErrDegraded) { // it exists, but SPDK does not report its size
 				return nil
 			}
 			return err

@@ -22,16 +22,16 @@ const (
 )
 
 // takeAtOneMoment takes snapshots on several targets. Each proxy freezes its volumes and waits at a
-// barrier. Only when all of them wait, the barriers are opened: at that moment nothing can be
+// barrier. The barriers are opened only when all of them wait. At that moment nothing can be
 // written to any of the volumes, and each stays frozen until its snapshot is taken. If it fails,
 // some targets may have taken theirs.
 func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxySnapshotRequest) error {
 	barrier := rand.Text()
-	step := func(ctx context.Context, what spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {
+	step := func(ctx context.Context, action spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {
 		g, gctx := errgroup.WithContext(ctx)
 		for s := range requests {
 			g.Go(func() error {
-				if err := s.rpc.SpdkgateLvolSnapshotBarrier(gctx, spdkrpc.SpdkgateLvolSnapshotBarrierParams{ID: barrier, Step: what}); err != nil {
+				if err := s.rpc.SpdkgateLvolSnapshotBarrier(gctx, spdkrpc.SpdkgateLvolSnapshotBarrierParams{ID: barrier, Step: action}); err != nil {
 					return fmt.Errorf("target %s: %w", s.Name, err)
 				}
 				return nil

@@ -192,7 +192,7 @@ func TestGroupOnSeveralTargets(t *testing.T) {
 	others := func() ([]Members, error) { return []Members{{Service: p.services[1].Service}}, nil }
 	_, err = TakeGroup(t.Context(), "group-1", p.members()[:1], others)
 	require.ErrorIs(t, err, ErrIncompatible)
-	unknown := errors.New("no answer")
+	unknown := errors.New("no response")
 	_, err = TakeGroup(t.Context(), "group-1", p.members()[:1], func() ([]Members, error) { return nil, unknown })
 	require.ErrorIs(t, err, unknown)
 	assert.Equal(t, 8, p.lvols(t), "nothing was deleted")
@@ -206,7 +206,7 @@ func TestGroupOnSeveralTargets(t *testing.T) {
 	}
 }
 
-// What an interrupted attempt has left on any target is deleted.
+// The leftovers of an interrupted attempt are deleted on every target.
 func TestHalfMadeGroupOnSeveralTargets(t *testing.T) {
 	p := newPair(t)
 	half := newGroupID("group-1", time.Now(), 2, 2)

@@ -20,8 +20,8 @@ import (
 // belong to that host, whatever names and UUIDs they have. This file finds out on which devices an
 // lvstore is. The driver neither uses nested lvstores nor finds volumes in them.
 //
-// A nested lvstore can have the name, or even the UUID, of one that is not loaded, so what is known
-// of an lvstore's base bdev holds for one call of the driver only.
+// A nested lvstore can have the name, or even the UUID, of one that is not loaded. So what is known
+// of an lvstore's base bdev is valid for one call of the driver only.
 
 // asked records what a call has learned about base bdevs.
 type asked struct {
@@ -116,11 +116,11 @@ func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict
 		wg.Go(func() { answers[i] = s.judgeBase(ctx, st.Base) })
 	}
 	wg.Wait()
-	of := make(map[string]verdict, len(known))
+	verdicts := make(map[string]verdict, len(known))
 	for i, st := range known {
-		of[st.Base] = answers[i]
+		verdicts[st.Base] = answers[i]
 	}
-	return of
+	return verdicts
 }
 
 // maxBases bounds how many bdevs are below an lvstore; more count as unknown.

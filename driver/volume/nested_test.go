@@ -176,7 +176,7 @@ func (r rewriting) Call(ctx context.Context, method string, params, result any) 
 
 // A proxy shows the users of a tenant no base bdevs. It has to be one that hides nested lvstores
 // from them.
-func TestHiddenBaseBdevs(t *testing.T) {
+func TestHiddenBaseBdevsNeedANewProxy(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	hiding := rewriting{b.fault, func(method string, text []byte) []byte {
@@ -220,7 +220,7 @@ func (i informed) Call(ctx context.Context, method string, params, result any) e
 	return i.Caller.Call(ctx, method, params, result)
 }
 
-func TestBasesOfBdevs(t *testing.T) {
+func TestBasesOfBdevsAreFound(t *testing.T) {
 	for text, want := range map[string]struct {
 		bases []string
 		kind  basesKind

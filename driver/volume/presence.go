@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target answers "no such bdev" for a volume that was deleted, but also for one that it cannot
-// show now: the base bdev of its lvstore is detached, the lvstore is still being loaded, or SPDK
+// A target returns "no such bdev" for a volume that was deleted, but also for one that it cannot
+// show now. The base bdev of its lvstore may be detached, the lvstore may still be loading, or SPDK
 // could not create the volume's bdev. This file distinguishes these cases. A volume is absent only
 // if every lvstore that may contain it is loaded and does not list it.
 //
-// The configuration tells which lvstores a target should have. If it does not, a service knows only
-// those that it has seen.
+// The configuration names the lvstores that a target should have. If it does not, a service knows
+// only those that it has seen.
 
 // A memory records what a service has seen of its target.
 type memory struct {

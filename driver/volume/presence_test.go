@@ -15,7 +15,7 @@ import (
 
 // While an lvstore is not loaded, its volumes do not count as absent, and neither does any other
 // volume.
-func TestUnloadedStore(t *testing.T) {
+func TestVolumesOfAnUnloadedStoreAreNotAbsent(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestService(t, export.TCP)
@@ -63,7 +63,7 @@ func TestUnloadedStore(t *testing.T) {
 func errorOf[T any](_ T, err error) error { return err }
 
 // A new lvstore with the name of one that is not loaded does not replace it.
-func TestStoreOfTheSameNameIsAnother(t *testing.T) {
+func TestNewLvstoreDoesNotReplaceItsNamesake(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	b.detachDisk(t, "lvs0")

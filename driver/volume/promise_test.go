@@ -66,7 +66,7 @@ func TestLargestVolumeBesideOthers(t *testing.T) {
 }
 
 // A promise counts until it is kept or taken back, and a volume that grows counts once.
-func TestPromises(t *testing.T) {
+func TestPromisedSpaceCountsUntilItIsReleased(t *testing.T) {
 	u := newSum()
 	_, err := u.promise("a", 11, 10)
 	require.ErrorContains(t, err, "count with 0, and 11 more would exceed 10")
@@ -100,7 +100,7 @@ func TestPromises(t *testing.T) {
 }
 
 // A thin volume may be larger than what is free, but needs some free space at all.
-func TestRoomForVolumes(t *testing.T) {
+func TestThinVolumesNeedSomeFreeSpace(t *testing.T) {
 	for _, c := range []struct {
 		free, min, max int64 // in MiB
 		thick          bool

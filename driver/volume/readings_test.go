@@ -15,7 +15,7 @@ import (
 )
 
 // A reading of which a call fails either fails, or returns what it returns otherwise.
-func TestFailureOfEachCallOfAReading(t *testing.T) {
+func TestFailedReadingIsReported(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)
 	taken := snapshots(t, b, v, c)

@@ -95,7 +95,7 @@ func TestClonesShareABase(t *testing.T) {
 }
 
 // A base is not reused unless it certainly has the contents of the volume.
-func TestBasesThatAreNotReused(t *testing.T) {
+func TestUnsuitableBasesAreNotReused(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, b *testService, w *writing, v Volume){
 		"written":           func(_ *testing.T, _ *testService, w *writing, _ Volume) { w.clusters = 1 },
 		"clusters unknown":  func(_ *testing.T, _ *testService, w *writing, _ Volume) { w.unknown = true },

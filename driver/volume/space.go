@@ -120,7 +120,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	at := s.Now()
 	sizes, chain, err := s.sizesIn(ctx, st, func() { silent.Reset(noAnswer) })
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = fmt.Errorf("no answer within %s: %w", noAnswer, cause)
+		err = fmt.Errorf("no response within %s: %w", noAnswer, cause)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 }
 
 // sizesIn reads the sizes of an lvstore's volumes, and how long their longest chain is. A snapshot
-// counts with its own clusters, if the release reports them. answered is called after each answer
+// counts with its own clusters, if the release reports them. answered is called after each response
 // of the target.
 func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
@@ -231,7 +231,7 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 	return max(0, largest/st.ClusterBytes*st.ClusterBytes), nil
 }
 
-// Usage tells how an lvstore is used, as of a reading at most some minutes ago.
+// Usage reports how an lvstore is used, as of a reading at most some minutes ago.
 type Usage struct {
 	// PromisedBytes is the sum of the sizes of its volumes, and of what only its snapshots occupy.
 	PromisedBytes int64

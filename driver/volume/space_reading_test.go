@@ -20,7 +20,7 @@ import (
 // does not answer.
 type slowTarget struct {
 	ids   []string
-	takes time.Duration // 0: no answer
+	takes time.Duration // 0: no response
 }
 
 func (f slowTarget) Call(ctx context.Context, method string, params, result any) error {
@@ -63,7 +63,7 @@ func (f slowTarget) Call(ctx context.Context, method string, params, result any)
 
 // The sizes of many volumes are read however long that takes, as long as the target answers. A
 // target that does not answer ends the reading.
-func TestReadingOfSizesGoesOnWhileTheTargetAnswers(t *testing.T) {
+func TestSizesAreReadWhileTheTargetResponds(t *testing.T) {
 	ids := make([]string, 200)
 	for i := range ids {
 		ids[i] = uuid.NewString()
@@ -76,7 +76,7 @@ func TestReadingOfSizesGoesOnWhileTheTargetAnswers(t *testing.T) {
 				used, err := s.Usage(t.Context(), Store{Base: "disk", UUID: ids[0], Name: "lvs0", ClusterBytes: MiB, TotalBytes: 1 << 40})
 				if fails {
 					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.ErrorContains(t, err, "no answer within 1m0s")
+					require.ErrorContains(t, err, "no response within 1m0s")
 					return
 				}
 				require.NoError(t, err)

@@ -102,8 +102,7 @@ type Store struct {
 }
 
 // Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be
-// looked up. It fails with ErrStoreMissing if an lvstore is missing that is configured, or that was
-// loaded before.
+// looked up. It fails with ErrStoreMissing if a configured or previously loaded lvstore is missing.
 //
 // It lists them while it waits for the target to load them, which saves a round. An lvstore that is
 // seen for the first time may have been listed after that, so for these it waits again.

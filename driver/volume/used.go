@@ -19,9 +19,9 @@ import (
 
 // A volume that was attached once may contain data, and must never be formatted again, even if it
 // reads as empty. For thin volumes, newer releases count the clusters, which reports whether they
-// were written to (see Pristine). For all other volumes SPDK stores nothing that tells. So the
-// driver appends ".used" to their names when they are detached. Renaming is one atomic and durable
-// step that does not change the volume's UUID, bdev, exports and connections.
+// were written to (see Pristine). For all other volumes, SPDK stores no such record. So the driver
+// appends ".used" to their names when they are detached. Renaming is one atomic and durable step
+// that does not change the volume's UUID, bdev, exports and connections.
 //
 // So a volume has one of two names, and SPDK would accept a second volume with the first name. The
 // driver looks for a volume under both names before it creates it, and afterwards, because another
@@ -152,7 +152,7 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 }
 
 // unmarked returns a volume if its name has to record that it was used: if the target does not know
-// whether a host has written to it. Otherwise it returns nil, also if the volume does not exist.
+// whether a host has written to it. Otherwise it returns nil, even if the volume does not exist.
 func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {

@@ -25,7 +25,7 @@ func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, kn
 	return v, pristine, known
 }
 
-// The name of a thick volume tells that it was used. Everything else works as before. MarkUsed
+// The name of a thick volume shows that it was used. Everything else works as before. MarkUsed
 // records that a volume was used, as Detach does.
 func (s *Service) MarkUsed(ctx context.Context, id string) error {
 	v, err := s.unmarked(ctx, id)
@@ -99,7 +99,7 @@ func TestRenameOfUsedVolume(t *testing.T) {
 	assert.False(t, known, "it may be formatted")
 }
 
-// A thin volume keeps its name if the target counts its clusters. Otherwise the name tells that it
+// A thin volume keeps its name if the target counts its clusters. Otherwise the name shows that it
 // was used.
 func TestUsedThinVolume(t *testing.T) {
 	for _, release := range []string{"", "v24.01"} {
@@ -125,7 +125,7 @@ func TestUsedThinVolume(t *testing.T) {
 }
 
 // Names have at most 63 bytes: SPDK damages longer ones, and then does not load the lvstore.
-func TestUsedNames(t *testing.T) {
+func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 	long := strings.Repeat("x", nameMax)
 	for _, name := range []string{"pvc-1", long[:58], long[:59], long, long[:62] + "y", "snap.x", "base.x", "x.used", "ä"} {
 		lvol := LvolName(name)

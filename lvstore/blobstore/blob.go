@@ -14,6 +14,10 @@ type blob struct {
 	runs      []run
 	table     []uint32 // extent pages, 0 for none
 	clusters  uint64   // the blob's size in clusters, according to its extent table
+	listed    bool     // it has a list of its clusters
+	external  bool     // what it does not have itself is read from a bdev outside the blobstore
+	readOnly  bool
+	unknown   bool // it uses a part of the format that this package does not know
 }
 
 // A run is a sequence of adjacent clusters; first is 0 if they are not allocated.
@@ -22,6 +26,7 @@ type run struct{ first, length uint32 }
 // Names of internal attributes.
 const (
 	parentAttr   = "SNAP"
+	externalAttr = "EXTSNAP"
 	takingAttr   = "SNAPTMP"
 	removingAttr = "SNAPRM"
 )
@@ -51,6 +56,7 @@ func (b *blob) parse(d descriptor) error {
 		if len(d.data)%8 != 0 {
 			return short
 		}
+		b.listed = true
 		for x := d.data; len(x) > 0; x = x[8:] {
 			b.runs = append(b.runs, run{le.Uint32(x), le.Uint32(x[4:])})
 		}
@@ -61,6 +67,7 @@ func (b *blob) parse(d descriptor) error {
 		if b.clusters = le.Uint64(d.data); b.clusters > 1<<32 {
 			return fmt.Errorf("its extent table has a size of %d clusters", b.clusters)
 		}
+		b.listed = true
 		for x := d.data[8:]; len(x) > 0; x = x[8:] {
 			page, count := le.Uint32(x), le.Uint32(x[4:])
 			if page != 0 && count != 1 || uint64(len(b.table))+uint64(count) > b.clusters/perExtent+1 {
@@ -70,12 +77,27 @@ func (b *blob) parse(d descriptor) error {
 				b.table = append(b.table, page)
 			}
 		}
-	case flags, padding:
+	case flags:
+		if len(d.data) == 24 {
+			must, data := le.Uint64(d.data), le.Uint64(d.data[8:])
+			b.external = b.external || must&hasExternalParent != 0
+			b.readOnly = data&isReadOnly != 0
+			b.unknown = must&^knownFlags != 0
+		}
+	case padding:
 	default:
 		return fmt.Errorf("a descriptor has type %d", d.kind)
 	}
 	return nil
 }
+
+// Flags of a blob. SPDK loads no blob that has another one of the first kind.
+const (
+	usesExtentTable   = 1 << 2
+	hasExternalParent = 1 << 3
+	knownFlags        = 1<<4 - 1
+	isReadOnly        = 1 << 0 // of the second kind
+)
 
 func (b *blob) attribute(internal bool, name string, value []byte) {
 	switch {
@@ -83,6 +105,8 @@ func (b *blob) attribute(internal bool, name string, value []byte) {
 		b.attrs[name] = string(bytes.TrimRight(value, "\x00"))
 	case name == parentAttr && len(value) == 8:
 		b.parent = le.Uint64(value)
+	case name == externalAttr:
+		b.external = true
 	case name == takingAttr || name == removingAttr:
 		b.unsettled = true
 	}

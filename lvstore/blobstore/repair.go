@@ -29,6 +29,3 @@ func SuperPage(s Super, uuid, name string) (content []byte, offset int64, err er
 	le.PutUint32(p[PageSize-4:], checksum(p))
 	return p, s.offset(at), nil
 }
-
-// usesExtentTable is the flag of a blob whose clusters are listed in extent pages.
-const usesExtentTable = 4

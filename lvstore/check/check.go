@@ -2,13 +2,12 @@ package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
 	"github.com/spdkgate/spdkgate/lvstore/blobstore"
+	"github.com/spdkgate/spdkgate/lvstore/device"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -55,16 +54,16 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 	if len(bdevs) != 1 {
 		return fmt.Errorf("bdev %s does not exist", r.Bdev)
 	}
-	d, err := open(ctx, rpc, bdevs[0])
+	d, err := device.Open(ctx, rpc, bdevs[0])
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	r.Place = d.place
+	r.Place = d.Place
 	o := passes
 	o.Quick = quick
-	if r.Report, err = blobstore.Check(ctx, d, d.size, o); err != nil {
-		return fmt.Errorf("%s: %w", d.place, err)
+	if r.Report, err = blobstore.Check(ctx, d, d.Size, o); err != nil {
+		return fmt.Errorf("%s: %w", d.Place, err)
 	}
 	if !quick {
 		return r.compare(ctx, rpc, d, o)
@@ -75,12 +74,12 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 // compare compares the target's metadata in memory with the metadata on the device, which it would
 // load. The metadata of a volume that is being written changes all the time, so compare reports
 // only differences that stay the same.
-func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device, o blobstore.Options) error {
+func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device.Device, o blobstore.Options) error {
 	first, err := r.differences(ctx, rpc, r.Report)
 	if err != nil || len(first) == 0 {
 		return err
 	}
-	again, err := blobstore.Check(ctx, d, d.size, o)
+	again, err := blobstore.Check(ctx, d, d.Size, o)
 	if err != nil {
 		return err
 	}
@@ -88,9 +87,9 @@ func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device, o 
 	if err != nil {
 		return err
 	}
-	for _, what := range first {
-		if slices.Contains(second, what) {
-			r.Report.Findings = append(r.Report.Findings, blobstore.Finding{Page: -1, What: what})
+	for _, problem := range first {
+		if slices.Contains(second, problem) {
+			r.Report.Findings = append(r.Report.Findings, blobstore.Finding{Page: -1, What: problem})
 		}
 	}
 	return nil
@@ -113,7 +112,7 @@ func (r *Result) differences(ctx context.Context, rpc *spdkrpc.Client, report bl
 // File checks a device or an image. A target may be using it.
 func File(ctx context.Context, path string, quick bool) Result {
 	r := Result{Place: path}
-	d, err := openFile(path)
+	d, err := device.OpenFile(path)
 	if err != nil {
 		r.Unchecked = err
 		return r
@@ -121,33 +120,8 @@ func File(ctx context.Context, path string, quick bool) Result {
 	defer func() { _ = d.Close() }()
 	o := passes
 	o.Quick = quick
-	if r.Report, err = blobstore.Check(ctx, d, d.size, o); err != nil {
+	if r.Report, err = blobstore.Check(ctx, d, d.Size, o); err != nil {
 		r.Unchecked = fmt.Errorf("%s: %w", path, err)
 	}
 	return r
-}
-
-// ErrNotReadable means that the bdev of an lvstore can be read neither by this host nor through the
-// target.
-var ErrNotReadable = errors.New("cannot be read while the target runs")
-
-// A device is the file, block device or namespace that an lvstore is on.
-type device struct {
-	io.ReaderAt
-	io.Closer
-	size  int64
-	place string
-}
-
-func open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*device, error) {
-	s := b.DriverSpecific
-	switch {
-	case s.AIO != nil:
-		return openFile(s.AIO.Filename)
-	case s.Uring != nil:
-		return openFile(s.Uring.Filename)
-	case len(s.NVMe) > 0:
-		return openNVMe(ctx, rpc, b)
-	}
-	return nil, fmt.Errorf("%w: bdev %s is a %q; only files and block devices (AIO, io_uring) and NVMe namespaces can be read", ErrNotReadable, b.Name, b.ProductName)
 }

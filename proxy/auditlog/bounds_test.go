@@ -47,7 +47,7 @@ func TestFallbackReportsFailuresOnce(t *testing.T) {
 	assert.Equal(t, 6, counted)
 }
 
-// A feed that is switched off forgets its lines, and goes on counting.
+// A feed that is switched off forgets its lines, and continues counting.
 func TestFeedThatIsSwitchedOff(t *testing.T) {
 	f := &Feed{}
 	add := func(n int) {
@@ -92,7 +92,7 @@ func TestLengthOfLoggedParameters(t *testing.T) {
 	}
 }
 
-// What an entry does not have is not in the log.
+// Empty fields of an entry are not logged.
 func TestOptionalPartsOfAnEntry(t *testing.T) {
 	keys := func(e Entry) (list []string) {
 		for _, a := range e.attrs(rpcschema.Default()) {
@@ -118,7 +118,7 @@ func TestOptionalPartsOfAnEntry(t *testing.T) {
 	}
 }
 
-func TestSources(t *testing.T) {
+func TestSourcesAreShortened(t *testing.T) {
 	for want, s := range map[string]Source{
 		"192.0.2.1":           {Address: netip.MustParseAddrPort("192.0.2.1:0")},
 		"192.0.2.1:1":         {Address: netip.MustParseAddrPort("192.0.2.1:1")},

@@ -47,8 +47,8 @@ type Entry struct {
 	Decision Decision
 	Rule     string // that decided
 
-	Status int // of the answer
-	Code   int // of the error in the answer
+	Status int // of the response
+	Code   int // of the error in the response
 	Err    error
 	// NotExecuted means that Err is the proxy's own: SPDK was not asked, or did not answer.
 	NotExecuted bool
@@ -69,7 +69,7 @@ const (
 // message is that of all entries.
 const message = "call"
 
-// What a client can make long is logged up to here.
+// Texts that a client can make long are logged up to this length.
 const (
 	maxParams = 16 << 10 // encoded parameters of one call; longer ones are left out
 	maxName   = 128      // name of a method, which may be none

@@ -21,10 +21,10 @@ type Feed struct {
 	first uint64
 	next  uint64
 	size  int           // of the lines, in bytes
-	grown chan struct{} // closed by the next line; nil: nobody waits for it
+	grown chan struct{} // closed by the next line; nil: no watcher waits for it
 }
 
-// What a Feed keeps at most.
+// The limits of a Feed.
 const (
 	FeedLines = 1000
 	feedBytes = 8 << 20
@@ -86,8 +86,8 @@ func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	}
 }
 
-// From returns the lines from a number on, how many of these it has forgotten, the number that the
-// next line gets, and a channel that is closed when there are more lines.
+// From returns the lines from a number on, and how many of these were already dropped (missed).
+// next is the number of the next line; grown is closed when there are more lines.
 func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

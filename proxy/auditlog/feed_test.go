@@ -62,7 +62,7 @@ func TestFeedIgnoresTheLevel(t *testing.T) {
 	assert.EqualValues(t, 1, missed)
 }
 
-func TestFeedForgetsTheOldest(t *testing.T) {
+func TestFeedDropsTheOldestLines(t *testing.T) {
 	l, _ := newFed(slog.LevelError)
 	for i := range FeedLines + 7 {
 		l.Write(named(fmt.Sprint("m", i)))

@@ -99,7 +99,7 @@ func (f *File) Write(line []byte) (int, error) {
 	return n, nil
 }
 
-// follow opens the file anew if another program, such as logrotate, has renamed or removed it.
+// follow opens the file again if another program, such as logrotate, has renamed or removed it.
 func (f *File) follow() error {
 	if f.now().Sub(f.checked) < checkAfter {
 		return nil

@@ -87,8 +87,8 @@ func TestFilesRotate(t *testing.T) {
 	assert.Contains(t, lines, "longer-than-a-file")
 }
 
-// A file that logrotate has renamed or removed is opened anew.
-func TestFilesThatOthersRotate(t *testing.T) {
+// A file that logrotate has renamed or removed is opened again.
+func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	l := newLogFile(t, t.TempDir(), 1<<20, 2)
 	l.write(t, "first")
 	require.NoError(t, os.Rename(l.path, l.path+".1"))
@@ -145,7 +145,7 @@ func TestFailedRotationLosesNothing(t *testing.T) {
 }
 
 // On a full disk, a line is written as a whole or refused.
-func TestAFullDisk(t *testing.T) {
+func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount a small tmpfs")
 	}
@@ -178,7 +178,7 @@ func TestAFullDisk(t *testing.T) {
 
 // A file that cannot be looked up may have been replaced. Its lines fail, so that the caller writes
 // them elsewhere.
-func TestFileThatCannotBeLookedUp(t *testing.T) {
+func TestLinesFailIfTheFileCannotBeExamined(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	l := newLogFile(t, dir, 1<<20, 1)

@@ -30,9 +30,9 @@ var journalFields = map[string]bool{
 	"resources": true, "tenant": true, keyDecision: true, "rule": true, keyStatus: true, "code": true, "error": true,
 }
 
-// A Journal is a handler that sends lines to journald in its own protocol: the line as JSON is the
-// message, and what people look for has fields of its own, such as SPDKGATE_USER. A line is one
-// datagram, and at most about 100 KiB long, less than the kernel allows.
+// A Journal is a handler that sends lines to journald in journald's protocol. The message is the
+// line as JSON. What people search for also has its own fields, such as SPDKGATE_USER. A line is
+// one datagram, and at most about 100 KiB long, less than the kernel allows.
 type Journal struct {
 	socket string
 	level  slog.Leveler

@@ -50,7 +50,7 @@ func (j *journald) next() map[string][]string {
 	return fields
 }
 
-func TestJournalFields(t *testing.T) {
+func TestJournalHasSearchableFields(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "journal")
 	_, err := OpenJournal(socket, slog.LevelInfo)
 	require.ErrorIs(t, err, os.ErrNotExist)

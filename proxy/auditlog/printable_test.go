@@ -34,7 +34,7 @@ func hostileEntry() *Entry {
 	}
 }
 
-func TestFeedEscapes(t *testing.T) {
+func TestFeedEscapesUnsafeCharacters(t *testing.T) {
 	l, _ := newFed(slog.LevelInfo)
 	require.Equal(t, Written, l.Write(hostileEntry()))
 	lines, _, _, _ := l.Feed.From(0)
@@ -47,7 +47,7 @@ func TestFeedEscapes(t *testing.T) {
 	assert.Equal(t, hostile(), fields["params"].(map[string]any)["lvol_name"])
 }
 
-func TestJournalEscapes(t *testing.T) {
+func TestJournalEscapesUnsafeCharacters(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "journal")
 	d := newJournald(t, socket)
 	j, err := OpenJournal(socket, slog.LevelInfo)

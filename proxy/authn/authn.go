@@ -41,9 +41,8 @@ const (
 type Identity struct {
 	User   string
 	Method Method
-	// Credential identifies one of the user's credentials, without any secret: the id of a
-	// password's hash or of a token, the serial number of a certificate, the subject of a JWT, the
-	// uid of a process.
+	// Credential identifies one of the user's credentials without a secret: the id of a password
+	// hash or a token, a certificate's serial number, a JWT's subject, or a process's uid.
 	Credential string
 }
 
@@ -68,8 +67,8 @@ type Options struct {
 
 	Issuers []Issuer
 	// Former is the Authenticator that the new one replaces, or nil. The new one keeps the keys of
-	// issuers whose configuration has not changed, so that a reload needs no network; the counted
-	// failures; and the logins with passwords that are unchanged.
+	// issuers whose configuration has not changed, so that a reload needs no network. It also keeps
+	// the counted failures, and the logins with unchanged passwords.
 	Former *Authenticator
 }
 
@@ -172,8 +171,8 @@ func (a *Authenticator) TakesBearer() bool {
 }
 
 // Authenticate returns the sender of a request. If there is an Authorization header, it decides
-// alone: a client certificate does not make up for a wrong or malformed header, and a user behind
-// an HTTP proxy that has a certificate is not taken for that proxy's user.
+// alone. A client certificate does not compensate for a wrong or malformed header. So a user behind
+// an HTTP proxy with a certificate is not mistaken for that proxy's user.
 //
 // A process of this host is identified by the kernel, and nothing that it sends counts.
 func (a *Authenticator) Authenticate(ctx context.Context, e Evidence) (Identity, error) {

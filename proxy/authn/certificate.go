@@ -55,7 +55,7 @@ type certificates struct {
 	required    bool
 	users       map[CertificateName]string
 	sums        *macer
-	memory      *memory // verified certificates, also those of no user
+	memory      *memory // verified certificates, including those of no user
 	now         func() time.Time
 }
 

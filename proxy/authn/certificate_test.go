@@ -42,7 +42,7 @@ func certificateUsers() []User {
 // Without configured authorities, no client certificate is valid. The standard library would then
 // use the system's authorities, which must not count. A connection may have presented a certificate
 // before a reload that removed the authorities.
-func TestNoAuthorities(t *testing.T) {
+func TestNoCertificateIsValidWithoutAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
 	_, err = a.Authenticate(t.Context(), certified(authntest.NewAuthority(t, "public").Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} })))
@@ -111,8 +111,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// If a request has a header and a certificate, the header alone decides, also if it is wrong.
-func TestAHeaderDecidesAlone(t *testing.T) {
+// If a request has a header and a certificate, the header alone decides, even if it is wrong.
+func TestHeaderTakesPrecedenceOverCertificate(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	token := NewToken()
 	users := append(certificateUsers(), User{Name: "backup", Tokens: []TokenHash{HashToken(token, time.Time{})}})
@@ -165,7 +165,7 @@ func TestAHeaderDecidesAlone(t *testing.T) {
 
 // A verified certificate is cached only until it or its signer's certificate expires, or until a
 // reload.
-func TestVerifiedCertificatesAreForgotten(t *testing.T) {
+func TestVerifiedCertificatesExpire(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	e := certified(authority.Client(func(c *x509.Certificate) {
 		c.DNSNames, c.NotAfter = []string{"dashboard.example"}, time.Now().Add(time.Minute)
@@ -191,7 +191,7 @@ func TestVerifiedCertificatesAreForgotten(t *testing.T) {
 	}
 }
 
-func TestCertificateNamesAreOneUsers(t *testing.T) {
+func TestCertificateNameBelongsToOneUser(t *testing.T) {
 	name := func(kind NameKind, value string) *CertificateName { return &CertificateName{kind, value} }
 	for says, users := range map[string][]User{
 		"users a and b have the same certificate name: cn x": {{Name: "a", Certificate: name(CN, "x")}, {Name: "b", Certificate: name(CN, "x")}},
@@ -223,7 +223,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // Credentials that expired make room first. Otherwise a quarter of the others is verified again, so
 // that this happens rarely.
-func TestRoomInMemory(t *testing.T) {
+func TestExpiredCredentialsAreEvictedFirst(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	m := newMemory(func() time.Time { return now })
 	sum := func(i int) mac { return mac{byte(i), byte(i >> 8), byte(i >> 16)} }

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// A CodeFlow is the proxy as it is registered with an issuer, so that people sign in to the console
-// at the issuer's page (OpenID Connect's authorization code flow, with PKCE).
+// A CodeFlow lets people sign in to the console at an issuer's page, by OpenID Connect's
+// authorization code flow with PKCE. It contains the proxy's registration with the issuer.
 type CodeFlow struct {
 	ClientID     string
 	ClientSecret string // "": a public client
@@ -67,7 +67,7 @@ type codeFlow struct {
 const endpointsAge = 10 * time.Minute
 
 // endpoint returns the addresses of the issuer's pages. It asks the issuer at most every
-// fetchInterval, because everybody can make it ask.
+// fetchInterval, because everyone can make it ask.
 func (f *codeFlow) endpoint(ctx context.Context) (oauth2.Endpoint, error) {
 	f.mu.Lock()
 	known, failure, age := f.known, f.failure, f.issuer.now().Sub(f.tried)
@@ -207,7 +207,7 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
-// exchangeError says why the issuer gave no token. The issuer's answer could repeat secrets, so
+// exchangeError says why the issuer gave no token. The issuer's response could repeat secrets, so
 // only its status and its code of the error are kept.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError

@@ -127,8 +127,8 @@ func TestCodesOfOtherSignIns(t *testing.T) {
 	assert.ErrorContains(t, err, "compare oidc.console with the issuer's registration")
 }
 
-// The browser chooses what the issuer's answer contains, so the proxy repeats none of it.
-func TestFailedExchanges(t *testing.T) {
+// The browser chooses what the issuer's response contains, so the proxy repeats none of it.
+func TestFailedExchangesRepeatNothing(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	b.issuer.AnswerExchanges(`{"error": "access_denied", "error_description": "canary"}`)
 	_, err := b.signIn(nil)

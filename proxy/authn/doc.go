@@ -4,6 +4,6 @@
 // failed logins, and distinguishes wrong credentials from credentials that it cannot check at the
 // moment.
 //
-// The package must not know what the request asks for, what its user may do, or how an answer looks
-// on the wire. It imports no other stage of the proxy.
+// The package must not know what the request asks for, what its user may do, or how a response
+// looks on the wire. It imports no other stage of the proxy.
 package authn

@@ -20,7 +20,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// maxIssuerAnswer bounds the length of an issuer's answer.
+// maxIssuerAnswer bounds the length of an issuer's response.
 const maxIssuerAnswer = 1 << 20
 
 // A keySource says where an issuer's keys come from. It is comparable, so that a reload detects
@@ -113,7 +113,7 @@ func (s keySource) client() (*http.Client, error) {
 
 var errNoAuthority = errors.New("ca_file has no certificate in PEM form")
 
-// A boundedTransport bounds the length of answers.
+// A boundedTransport bounds the length of responses.
 type boundedTransport struct{ http.RoundTripper }
 
 func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -69,7 +69,7 @@ func ParseHashes(text string) (hashes []Hash, err error) {
 }
 
 const (
-	// maxBcryptCost takes seconds; with a higher cost, clients would give up before an answer.
+	// maxBcryptCost takes seconds; with a higher cost, clients would give up before a response.
 	maxBcryptCost = 16
 	// maxBcryptPassword is how many bytes of a password bcrypt uses.
 	maxBcryptPassword = 72

@@ -48,7 +48,7 @@ func TestHashes(t *testing.T) {
 }
 
 // A test vector of the reference implementation.
-func TestArgon2idOfOthers(t *testing.T) {
+func TestForeignArgon2idHashesAreAccepted(t *testing.T) {
 	h, err := ParseHash("$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc")
 	require.NoError(t, err)
 	assert.True(t, h.matches("password"))

@@ -22,7 +22,7 @@ type Issuer struct {
 	Authority  string // PEM of the authorities that sign the TLS certificate of JWKSURL or URL; "": the system's
 	BearerFile string // file with a token to send to JWKSURL
 
-	CodeFlow *CodeFlow // nil: nobody signs in to the console at its page
+	CodeFlow *CodeFlow // nil: the console offers no sign-in at its page
 }
 
 // A JWTRule says which tokens authenticate a user: those of an issuer with this subject, with these

@@ -264,7 +264,7 @@ func TestJWTRules(t *testing.T) {
 }
 
 // Members of a group are one user. Of two groups, the one that comes first among the users counts.
-func TestGroups(t *testing.T) {
+func TestGroupMembersAreOneUser(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	group := func(name string) User {
 		return User{Name: name, JWT: &JWTRule{Issuer: "sso", Claims: map[string]string{"groups": name}}}

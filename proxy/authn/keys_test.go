@@ -36,7 +36,7 @@ func errorsAs[T error](err error, target *T) bool { return errors.As(err, target
 
 // While an issuer is unavailable, its users get ErrCannotTell, other users are not affected, and
 // the proxy rarely retries.
-func TestIssuerAway(t *testing.T) {
+func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	i.SetAway(true)
 	now := time.Now()
@@ -76,7 +76,7 @@ func TestIssuerAway(t *testing.T) {
 }
 
 // The error of a failed fetch has the reason, for the log.
-func TestFetchSaysWhyItFailed(t *testing.T) {
+func TestFetchErrorsNameTheCause(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context()) // without its authority
 	var unknown x509.UnknownAuthorityError
@@ -165,7 +165,7 @@ func TestUnknownKeysAreLookedForRarely(t *testing.T) {
 	assert.Equal(t, 3, i.Fetches())
 }
 
-func TestWhereKeysComeFrom(t *testing.T) {
+func TestKeysComeFromFileOrDiscovery(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	dir := t.TempDir()
 	bearerFile := filepath.Join(dir, "token")
@@ -256,7 +256,7 @@ func TestTwoIssuersWithOneName(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-func TestInvalidIssuers(t *testing.T) {
+func TestInvalidIssuersAreRefused(t *testing.T) {
 	jwks := authntest.NewIssuer(t).JWKS()
 	for says, i := range map[string]Issuer{
 		"issuer is missing":                          {Name: "a", Audience: "x", JWKS: jwks},

@@ -15,7 +15,7 @@ type Peer struct {
 }
 
 // unmapped is the uid and gid as which the kernel shows users and groups that are not in this
-// process's user namespace. It identifies nobody, so it never authenticates anybody.
+// process's user namespace. It identifies no user, so it never authenticates a request.
 const unmapped = 65534
 
 // locals knows which processes of this host are which user.

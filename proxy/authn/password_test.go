@@ -146,7 +146,7 @@ func TestSuccessIsCachedAndFailureIsNot(t *testing.T) {
 }
 
 // A reload keeps the cache of users whose password is unchanged, and drops that of others.
-func TestReloadCarriesOver(t *testing.T) {
+func TestReloadKeepsCachedLogins(t *testing.T) {
 	ann, bob, carl := newCountingHash("a", 1), newCountingHash("b", 1), newCountingHash("c", 1)
 	now := func() time.Time { return time.Unix(0, 0) }
 	first := newBasic(t, Options{Now: now}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{bob}}, User{Name: "carl", Hashes: []Hash{carl}})
@@ -188,7 +188,7 @@ func TestReloadCarriesOver(t *testing.T) {
 
 // A wrong password takes the same hashes of each kind for every name: those of the user who has
 // most of that kind. Otherwise, the time would tell whether a user exists.
-func TestWrongPasswordsTakeTheSameWork(t *testing.T) {
+func TestUnknownUsersCostAsMuchAsWrongPasswords(t *testing.T) {
 	kinds := map[string][]uint64{"cheap": {1}, "dear": {9}, "both": {1, 9}, "twice": {1, 1}, "none": nil}
 	var users []User
 	var hashes []*countingHash
@@ -264,7 +264,7 @@ func TestGuessingIsRateLimited(t *testing.T) {
 	require.ErrorAs(t, try("ann", "and another", here), &slow)
 }
 
-func TestGuessingNamesIsRateLimitedAlike(t *testing.T) {
+func TestGuessingUserNamesIsRateLimited(t *testing.T) {
 	now := time.Unix(0, 0)
 	b := newBasic(t, Options{Now: func() time.Time { return now }}, User{Name: "ann", Hashes: []Hash{newCountingHash("a", 1)}})
 	attempts := func(name string, from netip.Addr) (n int) {
@@ -305,7 +305,7 @@ func TestLimiterIsBounded(t *testing.T) {
 
 // When there are too many buckets, full ones are removed. A source that has used half of its larger
 // bucket is kept.
-func TestMakingRoomForgetsNoSource(t *testing.T) {
+func TestEvictionKeepsUsedBuckets(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(1, func() time.Time { return now })
 	const used = 25
@@ -326,7 +326,7 @@ func TestMakingRoomForgetsNoSource(t *testing.T) {
 	assert.Equal(t, sourceFactor*failuresBurst-used+1, left)
 }
 
-func TestBusyIsNotWrong(t *testing.T) {
+func TestBusyAuthenticatorIsNotAFailedLogin(t *testing.T) {
 	h := newCountingHash("right", 1)
 	h.block = make(chan struct{})
 	defer close(h.block)
@@ -338,7 +338,7 @@ func TestBusyIsNotWrong(t *testing.T) {
 	require.NotErrorIs(t, err, ErrWrongCredentials)
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestInvalidUsersAreRefused(t *testing.T) {
 	h := newCountingHash("x", 1)
 	for says, users := range map[string][]User{
 		"no users":        nil,

@@ -13,7 +13,8 @@ import (
 type revocations []*x509.RevocationList
 
 // check fails if a certificate of a path was revoked, or if that cannot be told. It returns until
-// when its answer is valid. The path is that of a verified certificate: its authority is the last.
+// when its response is valid. The path is that of a verified certificate: its authority is the
+// last.
 func (r revocations) check(path []*x509.Certificate, now time.Time) (until time.Time, err error) {
 	until = path[0].NotAfter
 	if r == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-func TestRevokedCertificates(t *testing.T) {
+func TestRevokedCertificatesAreRefused(t *testing.T) {
 	root := authntest.NewAuthority(t, "root")
 	between := root.Intermediate("between")
 	other := authntest.NewAuthority(t, "root") // of the same name

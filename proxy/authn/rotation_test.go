@@ -9,8 +9,8 @@ import (
 )
 
 // While clients move from one password to the next, both are valid, each is hashed once, and the
-// identity tells which one was used.
-func TestTwoPasswords(t *testing.T) {
+// identity reports which one was used.
+func TestTwoPasswordsAreValidAtATime(t *testing.T) {
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{before, after}})
 	for range 3 {

@@ -13,7 +13,7 @@ import (
 
 // A credential of a session holds until it is changed or removed, and the credentials of others
 // make no difference.
-func TestHolds(t *testing.T) {
+func TestSessionCredentialHoldsUntilChanged(t *testing.T) {
 	authority, issuer := authntest.NewAuthority(t, "ours"), authntest.NewIssuer(t)
 	token, until := NewToken(), time.Now().Add(time.Hour)
 	hash := func(password string) Hash {
@@ -121,7 +121,7 @@ func TestHolds(t *testing.T) {
 	require.ErrorIs(t, err, ErrWrongCredentials)
 }
 
-func TestTakes(t *testing.T) {
+func TestConfiguredMethodsAreReported(t *testing.T) {
 	a, err := New([]User{{Name: "ann", Hashes: []Hash{newCountingHash("right", 1)}}}, Options{})
 	require.NoError(t, err)
 	assert.True(t, a.TakesPasswords())

@@ -130,8 +130,8 @@ func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 
 // tokens authenticates users by the hashes of their tokens.
 //
-// The look-up in a map does not take constant time, and need not: its duration could reveal only
-// parts of a token's SHA-256, and even all of it would not reveal the token.
+// The look-up in a map need not take constant time. Its duration could reveal only parts of a
+// token's SHA-256, and even the whole hash would not reveal the token.
 type tokens struct {
 	bySum map[[sha256.Size]byte]storedToken
 	now   func() time.Time

@@ -33,10 +33,10 @@ type Barriers struct {
 
 // A Barrier is where one call waits.
 type Barrier struct {
-	of      *Barriers
-	key     string
-	calls   int  // that refer to it, so that it must be kept
-	claimed bool // by the call that will wait at it
+	barriers *Barriers
+	key      string
+	calls    int  // that refer to it, so that it must be kept
+	claimed  bool // by the call that will wait at it
 
 	arrived chan struct{} // closed when that call has arrived
 	decided chan struct{} // closed with the first decision
@@ -50,7 +50,7 @@ func (s *Barriers) refer(key string, claim bool) (*Barrier, error) {
 	defer s.mu.Unlock()
 	b := s.byKey[key]
 	if b == nil {
-		b = &Barrier{of: s, key: key, arrived: make(chan struct{}), decided: make(chan struct{})}
+		b = &Barrier{barriers: s, key: key, arrived: make(chan struct{}), decided: make(chan struct{})}
 		if s.byKey == nil {
 			s.byKey = map[string]*Barrier{}
 		}
@@ -65,17 +65,17 @@ func (s *Barriers) refer(key string, claim bool) (*Barrier, error) {
 }
 
 func (b *Barrier) release() {
-	b.of.mu.Lock()
-	defer b.of.mu.Unlock()
+	b.barriers.mu.Lock()
+	defer b.barriers.mu.Unlock()
 	if b.calls--; b.calls == 0 {
-		delete(b.of.byKey, b.key)
+		delete(b.barriers.byKey, b.key)
 	}
 }
 
 // decide makes the first decision, and reports whether the barrier is open.
 func (b *Barrier) decide(open bool) (opened bool) {
-	b.of.mu.Lock()
-	defer b.of.mu.Unlock()
+	b.barriers.mu.Lock()
+	defer b.barriers.mu.Unlock()
 	select {
 	case <-b.decided:
 	default:
@@ -91,7 +91,7 @@ func (s *Barriers) Claim(key string) (*Barrier, error) { return s.refer(key, tru
 
 // Leave ends the use of a barrier by the call that has claimed it.
 func (b *Barrier) Leave() {
-	b.decide(false) // nobody should wait for a call that has failed before it arrived
+	b.decide(false) // no client should wait for a call that failed before it arrived
 	b.release()
 }
 
@@ -141,8 +141,8 @@ func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) 
 	}
 }
 
-// Open lets the call that waits at the barrier of a key go on. It fails if no call waits there, or
-// the barrier was given up.
+// Open lets the call that waits at the barrier of a key continue. It fails if no call waits there,
+// or the barrier was given up.
 func (s *Barriers) Open(key string) error {
 	b, err := s.refer(key, false)
 	if err != nil {

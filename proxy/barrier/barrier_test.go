@@ -44,7 +44,7 @@ func TestBarrier(t *testing.T) {
 	})
 }
 
-func TestBarriersThatAreNotOpened(t *testing.T) {
+func TestUnopenedBarriersTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Barriers
 		b, err := s.Claim("late")
@@ -86,8 +86,8 @@ func TestBarriersThatAreNotOpened(t *testing.T) {
 	})
 }
 
-// The call goes on if and only if one Open has succeeded.
-func TestOpenAtTheLastMoment(t *testing.T) {
+// The call continues if and only if one Open has succeeded.
+func TestBarrierOpensAtTheLastMoment(t *testing.T) {
 	var s Barriers
 	for range 2000 {
 		b, err := s.Claim("a")

@@ -53,9 +53,9 @@ func TestASelfSignedCertificateIsKept(t *testing.T) {
 	require.ErrorContains(t, err, "remove both", "a certificate without its key is not replaced")
 }
 
-// A certificate in memory stays the same until the process ends, also when others were presented in
+// A certificate in memory stays the same until the process ends, even when others were presented in
 // between.
-func TestShownKeepsTheCertificateInMemory(t *testing.T) {
+func TestInMemoryCertificateIsReused(t *testing.T) {
 	var shown Shown
 	assert.Nil(t, shown.Current())
 	require.NoError(t, shown.Load(Source{Listen: "proxy.example:1"}, quiet))
@@ -136,8 +136,8 @@ func TestAClientTrustsTheSelfSignedCertificate(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A state folder that cannot be read or written is an error.
-func TestAFolderThatCannotBeUsed(t *testing.T) {
+// A state directory that cannot be read or written is an error.
+func TestUnusableDirectoryIsReported(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err := Load(Source{SelfSignedDir: filepath.Join(file, "state"), ReadFile: os.ReadFile}, quiet)

@@ -2,5 +2,5 @@
 // certificate if none is configured, and the authorities that sign client certificates. It takes
 // paths, and a function that reads files.
 //
-// It must not know the configuration, nor any other room of the proxy.
+// It does not depend on the configuration, or on any other package of the proxy.
 package cert

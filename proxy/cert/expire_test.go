@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of several authorities the first to expire is told, wherever it stands. What is no certificate is
-// passed over.
+// Of several authorities the first to expire is told, wherever it stands. PEM blocks that are not
+// certificates are skipped.
 func TestClientCAsExpire(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -20,8 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of several lists of revoked certificates, the first to expire counts. What is not such a list is
-// refused.
+// Of several lists of revoked certificates, the first to expire counts. Other contents are refused.
 func TestRevocationLists(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -100,7 +100,7 @@ func TestLimitsBehindALoadBalancer(t *testing.T) {
 }
 
 // Connections without a valid header are closed, and logged if something was sent.
-func TestInvalidHeaders(t *testing.T) {
+func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 10, WriteWait: time.Second}, &log)
 	closed := func(c *Conn, reason error) {
@@ -131,8 +131,8 @@ func TestInvalidHeaders(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")), "not each time")
 }
 
-// Who is no load balancer cannot claim an address.
-func TestHeadersOfOthers(t *testing.T) {
+// Only a load balancer can name a client's address.
+func TestOnlyLoadBalancersNameClientAddresses(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1, Balancers: Balancers{Trusted: func(netip.Addr) bool { return false }, ProxyProtocol: true}}, slog.New(slog.DiscardHandler))
 	c, ok := s.accept(&from{address: "[::ffff:192.0.2.1]:1"})
 	require.True(t, ok)

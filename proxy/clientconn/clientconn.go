@@ -23,7 +23,7 @@ const WriteWait = 30 * time.Second
 type Limits struct {
 	Connections int           // in all
 	PerSource   int           // from one address, from one IPv6 network of 64 bits, or of one user of this host
-	WriteWait   time.Duration // for a client to read the first bytes of an answer
+	WriteWait   time.Duration // for a client to read the first bytes of a response
 	Balancers   Balancers
 }
 
@@ -98,12 +98,12 @@ func (s *Set) noteClosed(from string) {
 }
 
 func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
-	of := s.sources[c.from]
-	if len(of) >= s.limits.PerSource && !c.balancer {
+	conns := s.sources[c.from]
+	if len(conns) >= s.limits.PerSource && !c.balancer {
 		return nil, false
 	}
 	if s.count >= s.limits.Connections {
-		size := len(of) + 1 // of the source
+		size := len(conns) + 1 // of the source
 		if c.balancer {
 			size = 1 // each of its connections may be another client's
 		}
@@ -117,12 +117,12 @@ func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 }
 
 func (s *Set) hold(c *Conn) {
-	of := s.sources[c.from]
-	if of == nil {
-		of = map[*Conn]struct{}{}
-		s.sources[c.from] = of
+	conns := s.sources[c.from]
+	if conns == nil {
+		conns = map[*Conn]struct{}{}
+		s.sources[c.from] = conns
 	}
-	of[c] = struct{}{}
+	conns[c] = struct{}{}
 	s.count++
 }
 
@@ -131,19 +131,19 @@ func (s *Set) hold(c *Conn) {
 // is none.
 func (s *Set) evictionCandidate(moreThan int) (found *Conn) {
 	size := moreThan
-	for _, of := range s.sources {
-		if len(of) <= size {
+	for _, conns := range s.sources {
+		if len(conns) <= size {
 			continue
 		}
-		if oldest := oldestEvictable(of); oldest != nil {
-			found, size = oldest, len(of)
+		if oldest := oldestEvictable(conns); oldest != nil {
+			found, size = oldest, len(conns)
 		}
 	}
 	return found
 }
 
-func oldestEvictable(of map[*Conn]struct{}) (oldest *Conn) {
-	for c := range of {
+func oldestEvictable(conns map[*Conn]struct{}) (oldest *Conn) {
+	for c := range conns {
 		if !c.evictable.IsZero() && (oldest == nil || c.evictable.Before(oldest.evictable)) {
 			oldest = c
 		}
@@ -165,7 +165,7 @@ func (s *Set) Authenticated(conn net.Conn) bool {
 	return open
 }
 
-// NextPart begins another part of an answer, which the client has as much time to read as a whole
+// NextPart begins another part of a response, which the client has as much time to read as a whole
 // one. What was sent before may have been long ago.
 func (s *Set) NextPart(conn net.Conn) {
 	if c := connOf(conn); c != nil {
@@ -174,12 +174,12 @@ func (s *Set) NextPart(conn net.Conn) {
 }
 
 func (s *Set) drop(c *Conn) {
-	of := s.sources[c.from]
-	if _, there := of[c]; !there {
+	conns := s.sources[c.from]
+	if _, there := conns[c]; !there {
 		return
 	}
 	s.count--
-	if delete(of, c); len(of) == 0 {
+	if delete(conns, c); len(conns) == 0 {
 		delete(s.sources, c.from)
 	}
 }
@@ -271,7 +271,7 @@ type Conn struct {
 	known     bool      // it has brought valid credentials
 
 	mu    sync.Mutex
-	began time.Time // the answer that is being written
+	began time.Time // the response that is being written
 	sent  int       // of it
 }
 
@@ -284,7 +284,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http close a connection such that the client can still read the last answer.
+// CloseWrite lets net/http close a connection such that the client can still read the last
+// response.
 func (c *Conn) CloseWrite() error {
 	raw := c.Conn
 	if c.header != nil {
@@ -306,7 +307,7 @@ const (
 	// maxWrite is the size of a single write in bytes. A client must read it within
 	// Limits.WriteWait.
 	maxWrite = 64 << 10
-	// slowestClient is the number of bytes of an answer that a client must read each second after
+	// slowestClient is the number of bytes of a response that a client must read each second after
 	// Limits.WriteWait, because an unread answer takes memory.
 	slowestClient = 128 << 10
 )

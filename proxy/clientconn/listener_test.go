@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a listener accepts is in the set until it is closed; what is too much is closed at once, and
-// the next one is accepted.
+// Accepted connections are in the set until they are closed. A connection beyond the limit is
+// closed at once, and the next one is accepted.
 func TestListener(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestListener(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "a second one from there is closed")
 	assert.Equal(t, 1, s.Closed())
 
-	// The last answer arrives, although the connection is closed for writing.
+	// The last response arrives, although the connection is closed for writing.
 	_, err = server.Write([]byte("bye"))
 	require.NoError(t, err)
 	require.NoError(t, server.(*Conn).CloseWrite())
@@ -62,7 +62,7 @@ func TestListener(t *testing.T) {
 	require.ErrorIs(t, <-ended, net.ErrClosed)
 }
 
-// Connections are found below TLS. Those that are no client's are nobody's matter.
+// Connections are found below TLS. Connections of other listeners are not counted.
 func TestOtherConnections(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1}, slog.New(slog.DiscardHandler))
 	a, b := net.Pipe()

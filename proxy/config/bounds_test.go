@@ -212,11 +212,11 @@ func TestTimeoutsOfSlowMethods(t *testing.T) {
 	for method, want := range map[string]time.Duration{
 		"bdev_lvol_create_lvstore": 10 * time.Minute, "bdev_lvol_delete_lvstore": 10 * time.Minute, "bdev_lvol_grow_lvstore": 10 * time.Minute,
 		"bdev_lvol_delete": 10 * time.Minute, "bdev_lvol_resize": 10 * time.Minute, "bdev_lvol_inflate": time.Hour, "bdev_lvol_decouple_parent": time.Hour,
-		"framework_start_init": 10 * time.Minute, "framework_wait_init": 10 * time.Minute,
+		"framework_start_init": 10 * time.Minute, "framework_wait_init": 10 * time.Minute, "spdkgate_lvol_changes": 10 * time.Minute,
 	} {
 		assert.Equal(t, want, timeouts[method], method)
 	}
-	assert.Len(t, timeouts, 9)
+	assert.Len(t, timeouts, 10)
 	timeouts, err = Timeouts{Default: Duration(2 * time.Hour), Methods: map[string]Duration{"bdev_lvol_delete": 1}}.ByMethod(schema)
 	require.NoError(t, err)
 	assert.Equal(t, time.Duration(1), timeouts["bdev_lvol_delete"])
@@ -242,7 +242,7 @@ func TestQuotas(t *testing.T) {
 	assert.Zero(t, q.Bytes)
 }
 
-func TestLearningOfUsers(t *testing.T) {
+func TestLearningIsSetGloballyOrForUsers(t *testing.T) {
 	for keys, want := range map[[2]bool]bool{{false, false}: false, {true, false}: true, {false, true}: true, {true, true}: true} {
 		c := Config{Learning: keys[0], Users: []User{{Name: "a", Roles: []string{"r"}, Learning: keys[1]}}}
 		assert.Equal(t, want, c.PolicyUsers()["a"].Learning, keys)
@@ -259,7 +259,7 @@ func TestLearningOfUsers(t *testing.T) {
 }
 
 // A file with secrets that every user of the host can read is warned of.
-func TestReadableSecretsAreWarnedOf(t *testing.T) {
+func TestReadableSecretsCauseAWarning(t *testing.T) {
 	const hash = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	key := writeFile(t, "key")
 	require.NoError(t, os.Chmod(key, 0o644))

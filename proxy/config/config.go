@@ -58,6 +58,9 @@ type Target struct {
 	// AcceptLoadingWhatHostsWrite accepts a target that examines every bdev: it loads lvstores,
 	// RAIDs and partitions that hosts write into volumes.
 	AcceptLoadingWhatHostsWrite bool `yaml:"accept_loading_what_hosts_write"`
+	// AcceptChangesWithoutCounts accepts releases whose metadata cannot be compared with the number
+	// of clusters that the target reports (rpcschema.CountsClusters).
+	AcceptChangesWithoutCounts bool `yaml:"accept_changes_without_counts"`
 }
 
 // Limits bounds what clients may use.

@@ -58,7 +58,7 @@ func values(c *Config) error {
 	return errors.Join(users, issuers, tenants, timeouts, peers)
 }
 
-func TestGoodValues(t *testing.T) {
+func TestValidValuesAreAccepted(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.good.yml")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
@@ -71,7 +71,7 @@ func TestGoodValues(t *testing.T) {
 
 // The first line of each *.bad.yml has the expected error. Package proxy tests files that only a
 // stage refuses.
-func TestBadValues(t *testing.T) {
+func TestInvalidValuesAreRefused(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("testdata/*.bad.yml")
 	require.NoError(t, err)
@@ -245,7 +245,7 @@ func TestTheDocumentedConditions(t *testing.T) {
 	assert.Equal(t, []string{"read-only"}, c.Roles["operator"].Extends)
 }
 
-func TestLearningIsWarnedOf(t *testing.T) {
+func TestLearningCausesAWarning(t *testing.T) {
 	const hash = `$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz`
 	for more, says := range map[string]string{
 		"learning: true":      "LEARNING is on: calls of every user",
@@ -273,7 +273,7 @@ func TestTheDocumentedTenant(t *testing.T) {
 	assert.Equal(t, 500, *tenants["team-a"].Quota.GiB)
 }
 
-func TestAUserWithoutCredentialsIsWarnedOf(t *testing.T) {
+func TestUserWithoutCredentialsCausesAWarning(t *testing.T) {
 	c, err := Load("testdata/user_without_credentials.good.yml")
 	require.NoError(t, err)
 	require.Len(t, c.Warnings(), 1)

@@ -124,7 +124,7 @@ func gidOf(name string) (uint32, error) {
 	return uint32(gid), nil
 }
 
-// warnAboutLocal warns if nobody may use the socket for programs of this host.
+// warnAboutLocal warns if no user may use the socket for programs of this host.
 func (c *Config) warnAboutLocal() {
 	if c.ListenUnix.Path == "" {
 		return

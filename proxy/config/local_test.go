@@ -32,7 +32,7 @@ func TestListenUnix(t *testing.T) {
 	assert.Equal(t, []int{-1, -1}, []int{uid, gid})
 }
 
-func TestLocalSocketForNobody(t *testing.T) {
+func TestUnusableLocalSocketCausesAWarning(t *testing.T) {
 	text, err := os.ReadFile("testdata/hash")
 	require.NoError(t, err)
 	c, err := Load(writeFile(t, "listen: \":1\"\nlisten_unix: {path: /run/x}\nusers: [{name: a, password_hash: \""+string(text[:len(text)-1])+"\", roles: [admin]}]\n"))

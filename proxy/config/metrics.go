@@ -15,8 +15,8 @@ type Metrics struct {
 	// Volumes is how many volumes have series of their own at /metrics/target, and likewise other
 	// bdevs.
 	Volumes int `yaml:"volumes"`
-	// LatencyHistograms are bdevs whose latency histograms are at /metrics/target. Somebody must
-	// enable these at the target.
+	// LatencyHistograms are bdevs whose latency histograms are at /metrics/target. They must be
+	// enabled at the target.
 	LatencyHistograms []string `yaml:"latency_histograms"`
 }
 

@@ -34,10 +34,9 @@ type Quota struct {
 	Keys       *int `yaml:"keys"`
 }
 
-// Default bounds of a tenant. All that is bounded is shared by all tenants: SPDK's subsystems
-// (1,024 unless nvmf_set_max_subsystems sets another number), the proxy's keys (keys.maxKeys), and
-// the time that it takes to read the configuration before a change is answered, and to load it at a
-// restart.
+// Default bounds of a tenant. All tenants share these resources: SPDK's subsystems (1,024 unless
+// nvmf_set_max_subsystems sets another number) and the proxy's keys (keys.maxKeys). They also share
+// the time to read the configuration before a change is answered, and to load it at a restart.
 const (
 	defaultVolumes    = 2048
 	defaultSubsystems = 512

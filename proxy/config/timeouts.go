@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Timeouts says how long the proxy waits for SPDK's answer.
+// Timeouts says how long the proxy waits for SPDK's response.
 type Timeouts struct {
 	Default Duration            `yaml:"default"`
 	Methods map[string]Duration `yaml:"methods"`
@@ -40,6 +40,7 @@ var slowMethods = map[string]time.Duration{
 	"bdev_lvol_decouple_parent": time.Hour,
 	"framework_start_init":      10 * time.Minute,
 	"framework_wait_init":       10 * time.Minute,
+	"spdkgate_lvol_changes":     10 * time.Minute,
 }
 
 // ByMethod returns the timeouts of the methods that have one of their own.

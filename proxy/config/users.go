@@ -128,7 +128,7 @@ func (c *Config) hashesOf(u User) (hashes []authn.Hash, err error) {
 }
 
 // readHashes reads a file of password hashes. Unlike a file of tokens, it must have one: a user who
-// loses the password by mistake cannot mend it.
+// loses the password by mistake cannot correct it.
 func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 	text, err := c.read(path)
 	if err != nil {

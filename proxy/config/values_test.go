@@ -53,7 +53,7 @@ func TestScript(t *testing.T) {
 
 // There are warnings for tokens that have expired or expire soon, and TokensExpire returns the
 // first of each user.
-func TestExpiringTokens(t *testing.T) {
+func TestExpiringTokensCauseAWarning(t *testing.T) {
 	at := func(days int) time.Time { return time.Now().AddDate(0, 0, days).UTC().Truncate(24 * time.Hour) }
 	hash := func(token string, until time.Time) string { return authn.HashToken(token, until).String() }
 	path := filepath.Join(t.TempDir(), "config.yaml")
@@ -77,7 +77,7 @@ func TestExpiringTokens(t *testing.T) {
 
 // A file with mistakes is decoded as far as possible. Roles and users can be read from a file whose
 // secrets do not exist on this host.
-func TestPartsOfAFile(t *testing.T) {
+func TestFilesWithMistakesAreDecodedInPart(t *testing.T) {
 	path := writeFile(t, "listn: x\nusers: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
 	c, err := LoadWhatDecodes(path)
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestPartsOfAFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	for _, load := range []func(string) (*Config, error){Load, LoadWithoutSecrets, LoadWhatDecodes} {
 		_, err = load(t.TempDir())
-		require.Error(t, err, "a folder is not a file")
+		require.Error(t, err, "a directory is not a file")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestFilesOfIssuers(t *testing.T) {
 	}
 }
 
-func TestTheFolderOfTheJournalIsItsOwn(t *testing.T) {
+func TestJournalHasItsOwnDirectory(t *testing.T) {
 	c := Default()
 	c.Target.Freeze.Dir, c.Target.Save.Dir = "/var/lib/x/", "/var/lib/x"
 	assert.ErrorContains(t, c.validateFreeze(), "must be different directories")

@@ -102,7 +102,7 @@ var (
 
 // The page that is compiled in obeys its own Content-Security-Policy: it has no inline script or
 // style, and loads nothing from another address.
-func TestThePageObeysItsPolicy(t *testing.T) {
+func TestPageObeysItsContentSecurityPolicy(t *testing.T) {
 	_, err := Handler(Files())
 	require.NoError(t, err)
 	require.NoError(t, fs.WalkDir(Files(), ".", func(name string, _ fs.DirEntry, err error) error {

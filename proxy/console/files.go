@@ -31,12 +31,13 @@ func Files() fs.FS {
 	return files
 }
 
-// contentPolicy is the Content-Security-Policy of every answer below Path: the page loads and calls
-// nothing but this server, runs no script that is not a file of it, and cannot be framed.
+// contentPolicy is the Content-Security-Policy of every response below Path. The page loads from
+// and calls only this server, runs only scripts that are files of this server, and cannot be
+// framed.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
 
-// SetHeaders sets the headers that every answer below Path has.
+// SetHeaders sets the headers that every response below Path has.
 func SetHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -13,7 +13,7 @@ import (
 
 // A browser that did not begin to sign in is unauthenticated, so that the audit log merges its
 // requests.
-func TestSignInThatWasNotBegun(t *testing.T) {
+func TestSignInThatWasNotStartedIsRefused(t *testing.T) {
 	for name, cookies := range map[string][]string{"no ticket": nil, "two tickets": {"a", "b"}} {
 		r := httptest.NewRequest("GET", "/console/oidc/callback?code=x&state=y", nil)
 		for _, c := range cookies {

@@ -82,4 +82,4 @@ func writeJSON(v *web.Visit, value any) { web.WriteJSON(v.W, http.StatusOK, valu
 func fail(v *web.Visit, c *gate.Call) { web.WriteMessage(v.W, c.Answer(), c.Answer().Err.Message) }
 
 // visitOf is the request of HTTP that a page's call came with.
-func visitOf(r *gate.Request) *web.Visit { return r.Call.In.Door.(*web.Visit) }
+func visitOf(r *gate.Request) *web.Visit { return r.Call.In.Endpoint.(*web.Visit) }

@@ -30,12 +30,12 @@ type SessionAnswer struct {
 	Expires       string   `json:"expires"`
 }
 
-func (s *Server) describeSession(current *gate.Settings, of session.Session[web.SignedIn]) SessionAnswer {
+func (s *Server) describeSession(current *gate.Settings, signedIn session.Session[web.SignedIn]) SessionAnswer {
 	a := SessionAnswer{
-		User: of.User, Roles: current.Policy.Roles(of.User), Method: of.Value.Way, CSRF: of.CSRF, Administrator: current.Administrator(of.User),
-		Version: s.Version, IdleSeconds: int(time.Duration(current.Console.Idle).Seconds()), Expires: of.Ends.UTC().Format(time.RFC3339),
+		User: signedIn.User, Roles: current.Policy.Roles(signedIn.User), Method: signedIn.Value.Way, CSRF: signedIn.CSRF, Administrator: current.Administrator(signedIn.User),
+		Version: s.Version, IdleSeconds: int(time.Duration(current.Console.Idle).Seconds()), Expires: signedIn.Ends.UTC().Format(time.RFC3339),
 	}
-	if scope := current.Tenancy.Of(of.User); scope != nil {
+	if scope := current.Tenancy.Of(signedIn.User); scope != nil {
 		a.Tenant = &scope.Name
 	}
 	if state := s.Gate.Target.State(); state.Release.Known() {
@@ -212,9 +212,10 @@ func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 	return map[string]int{"ended": ended}, nil
 }
 
-// ownSessions reports which sessions of a user end everywhere with that of a request: all of them,
-// but if it began with a JWT, those of the same subject, because a user may be a group of people.
-func ownSessions(v *web.Visit) func(of web.SignedIn) bool {
+// ownSessions selects the sessions of a user that "sign out everywhere" ends; nil selects all of
+// them. If the request's session began with a JWT, it selects those of the same subject, because a
+// user may be a group of people.
+func ownSessions(v *web.Visit) func(other web.SignedIn) bool {
 	if v.Session == nil {
 		return nil
 	}
@@ -222,5 +223,5 @@ func ownSessions(v *web.Visit) func(of web.SignedIn) bool {
 	if own.Method != authn.ByJWT && own.Method != authn.ByCode {
 		return nil
 	}
-	return func(of web.SignedIn) bool { return of.Binding.Identity().Credential == own.Credential }
+	return func(other web.SignedIn) bool { return other.Binding.Identity().Credential == own.Credential }
 }

@@ -2,8 +2,8 @@
 // of listeners.
 //
 // A [Hub] has a bounded ring of events. A listener has a position in the ring and no queue of its
-// own, so a slow one takes no memory; if its position leaves the ring, it gets an event that says
-// so.
+// own, so a slow one takes no memory. If its position leaves the ring, it receives an event that
+// reports this.
 //
 // The package must not know where events come from, who may see which of them, or how they are
 // sent.

@@ -9,7 +9,7 @@ import (
 
 // A gap says how many events are missing if that is known, and has the number before the next
 // event, so that a listener that resumes after it misses nothing.
-func TestGaps(t *testing.T) {
+func TestLostEventsAreReportedAsGaps(t *testing.T) {
 	h := New(2)
 	publish(h, 0, 1)
 	l := subscribe(t, h, 0)

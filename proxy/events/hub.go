@@ -10,7 +10,7 @@ import (
 
 // An Event is something that happened. Its JSON is what clients get.
 type Event struct {
-	// ID increases with each event, also after a restart of the proxy. It has at most 53 bits, so
+	// ID increases with each event, even after a restart of the proxy. It has at most 53 bits, so
 	// that JavaScript reads it exactly.
 	ID     uint64    `json:"id"`
 	Time   time.Time `json:"time"`

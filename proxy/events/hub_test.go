@@ -45,7 +45,7 @@ func TestListenersGetEventsInOrder(t *testing.T) {
 	<-more
 }
 
-func TestListenersResume(t *testing.T) {
+func TestListenersResumeAfterAnEvent(t *testing.T) {
 	h := New(4)
 	l := subscribe(t, h, 0)
 	publish(h, 0, 1)
@@ -70,7 +70,7 @@ func TestListenersResume(t *testing.T) {
 }
 
 // New listeners first get what lasts.
-func TestConditionsLast(t *testing.T) {
+func TestNewListenersFirstGetLastingConditions(t *testing.T) {
 	h := New(10)
 	l := subscribe(t, h, 0)
 	h.Begin("b", Event{Type: "full-b"})
@@ -95,7 +95,7 @@ func TestListenersAreCounted(t *testing.T) {
 	<-h.Arrived()
 }
 
-func TestWake(t *testing.T) {
+func TestListenersWakeForNewEvents(t *testing.T) {
 	h := New(1)
 	l := subscribe(t, h, 0)
 	_, more := l.Take()

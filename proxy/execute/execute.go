@@ -26,9 +26,10 @@ type Command struct {
 	Params   map[string]any
 	Observer target.Observer
 
-	Timeout        func(method string) time.Duration // how long to wait for SPDK's response
-	SnapshotsInUse string                            // target.snapshots_in_use
-	AcceptLoading  bool                              // target.accept_loading_what_hosts_write
+	Timeout         func(method string) time.Duration // how long to wait for SPDK's response
+	SnapshotsInUse  string                            // target.snapshots_in_use
+	AcceptLoading   bool                              // target.accept_loading_what_hosts_write
+	AcceptUncounted bool                              // target.accept_changes_without_counts
 }
 
 // Ask makes a call that this command needs, on the same connection and in the user's name.
@@ -42,6 +43,7 @@ type Executor struct {
 	restart  *restart
 	quiescer *quiesce.Quiescer
 	barriers barrier.Barriers // of snapshots on several targets
+	changes  *changesReader
 }
 
 // Options of an Executor.
@@ -60,7 +62,7 @@ type Options struct {
 
 // New makes an Executor, and opens the directories that its configuration names.
 func New(o Options) (*Executor, error) {
-	e := &Executor{Options: o}
+	e := &Executor{Options: o, changes: newChangesReader()}
 	var err error
 	if e.restart, err = newRestart(o.Config, o.Schema, o.Log, e.targetNow); err != nil {
 		return nil, err

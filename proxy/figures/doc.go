@@ -3,9 +3,9 @@
 // values, for metrics, for warnings and for people: package targetmetrics writes them as metrics,
 // package terminal for people, and package metrics does not have them.
 //
-// A [Reader] bounds what this costs the target: it makes one call at a time, and repeats a call at
-// the earliest after a hundred times as long as the call took. [Shared] serves any number of
-// callers with one reading.
+// A [Reader] bounds what this costs the target. It makes one call at a time. If a call took a time
+// t, it waits at least 100 t before it repeats the call. [Shared] serves any number of callers with
+// one reading.
 //
 // The package must not know who asks, how the target is reached, or how the figures are shown.
 package figures

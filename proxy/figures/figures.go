@@ -34,9 +34,8 @@ type Figures struct {
 	Failures []Failure
 }
 
-// A Failure is a call that the target did not answer with a result. What it would have reported is
-// missing, or as old as the last result. A histogram of a bdev that does not exist fails without a
-// call.
+// A Failure is a call that the target did not answer with a result. Its figures are missing, or as
+// old as the last result. A histogram of a bdev that does not exist fails without a call.
 type Failure struct {
 	Method string
 	Err    error
@@ -86,7 +85,7 @@ type Volume struct {
 	HasIO                 bool // IO is known
 }
 
-// A Bdev is a bdev that is no logical volume.
+// A Bdev is a bdev that is not a logical volume.
 type Bdev struct {
 	Name string
 	IO   IO

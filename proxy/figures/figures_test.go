@@ -90,7 +90,7 @@ func volume(t require.TestingT, f *Figures, name string) Volume {
 	return Volume{}
 }
 
-func TestAReading(t *testing.T) {
+func TestReadingContainsAllFigures(t *testing.T) {
 	for _, release := range []string{"v23.05", "v24.01", "v24.05", "v25.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)
@@ -230,14 +230,14 @@ func TestUnknownBdevsAreLeftOut(t *testing.T) {
 	assert.Len(t, f.Volumes, 3)
 }
 
-func TestFailuresLeaveTheRest(t *testing.T) {
+func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.target.Inject(spdktest.Fault{Method: "nvmf_get_stats", Do: spdktest.Fail})
 	b.target.Inject(spdktest.Fault{Method: "thread_get_stats", Do: spdktest.Fail, Error: jsonrpc.Errorf(jsonrpc.CodeMethodNotFound, "Method not found"), Times: -1})
 	f, _ := b.read()
 	assert.True(t, f.Up)
-	require.Len(t, f.Failures, 1, "a method that the target was built without is no failure")
+	require.Len(t, f.Failures, 1, "a method that the target was built without is not a failure")
 	assert.Equal(t, "nvmf_get_stats", f.Failures[0].Method)
 	assert.Empty(t, f.NVMf.PollGroups)
 	assert.Empty(t, f.Threads)
@@ -249,7 +249,7 @@ func TestFailuresLeaveTheRest(t *testing.T) {
 }
 
 // A target that dies during the reading is down, and the next one is read from the beginning.
-func TestATargetThatDies(t *testing.T) {
+func TestReadingEndsWhenTheTargetDies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.read()
@@ -269,7 +269,7 @@ func TestATargetThatDies(t *testing.T) {
 	assert.Empty(t, f.Volumes, "those of memory are gone")
 }
 
-// What is not SPDK's JSON is an error, not a panic.
+// JSON that SPDK does not send is an error, not a panic.
 func FuzzResults(f *testing.F) {
 	for _, text := range []string{`[]`, `{}`, `null`, `[{"name":"a","uuid":"b"`, `{"tick_rate":1,"bdevs":[{"name":"x","bytes_read":-1}]}`, `[[{}]]`, `{"bdevs":{"a":[1]}}`, "[{\"lvs\":\"\xff\"}]", `[{"driver_specific":{"lvol":{"num_allocated_clusters":"x"}}}]`, `{"histogram":"AA==","bucket_shift":7,"tsc_rate":1}`} {
 		f.Add([]byte(text))
@@ -312,7 +312,7 @@ func target10k(n int) Ask {
 	}
 }
 
-// What the Reader itself costs for 10,000 volumes, once a list of them was read.
+// The Reader's own cost for 10,000 volumes, after their list was read.
 func BenchmarkReading(b *testing.B) {
 	target := Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: target10k(10000)}
 	r := NewReader(rpcschema.Default())

@@ -27,9 +27,9 @@ var (
 	ErrNoBdev = errors.New("no such bdev or logical volume")
 	// ErrNoHistogram means that the target keeps no histogram of the bdev.
 	ErrNoHistogram = errors.New("the histogram is not enabled")
-	// ErrPartialHistogram means that the target keeps a histogram that leaves out I/O: observed on
-	// v26.05, it counts the I/O channels that open after it was enabled only if it has SPDK's
-	// default granularity and the full range.
+	// ErrPartialHistogram means that the target keeps a histogram that leaves out I/O. On v26.05, a
+	// histogram counts I/O channels that open after it was enabled only if it has SPDK's default
+	// granularity and the full range.
 	ErrPartialHistogram = errors.New("the histogram has a limited range or another granularity than 7, so it leaves out I/O channels that were opened since it was enabled")
 )
 

@@ -112,7 +112,7 @@ func TestTheSumIsNearlyExact(t *testing.T) {
 }
 
 // Without a histogram, a reading says why and has everything else.
-func TestUnknownLatencies(t *testing.T) {
+func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)
@@ -151,7 +151,7 @@ func TestUnknownLatencies(t *testing.T) {
 
 // Ten histograms take the target as many calls as one, and five scrapers stay below a call in a
 // second.
-func TestHistogramsDoNotAddUp(t *testing.T) {
+func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.ok("iscsi_create_portal_group", `{"tag":1,"portals":[{"host":"127.0.0.1","port":"3260"}]}`)
@@ -188,7 +188,7 @@ func TestHistogramsDoNotAddUp(t *testing.T) {
 }
 
 // A histogram that takes long is read rarely, and does not hold up the others.
-func TestSlowHistograms(t *testing.T) {
+func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.enable("m0", b.whole())
@@ -213,7 +213,7 @@ func TestSlowHistograms(t *testing.T) {
 	assert.Equal(t, 2, read["m0"])
 }
 
-// A target that is down or has another process has no histograms of before.
+// A target that is down, or has a new process, has no earlier histograms.
 func TestHistogramsOfARestartedTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -233,7 +233,7 @@ func TestHistogramsOfARestartedTarget(t *testing.T) {
 	require.ErrorIs(t, histogram(t, f, "m0").Err, ErrNoBdev)
 }
 
-func TestSince(t *testing.T) {
+func TestLatenciesSinceAReading(t *testing.T) {
 	var a, b Latencies
 	a.Counts[3], a.Sum = 5, 1
 	b.Counts[3], b.Counts[4], b.Sum = 7, 1, 3
@@ -247,7 +247,7 @@ func TestSince(t *testing.T) {
 	assert.Zero(t, d)
 }
 
-// encoded is an answer of v26.05 with n latencies in each bucket.
+// encoded is a response of v26.05 with n latencies in each bucket.
 func encoded(n byte) json.RawMessage {
 	counts := make([]byte, 8*buckets)
 	for i := range buckets {
@@ -256,7 +256,7 @@ func encoded(n byte) json.RawMessage {
 	return fmt.Appendf(nil, `{"histogram":"%s","granularity":7,"min_range":0,"max_range":57,"tsc_rate":2400000000}`, base64.StdEncoding.EncodeToString(counts))
 }
 
-func TestNotAHistogram(t *testing.T) {
+func TestInvalidHistogramsAreRefused(t *testing.T) {
 	_, err := readLatencies(encoded(1))
 	require.NoError(t, err)
 	for _, raw := range []string{
@@ -268,7 +268,7 @@ func TestNotAHistogram(t *testing.T) {
 	}
 }
 
-// What it costs the proxy to read a histogram.
+// The cost of reading a histogram for the proxy.
 func BenchmarkHistogram(b *testing.B) {
 	for name, raw := range map[string]json.RawMessage{"empty": encoded(0), "full": encoded(1)} {
 		b.Run(name, func(b *testing.B) {

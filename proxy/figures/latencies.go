@@ -112,9 +112,9 @@ func (l *Latencies) Count() (sum uint64) {
 	return sum
 }
 
-// Since returns what was counted after before. It reports false if that is not known, because a
-// count is less than before: an I/O channel was closed, with which SPDK forgets its counts, or the
-// histogram was enabled anew.
+// Since returns what was counted after the earlier reading. It reports false if that is not known
+// because a count is less than before. Then an I/O channel was closed, whose counts SPDK drops, or
+// the histogram was enabled again.
 func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
 	for i := range l.Counts {
 		if l.Counts[i] < before.Counts[i] {

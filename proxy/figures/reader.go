@@ -30,7 +30,7 @@ type Reader struct {
 	ioOnly bool
 	names  []string // of the bdevs whose histograms are read
 
-	of       Target
+	target   Target
 	last     map[string]asked
 	calls    int
 	failures []Failure
@@ -40,7 +40,7 @@ type Reader struct {
 	volumes  []Volume
 	clock    float64             // of the last I/O statistics, in seconds
 	index    map[string]int      // into volumes, by UUID
-	others   map[string]struct{} // bdevs that are no volumes; nil: the volumes were just listed
+	others   map[string]struct{} // bdevs that are not volumes; nil: the volumes were just listed
 	listed   bool                // the volumes were listed
 	sizes    map[string]size     // by UUID
 	bdevs    []Bdev
@@ -70,8 +70,8 @@ func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
-// NewIOReader makes a Reader of the I/O of volumes and other bdevs only, for a person who looks at
-// it for a while: it repeats a call after four times as long as the call took.
+// NewIOReader makes a Reader that reads only the I/O of volumes and other bdevs, for a person who
+// watches it for a while. If a call took a time t, it waits 4 t before it repeats the call.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }
@@ -91,10 +91,10 @@ const (
 // Read reads the figures. Calls end early when ctx ends.
 func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 	began := r.now()
-	if r.last == nil || r.of.Release != t.Release || r.of.Restarts != t.Restarts || !t.Up {
+	if r.last == nil || r.target.Release != t.Release || r.target.Restarts != t.Restarts || !t.Up {
 		*r = Reader{schema: r.schema, now: r.now, share: r.share, ioOnly: r.ioOnly, names: r.names, last: map[string]asked{}, sizes: map[string]size{}}
 	}
-	r.of, r.calls, r.failures, r.down = t, 0, nil, false
+	r.target, r.calls, r.failures, r.down = t, 0, nil, false
 	f := &Figures{Phase: t.Phase, Restarts: t.Restarts}
 	if t.Release.Known() {
 		f.Release = t.Release.String()
@@ -145,7 +145,7 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 	}
 	if len(r.volumes) > 0 {
 		every := sizesEvery // of some releases, only the list of bdevs has the clusters that volumes have allocated
-		if r.unsized() || r.of.Release.Has(rpcschema.CountsClusters) && !r.of.Release.Has(rpcschema.ListsClusters) {
+		if r.unsized() || r.target.Release.Has(rpcschema.CountsClusters) && !r.target.Release.Has(rpcschema.ListsClusters) {
 			every = listEvery
 		}
 		r.call(ctx, "bdev_get_bdevs", every, r.readSizes)
@@ -180,12 +180,12 @@ func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Du
 	if r.down || last.absent || before && r.now().Sub(last.at) < max(every, r.share*last.took) {
 		return false, nil
 	}
-	if _, err := r.schema.Find(method, r.of.Release); err != nil {
+	if _, err := r.schema.Find(method, r.target.Release); err != nil {
 		r.last[key] = asked{absent: true}
 		return false, nil
 	}
 	began := r.now()
-	raw, err := r.of.Ask(ctx, method, params)
+	raw, err := r.target.Ask(ctx, method, params)
 	r.calls++
 	r.last[key] = asked{at: began, took: r.now().Sub(began)}
 	if err == nil {

@@ -25,7 +25,7 @@ func readers(r *Reader) map[string]func(json.RawMessage) error {
 }
 
 // A result that is not JSON, or ends early, is a failure and leaves what was known before.
-func TestMalformedResults(t *testing.T) {
+func TestMalformedResultsKeepTheLastFigures(t *testing.T) {
 	for method, whole := range map[string]string{
 		"framework_get_reactors": `{"tick_rate":10,"reactors":[]}`, "iobuf_get_stats": `[]`, "thread_get_stats": `{"threads":[]}`, "thread_get_pollers": `{"threads":[]}`,
 		"nvmf_get_stats": `{"poll_groups":[]}`, "nvmf_get_subsystems": `[{"subtype":"NVMe"}]`, "iscsi_get_target_nodes": `[{"luns":[{}]}]`, "iscsi_get_connections": `[{}]`,
@@ -56,7 +56,7 @@ func TestReactors(t *testing.T) {
 }
 
 // Threads, pollers and buffers of the same name are added up, and others are not.
-func TestSameNamesAreAddedUp(t *testing.T) {
+func TestFiguresWithTheSameNameAreAdded(t *testing.T) {
 	r := NewReader(nil)
 	require.NoError(t, r.readThreads(json.RawMessage(`{"tick_rate":10,"threads":[
 		{"name":"b","busy":10,"idle":20,"active_pollers_count":1,"timed_pollers_count":2,"paused_pollers_count":3},
@@ -78,7 +78,7 @@ func TestSameNamesAreAddedUp(t *testing.T) {
 	}
 }
 
-func TestSubsystemsAndTargetNodes(t *testing.T) {
+func TestSubsystemsAndTargetNodesAreRead(t *testing.T) {
 	r := NewReader(nil)
 	require.NoError(t, r.readNVMfStats(json.RawMessage(`{"poll_groups":[{"name":"g","current_admin_qpairs":2,"current_io_qpairs":8,"admin_qpairs":3,"io_qpairs":9,"pending_bdev_io":1,"completed_nvme_io":100},{"name":"h","current_admin_qpairs":1,"current_io_qpairs":4}]}`)))
 	require.NoError(t, r.readSubsystems(json.RawMessage(`[{"subtype":"Discovery","allow_any_host":true,"hosts":[{}],"namespaces":[{}]},
@@ -136,7 +136,7 @@ func TestWhichFailuresEndAReading(t *testing.T) {
 		r := NewReader(rpcschema.Default())
 		r.now, r.last = func() time.Time { return now }, map[string]asked{}
 		calls := 0
-		r.of = Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) { calls++; return nil, c.err }}
+		r.target = Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) { calls++; return nil, c.err }}
 		made, err := r.callFor(t.Context(), "iobuf_get_stats", "", 0, r.readBuffers)
 		assert.Equal(t, !c.absent, made, name)
 		assert.Equal(t, c.absent, err == nil, name)
@@ -150,7 +150,7 @@ func TestWhichFailuresEndAReading(t *testing.T) {
 		}
 	}
 	r := NewReader(rpcschema.Default())
-	r.last, r.of = map[string]asked{}, Target{Release: rpcschema.MustRelease("v26.05")}
+	r.last, r.target = map[string]asked{}, Target{Release: rpcschema.MustRelease("v26.05")}
 	made, err := r.callFor(t.Context(), "no_such_method", "", 0, nil)
 	require.NoError(t, err)
 	assert.False(t, made)

@@ -24,7 +24,7 @@ func NewShared(read func(ctx context.Context) *Figures, age, wait time.Duration)
 	return &Shared{read: read, age: age, wait: wait}
 }
 
-// Latest returns the last reading, or makes another one if that is too old. A reading goes on if
+// Latest returns the last reading, or makes another one if that is too old. A reading continues if
 // ctx ends, because others may wait for it. The error is that of ctx.
 func (s *Shared) Latest(ctx context.Context) (*Figures, error) {
 	for {

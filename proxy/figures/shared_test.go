@@ -43,7 +43,7 @@ func TestCallersShareAReading(t *testing.T) {
 }
 
 // A caller that leaves does not end the reading, which is bounded by itself.
-func TestACallerLeaves(t *testing.T) {
+func TestReadingContinuesWhenACallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Int32
 		s := NewShared(func(ctx context.Context) *Figures {

@@ -181,7 +181,7 @@ func (r *Reader) applySizes() {
 			continue
 		}
 		v.Size = s.bytes
-		if s.counted && !r.of.Release.Has(rpcschema.ListsClusters) {
+		if s.counted && !r.target.Release.Has(rpcschema.ListsClusters) {
 			v.Allocated, v.AllocatedKnown = s.clusters*clusterSize[v.Store], true
 		}
 	}
@@ -200,13 +200,13 @@ func (r *Reader) unsized() bool {
 // summed returns the stores with the sums over their volumes.
 func (r *Reader) summed() []Store {
 	stores := append([]Store{}, r.stores...)
-	of := make(map[string]*Store, len(stores))
+	byName := make(map[string]*Store, len(stores))
 	for i := range stores {
-		of[stores[i].Name] = &stores[i]
+		byName[stores[i].Name] = &stores[i]
 	}
 	for i := range r.volumes {
 		v := &r.volumes[i]
-		s := of[v.Store]
+		s := byName[v.Store]
 		switch {
 		case s == nil:
 		case v.Snapshot:

@@ -48,7 +48,7 @@ func (t *text) members(at int, member func(name string, at int) (end int)) (end 
 	return w.End
 }
 
-// number reads a number into n. A value that is no whole number is left out.
+// number reads a number into n. A value that is not a whole number is left out.
 func (t *text) number(at int, n *uint64) (end int) {
 	end = t.Skip(at)
 	if v, err := strconv.ParseUint(t.S[at:end], 10, 64); err == nil {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spdkgate/spdkgate/lvstore/changes"
 	"github.com/spdkgate/spdkgate/proxy/authn"
 	"github.com/spdkgate/spdkgate/proxy/decide"
 	"github.com/spdkgate/spdkgate/proxy/keys"
@@ -22,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Errors that arise in the gate and at its doors.
+// Errors that arise in the gate and at its endpoints.
 var (
 	ErrCrossOrigin  = errors.New("a web page of another site made a browser send this request")
 	ErrCSRF         = errors.New("the request does not have its session's CSRF token")
@@ -164,6 +165,9 @@ var rows = []row{
 	{name: "a key that cannot be added or removed", kind: as[*keys.Refusal],
 		status: http.StatusOK, outcome: metrics.SPDKError,
 		fill: func(found error, a *Answer) { a.Err.Code = -int(found.(*keys.Refusal).Errno) }, text: "%s"},
+	{name: "changes of a snapshot that cannot be read", kind: as[*changes.Refusal],
+		status: http.StatusOK, outcome: metrics.SPDKError,
+		fill: func(found error, a *Answer) { a.Err.Code = -int(found.(*changes.Refusal).Errno) }, text: "%s"},
 	{name: "a volume in use that cannot be frozen", kind: as[*quiesce.InUseError],
 		status: http.StatusConflict, code: jsonrpc.CodeInUse, outcome: metrics.InUse, text: "%s"},
 	{name: "other operations on the volume", kind: as[*quiesce.BusyError],
@@ -258,8 +262,8 @@ type Answer struct {
 // spdk reports whether the error is SPDK's own, or one like it.
 func (a Answer) spdk() bool { return a.Outcome == metrics.SPDKError }
 
-// AnswerTo converts the error of any stage to an answer, by the table of errors; no other code does
-// so.
+// AnswerTo converts the error of any stage to a response, by the table of errors; no other code
+// does so.
 func AnswerTo(err error) Answer {
 	if err == nil {
 		return Answer{Status: http.StatusOK, Outcome: metrics.OK}

@@ -27,7 +27,7 @@ import (
 )
 
 // Clients decide by the status, the code and Retry-After whether a call may be repeated.
-func TestAnswerOfEachError(t *testing.T) {
+func TestEachErrorHasItsResponse(t *testing.T) {
 	second := time.Second
 	called := func(kind spdkrpc.Kind, code int) error {
 		return &spdkrpc.Error{Method: "m", Kind: kind, Code: code, Message: "SPDK's text", Err: errors.New("cause")}
@@ -107,7 +107,7 @@ func TestAnswerOfEachError(t *testing.T) {
 	}
 }
 
-func TestOutcomes(t *testing.T) {
+func TestErrorsMapToOutcomes(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want metrics.Outcome
@@ -136,7 +136,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-func TestDenials(t *testing.T) {
+func TestDenialsNameTheRule(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		rule string

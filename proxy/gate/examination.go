@@ -10,7 +10,7 @@ import (
 )
 
 // checkExamination refuses calls of tenants' users while the target loads what hosts write into
-// volumes, or does not report whether it does: an lvstore or RAID that a host wrote could contain
+// volumes, or does not report whether it does. An lvstore or RAID that a host wrote could contain
 // objects of other tenants. Users without a tenant may still call, so that they can change it.
 func checkExamination(ctx context.Context, current *Settings, scope *tenancy.Scope, conn *target.Conn) error {
 	if current.AcceptLoading {

@@ -13,8 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An Exchange is one request and its response, whatever door it came through: a request of HTTP, or
-// a message of a stream. It contains what the calls of a batch share; most requests have one call.
+// An Exchange is one request and its response, whichever endpoint received it: a request of HTTP,
+// or a message of a stream. It contains what the calls of a batch share; most requests have one
+// call.
 type Exchange struct {
 	ID      string // X-Request-Id
 	Client  Trace
@@ -23,8 +24,9 @@ type Exchange struct {
 	// NoSource means that Source is a load balancer's, and why. Such a request is refused.
 	NoSource error
 	Sender   Sender
-	// Door is the door's own description of the request, for methods that only this door serves.
-	Door any
+	// Endpoint is the endpoint's own description of the request, for methods that only this
+	// endpoint serves.
+	Endpoint any
 	// Page means that the response is a page, made of the value of one call, and not JSON-RPC.
 	Page bool
 	// LikeSPDK means that requests without an id get errors as responses, as SPDK does it.
@@ -38,7 +40,7 @@ type Exchange struct {
 	reserved    int  // bytes of the user's memory budget, until the request is answered
 }
 
-// A NoClientError means that a load balancer did not tell the client's address.
+// A NoClientError means that a load balancer did not report the client's address.
 type NoClientError struct{ Balancer netip.Addr }
 
 func (e *NoClientError) Error() string {
@@ -97,8 +99,8 @@ func (x *Exchange) NoteCalls(elements []jsonrpc.Element, batch bool, err error) 
 	}
 }
 
-// NoteCall notes the only call of a request, which the door has chosen. If the request is refused
-// with err, the call is.
+// NoteCall notes the only call of a request, which the endpoint has chosen. If the request is
+// refused with err, the call is.
 func (x *Exchange) NoteCall(method string, err error) *Call {
 	c := newCall(x, jsonrpc.Element{Request: &jsonrpc.Request{Method: method}, Err: err})
 	c.asked.notification = false

@@ -11,9 +11,9 @@ import (
 // them.
 //
 // After the server has begun to stop, it accepts requests on its open connections for arrivalWait,
-// because their clients do not know yet that it stops; the answer tells them. It also waits for the
-// first request of each connection that it has accepted. So a restart behind systemd's socket loses
-// no call, except of clients that never pause.
+// because their clients do not know yet that it stops; the response tells them. It also waits for
+// the first request of each connection that it has accepted. So a restart behind systemd's socket
+// loses no call, except of clients that never pause.
 type inFlight struct {
 	mu       sync.Mutex
 	open     int                   // connections

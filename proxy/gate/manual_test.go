@@ -32,7 +32,7 @@ func TestManualListsEachStatus(t *testing.T) {
 }
 
 // Each row of the table of errors has a name of its own, a code and a text.
-func TestRowsHaveNamesOfTheirOwn(t *testing.T) {
+func TestRowNamesAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, r := range rows {
 		assert.NotEmpty(t, r.name)

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A memoryBudget bounds the memory of requests that the proxy has read and of answers that clients
-// have not read yet. No user may have more than MemoryPerUser, or more than is free, so a user who
-// sends much and reads slowly does not take the memory that others need.
+// A memoryBudget bounds the memory of requests that the proxy has read and of responses that
+// clients have not read yet. No user may have more than MemoryPerUser, or more than is free, so a
+// user who sends much and reads slowly does not take the memory that others need.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes

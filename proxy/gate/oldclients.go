@@ -52,8 +52,8 @@ func (o *oldClients) isNew(c oldClient) bool {
 const discovery = `{"nqn":"nqn.2014-08.org.nvmexpress.discovery","subtype":"Discovery","listen_addresses":[],"allow_any_host":true,"hosts":[]}`
 
 // withDiscovery puts the discovery subsystem before a tenant's own ones in the list of all
-// subsystems: OpenStack Cinder skips the first one, whichever it is. What the tenant gets does not
-// depend on what SPDK says of it.
+// subsystems: OpenStack Cinder skips the first one, whichever it is. The tenant's result does not
+// depend on SPDK's response about it.
 func withDiscovery(method string, params map[string]any, result json.RawMessage) json.RawMessage {
 	rest, list := bytes.CutPrefix(result, []byte("["))
 	if _, named := params["nqn"]; named || !list || method != "nvmf_get_subsystems" {

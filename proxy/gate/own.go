@@ -11,9 +11,9 @@ import (
 // it what differs from SPDK's methods; its zero values are what holds for SPDK's.
 type Own struct {
 	Name string
-	// Door is the only door that the method can be called through, such as "GET /events"; "": all
-	// that take calls.
-	Door string
+	// Endpoint is the only endpoint that the method can be called through, such as "GET /events";
+	// "": all that take calls.
+	Endpoint string
 
 	Users   Users
 	Tenants Tenants
@@ -25,15 +25,15 @@ type Own struct {
 	// method that makes calls of its own leaves it to these.
 	Slot bool
 
-	// Unlogged means that neither the log nor the metrics have the calls of a page that succeed, or
-	// whose sender is not authenticated, because the console asks for it whenever it is opened.
+	// Unlogged keeps some calls of a page out of the log and the metrics: those that succeed, and
+	// those of unauthenticated senders. The console requests such a page whenever it is opened.
 	Unlogged bool
 
 	Key     string      // of the configuration, which enables the method; "": it is always enabled
 	Enabled func() bool // nil: always
 
 	// Serve returns a json.RawMessage, or another value for a page, of which JSON is made for other
-	// doors.
+	// endpoints.
 	Serve func(ctx context.Context, r *Request) (any, error)
 }
 

@@ -10,7 +10,7 @@ import (
 // its own call or request. net/http recovers from panics too, but its messages are at the level
 // debug here.
 
-// Panicked logs and counts a panic. id is the request's, or says what ran without a request.
+// Panicked logs and counts a panic. id identifies the request, or the code that ran without one.
 func (g *Gate) Panicked(id string, value any) {
 	g.Metrics.Panicked()
 	g.Log.Error("panic", slog.String("request_id", id), slog.Any("panic", value), slog.String("stack", string(debug.Stack())))

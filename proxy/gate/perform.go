@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An Arrival is what only the door knows about a request.
+// An Arrival is what only the endpoint knows about a request.
 type Arrival struct {
 	Conn net.Conn // nil: none
 	// Identify authenticates the sender, and notes who it is.
@@ -27,8 +27,8 @@ type Arrival struct {
 	CheckOrigin func(*Exchange) error
 }
 
-// Enter takes a request through the stages that its calls share, in this order: where does it come
-// from, who sent it, did a page of another site cause it, and is the proxy stopping. An
+// Enter takes a request through the stages that its calls share. Their order: where does the
+// request come from, who sent it, did a page of another site cause it, is the proxy stopping? An
 // unauthenticated sender learns nothing. Leave must be called whatever the result is.
 func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	defer g.recoverFrom(x, &err)
@@ -89,10 +89,10 @@ func (g *Gate) end(c *Call, value any, err error) {
 	}
 }
 
-// perform takes one call through the stages, in this order: does the user make too many calls, is
-// the method known, is it allowed, are the parameters valid, are the objects the tenant's own, is
-// the method enabled; then it has the call carried out. An unauthorized caller learns only that the
-// call was refused.
+// perform takes one call through the stages, and then executes it. The order of stages: does the
+// user make too many calls, is the method known, is it allowed, are the parameters valid, are the
+// objects the tenant's own, is the method enabled? An unauthorized caller learns only that the call
+// was refused.
 func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value any, err error) {
 	defer g.recoverFrom(c.In, &err)
 	if c.asked.malformed != nil {
@@ -139,7 +139,7 @@ var spdksOwn = &Own{}
 // ownOf returns how the proxy serves a call's method.
 func (g *Gate) ownOf(c *Call) *Own {
 	own := g.own[c.asked.request.Method]
-	if own == nil || own.Door != "" && !c.In.Page {
+	if own == nil || own.Endpoint != "" && !c.In.Page {
 		return spdksOwn
 	}
 	return own
@@ -183,7 +183,7 @@ func releaseOf(conn *target.Conn) rpcschema.Release {
 // accept validates the parameters, and decides whether the user may call the method with them.
 func (g *Gate) accept(current *Settings, c *Call, own *Own, decided *decide.Call, release rpcschema.Release) error {
 	if own.Users != ByRole {
-		return nil // nothing but the door writes its parameters
+		return nil // nothing but the endpoint writes its parameters
 	}
 	err := decided.Accept(c.asked.request.Params, release)
 	c.decided.translations = decided.Translations

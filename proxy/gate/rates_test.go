@@ -34,7 +34,7 @@ func TestCallRates(t *testing.T) {
 	assert.Equal(t, jsonrpc.CodeTooMany, AnswerTo(late).Err.Code)
 	assert.Equal(t, time.Second, AnswerTo(late).RetryAfter)
 
-	// Nobody waits for a client that has gone.
+	// No client waits for one that has disconnected.
 	r.limiterOf("gone").ReserveN(time.Now(), 2)
 	r.limiterOf("gone").ReserveN(time.Now(), 1)
 	ended, cancel := context.WithCancel(ctx)

@@ -11,7 +11,7 @@ import (
 )
 
 // Which calls get a response: by POST as JSON-RPC says, and at the local socket as SPDK does it.
-func TestResponds(t *testing.T) {
+func TestReplyIsWrittenOnce(t *testing.T) {
 	refused := Answer{Status: http.StatusForbidden, Err: &jsonrpc.Error{}}
 	done := Answer{Status: http.StatusOK}
 	for name, c := range map[string]struct {

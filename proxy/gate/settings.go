@@ -26,7 +26,8 @@ type Settings struct {
 	MaxBody int
 	Read    time.Duration // timeout of a request's body
 
-	AcceptLoading bool // target.accept_loading_what_hosts_write
+	AcceptLoading   bool // target.accept_loading_what_hosts_write
+	AcceptUncounted bool // target.accept_changes_without_counts
 
 	Console config.Console
 	DryRun  *dryrun.DryRun
@@ -35,7 +36,7 @@ type Settings struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 
-	// For the metrics.
+	// They are used for the metrics.
 	ClientCAsExpire time.Time            // when the first authority expires
 	CRLsExpire      time.Time            // when the first list of revoked certificates expires
 	TokensExpire    map[string]time.Time // by user: when the first token expires
@@ -81,8 +82,9 @@ func (s *Settings) SessionLimits() session.Limits {
 	return session.Limits{Idle: time.Duration(s.Console.Idle), Lifetime: time.Duration(s.Console.Lifetime)}
 }
 
-// Administrator reports whether a user administers the proxy, and so may see what all users do: the
-// user has the built-in role admin, by itself or through a role that extends it, and no tenant.
+// Administrator reports whether a user administers the proxy, and so may see what all users do.
+// Such a user has no tenant, and has the built-in role admin, directly or through a role that
+// extends it.
 func (s *Settings) Administrator(user string) bool {
 	return s.Policy.HasRole(user, policy.Admin) && s.Tenancy.Of(user) == nil
 }
@@ -91,6 +93,6 @@ func (s *Settings) Administrator(user string) bool {
 func (s *Settings) command(c *Call, conn *target.Conn, decided *decide.Call, scope *tenancy.Scope) execute.Command {
 	return execute.Command{
 		Conn: conn, User: c.In.Sender.User, Tenant: scope, Method: decided.Method, Params: decided.Params, Observer: c.Observer,
-		Timeout: s.TimeoutOf, SnapshotsInUse: s.snapshotsInUse, AcceptLoading: s.AcceptLoading,
+		Timeout: s.TimeoutOf, SnapshotsInUse: s.snapshotsInUse, AcceptLoading: s.AcceptLoading, AcceptUncounted: s.AcceptUncounted,
 	}
 }

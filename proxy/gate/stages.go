@@ -47,7 +47,7 @@ func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings)
 	return &Settings{
 		Authn: authenticator, Policy: roles, Tenancy: tenants, MaxBody: c.Limits.RequestKiB << 10, Read: time.Duration(c.Limits.Read),
 		decide:  decide.Stages{Schema: schema, Policy: roles, Translate: c.Compatibility.Translate},
-		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts, snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{}, AcceptLoading: c.Target.AcceptLoadingWhatHostsWrite,
+		timeout: time.Duration(c.Target.Timeouts.Default), timeouts: timeouts, snapshotsInUse: c.Target.SnapshotsInUse, documents: &documents{}, AcceptLoading: c.Target.AcceptLoadingWhatHostsWrite, AcceptUncounted: c.Target.AcceptChangesWithoutCounts,
 		Console: c.Console, DryRun: dryrun.Of(c, schema, roles, tenants),
 		clientCAs: authorities, ClientCAsExpire: expire, CRLsExpire: nextUpdate, needCertificate: c.TLS.ClientAuth == config.ClientAuthRequired,
 		MinVersion: minVersion, CipherSuites: suites, TokensExpire: c.TokensExpire(), Learning: c.LearningUsers(),

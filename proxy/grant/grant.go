@@ -31,8 +31,8 @@ func Socket(path string, gid int, wait time.Duration) error {
 }
 
 // grant gives the socket to the group; with live, only if a process listens there. Everybody may
-// write to the folder if it is one like /var/tmp, so grant keeps a file descriptor of what it has
-// checked and changes nothing else.
+// write to the directory if it is one like /var/tmp, so grant keeps a file descriptor of what it
+// has checked and changes nothing else.
 func grant(path string, gid int, live bool) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -67,8 +67,8 @@ func grant(path string, gid int, live bool) error {
 	return nil
 }
 
-// connect fails if no process listens at the socket. EAGAIN is no failure: the queue of a listener
-// is full.
+// connect fails if no process listens at the socket. EAGAIN is not a failure: the queue of a
+// listener is full.
 func connect(path string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -34,7 +34,7 @@ const (
 	Differs Outcome = "differs" // there is a file with another secret
 )
 
-// A Listing is a folder and the files of keys in it.
+// A Listing is a directory and the files of keys in it.
 type Listing struct {
 	Dir   string `json:"dir"` // as spdk_tgt sees it
 	Files []File `json:"files"`
@@ -77,7 +77,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// A Folder is a Store in a folder of this process's user. spdk_tgt accepts only files of its own
+// A Folder is a Store in a directory of this process's user. spdk_tgt accepts only files of its own
 // user, so both must run as the same user.
 type Folder struct {
 	dir string
@@ -85,18 +85,18 @@ type Folder struct {
 	fail func(step string) error
 }
 
-// OpenFolder opens a folder, and creates it if it does not exist. The folder must belong to this
-// process's user and be inaccessible to others.
+// OpenFolder opens a directory, and creates it if it does not exist. The directory must belong to
+// this process's user and be inaccessible to others.
 func OpenFolder(dir string) (*Folder, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("the directory for keys: %s is not an absolute path, as SPDK requires", dir)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("the folder for keys: %w", err)
+		return nil, fmt.Errorf("the directory for keys: %w", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("the folder for keys: %w", err)
+		return nil, fmt.Errorf("the directory for keys: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
@@ -216,5 +216,5 @@ func (f *Folder) sync() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.fail("sync folder"), d.Sync(), d.Close())
+	return errors.Join(f.fail("sync directory"), d.Sync(), d.Close())
 }

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HandOver changes the owner of the folder and its files of keys to spdk_tgt's user, because SPDK
-// accepts only files of the user that it runs as. Call it as root before spdk_tgt starts as that
-// user; it may be repeated. It returns the number of files that it changed. It is not an error if
-// the folder does not exist.
+// HandOver changes the owner of the directory and its files of keys to spdk_tgt's user, because
+// SPDK accepts only files of the user that it runs as. Call it as root before spdk_tgt starts as
+// that user; it may be repeated. It returns the number of files that it changed. It is not an error
+// if the directory does not exist.
 //
-// The previous owner may have put anything into the folder. HandOver therefore follows no links,
+// The previous owner may have put anything into the directory. HandOver therefore follows no links,
 // and changes only regular files that contain a key. If it refuses a file, it continues with the
 // others; the error names each refused file.
 func HandOver(dir string, uid, gid int) (given int, err error) {
@@ -54,7 +54,7 @@ func HandOver(dir string, uid, gid int) (given int, err error) {
 			given++
 		}
 	}
-	// The folder is last, because handOverFile compares the owner of each file with it.
+	// The directory is last, because handOverFile compares the owner of each file with it.
 	if int(own.Uid) != uid || int(own.Gid) != gid {
 		failed = append(failed, folder.Chown(uid, gid))
 	}
@@ -81,7 +81,7 @@ func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int)
 	case int(st.Uid) == uid:
 		return false, nil
 	case st.Uid != folderUser && (st.Uid != 0 || st.Nlink > 1):
-		return false, fmt.Errorf("%s belongs to user %d, but its folder to user %d: check which program created it, then give it to spdk_tgt's user (chown)", path, st.Uid, folderUser)
+		return false, fmt.Errorf("%s belongs to user %d, but its directory to user %d: check which program created it, then give it to spdk_tgt's user (chown)", path, st.Uid, folderUser)
 	case st.Mode&0o077 != 0:
 		return false, fmt.Errorf("other users can access %s, and SPDK refuses such a file: replace the key, or chmod 600", path)
 	}
@@ -98,7 +98,7 @@ func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int)
 	return true, f.Sync()
 }
 
-// openNoFollow opens a name in a folder for reading. It follows no link and never blocks.
+// openNoFollow opens a name in a directory for reading. It follows no link and never blocks.
 func openNoFollow(folder int, name, path string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {

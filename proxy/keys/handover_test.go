@@ -36,7 +36,7 @@ func assertOwner(t *testing.T, path string, uid, gid int) {
 	assert.Equal(t, [2]int{uid, gid}, [2]int{u, g}, path)
 }
 
-// Files that are not keys keep their owner, wherever the folder lists them.
+// Files that are not keys keep their owner, wherever the directory lists them.
 func TestHandOverSkipsOtherFiles(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)
@@ -79,8 +79,8 @@ func TestHandOver(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-// After a crash between two files, or a chown of the folder alone, HandOver changes the files that
-// still belong to root.
+// After a crash between two files, or a chown of the directory alone, HandOver changes the files
+// that still belong to root.
 func TestInterruptedHandOverIsCompleted(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)
@@ -96,13 +96,13 @@ func TestInterruptedHandOverIsCompleted(t *testing.T) {
 	assertOwner(t, filepath.Join(f.dir, "b.key"), spdkUser, spdkGroup)
 }
 
-func TestHandOverWithoutAFolder(t *testing.T) {
+func TestHandOverOfAMissingDirectoryDoesNothing(t *testing.T) {
 	given, err := HandOver(filepath.Join(t.TempDir(), "none"), os.Geteuid(), os.Getegid())
 	require.NoError(t, err)
 	assert.Zero(t, given)
 }
 
-// The folder's previous owner cannot make root change the owner of other files.
+// The directory's previous owner cannot make root change the owner of other files.
 func TestHandOverChangesKeysOnly(t *testing.T) {
 	needRoot(t)
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -110,7 +110,7 @@ func TestHandOverChangesKeysOnly(t *testing.T) {
 		"a link":          func(path string) error { return os.Symlink(outside, path) },
 		"a hard link":     func(path string) error { return os.Link(outside, path) },
 		"a FIFO":          func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"a folder":        func(path string) error { return os.Mkdir(path, 0o700) },
+		"a directory":     func(path string) error { return os.Mkdir(path, 0o700) },
 		"no key":          func(path string) error { return os.WriteFile(path, []byte("root:x:0:0::/root:"), 0o600) },
 		"too long":        func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) },
 		"mode 644":        func(path string) error { return os.WriteFile(path, []byte(oneSecret), 0o644) },
@@ -138,7 +138,7 @@ func TestHandOverChangesKeysOnly(t *testing.T) {
 		})
 	}
 
-	t.Run("the folder is a link", func(t *testing.T) {
+	t.Run("the directory is a link", func(t *testing.T) {
 		f := newFolder(t)
 		_, err := f.Place("a", oneSecret)
 		require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestHandOverChangesKeysOnly(t *testing.T) {
 		assertOwner(t, f.dir, 0, 0)
 		assertOwner(t, filepath.Join(f.dir, "a.key"), 0, 0)
 	})
-	t.Run("the folder has mode 755", func(t *testing.T) {
+	t.Run("the directory has mode 755", func(t *testing.T) {
 		f := newFolder(t)
 		require.NoError(t, os.Chmod(f.dir, 0o755))
 		_, err := HandOver(f.dir, spdkUser, spdkGroup)

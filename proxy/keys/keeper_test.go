@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keep serves a folder like spdk-proxy-keys.socket, one request for each connection.
+// keep serves a directory like spdk-proxy-keys.socket, one request for each connection.
 func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 	path := filepath.Join(t.TempDir(), "keys.sock")
 	l, err := net.Listen("unix", path)
@@ -43,8 +43,8 @@ func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 }
 
 // Both stores behave alike.
-func TestStores(t *testing.T) {
-	for _, name := range []string{"folder", "keeper"} {
+func TestStoresBehaveAlike(t *testing.T) {
+	for _, name := range []string{"directory", "keeper"} {
 		t.Run(name, func(t *testing.T) {
 			f := newFolder(t)
 			var s Store = f
@@ -128,7 +128,7 @@ func TestConcurrentPlace(t *testing.T) {
 	assert.Equal(t, []string{"k.key"}, f.names(t))
 }
 
-// SPDK's longest secrets are far shorter. The bound keeps other data out of the folder.
+// SPDK's longest secrets are far shorter. The bound keeps other data out of the directory.
 func TestLengthOfSecrets(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
@@ -142,7 +142,7 @@ func TestLengthOfSecrets(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "b.key"))
 }
 
-func TestFolderMustBePrivate(t *testing.T) {
+func TestKeyDirectoryMustBePrivate(t *testing.T) {
 	_, err := OpenFolder("keys")
 	require.ErrorContains(t, err, "not an absolute path")
 	dir := t.TempDir()

@@ -343,7 +343,7 @@ func TestSweepRemovesNothingAfterAnError(t *testing.T) {
 		assert.Empty(t, removed)
 		require.NoError(t, os.RemoveAll(f.dir))
 		_, err = k.Sweep(t.Context(), r.ask, nil)
-		require.Error(t, err, "the folder does not exist")
+		require.Error(t, err, "the directory does not exist")
 		require.Error(t, k.Add(t.Context(), r.ask, Share{}, "x", oneSecret))
 		require.Error(t, k.Remove(t.Context(), r.ask, "orphan"))
 	}

@@ -14,7 +14,7 @@ type nameLocks struct {
 }
 
 // acquire waits for the lock of a name, and returns the function that releases it. The error is
-// ctx's.
+// that of ctx.
 func (t *nameLocks) acquire(ctx context.Context, name string) (release func(), err error) {
 	for {
 		t.mu.Lock()

@@ -25,7 +25,7 @@ type Place struct {
 const backlog = 4096
 
 // Listen creates a socket and listens on it. The socket never has more permissions than those of p,
-// whatever the umask, and nobody can connect before it has them. A socket on which no process
+// whatever the umask, and no client can connect before it has them. A socket on which no process
 // listens any longer is replaced; any other file is an error. The listener removes the socket when
 // it is closed, unless another process has replaced it.
 func Listen(p Place) (net.Listener, error) {
@@ -73,7 +73,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	if err := os.Chmod(p.Path, p.Mode.Perm()); err != nil {
 		return nil, err
 	}
-	if err := unix.Listen(fd, backlog); err != nil { // nobody can connect before
+	if err := unix.Listen(fd, backlog); err != nil { // no client can connect before
 		return nil, os.NewSyscallError("listen", err)
 	}
 	if l.Listener, err = net.FileListener(file); err != nil {
@@ -82,7 +82,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	return l, nil
 }
 
-// checkFolder refuses a folder in which any user could replace the socket.
+// checkFolder refuses a directory in which any user could replace the socket.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestOwnerOfTheSocket(t *testing.T) {
 }
 
 // A failure of the function, and a connection that is closed, are errors of control.
-func TestControl(t *testing.T) {
+func TestControlReportsErrors(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	open := func(fd int) net.Conn {

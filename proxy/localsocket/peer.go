@@ -9,7 +9,7 @@ import (
 )
 
 // Unmapped is the uid and gid as which the kernel shows all users and groups that are not in this
-// process's user namespace, such as that of systemd's PrivateUsers=. It identifies nobody.
+// process's user namespace, such as that of systemd's PrivateUsers=. It identifies no user.
 const Unmapped = 65534
 
 // A Peer is the process at the other end of a connection, as the kernel recorded it when that
@@ -18,7 +18,7 @@ type Peer struct {
 	PID    int32
 	UID    uint32
 	GID    uint32
-	Groups []uint32 // supplementary groups; nil if the kernel does not tell them (before Linux 4.13)
+	Groups []uint32 // supplementary groups; nil if the kernel does not report them (before Linux 4.13)
 }
 
 // PeerOf returns the process at the other end of a UNIX socket.

@@ -65,7 +65,7 @@ func (m *Metrics) Denied(by Denial) { m.denied[by].Inc() }
 // LoginFailed counts a request that could not be authenticated.
 func (m *Metrics) LoginFailed(why LoginFailure) { m.logins[why].Inc() }
 
-// Translated counts one parameter that was renamed. The names are the schema's.
+// Translated counts one parameter that was renamed. The names come from the schema.
 func (m *Metrics) Translated(user, method, from, to string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock() // so that no reload deletes this user's series meanwhile

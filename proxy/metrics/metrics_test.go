@@ -65,7 +65,7 @@ func TestTextEqualsAScrape(t *testing.T) {
 }
 
 // Dashboards and alerts use the bounds of the histograms.
-func TestBuckets(t *testing.T) {
+func TestBucketsMatchTheAlerts(t *testing.T) {
 	var bounds []string
 	for _, found := range regexp.MustCompile(`(?m)^spdk_proxy_call_duration_seconds_bucket\{method="bdev_get_bdevs",le="([^"]+)"\}`).FindAllStringSubmatch(scrape(t, filled()), -1) {
 		bounds = append(bounds, found[1])
@@ -76,7 +76,7 @@ func TestBuckets(t *testing.T) {
 	}, bounds)
 }
 
-func TestScrape(t *testing.T) {
+func TestScrapeContainsAllMetrics(t *testing.T) {
 	text := scrape(t, filled())
 	for _, line := range []string{
 		`spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="unknown_outcome",user="ann"} 1`,
@@ -173,7 +173,7 @@ func TestSeriesOfRemovedUsersAreDeleted(t *testing.T) {
 }
 
 // Calls, reloads and scrapes run at once, for the race detector.
-func TestConcurrentUse(t *testing.T) {
+func TestMetricsAreSafeForConcurrentUse(t *testing.T) {
 	m := New(Options{Methods: []string{"a", "b"}})
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -209,7 +209,7 @@ func TestNamesAreDistinct(t *testing.T) {
 	assert.NotContains(t, names, "")
 }
 
-func TestCallAllocatesNothing(t *testing.T) {
+func TestCountingACallDoesNotAllocate(t *testing.T) {
 	m := filled()
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		m.Call("ann", "bdev_get_bdevs", OK, time.Millisecond)

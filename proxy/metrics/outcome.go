@@ -7,13 +7,13 @@ type Outcome int
 const (
 	OK              Outcome = iota
 	SPDKError               // SPDK answered with an error
-	UnknownOutcome          // no answer in time: the call may have been executed
+	UnknownOutcome          // no response in time: the call may have been executed
 	Unreachable             // the target could not be reached
 	Denied                  // by a role or the tenant's scope, or sent by a page of another site
 	OverQuota               // beyond a tenant's quota
 	Invalid                 // not a request, an unknown method, wrong parameters
 	InUse                   // the volume is in use and cannot be frozen for a snapshot
-	TooLarge                // the call is too large for SPDK, or the answer for the proxy
+	TooLarge                // the call is too large for SPDK, or the response for the proxy
 	Unauthenticated         // no valid credentials
 	CannotTell              // the token could not be verified: its issuer is unavailable
 	Busy                    // too many calls at once, or too many failed logins

@@ -45,7 +45,7 @@ const (
 // Source makes a Source, which one goroutine may use.
 func (o *Observer) Source() *Source { return &Source{observer: o, volumes: map[string]string{}} }
 
-// WatchEvents publishes events while somebody listens, until ctx ends.
+// WatchEvents publishes events while there are listeners, until ctx ends.
 func (o *Observer) WatchEvents(ctx context.Context) {
 	w := o.Source()
 	for {
@@ -67,7 +67,7 @@ type Source struct {
 	restarts int
 
 	known   bool              // next is known
-	paused  bool              // nobody listened since the last look
+	paused  bool              // there were no listeners since the last query
 	next    uint64            // number of the next notification
 	asOf    int               // restarts when it was read
 	volumes map[string]string // names (LVSTORE/LVOL) of volumes by UUID
@@ -105,7 +105,7 @@ func (w *Source) Look(ctx context.Context) {
 	w.readNotifications(ctx)
 }
 
-// Pause notes that nobody has listened since the last look.
+// Pause notes that there were no listeners since the last query.
 func (w *Source) Pause() { w.paused = true }
 
 // lookAtTarget publishes changes of the target's state.
@@ -176,7 +176,7 @@ func (w *Source) readNotifications(ctx context.Context) {
 		if restarted && !w.known && last > 0 {
 			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("%d notifications of the restarted target came before it was looked at", last)})
 		} else if n := last - w.next; w.known && w.paused && n > 0 {
-			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("at least %d notifications of the target came while nobody listened", n)})
+			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("at least %d notifications of the target came while there were no listeners", n)})
 		} else if len(list) > 0 && !skip && list[0].ID > w.next {
 			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("%d notifications of the target were lost: it keeps only the last ones", list[0].ID-w.next)})
 		}
@@ -309,8 +309,8 @@ func (w *Source) expiry(wanted map[string]events.Event, subject, object string, 
 	wanted["certificate_expires "+object] = events.Event{Type: "certificate_expires", Object: object, Text: text}
 }
 
-// quotas adds tenants that have nearly used their quotas. What they use is taken from the figures,
-// which do not have who created a subsystem.
+// quotas adds tenants that have nearly used their quotas. Usage is taken from the figures, which do
+// not contain the creator of a subsystem.
 func (w *Source) quotas(wanted map[string]events.Event, limit func(key string) float64, read *figures.Figures) {
 	for _, scope := range w.observer.Gate.Settings().Tenancy.Scopes() {
 		var size uint64

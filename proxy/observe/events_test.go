@@ -90,7 +90,7 @@ func TestQuotasInEvents(t *testing.T) {
 	}
 }
 
-// A volume whose name is unknown is nobody's, although a tenant's glob may match its UUID.
+// A volume whose name is unknown belongs to no tenant, although a tenant's glob may match its UUID.
 func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	o := observerOf(t)
 	l := o.Events.Subscribe(0)
@@ -107,7 +107,7 @@ func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	}
 }
 
-// Reading goes on where it stopped, even if there was nothing to read.
+// Reading continues where it stopped, even if there was nothing to read.
 func TestNotificationsAreReadOnce(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)

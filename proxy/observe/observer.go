@@ -55,7 +55,7 @@ func (o *Observer) ReadEvery(age time.Duration, reader *figures.Reader) {
 // Metrics serves spdkgate_get_metrics.
 func (o *Observer) Metrics(context.Context, *gate.Request) (any, error) { return o.Gate.Metrics.Text() }
 
-// TargetMetrics serves spdkgate_get_target_metrics. The text is not made anew for each caller, and
+// TargetMetrics serves spdkgate_get_target_metrics. The text is not made again for each caller, and
 // for a page no JSON is made of it.
 func (o *Observer) TargetMetrics(ctx context.Context, r *gate.Request) (any, error) {
 	latest, err := o.figures.Latest(ctx)

@@ -54,7 +54,7 @@ func (o *Observer) serveScrapesOn(ctx context.Context, l net.Listener, c *config
 	_ = server.Serve(l) // until it is closed
 }
 
-// scrapeTargetMetrics answers GET /metrics/target at metrics.listen, where everybody may read.
+// scrapeTargetMetrics answers GET /metrics/target at metrics.listen, where everyone may read.
 func (o *Observer) scrapeTargetMetrics(w http.ResponseWriter, r *http.Request) {
 	latest, err := o.figures.Latest(r.Context())
 	if err != nil {

@@ -50,7 +50,7 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
 	s.mu.Unlock()
-	// The save goes on if the client of this call disconnects, because others wait for it too.
+	// The save continues if the client of this call disconnects, because others wait for it too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Wait)
 	defer cancel()
 	var done bool
@@ -84,8 +84,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the changes up to a number are saved, or why the last attempt failed that
-// would have saved them and was begun after the earlier ones.
+// savedBy reports whether the changes up to a number are saved. Otherwise it returns why the last
+// attempt to save them failed, if one began after the earlier attempts.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

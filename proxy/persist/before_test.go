@@ -28,7 +28,7 @@ func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 }
 
 // A target that does not return its configuration delays calls only for a short time.
-func TestCallsDoNotWaitForEver(t *testing.T) {
+func TestCallsWaitForALimitedTime(t *testing.T) {
 	w := newWorld(t)
 	w.saver.exclusive <- struct{}{} // a save hangs
 	ctx, cancel := context.WithCancel(t.Context())

@@ -86,8 +86,8 @@ func (c *changes) removed(call Call) bool {
 	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call) })
 }
 
-// removes reports whether r removes what a call makes: the call names everything that r names, has
-// r's numbers, such as an NSID, and is the method that r undoes, if it undoes only one.
+// removes reports whether r removes what a call makes. That is so if the call names everything that
+// r names, has r's numbers, such as an NSID, and is the method that r undoes, if r undoes only one.
 func (r removal) removes(call Call) bool {
 	if call.namesAny(r.otherNames()) {
 		return true

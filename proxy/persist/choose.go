@@ -101,9 +101,10 @@ func newChoice(previous *Configuration) (*Choice, error) {
 	return c, nil
 }
 
-// awaitsLoad reports whether the current configuration was chosen and the live process of the
-// target has not loaded it: it is the process that ran before, it was started before the choice, or
-// it came up with the configuration that was replaced, which it had read when the choice was made.
+// awaitsLoad reports whether the current configuration was chosen, but the live process of the
+// target has not loaded it. There are three cases. The process is the one that ran before; it was
+// started before the choice; or it was starting during the choice, and had already read the
+// replaced configuration.
 func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	choice := current.Saved.Chosen
 	if choice == nil {

@@ -125,7 +125,7 @@ func TestChosenFileWithoutCalls(t *testing.T) {
 	assert.Equal(t, 2, w.load(Current).calls())
 }
 
-func TestChoiceIsDropped(t *testing.T) {
+func TestReplacedChoiceIsDropped(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
 	w.save()

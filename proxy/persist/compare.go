@@ -141,7 +141,7 @@ func (c comparison) key(call json.RawMessage) string {
 		params = maps.Clone(params)
 		delete(params, "uuid")
 	}
-	if e.Method == enableHistogram { // SPDK does not save them, see mend
+	if e.Method == enableHistogram { // SPDK does not save them, see correct
 		params = maps.Clone(params)
 		delete(params, "min_nsec")
 		delete(params, "max_nsec")

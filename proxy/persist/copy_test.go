@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	proxyUser = 64123 // stand for users of the host; nobody is these
+	proxyUser = 64123 // stand for users of the host; no real user has these ids
 	spdkUser  = 64124
 	spdkGroup = 64125
 )
 
 const someSaved = `{"spdkgate":{"release":"v26.05"},"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_null_create","params":{"name":"n"}}]}]}`
 
-// copied is a saved configuration of another user's, and a folder for spdk_tgt's copy.
+// copied is a saved configuration of another user's, and a directory for spdk_tgt's copy.
 type copied struct {
 	t      *testing.T
 	folder *Folder
@@ -47,7 +47,7 @@ func newCopied(t *testing.T) copied {
 
 func (c copied) copy() error { return c.folder.CopyCurrent(c.to, spdkUser, spdkGroup) }
 
-// names are those in the copy's folder.
+// names are those in the copy's directory.
 func (c copied) names() (names []string) {
 	entries, err := os.ReadDir(filepath.Dir(c.to))
 	require.NoError(c.t, err)
@@ -78,18 +78,18 @@ func TestCopyForAnotherUser(t *testing.T) {
 	c.assertCopied()
 }
 
-// The owner of the folder with the saved configuration cannot make root read another file.
-func TestCopyReadsNothingElse(t *testing.T) {
+// The owner of the directory with the saved configuration cannot make root read another file.
+func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	for name, plant := range map[string]func(path string) error{
 		"a link":          func(path string) error { return os.Symlink(secret, path) },
 		"a second name":   func(path string) error { return os.Link(secret, path) },
 		"a FIFO":          func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"a folder":        func(path string) error { return os.Mkdir(path, 0o700) },
+		"a directory":     func(path string) error { return os.Mkdir(path, 0o700) },
 		"somebody else's": func(path string) error { return writeAs(path, spdkUser, 0o600) },
 		"open to others":  func(path string) error { return writeAs(path, proxyUser, 0o666) },
 		"a dangling link": func(path string) error { return os.Symlink(secret+".none", path) },
-		"a link in the folder": func(path string) error {
+		"a link in the directory": func(path string) error {
 			if err := writeAs(path+".other", proxyUser, 0o600); err != nil {
 				return err
 			}
@@ -116,7 +116,7 @@ func TestCopyReadsNothingElse(t *testing.T) {
 			assert.True(t, os.SameFile(before, after), "it is left as it is")
 		})
 	}
-	t.Run("the folder becomes a link", func(t *testing.T) {
+	t.Run("the directory becomes a link", func(t *testing.T) {
 		c, theirs := newCopied(t), newCopied(t)
 		require.NoError(t, os.RemoveAll(c.dir))
 		require.NoError(t, os.Symlink(theirs.dir, c.dir))
@@ -140,8 +140,8 @@ func TestCopyReadsNothingElse(t *testing.T) {
 	})
 }
 
-// The owner of the copy's folder cannot make root write another file.
-func TestCopyWritesNowhereElse(t *testing.T) {
+// The owner of the copy's directory cannot make root write another file.
+func TestCopyWritesOnlyItsDestination(t *testing.T) {
 	for name, planted := range map[string]string{"the copy": "saved.json", "its temporary name": directory.Temp + "saved.json"} {
 		t.Run(name+" is a link", func(t *testing.T) {
 			c := newCopied(t)
@@ -157,14 +157,14 @@ func TestCopyWritesNowhereElse(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, [2]any{os.FileMode(0o640), uint32(0)}, [2]any{info.Mode(), info.Sys().(*syscall.Stat_t).Uid})
 		})
-		t.Run(name+" is a folder", func(t *testing.T) {
+		t.Run(name+" is a directory", func(t *testing.T) {
 			c := newCopied(t)
 			require.NoError(t, os.Mkdir(filepath.Join(filepath.Dir(c.to), planted), 0o700))
 			require.ErrorContains(t, c.copy(), c.to)
 			assert.Equal(t, []string{planted}, c.names())
 		})
 	}
-	t.Run("the folder is a link", func(t *testing.T) {
+	t.Run("the directory is a link", func(t *testing.T) {
 		c := newCopied(t)
 		run := filepath.Dir(c.to)
 		require.NoError(t, os.Rename(run, run+".moved"))
@@ -173,9 +173,9 @@ func TestCopyWritesNowhereElse(t *testing.T) {
 		assert.Empty(t, c.names())
 	})
 	for name, change := range map[string]func(run string) error{
-		"the folder is open to all":        func(run string) error { return os.Chmod(run, 0o1777) },
-		"the folder is open to a group":    func(run string) error { return os.Chmod(run, 0o770) },
-		"the folder is of somebody else's": func(run string) error { return os.Chown(run, proxyUser, proxyUser) },
+		"the directory is open to all":        func(run string) error { return os.Chmod(run, 0o1777) },
+		"the directory is open to a group":    func(run string) error { return os.Chmod(run, 0o770) },
+		"the directory is of somebody else's": func(run string) error { return os.Chown(run, proxyUser, proxyUser) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCopied(t)

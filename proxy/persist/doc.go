@@ -2,8 +2,8 @@
 // lost. After each change it reads the configuration through SPDK's RPCs, and writes it in the form
 // that spdk_tgt -c loads.
 //
-// Its first rule is that a saved file is never replaced by one with less in it, unless the same
-// process of the target had both configurations, or an administrator accepts the loss.
+// Its first rule: a saved file is never replaced by one that contains less. Exceptions are that the
+// same process of the target had both configurations, or that an administrator accepts the loss.
 //
 // The package must not depend on who calls, what is allowed, or how a call is transported. It
 // imports no other stage of the proxy, and calls the target through an Ask.

@@ -17,7 +17,7 @@ import (
 // With bdev_auto_examine on, SPDK loads the lvstores and RAIDs that it finds on any new bdev,
 // including those that hosts wrote into their volumes. With it off, SPDK examines only what
 // bdev_examine names. SPDK saves these calls, but not for a disk whose lvstore was created by a
-// call, nor for the bases of other bdevs: after a restart, their volumes would not exist.
+// call, nor for the bases of other bdevs. After a restart, their volumes would not exist.
 
 const (
 	setBdevOptions = "bdev_set_options"
@@ -37,14 +37,15 @@ var waiting = map[string]string{
 	"bdev_zone_block_create": "base_bdev",
 }
 
-// examineBases completes the calls of a target that examines only what is named, or, with disable,
-// of one that will. It examines, after bdev_set_options, each bdev that another one waits for and
-// the disks of each RAID with a superblock, which SPDK does not save otherwise; and after the
-// creation of all bdevs, each bdev that an lvstore lies on: the parents of external clones must
-// exist when SPDK loads the lvstore, since they are not examined themselves. Nothing else is
-// examined, even if the target's own list names it: hosts may write to a bdev after the lvstore on
-// it was deleted, and to the first block of the disks of a RAID without superblock. That RAID comes
-// after its disks and claims them unexamined. Logical volumes are never named.
+// examineBases completes the calls of a target that examines only named bdevs, or, with disable,
+// will do so after its restart. After bdev_set_options, it examines each bdev that another one
+// waits for, and the disks of each RAID with a superblock, because SPDK does not save that RAID
+// otherwise. After the creation of all bdevs, it examines each bdev that an lvstore lies on.
+// Parents of external clones must exist when SPDK loads the lvstore, since they are not examined
+// themselves. Nothing else is examined, even if the target's own list names it. Hosts may write to
+// a bdev after the lvstore on it was deleted, and to the first block of the disks of a RAID without
+// superblock. That RAID comes after its disks and claims them unexamined. Logical volumes are never
+// named.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil
@@ -130,9 +131,9 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 	return calls, nil
 }
 
-// stillExamined returns which bdevs of the target's own list are examined, in addition to those
-// that something is known to lie on: those that do not exist now, and those of lvstores that SPDK
-// has found in the meantime. On others, it has looked for lvstores, and found none.
+// stillExamined returns which bdevs of the target's own list are examined in addition to those that
+// are known to hold something. They are those that do not exist now, and those of lvstores that
+// SPDK has found in the meantime. On others, it has looked for lvstores, and found none.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {

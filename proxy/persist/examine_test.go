@@ -91,8 +91,8 @@ func TestBasesAreExamined(t *testing.T) {
 	}
 }
 
-// What cannot be read is not saved as if nothing had to be examined.
-func TestUnreadableBases(t *testing.T) {
+// If bases cannot be read, the configuration is not saved as if nothing had to be examined.
+func TestUnreadableBasesPreventSaving(t *testing.T) {
 	const off = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`
 	for name, c := range map[string]struct {
 		calls  []string
@@ -102,7 +102,7 @@ func TestUnreadableBases(t *testing.T) {
 		"options":      {[]string{`{"method":1}`}, "[]", nil},
 		"another call": {[]string{off, `{"method":1}`}, "[]", nil},
 		"no list":      {[]string{off}, `{"base_bdev":"x"}`, nil},
-		"no answer":    {[]string{off}, "[]", errors.New("struck")},
+		"no response":  {[]string{off}, "[]", errors.New("struck")},
 	} {
 		s := Subsystem{Name: "bdev"}
 		for _, call := range c.calls {

@@ -60,7 +60,7 @@ func TestStore(t *testing.T) {
 }
 
 // A file that cannot be written leaves the previous one.
-func TestStoreFails(t *testing.T) {
+func TestFailedStoreKeepsThePreviousFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "copies")
 	f, err := OpenFolder(dir, 2)
 	require.NoError(t, err)

@@ -75,10 +75,9 @@ func (d *failing) Sync() error {
 	return d.Path.Sync()
 }
 
-// Whatever step of whatever decision fails, or is the last one before a crash:
-// the current file is the old or the new one, whole, what is set aside stays, and the next attempt
-// gets there.
-func TestEveryStepMayFail(t *testing.T) {
+// Each step of each decision fails once, or is the last one before a crash. Then the current file
+// is the complete old or new one, files that were set aside stay, and the next attempt succeeds.
+func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
 		may         [][]string // what the current file may know
@@ -171,7 +170,7 @@ func (w *world) sound(may [][]string, also []string, at int) {
 	}
 }
 
-func TestFullDisk(t *testing.T) {
+func TestFullDiskKeepsThePreviousFile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounts a small filesystem, which takes root")
 	}
@@ -191,7 +190,7 @@ func TestFullDisk(t *testing.T) {
 	assert.Len(t, w.load(Current).Subsystems[0].Calls, 1)
 }
 
-func TestFolderMustBeClosed(t *testing.T) {
+func TestDirectoryMustBePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	_, err := OpenFolder(dir, 3)
 	require.NoError(t, err)
@@ -211,9 +210,9 @@ func TestFolderMustBeClosed(t *testing.T) {
 	require.False(t, errors.Is(err, fs.ErrExist))
 }
 
-// The service refuses a folder that another user could replace files in; root, for whom `spdk-proxy
-// saved` runs, may work in the service's.
-func TestFolderMustBelongToTheUser(t *testing.T) {
+// The service refuses a directory that another user could replace files in; root, for whom
+// `spdk-proxy saved` runs, may work in the service's.
+func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
@@ -225,7 +224,7 @@ func TestFolderMustBelongToTheUser(t *testing.T) {
 		require.NoError(t, os.Mkdir(name, 0o700))
 		require.NoError(t, os.Chown(name, uid, uid))
 		_, err := OpenFolder(name, 3)
-		require.NoError(t, err, "root opens the folder of %s", name)
+		require.NoError(t, err, "root opens the directory of %s", name)
 	}
 	require.NoError(t, syscall.Seteuid(service))
 	defer func() { require.NoError(t, syscall.Seteuid(0)) }()
@@ -237,8 +236,8 @@ func TestFolderMustBelongToTheUser(t *testing.T) {
 	}
 }
 
-// A folder that is away is an error in each step, not a folder without files.
-func TestFolderThatIsAway(t *testing.T) {
+// A directory that is away is an error in each step, not a directory without files.
+func TestMissingDirectoryIsReported(t *testing.T) {
 	away := directory.Path(filepath.Join(t.TempDir(), "away"))
 	_, _, read := away.Read(Current)
 	_, list := away.List()

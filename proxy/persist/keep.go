@@ -141,7 +141,7 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, name
 		at[c.key(call)] = append(at[c.key(call)], i)
 		made[s.identityKey(place{sub.Name, i, call})] = i
 	}
-	next, last, of := 0, -1, map[string]int{}
+	next, last, lastPlace := 0, -1, map[string]int{}
 	for _, p := range before {
 		call := c.describe(p.subsystem, p.call)
 		if next < len(wanted) && wanted[next].index == p.index {
@@ -154,7 +154,7 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, name
 				continue
 			}
 			for _, n := range call.Names {
-				if i, known := of[n.Value]; known {
+				if i, known := lastPlace[n.Value]; known {
 					last = max(last, i)
 				}
 			}
@@ -166,8 +166,8 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, name
 			continue
 		}
 		for _, n := range call.Names {
-			if i, known := of[n.Value]; !known || i < last {
-				of[n.Value] = last
+			if i, known := lastPlace[n.Value]; !known || i < last {
+				lastPlace[n.Value] = last
 			}
 		}
 	}

@@ -81,8 +81,8 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(w.saver.Status().Missing), "add_ns")
 }
 
-// What a call removes is not missing, even if another process had it.
-func TestRemovalOfWhatIsMissing(t *testing.T) {
+// An object that a call removes does not count as missing, even if another process had it.
+func TestMissingObjectCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		method string
 		params params
@@ -113,9 +113,9 @@ func TestRemovalOfWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What a call removes from the saved file alone is found by names, or by the number that a method
-// undoes.
-func TestLacks(t *testing.T) {
+// Objects that a call removes only from the saved file are found by name, or by the number that the
+// method takes.
+func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
 	c["scsi"] = nil
@@ -168,7 +168,7 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 }
 
-// Calls set up a missing export anew, for another host. The earlier host is not admitted beside it
+// Calls set up a missing export again, for another host. The earlier host is not admitted beside it
 // by the saved file.
 func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
 	w := newWorld(t)

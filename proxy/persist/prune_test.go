@@ -44,7 +44,7 @@ func TestFewerVersionsAreKept(t *testing.T) {
 
 // Complete is what the target's process has: not before it was asked, not while it lacks some, and
 // not of another process.
-func TestComplete(t *testing.T) {
+func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	w := newWorld(t)
 	assert.False(t, w.saver.Complete(), "not known yet")
 	w.save()
@@ -67,14 +67,14 @@ func TestStartOf(t *testing.T) {
 	}
 }
 
-// What cannot be read is an error of everything that has to read it, and changes nothing.
-func TestUnreadableFolder(t *testing.T) {
+// If a file cannot be read, each operation that has to read it fails and changes nothing.
+func TestUnreadableDirectoryChangesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, w *world){
 		"the current file": func(t *testing.T, w *world) {
 			require.NoError(t, os.Remove(filepath.Join(w.dir, Current)))
 			require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(w.dir, Current)))
 		},
-		"the folder": func(t *testing.T, w *world) {
+		"the directory": func(t *testing.T, w *world) {
 			require.NoError(t, os.Rename(w.dir, w.dir+".away"))
 			require.NoError(t, os.WriteFile(w.dir, nil, 0o600))
 		},
@@ -95,7 +95,7 @@ func TestUnreadableFolder(t *testing.T) {
 			} {
 				require.Error(t, do(), what)
 			}
-			if name == "the folder" {
+			if name == "the directory" {
 				_, err = w.folder.List()
 				require.Error(t, err)
 				_, err = w.folder.Mentions("x")

@@ -18,7 +18,7 @@ import (
 // An Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target is one process of the target. Ask returns an answer of that process or an error.
+// A Target is one process of the target. Ask returns a response of that process or an error.
 type Target struct {
 	Ask     Ask
 	Release rpcschema.Release
@@ -51,7 +51,7 @@ func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuratio
 		Subsystem string `json:"subsystem"`
 	}
 	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 {
-		return nil, errors.New("framework_get_subsystems: the answer is not a list of subsystems")
+		return nil, errors.New("framework_get_subsystems: the response is not a list of subsystems")
 	}
 	c := &Configuration{
 		Saved:      Origin{Time: time.Now().UTC(), Release: t.Release.String(), Process: t.Process},
@@ -82,11 +82,11 @@ func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuratio
 	return c, nil
 }
 
-// subsystem reads the calls of one answer. It fails if spdk_tgt could not load them.
+// subsystem reads the calls of one response. It fails if spdk_tgt could not load them.
 func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Subsystem, error) {
 	s := Subsystem{Name: name}
 	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {
-		return s, fmt.Errorf("framework_get_config of %s: the answer is neither a list nor null", name)
+		return s, fmt.Errorf("framework_get_config of %s: the response is neither a list nor null", name)
 	}
 	if err := json.Unmarshal(text, &s.Calls); err != nil {
 		return s, fmt.Errorf("framework_get_config of %s: %w", name, withoutValues(err))
@@ -96,6 +96,6 @@ func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Su
 			return s, fmt.Errorf("framework_get_config of %s: %w", name, err)
 		}
 	}
-	s.mend(release)
+	s.correct(release)
 	return s, nil
 }

@@ -70,7 +70,7 @@ func TestDecisionsAboutDeletions(t *testing.T) {
 	for name, c := range map[string]struct {
 		process  string
 		ended    bool
-		bdev     error            // the answer about the volume
+		bdev     error            // the response about the volume
 		store    []error          // about its lvstore, one after the other
 		disk     string           // if the lvstore was to be deleted
 		others   map[string]error // about the disk and its examination
@@ -162,7 +162,7 @@ func TestDeletionOfAnLvstoreIsNoted(t *testing.T) {
 }
 
 // Only the deletion of an existing volume is noted.
-func TestWhichCallsAreNoted(t *testing.T) {
+func TestOnlyDeletionsOfExistingVolumesAreNoted(t *testing.T) {
 	const volume = `[{"name": "u", "aliases": ["lvs/v"], "driver_specific": {"lvol": {"lvol_store_uuid": "s"}}}]`
 	for name, c := range map[string]struct {
 		method, answer string

@@ -63,8 +63,8 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	}
 }
 
-// due returns how long to wait before saving: until no further change comes for a while, but not
-// longer than AtLatest after the first; both are longer for a large configuration.
+// due returns how long to wait before saving: until there is no further change for some time, but
+// at most AtLatest after the first change. Both times are longer for a large configuration.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -85,7 +85,7 @@ func TestChangesAreGathered(t *testing.T) {
 	assert.Greater(t, w.saver.due(), 40*time.Hour, "a target that is slow to tell is asked seldom")
 }
 
-func TestWhatIsUnsavedIsSavedAtTheEnd(t *testing.T) {
+func TestUnsavedChangesAreSavedAtTheEnd(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.After, o.AtLatest = time.Hour, 2*time.Hour })
 	stop := w.run()
 	w.eventually(func() bool { return w.exists() && !w.saver.Status().Pending }, "at the start")

@@ -32,9 +32,9 @@ type Options struct {
 	Retry    time.Duration // how long to wait after the first failure; 0: 1 s
 	Watch    time.Duration // how often to check for a new process; 0: 5 s
 	Wait     time.Duration // how long AwaitSaved waits at most; 0: 10 s
-	// Settle is how long a target must continue to run after parts of its configuration were
-	// removed without a call through this proxy, before they count as removed: it may be stopping,
-	// and still answer. 0: 100 s, longer than systemd lets a unit stop.
+	// Settle applies if parts of the target's configuration disappear without a call through this
+	// proxy. They count as removed if the target continues to run for this time: it may be
+	// stopping, and still respond. 0: 100 s, longer than systemd lets a unit stop.
 	Settle time.Duration
 }
 
@@ -52,7 +52,7 @@ type Saver struct {
 	comparedProcess atomic.Pointer[string]
 	backoff         atomic.Pointer[backoff] // nil: no comparison has failed
 
-	exclusive chan struct{} // has one element while a goroutine uses target and folder
+	exclusive chan struct{} // has one element while a goroutine uses target and directory
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
@@ -98,9 +98,9 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Before must be called before a call that changes the target. For the first one to a new process,
-// it compares the process's configuration with the saved one, because afterwards it would be
-// unknown what was lost and what the call removed. If that fails, Before returns all the same; the
+// Before must be called before a call that changes the target. Before the first change to a new
+// process, it compares the process's configuration with the saved one. Afterwards it would be
+// unknown what was lost and what the call removed. If that fails, Before returns nevertheless; the
 // comparison is repeated later, and may find more calls missing.
 //
 // Before returns the process that the call is sent to, or an earlier one, see AwaitSaved. With
@@ -148,7 +148,7 @@ func (s *Saver) backsOff() bool {
 	return process == b.process
 }
 
-// exclusively calls do while no other goroutine uses target and folder.
+// exclusively calls do while no other goroutine uses target and directory.
 func (s *Saver) exclusively(ctx context.Context, do func() error) error {
 	select {
 	case s.exclusive <- struct{}{}:

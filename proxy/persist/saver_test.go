@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSavedFormIsSPDKs(t *testing.T) {
+func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	w := newWorld(t)
 	twice := `{"method":"x","params":{"b":1,"a":"<&>","b":2}}` // SPDK does write such
 	w.target.set("keyring", twice)
@@ -45,7 +45,7 @@ func TestSavedFormIsSPDKs(t *testing.T) {
 
 // SPDK tells limits of logical volumes before it has waited for them to be found, and RAIDs after
 // what they are made of.
-func TestMended(t *testing.T) {
+func TestSavedOrderIsCorrected(t *testing.T) {
 	w := newWorld(t)
 	call := func(method, name string) string {
 		return fmt.Sprintf(`{"method":%q,"params":{"name":%q}}`, method, name)
@@ -267,7 +267,7 @@ func TestOldFileStaysWhenReadingFails(t *testing.T) {
 		"no target":          func(f *fakeTarget) { f.down = gone },
 		"startup state":      func(f *fakeTarget) { f.fail[""] = gone },
 		"one subsystem":      func(f *fakeTarget) { f.fail["nvmf"] = gone },
-		"half an answer":     func(f *fakeTarget) { f.config["nvmf"] = []string{`{"method":`} },
+		"half a response":    func(f *fakeTarget) { f.config["nvmf"] = []string{`{"method":`} },
 		"no list":            func(f *fakeTarget) { f.config["nvmf"] = []string{`]`} },
 		"a call without":     func(f *fakeTarget) { f.config["nvmf"] = []string{`{"params":{}}`} },
 		"not a call":         func(f *fakeTarget) { f.config["nvmf"] = []string{`1`} },
@@ -330,7 +330,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 }
 
 // Another release writes members differently; objects are identified by their names.
-func TestUpgrade(t *testing.T) {
+func TestObjectsKeepTheirIdentityInANewRelease(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.mu.Lock()
@@ -353,7 +353,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 // The end of a target counts as a failure only if there are unsaved changes.
-func TestEndOfATargetIsNotAFailure(t *testing.T) {
+func TestStoppedTargetIsNotAFailure(t *testing.T) {
 	for name, end := range map[string]func(f *fakeTarget){
 		"away":           func(f *fakeTarget) { f.down = errors.New("gone") },
 		"while it tells": func(f *fakeTarget) { f.fail["nvmf"] = errors.New("gone") },

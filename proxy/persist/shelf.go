@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file has what the commands `spdk-proxy saved` do, also while a proxy is running.
+// This file has what the commands `spdk-proxy saved` do, even while a proxy is running.
 
 // ErrNothingHeld means that there is no Held: no target lacks parts of the current file.
 var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
@@ -24,8 +24,8 @@ type Saved struct {
 	Release string
 	Calls   int
 	Damaged error
-	// Chosen is when an administrator chose the file for the next start of the target; zero if
-	// nobody did, or if the target has loaded it.
+	// Chosen is when an administrator chose the file for the next start of the target; zero if none
+	// was chosen, or if the target has loaded it.
 	Chosen time.Time
 }
 

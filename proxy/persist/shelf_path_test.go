@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// What spdk_tgt loads comes out of the folder, which nobody else writes to.
-func TestOnlyFilesOfTheFolderAreUsed(t *testing.T) {
+// spdk_tgt loads only files of the directory, which no other user can write to.
+func TestOnlyFilesOfTheDirectoryAreUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	f, err := OpenFolder(dir, 1)
 	require.NoError(t, err)

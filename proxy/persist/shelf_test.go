@@ -83,8 +83,8 @@ func TestListDiffAndUse(t *testing.T) {
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 }
 
-// What root does must not lock the service out.
-func TestFilesBelongToWhomTheFolderBelongs(t *testing.T) {
+// Files that root creates stay accessible to the service.
+func TestFilesBelongToTheDirectorysOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
@@ -98,7 +98,7 @@ func TestFilesBelongToWhomTheFolderBelongs(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-func TestMentions(t *testing.T) {
+func TestMentionedFilesAreFound(t *testing.T) {
 	w := newWorld(t)
 	w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/keys/k.key"}}`)
 	w.save()

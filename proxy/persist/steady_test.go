@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// between has f called after each answer about a subsystem.
+// between has f called after each response about a subsystem.
 func (w *world) between(subsystem string, f func()) {
 	w.answering(func(_ string, answer func()) { answer() }, subsystem, f)
 }
@@ -67,8 +67,8 @@ func inTurn(order ...string) func(subsystem string, answer func()) {
 	}
 }
 
-// What is saved was there at one moment, whatever changes while it is read. Which moment is left
-// open: two equal readings in a row may come before the last change.
+// The saved configuration existed at one moment, whatever changes while it is read. Which moment is
+// left open: two equal readings in a row may come before the last change.
 func TestSavedPartsFitTogether(t *testing.T) {
 	for _, c := range []struct {
 		changed string

@@ -181,7 +181,7 @@ func (w *world) knows(name string) (nqns []string) {
 	return nqns
 }
 
-// files are the names in the folder.
+// files are the names in the directory.
 func (w *world) files() (names []string) {
 	entries, err := os.ReadDir(w.dir)
 	require.NoError(w.t, err)

@@ -144,6 +144,7 @@ var csiController = []string{
 	"spdkgate_config_await",
 	"spdkgate_key_add",
 	"spdkgate_key_remove",
+	"spdkgate_lvol_changes",
 	"spdkgate_lvol_delete",
 	"spdkgate_lvol_snapshot",
 	"spdkgate_lvol_snapshot_barrier",

@@ -166,7 +166,7 @@ func TestConditionsOnPaths(t *testing.T) {
 }
 
 // Several roles have rules on one method.
-func TestConditionsTogether(t *testing.T) {
+func TestRulesOfSeveralRolesAreCombined(t *testing.T) {
 	roles := parse(t, `
 a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
 b: {allow: [{method: "bdev_lvol_creat[e]", where: {/lvs_name: {glob: "b*"}, /size_in_mib: {maximum: 10}}}]}
@@ -191,7 +191,7 @@ never: {deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}
 	assert.True(t, p.Decide("all", "bdev_lvol_create").Allowed, "an allow without conditions makes others ineffective")
 }
 
-func TestConditionsRefused(t *testing.T) {
+func TestInvalidConditionsAreRefused(t *testing.T) {
 	for where, says := range map[string]string{
 		`{/lvs_nam: {glob: "a*"}}`:                 `/lvs_nam of bdev_lvol_create: bdev_lvol_create has no "lvs_nam": did you mean lvs_name?`,
 		`{lvs_name: {glob: "a*"}}`:                 "did you mean /lvs_name?",

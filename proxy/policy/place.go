@@ -111,14 +111,14 @@ func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, de
 
 // notFound is the error for a token of a pointer that the schema does not have.
 func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Method) error {
-	of := m.Name
+	owner := m.Name
 	if within != "" {
-		of = "/" + within
+		owner = "/" + within
 	}
 	var names []string
 	for _, s := range forms {
 		if s.Items != nil {
-			return fmt.Errorf("%s is a list: write %s/%s for each of its items", of, of, eachItem)
+			return fmt.Errorf("%s is a list: write %s/%s for each of its items", owner, owner, eachItem)
 		}
 		for _, p := range s.Properties {
 			names = append(names, p.Name)
@@ -127,13 +127,13 @@ func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Meth
 	near := rpcschema.Nearest(token, names)
 	switch {
 	case near != "":
-		return fmt.Errorf("%s has no %q: did you mean %s?", of, token, near)
+		return fmt.Errorf("%s has no %q: did you mean %s?", owner, token, near)
 	case len(names) == 0 && within == "":
-		return fmt.Errorf("%s has no parameters", of)
+		return fmt.Errorf("%s has no parameters", owner)
 	case len(names) == 0:
-		return fmt.Errorf("%s has no members", of)
+		return fmt.Errorf("%s has no members", owner)
 	}
-	return fmt.Errorf("%s has no %q, but %s", of, token, strings.Join(names, ", "))
+	return fmt.Errorf("%s has no %q, but %s", owner, token, strings.Join(names, ", "))
 }
 
 // oneSpelling lists the kinds of objects that have only one name in SPDK, apart from letter case.

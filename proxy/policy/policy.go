@@ -4,7 +4,7 @@
 // every allow.
 //
 // The package must not know how a user was authenticated, who owns the objects that a call names,
-// what a result has, or how an answer looks on the wire. It imports no other stage of the proxy.
+// what a result has, or how a response looks on the wire. It imports no other stage of the proxy.
 package policy
 
 import (

@@ -65,7 +65,7 @@ func TestEveryMethodIsDeniedByDefault(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestInvalidPoliciesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		roles string
 		users map[string][]string
@@ -109,7 +109,7 @@ func TestNewReportsEverything(t *testing.T) {
 }
 
 // A role that two extended roles extend contributes its rules once.
-func TestDiamond(t *testing.T) {
+func TestRolesInheritedTwiceCountOnce(t *testing.T) {
 	p, err := New(parse(t, "top: {allow: [spdk_get_version]}\nleft: {extends: [top]}\nright: {extends: [top]}\nbottom: {extends: [left, right]}"),
 		with(map[string][]string{"u": {"bottom", "top"}}), rpcschema.Default())
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestDiamond(t *testing.T) {
 	assert.Len(t, p.Explain("u", "spdk_get_version", nil, true), 1)
 }
 
-func TestLearning(t *testing.T) {
+func TestLearningAllowsAndRecords(t *testing.T) {
 	roles := parse(t, "r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: \"a*\"}}}], deny: [bdev_lvol_delete]}")
 	p, err := New(roles, map[string]User{"new": {Learning: true}, "some": {Roles: []string{"r"}, Learning: true}, "strict": {Roles: []string{"r"}}}, rpcschema.Default())
 	require.NoError(t, err)

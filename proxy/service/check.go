@@ -10,14 +10,14 @@ import (
 
 // Check refuses a configuration with which an installed service would not start, and returns
 // warnings about what it lacks.
-func Check(c *config.Config, of Instance) (warnings []string, err error) {
-	if err := errors.Join(CheckInstance(c, of), CheckSocketUnit(c, of)); err != nil {
+func Check(c *config.Config, instance Instance) (warnings []string, err error) {
+	if err := errors.Join(CheckInstance(c, instance), CheckSocketUnit(c, instance)); err != nil {
 		return nil, err
 	}
 	warnings = UnreadableFiles(c.Files(), os.Getenv("CREDENTIALS_DIRECTORY"))
-	streams, err := listenStreams(of, unitFolders)
-	if err == nil && len(streams) == 0 && of != "" {
-		warnings = append(warnings, fmt.Sprintf("%s has no address, so connections are refused while the service restarts: systemctl edit %s, and set ListenStream=%s in [Socket]", of.socketUnit(), of.socketUnit(), c.Listen))
+	streams, err := listenStreams(instance, unitFolders)
+	if err == nil && len(streams) == 0 && instance != "" {
+		warnings = append(warnings, fmt.Sprintf("%s has no address, so connections are refused while the service restarts: systemctl edit %s, and set ListenStream=%s in [Socket]", instance.socketUnit(), instance.socketUnit(), c.Listen))
 	}
 	return warnings, err
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// The control socket is in the runtime folder of the service: only the service's user and root may
-// connect. A connection makes the service reload its configuration, and receives the outcome, which
-// a signal could not return.
+// The control socket is in the runtime directory of the service: only the service's user and root
+// may connect. A connection makes the service reload its configuration, and receives the outcome,
+// which a signal could not return.
 const (
 	controlName = "control"
 	reloaded    = "reloaded\n"
@@ -21,7 +21,7 @@ const (
 	controlWait = time.Minute
 )
 
-// openControl opens the control socket, if there is a runtime folder.
+// openControl opens the control socket, if there is a runtime directory.
 func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 	l, err := openSocket(controlName)
 	if l == nil || err != nil {
@@ -56,7 +56,7 @@ func acceptReloads(l net.Listener, requests chan<- chan<- error, log *slog.Logge
 	}
 }
 
-// openSocket opens a socket in the runtime folder; nil if there is no such folder.
+// openSocket opens a socket in the runtime directory; nil if there is no such directory.
 func openSocket(name string) (net.Listener, error) {
 	if os.Getenv(runtimeVariable) == "" {
 		return nil, nil
@@ -75,16 +75,16 @@ func openSocket(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// runtimeVariable is set by systemd, also for the commands of the unit, such as ExecReload=.
+// runtimeVariable is set by systemd, including for the commands of the unit, such as ExecReload=.
 const runtimeVariable = "RUNTIME_DIRECTORY"
 
 // socketPath returns the path of a socket of a service: of the instance, or, without its name, of
 // the service whose unit runs this command.
-func socketPath(of Instance, name string) string {
-	if dir := os.Getenv(runtimeVariable); of == "" && dir != "" {
+func socketPath(instance Instance, name string) string {
+	if dir := os.Getenv(runtimeVariable); instance == "" && dir != "" {
 		return filepath.Join(dir, name)
 	}
-	return filepath.Join(of.runtimeDirectory(), name)
+	return filepath.Join(instance.runtimeDirectory(), name)
 }
 
 // handleReload requests a reload and writes its outcome to conn.
@@ -102,13 +102,13 @@ func handleReload(conn net.Conn, requests chan<- chan<- error) {
 
 // Reload makes a running service reload its configuration. It returns nil if the new configuration
 // is in effect, and otherwise why the old one stays.
-func Reload(of Instance) error {
-	conn, err := net.Dial("unix", socketPath(of, controlName))
+func Reload(instance Instance) error {
+	conn, err := net.Dial("unix", socketPath(instance, controlName))
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("reload: %w: run this as root", err)
 	case err != nil:
-		return fmt.Errorf("reload: %w: check that the service runs (systemctl status %s); send SIGHUP to a proxy that systemd did not start", err, of.unit())
+		return fmt.Errorf("reload: %w: check that the service runs (systemctl status %s); send SIGHUP to a proxy that systemd did not start", err, instance.unit())
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadDeadline(time.Now().Add(controlWait))

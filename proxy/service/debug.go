@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// The debug socket is in the same folder as the control socket, with the same permissions. Profiles
-// may contain secrets: names in stacks, and durations. A port on loopback would show them to every
-// user of this host, and a port on the public address to everybody, so there is neither.
+// The debug socket is in the same directory as the control socket, with the same permissions.
+// Profiles may contain secrets: names in stacks, and durations. A port on loopback would show them
+// to every user of this host, and a port on the public address to everyone, so there is neither.
 const debugName = "debug"
 
 // profiles maps the name of a profile to its path and query at net/http/pprof.
@@ -31,7 +31,7 @@ var profiles = map[string]string{
 	"trace":      "trace",
 }
 
-// openDebug serves profiles of this process, if there is a runtime folder.
+// openDebug serves profiles of this process, if there is a runtime directory.
 func openDebug() error {
 	l, err := openSocket(debugName)
 	if l == nil || err != nil {
@@ -51,14 +51,14 @@ func Profiles() []string { return slices.Sorted(maps.Keys(profiles)) }
 
 // Profile writes a profile of a running service to w. seconds is the duration of the profiles that
 // record for a while, cpu and trace.
-func Profile(ctx context.Context, of Instance, name string, seconds int, w io.Writer) error {
+func Profile(ctx context.Context, instance Instance, name string, seconds int, w io.Writer) error {
 	path, ok := profiles[name]
 	if !ok {
 		return fmt.Errorf("unknown profile %q: use one of %s", name, strings.Join(Profiles(), ", "))
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+controlWait)
 	defer cancel()
-	socket := socketPath(of, debugName)
+	socket := socketPath(instance, debugName)
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -81,7 +81,7 @@ func Profile(ctx context.Context, of Instance, name string, seconds int, w io.Wr
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("profile: %w: run this as root", err)
 	case err != nil:
-		return fmt.Errorf("profile: %w: check that the service runs (systemctl status %s)", err, of.unit())
+		return fmt.Errorf("profile: %w: check that the service runs (systemctl status %s)", err, instance.unit())
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {

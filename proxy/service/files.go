@@ -16,9 +16,9 @@ import (
 // are two files, and editors write in pieces.
 const settleAfter = time.Second
 
-// files detects when the content of some files has changed. It watches the files' folders, because
-// editors, certificate managers and Kubernetes replace files. It then compares the content, because
-// other files in these folders change, too. Only one goroutine may use it.
+// files detects when the content of some files has changed. It watches the files' directories,
+// because editors, certificate managers and Kubernetes replace files. It then compares the content,
+// because other files in these directories change, too. Only one goroutine may use it.
 type files struct {
 	log     *slog.Logger
 	watcher *fsnotify.Watcher // nil: nothing is watched
@@ -67,7 +67,7 @@ func (f *files) watch(paths []string) {
 	}
 	for _, old := range f.watcher.WatchList() {
 		if !folders[old] {
-			_ = f.watcher.Remove(old) // fails if the folder was removed
+			_ = f.watcher.Remove(old) // fails if the directory was removed
 		}
 	}
 	for folder := range folders {
@@ -77,7 +77,7 @@ func (f *files) watch(paths []string) {
 	}
 }
 
-// events receives the events in the watched folders.
+// events receives the events in the watched directories.
 func (f *files) events() <-chan fsnotify.Event {
 	if f.watcher == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-func TestInstances(t *testing.T) {
+func TestInstanceNamesAreParsed(t *testing.T) {
 	for _, name := range []string{"../x", "a/b", "a b", "@", "-a", ".a", "a%i"} {
 		_, err := ParseInstance(name)
 		require.ErrorContains(t, err, "NAME in spdk-proxy@NAME.service", name)
@@ -50,7 +50,7 @@ func TestSocketsOfInstances(t *testing.T) {
 
 // A copied configuration that still names what belongs to another instance is refused: two proxies
 // would delete each other's files.
-func TestInstancesShareNothing(t *testing.T) {
+func TestConfigurationOfAnotherInstanceIsRefused(t *testing.T) {
 	of := func(state, keys string) *config.Config {
 		c := config.Default()
 		c.Target.Save.Dir, c.Target.Freeze.Dir, c.TLS.SelfSignedDir, c.Target.Keys.Socket = state+"/target", state+"/frozen", state, keys

@@ -43,8 +43,8 @@ func (l listeners) close() {
 }
 
 // listen returns the sockets that systemd opened, and opens those of the configuration that systemd
-// did not open. It is an error if systemd has opened one that the configuration does not have:
-// after a change of the configuration, the proxy must not silently continue to serve the old
+// did not open. It is an error if systemd has opened one that the configuration does not contain.
+// After a change of the configuration, the proxy must not silently continue to serve the old
 // address.
 func listen(server *proxy.Server, want places) (l listeners, err error) {
 	defer func() {

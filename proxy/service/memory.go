@@ -11,9 +11,9 @@ import (
 
 // The proxy's live heap is about ten MiB. With Go's defaults, the garbage collector would run after
 // every few thousand calls and take a third of their time. Under load, the proxy therefore raises
-// GOGC further. It does not do so always: objects that last, such as connections, would then be
-// scattered among short-lived ones, and for 1,000 connections 7 MiB could not be returned to the
-// system.
+// GOGC further. It does not always do so. Otherwise long-lived objects, such as connections, would
+// be scattered among short-lived ones, and with 1,000 connections 7 MiB could not be returned to
+// the system.
 const (
 	gcPercent     = 200
 	gcPercentBusy = 400
@@ -50,7 +50,7 @@ func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
 	defer tick.Stop()
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	idle := idleDetector{working: true} // the start allocates, too
+	idle := idleDetector{working: true} // the start itself allocates memory
 	tuned, percent := os.Getenv("GOGC") == "", gcPercent
 	for {
 		select {

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-func TestUsersAreHidden(t *testing.T) {
+func TestUserNamespaceHidesUsers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "uid_map")
 	for text, want := range map[string]bool{
 		"         0          0 4294967295\n":                                   false,
@@ -29,7 +29,7 @@ func TestUsersAreHidden(t *testing.T) {
 }
 
 // The service warns of hidden users only if it has a local socket, at which it must see them.
-func TestHiddenUsersAreWarnedOf(t *testing.T) {
+func TestHiddenUsersCauseAWarning(t *testing.T) {
 	hidden, all := filepath.Join(t.TempDir(), "hidden"), filepath.Join(t.TempDir(), "all")
 	require.NoError(t, os.WriteFile(hidden, []byte("0 0 1\n"), 0o600))
 	require.NoError(t, os.WriteFile(all, []byte("0 0 4294967295\n"), 0o600))

@@ -56,8 +56,8 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 }
 
 // permitted reports whether a user may access a file, as its mode says: 4 is to read, 1 to enter a
-// directory. Where an access control list applies, the mode does not tell, and permitted returns
-// true.
+// directory. Where an access control list applies, the mode is not sufficient, and permitted
+// returns true.
 func permitted(path string, access os.FileMode, uid, gid uint32) bool {
 	info, err := os.Stat(path)
 	if err != nil {

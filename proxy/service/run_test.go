@@ -177,8 +177,8 @@ func TestServiceDoesNotStart(t *testing.T) {
 	require.Error(t, Run("v1", &c, nil))
 }
 
-// Without a runtime folder, there are no control and debug sockets, and no error.
-func TestNoRuntimeFolder(t *testing.T) {
+// Without a runtime directory, there are no control and debug sockets, and no error.
+func TestServiceRunsWithoutARuntimeDirectory(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	requests, err := openControl(slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -245,14 +245,14 @@ func TestFilesAreNotWatched(t *testing.T) {
 	assert.False(t, f.changed())
 }
 
-// Folders without a file of the configuration are no longer watched.
-func TestFoldersAreWatched(t *testing.T) {
+// Directories without a file of the configuration are no longer watched.
+func TestUnusedDirectoriesAreNotWatched(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(two, "real"), nil, 0o600))
 	require.NoError(t, os.Symlink(filepath.Join(two, "real"), filepath.Join(one, "link")))
 	f := watchFiles([]string{filepath.Join(one, "link")}, slog.New(slog.DiscardHandler))
 	defer f.close()
-	assert.ElementsMatch(t, []string{one, two}, f.watcher.WatchList(), "the folder of the link, and that of its target")
+	assert.ElementsMatch(t, []string{one, two}, f.watcher.WatchList(), "the directory of the link, and that of its target")
 	f.watch([]string{filepath.Join(two, "real")})
 	assert.Equal(t, []string{two}, f.watcher.WatchList())
 	f.touch()

@@ -78,7 +78,7 @@ func TestFilesAreCompared(t *testing.T) {
 	assert.True(t, f.changed(), "an empty file differs from a missing one")
 }
 
-func TestSameAddress(t *testing.T) {
+func TestEqualAddressesAreRecognised(t *testing.T) {
 	for _, c := range []struct {
 		configured, passed string
 		want               bool

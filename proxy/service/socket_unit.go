@@ -16,20 +16,20 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// unitFolders are the folders where systemd looks for units, in order of precedence.
+// unitFolders are the directories where systemd looks for units, in order of precedence.
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
 // CheckSocketUnit refuses a configuration that listens at another address or path than the socket
 // unit of its service, as the service does when it starts. It reads the unit's files, since systemd
 // itself may not have read the newest ones. Without the unit, or if it is masked, the service opens
 // the address of the configuration.
-func CheckSocketUnit(c *config.Config, of Instance) error {
-	return checkSocketUnit(placesOf(c), of, unitFolders)
+func CheckSocketUnit(c *config.Config, instance Instance) error {
+	return checkSocketUnit(placesOf(c), instance, unitFolders)
 }
 
-func checkSocketUnit(configured places, of Instance, folders []string) error {
-	address, socketUnit := configured.https, of.socketUnit()
-	streams, err := listenStreams(of, folders)
+func checkSocketUnit(configured places, instance Instance, folders []string) error {
+	address, socketUnit := configured.https, instance.socketUnit()
+	streams, err := listenStreams(instance, folders)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", socketUnit, err)
 	}
@@ -40,25 +40,25 @@ func checkSocketUnit(configured places, of Instance, folders []string) error {
 	for _, stream := range streams {
 		if strings.HasPrefix(stream, "/") {
 			if filepath.Clean(stream) != configured.local {
-				return fmt.Errorf("listen_unix.path is %q, but %s listens at %s: the service would not start. %s", configured.local, socketUnit, stream, makeSamePath(of, configured.local))
+				return fmt.Errorf("listen_unix.path is %q, but %s listens at %s: the service would not start. %s", configured.local, socketUnit, stream, makeSamePath(instance, configured.local))
 			}
 			continue
 		}
 		if have, err := streamAddr(stream); err != nil || !sameAddress(want, have) {
-			return fmt.Errorf("listen is %s, but %s listens at %s: the service would not start. %s", address, socketUnit, stream, makeSame(of, address))
+			return fmt.Errorf("listen is %s, but %s listens at %s: the service would not start. %s", address, socketUnit, stream, makeSame(instance, address))
 		}
 	}
 	return nil
 }
 
 // makeSame returns what to do when systemd's socket and the configuration differ.
-func makeSame(of Instance, address string) string {
-	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start %s), or do without the socket (systemctl mask --now %s)", of.socketUnit(), address, of.unit(), of.socketUnit())
+func makeSame(instance Instance, address string) string {
+	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start %s), or do without the socket (systemctl mask --now %s)", instance.socketUnit(), address, instance.unit(), instance.socketUnit())
 }
 
 // makeSamePath is makeSame for the path of a UNIX socket.
-func makeSamePath(of Instance, path string) string {
-	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream=%s after the address; then stop both and start %s), or remove that ListenStream= and let the proxy create the socket", of.socketUnit(), path, of.unit())
+func makeSamePath(instance Instance, path string) string {
+	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream=%s after the address; then stop both and start %s), or remove that ListenStream= and let the proxy create the socket", instance.socketUnit(), path, instance.unit())
 }
 
 // streamAddr returns the address of a ListenStream= line, which may be a port alone.
@@ -72,9 +72,9 @@ func streamAddr(stream string) (*net.TCPAddr, error) {
 // listenStreams returns the addresses at which an instance's unit and its drop-ins listen; none if
 // there is no unit or if it is masked. An instance has the unit of the template, unless it has one
 // of its own, and drop-ins of both.
-func listenStreams(of Instance, folders []string) ([]string, error) {
-	names := []string{of.socketUnit()}
-	if of != "" {
+func listenStreams(instance Instance, folders []string) ([]string, error) {
+	names := []string{instance.socketUnit()}
+	if instance != "" {
 		names = append(names, program+"@.socket")
 	}
 	unitFile := firstUnit(names, folders)
@@ -130,7 +130,7 @@ func firstUnit(names, folders []string) string {
 
 // dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of those with the
 // same file name, the first counts: of the unit's own name before the template, then of the first
-// folder.
+// directory.
 func dropInsOf(names, folders []string) ([]string, error) {
 	found := map[string]string{}
 	for _, name := range names {

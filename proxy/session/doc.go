@@ -1,6 +1,6 @@
 // Package session keeps the sessions of people who signed in with a browser: their ids, their CSRF
 // tokens, and when they end.
 //
-// The package must not know HTTP, how a user was authenticated, or what a user may do: the caller
-// gives each session a value of its own, and decides whether it still counts.
+// The package does not depend on HTTP, on how a user was authenticated, or on what a user may do.
+// The caller attaches a value to each session, and decides whether the session is still valid.
 package session

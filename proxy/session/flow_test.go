@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFlows(t *testing.T) {
+func TestSignInFlowsExpire(t *testing.T) {
 	c := &clock{at: time.Now()}
 	f := NewFlows(c.now)
 	ticket, flow := f.Begin()

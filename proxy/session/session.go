@@ -26,8 +26,8 @@ const (
 	idBytes = 32
 )
 
-// A sum is the hash of a session's id. The Store keeps no id: a copy of its memory is of no use to
-// somebody who wants to take a session over.
+// A sum is the hash of a session's id. The Store keeps no id: an attacker cannot take a session
+// over with a copy of its memory.
 type sum [sha256.Size]byte
 
 // A Session is a session as it was when it was looked up.
@@ -79,8 +79,9 @@ func (s *Store[T]) SetLimits(limits Limits) {
 }
 
 // Begin begins a session with a new id, which only the user's browser may learn. It ends at until
-// at the latest, if that is not zero. If the user has too many sessions, or all users together do,
-// the one that was not used for longest ends: of this user, or of the users with the most.
+// at the latest, if that is not zero. If the user has too many sessions, the least recently used
+// one of this user ends. If all users together have too many, it is the least recently used one of
+// the users with the most sessions.
 func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
 	var secret [idBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -117,19 +118,19 @@ func (s *Store[T]) Find(id string) (Session[T], bool) {
 }
 
 // Use marks a session as used, which postpones the end of an idle session.
-func (s *Store[T]) Use(of Session[T]) {
+func (s *Store[T]) Use(session Session[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e, ok := s.sessions[of.sum]; ok {
+	if e, ok := s.sessions[session.sum]; ok {
 		e.used = s.now()
 	}
 }
 
 // End ends a session.
-func (s *Store[T]) End(of Session[T]) {
+func (s *Store[T]) End(session Session[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.sessions, of.sum)
+	delete(s.sessions, session.sum)
 }
 
 // EndAll ends the sessions of a user whose values ends reports, and returns their number. nil is
@@ -197,14 +198,14 @@ func (s *Store[T]) makeRoom(user string, now time.Time) {
 		counts[e.user]++
 	}
 	if counts[user] >= MaxPerUser {
-		s.endOldest(func(of string) bool { return of == user })
+		s.endOldest(func(owner string) bool { return owner == user })
 		return
 	}
 	if len(s.sessions) < MaxSessions {
 		return
 	}
 	most := slices.Max(slices.Collect(maps.Values(counts)))
-	s.endOldest(func(of string) bool { return counts[of] == most })
+	s.endOldest(func(owner string) bool { return counts[owner] == most })
 }
 
 // endOldest ends the session that was not used for longest, of the users that mayLose chooses.

@@ -20,10 +20,10 @@ import (
 // responses are sent in the order in which they end.
 //
 // The goroutine that has read a message performs it, and passes the right to read on to another
-// goroutine. If messages are to be started in the order in which they arrived, as SPDK does, it
-// does so as soon as SPDK has got the message's last call, or keeps the right if the message has
-// ended before. Otherwise it does so at once: a deletion, which makes calls of its own first,
-// delays no other message.
+// goroutine. If messages must be started in the order of their arrival, as SPDK does, it does so as
+// soon as SPDK has received the message's last call. If the message has ended before that, it keeps
+// the right. Otherwise it does so at once: a deletion, which makes calls of its own first, delays
+// no other message.
 type conn struct {
 	transport
 	gate   *gate.Gate
@@ -132,15 +132,15 @@ func (c *conn) endReading(err error) {
 	}
 }
 
-// noticeAfter is how long a call may wait until it is sent, such as for a slot, before it matters
-// that its client may have disconnected meanwhile: nobody reads the connection then.
+// noticeAfter is how long a call may wait before it is sent, such as for a slot, without a check
+// whether its client has disconnected. Nothing else reads the connection meanwhile.
 const noticeAfter = 10 * time.Millisecond
 
 // errIdle ends a connection without calls.
 var errIdle = errors.New("the connection was idle")
 
-// handle performs a message, or refuses it with err. It reports whether it has passed the right to
-// read on, or ended it.
+// handle performs a message, or refuses it with err. It reports whether it has handed over the
+// right to read the connection, or ended the connection.
 func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	current := c.gate.Settings()
 	x := gate.NewExchange(c.source)

@@ -87,13 +87,13 @@ func (in *input) releaseMemory(g *gate.Gate) {
 
 // A response is the response to a message.
 type response struct {
-	text [][]byte // empty: it has no answer
-	done func()   // called when the answer was written, or cannot be
+	text [][]byte // empty: it has no response
+	done func()   // called when the response was written, or cannot be
 }
 
-// An output writes the answers on a connection. SPDK answers calls that arrived together at the
-// same time, so their responses go out together: while messages are expected to have their
-// responses in a moment, the others wait for the last of them.
+// An output writes the responses on a connection. SPDK responds at the same time to calls that
+// arrived together, so their responses go out together. While more responses are expected within a
+// moment, those that are ready wait for the last of them.
 type output struct {
 	write func(text []byte) error
 
@@ -142,8 +142,8 @@ func (o *output) idleSince(d time.Duration) bool {
 // An expected is a message whose response may be expected. Its fields are guarded by output.mu.
 type expected struct{ soon, added bool }
 
-// expect notes that SPDK has answered a message, whose response is added in a moment: nothing that
-// takes long comes before. After the response was added, it does nothing.
+// expect notes that SPDK has answered a message, whose response is added in a moment: nothing slow
+// happens in between. After the response was added, it does nothing.
 func (o *output) expect(e *expected) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

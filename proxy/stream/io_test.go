@@ -19,9 +19,9 @@ func outputs(t *testing.T) (o *output, written *[]string, add func(text string, 
 	return o, written, add
 }
 
-// What SPDK has answered at the same time goes out in one write, whatever the order in which the
-// responses are complete.
-func TestAnswersOfOneMomentGoOutTogether(t *testing.T) {
+// Responses that SPDK gave at the same time go out in one write, in whatever order they are
+// complete.
+func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	o, written, add := outputs(t)
 	var a, b, c, d expected
 	for _, e := range []*expected{&a, &b, &c} {
@@ -36,9 +36,9 @@ func TestAnswersOfOneMomentGoOutTogether(t *testing.T) {
 	assert.Equal(t, []string{"cdab"}, *written)
 }
 
-// A response waits for none if SPDK has answered no other message, or if the answer came after the
-// response, which had said that none came in time.
-func TestResponsesWaitForNoLateAnswer(t *testing.T) {
+// A response waits for none if SPDK has answered no other message, or if the response came after
+// the response, which had said that none came in time.
+func TestResponsesDoNotWaitForALateOne(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected
 	o.expect(&alone)

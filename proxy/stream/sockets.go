@@ -56,7 +56,8 @@ func (s *Sockets) Open(r *gate.Request) (any, error) {
 	}, nil
 }
 
-// upgrader makes WebSockets of requests that the gate has allowed. What it refuses is no WebSocket.
+// upgrader makes WebSockets of requests that the gate has allowed. A connection that it refuses is
+// not a WebSocket.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{Subprotocol}, HandshakeTimeout: clientconn.WriteWait, ReadBufferSize: firstBuffer, WriteBufferSize: firstBuffer,
 	CheckOrigin: func(*http.Request) bool { return true }, // the gate has checked it

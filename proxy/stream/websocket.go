@@ -181,8 +181,8 @@ func (s *socket) skip(r io.Reader) {
 // frame makes a text message of a response: it is not masked, and has one frame.
 func (s *socket) frame(parts [][]byte) [][]byte { return frame(websocket.TextMessage, parts) }
 
-// pong answers a ping, unless the answer to an earlier one waits to be written: a client that does
-// not read must not take memory by pings.
+// pong answers a ping, unless the response to an earlier one waits to be written: a client that
+// does not read must not take memory by pings.
 func (s *socket) pong(c *conn, data string) {
 	if s.pongWaits.CompareAndSwap(false, true) {
 		c.send(frame(websocket.PongMessage, [][]byte{[]byte(data)}), nil, func() { s.pongWaits.Store(false) })

@@ -15,7 +15,7 @@ import (
 var errClosed = errors.New("the proxy has closed its connections")
 
 // A Conn is one connection, to a target whose release is known. A call that was translated for that
-// release is sent on this connection or not at all: if the target is replaced, the connection ends,
+// release is sent on this connection or not at all. If the target is replaced, the connection ends,
 // and the new target gets another Conn.
 type Conn struct {
 	target   *Target
@@ -57,7 +57,7 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	}
 	release, err := rpcschema.ParseRelease(v.Version)
 	if err != nil {
-		return fail(fmt.Errorf("cannot read its answer to %s: %w", versionMethod, err))
+		return fail(fmt.Errorf("cannot read its response to %s: %w", versionMethod, err))
 	}
 	gone, connected := socket.Connected()
 	if !connected {
@@ -87,7 +87,7 @@ func (c *Conn) Release() rpcschema.Release { return c.release }
 func (c *Conn) broken() bool { return broken(c.gone) }
 
 // Call waits until the user has a slot, sends one call of the user, and waits up to deadline for
-// its answer. ctx ends only the wait for a slot: SPDK executes a call that was sent even if the
+// its response. ctx ends only the wait for a slot: SPDK executes a call that was sent even if the
 // client is gone, and its outcome belongs in the log. If params is nil, the call is sent without
 // parameters. The proxy's own calls have the user "".
 //
@@ -105,7 +105,7 @@ type Observer struct {
 	// Sent is called when the call was sent. SPDK starts the calls of a user in the order in which
 	// they are sent.
 	Sent func()
-	// Answered is called when SPDK's answer has arrived, before the call goes on. It must not
+	// Answered is called when SPDK's response has arrived, before the call continues. It must not
 	// block.
 	Answered func()
 	// Settled is called when SPDK has answered the call, or certainly will not: the call was not

@@ -60,8 +60,8 @@ func examinationIn(config json.RawMessage) Examination {
 	return ExaminationUnknown
 }
 
-// An askedExamination is the answer of the process behind a connection. The option can be set only
-// in the startup state, so an answer at runtime holds as long as the connection.
+// An askedExamination is the response of the process behind a connection. The option can be set
+// only in the startup state, so a response at runtime holds as long as the connection.
 type askedExamination struct {
 	asking chan struct{} // has one element while a call asks; guards the members below
 	answer Examination
@@ -69,7 +69,7 @@ type askedExamination struct {
 }
 
 // Examination returns which bdevs the process behind the connection examines. It asks that process
-// once. If the answer is unknown, the error says why, if there is one.
+// once. If the response is unknown, the error says why, if there is one.
 func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	select {
 	case c.examined.asking <- struct{}{}:
@@ -92,7 +92,7 @@ func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	return c.examined.answer, nil
 }
 
-// examine asks the present process, in the background, so that State has its answer.
+// examine asks the present process, in the background, so that State has its response.
 func (t *Target) examine() {
 	t.flights.DoChan("examination", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), configTimeout)

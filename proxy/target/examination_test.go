@@ -66,7 +66,7 @@ func TestUnknownExaminationIsAskedAgain(t *testing.T) {
 	assert.Equal(t, ExaminesListed, e)
 }
 
-// Each process of the target is asked; the time is kept as long as the answer is the same.
+// Each process of the target is asked; the time is kept as long as the response is the same.
 func TestWatchNotesTheExaminationOfEachProcess(t *testing.T) {
 	answer := atomic.Pointer[string]{}
 	all, listed := options("true"), options("false")

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Releases that crash on it get no listing of volumes during a deletion, also when no client waits
+// Releases that crash on it get no listing of volumes during a deletion, even when no client waits
 // for the deletion any more. Newer releases do.
 func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {
@@ -48,7 +48,7 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	}
 }
 
-func TestApart(t *testing.T) {
+func TestListingsAndDeletionsRunApart(t *testing.T) {
 	var a listingGate
 	old := rpcschema.MustRelease("v24.05")
 	enter := func(ctx context.Context, method string, wait time.Duration) (func(), error) {
@@ -89,7 +89,7 @@ func TestApart(t *testing.T) {
 }
 
 // Each rule of the gate is tested alone.
-func TestApartRules(t *testing.T) {
+func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	const list = "bdev_lvol_get_lvols"
 	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")
 	waiting := func(a *listingGate) func() bool {

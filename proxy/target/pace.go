@@ -37,7 +37,8 @@ func (p *pace) noteSent(inRound int) {
 	}
 }
 
-// nextRound begins a round; the last one took this long. It reports whether measuring must go on.
+// nextRound begins a round; the last one took this long. It reports whether measuring must
+// continue.
 func (q *queue) nextRound(took time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

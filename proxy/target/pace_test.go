@@ -83,8 +83,8 @@ func TestWaitingCallsAreSentWithTheNextRound(t *testing.T) {
 	})
 }
 
-// Long answers reduce the number of calls in flight, but never to zero.
-func TestLongAnswersAreBounded(t *testing.T) {
+// Long responses reduce the number of calls in flight, but never to zero.
+func TestLongResponsesAreBounded(t *testing.T) {
 	q := newQueue(Limits{Total: 1024, PerUser: 256})
 	long := new(size)
 	long.note(bytesPerUser / 4)

@@ -41,7 +41,7 @@ func TestNothingIsSentToUntrustedUsers(t *testing.T) {
 	}()
 	stranger := newTarget(t, Config{Socket: path})
 	own := uint32(os.Geteuid())
-	stranger.checkPeer = requirePeer(own + 1) // as if we were somebody else
+	stranger.checkPeer = requirePeer(own + 1) // as if this process ran as another user
 	_, err = stranger.Connect(t.Context(), "u")
 	var down *DownError
 	require.ErrorAs(t, err, &down)
@@ -67,7 +67,7 @@ func dialUnix(t *testing.T, path string, check func(net.Conn) error) error {
 	return check(c)
 }
 
-func TestWhoIsTrusted(t *testing.T) {
+func TestRootAndTheOwnUserAreTrusted(t *testing.T) {
 	assert.Equal(t, []uint32{0, uint32(os.Geteuid()), 1001}, trustedUIDs([]uint32{1001}))
 	assert.Equal(t, "user root (0)", nameOf(0))
 	assert.Equal(t, "user 4294967294", nameOf(1<<32-2))
@@ -79,7 +79,7 @@ const listenerPath = "LISTEN_AS_ANOTHER_USER_AT"
 func TestListener(t *testing.T) {
 	path := os.Getenv(listenerPath)
 	if path == "" {
-		t.Skip("is run by TestAnotherUser")
+		t.Skip("is run by TestPeerOfAnotherUserIsRefused")
 	}
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestListener(t *testing.T) {
 	_ = l.Close()
 }
 
-func TestAnotherUser(t *testing.T) {
+func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may be somebody else")
 	}
@@ -103,7 +103,7 @@ func TestAnotherUser(t *testing.T) {
 	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
 	require.ErrorContains(t, err, "(2)")
 
-	// In a user namespace that is anybody who is not in it.
+	// In a user namespace, this id stands for every user outside it.
 	refused = dialUnix(t, listener(t, localsocket.Unmapped), checkPeer([]uint32{localsocket.Unmapped}))
 	require.ErrorIs(t, refused, errUntrustedPeer)
 	require.ErrorContains(t, refused, "PrivateUsers=no")
@@ -111,7 +111,7 @@ func TestAnotherUser(t *testing.T) {
 
 // listener is the socket of a process of that user.
 func listener(t *testing.T, uid uint32) (path string) {
-	dir, err := os.MkdirTemp("", "peer-") // unlike t.TempDir's, its parents are everybody's
+	dir, err := os.MkdirTemp("", "peer-") // unlike those of t.TempDir, its parents are open to everyone
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))

@@ -17,8 +17,8 @@ import (
 const (
 	versionMethod = "spdk_get_version"
 	// phaseMethod distinguishes startup from runtime. Every release since v23.01 has it and allows
-	// it at runtime only; at startup, SPDK answers -1. Its answer is short, it changes nothing, and
-	// SPDK answers it on the thread that reads the socket.
+	// it at runtime only; at startup, SPDK answers -1. Its response is short, it changes nothing,
+	// and SPDK answers it on the thread that reads the socket.
 	phaseMethod = "notify_get_types"
 )
 

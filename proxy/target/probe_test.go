@@ -47,7 +47,7 @@ func TestState(t *testing.T) {
 	require.Error(t, state.Err)
 	assert.Equal(t, "v24.01", state.Release.String(), "it was that")
 
-	f.release = "v26.05"
+	f.setRelease("v26.05")
 	f.phase.Store(nil)
 	f.start()
 	state = look(t, target)
@@ -91,7 +91,7 @@ func TestWatch(t *testing.T) {
 	require.Eventually(t, seen(Runtime, "v26.01"), long, time.Millisecond)
 	f.stop()
 	require.Eventually(t, seen(Unreachable, "v26.01"), long, time.Millisecond)
-	f.release = "v26.05"
+	f.setRelease("v26.05")
 	f.start()
 	require.Eventually(t, seen(Runtime, "v26.05"), long, time.Millisecond)
 	require.NoError(t, target.Close())

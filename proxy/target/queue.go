@@ -40,7 +40,7 @@ type queue struct {
 	users     map[string]*user
 	sweepAt   int         // when this many users are known, idle ones are forgotten
 	slots     int         // granted
-	bytes     int         // expected length of their answers
+	bytes     int         // expected length of their responses
 	waiting   int         // calls
 	runnable  fifo[*user] // users that have waiting calls and are below their limit
 	pace      pace
@@ -67,7 +67,7 @@ type slot struct {
 	paceRound uint64
 }
 
-// Limits of the expected length of the answers of running calls, in bytes, because long answers
+// Limits of the expected length of the responses of running calls, in bytes, because long responses
 // take memory of SPDK and of the proxy. Each user may always run one call.
 const (
 	bytesPerUser = 32 << 20
@@ -158,7 +158,7 @@ func (q *queue) user(who string) *user {
 // the longest list is refused instead, so that a flood does not displace other users.
 func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	if u.waiting.n >= waitersPerSlot*u.limit {
-		return nil, q.busy(u, "the maximum number of this user's calls is waiting")
+		return nil, q.busy(u, "this user already has the maximum number of waiting calls")
 	}
 	if q.waiting >= waitersPerSlot*q.limits.Total {
 		longest := u
@@ -200,7 +200,7 @@ func (q *queue) remove(w *waiter) {
 	q.waiting--
 }
 
-// mayRun reports whether a user may have one more slot now, for an answer of so many bytes.
+// mayRun reports whether a user may have one more slot now, for a response of so many bytes.
 func (q *queue) mayRun(u *user, bytes int) bool {
 	return u.slots < min(u.limit, q.limits.Total-q.slots) &&
 		(u.paceRound != q.pace.round || u.sentThisRound < q.pace.burst) &&
@@ -279,11 +279,11 @@ func (q *queue) load() Load {
 func (q *queue) loads() map[string]Load {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	of := map[string]Load{}
+	loads := map[string]Load{}
 	for name, u := range q.users {
 		if u.slots > 0 || u.waiting.n > 0 {
-			of[name] = Load{u.slots, u.waiting.n}
+			loads[name] = Load{u.slots, u.waiting.n}
 		}
 	}
-	return of
+	return loads
 }

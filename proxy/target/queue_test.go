@@ -56,7 +56,7 @@ func awaitTurn(t *testing.T, q *queue, who string, got chan<- slot) {
 	require.Equal(t, before+1, q.load().Waiting)
 }
 
-func TestLinesTakeTurns(t *testing.T) {
+func TestUsersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 8})
 		for i := range 7 {
@@ -163,8 +163,8 @@ func waitingOf(q *queue) map[string]int {
 	return of
 }
 
-// A user without memory for another long answer waits. Its short calls and other users continue.
-func TestLongAnswersWaitForRoom(t *testing.T) {
+// A user without memory for another long response waits. Its short calls and other users continue.
+func TestLongResponsesWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
 		full.Store(true)
@@ -212,7 +212,7 @@ func TestWaitingIsBounded(t *testing.T) {
 }
 
 // Changed limits apply to waiting and to new calls.
-func TestLimitsChange(t *testing.T) {
+func TestChangedLimitsApplyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})
 		held := mustTake(t, q, "a")

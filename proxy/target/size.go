@@ -8,10 +8,10 @@ import (
 // longReply is the length from which answers count towards memory limits, in bytes.
 const longReply = 64 << 10
 
-// sizes predict the length of answers from earlier ones, for each method with and without
+// sizes predict the length of responses from earlier ones, for each method with and without
 // parameters, because parameters often select one object.
 type sizes struct {
-	of sync.Map // sizeKey → *size
+	byKey sync.Map // sizeKey → *size
 }
 
 type sizeKey struct {
@@ -21,20 +21,20 @@ type sizeKey struct {
 
 func (s *sizes) find(method string, params map[string]any) *size {
 	key := sizeKey{method, params != nil}
-	known, ok := s.of.Load(key)
+	known, ok := s.byKey.Load(key)
 	if !ok {
-		known, _ = s.of.LoadOrStore(key, new(size))
+		known, _ = s.byKey.LoadOrStore(key, new(size))
 	}
 	return known.(*size)
 }
 
-// A size is the expected length of a call's answer, in bytes. It may change while the call waits
+// A size is the expected length of a call's response, in bytes. It may change while the call waits
 // for a slot.
 type size struct{ bytes atomic.Int64 }
 
 func (s *size) expected() int { return int(s.bytes.Load()) }
 
-// note updates the expected length after an answer of n bytes: at once if it was longer than
+// note updates the expected length after a response of n bytes: at once if it was longer than
 // expected, by an eighth if it was shorter.
 func (s *size) note(n int) {
 	known := s.expected()

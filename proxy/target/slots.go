@@ -6,7 +6,7 @@ import (
 )
 
 // Slots bound how much work of one kind runs at once, and share it between users by the rules for
-// calls: a user never gets more slots than are free, and wait lists are served round-robin. Slots
+// calls. A user never gets more slots than are free, and wait lists are served round-robin. Slots
 // may be used concurrently.
 type Slots struct {
 	queue *queue

@@ -29,7 +29,7 @@ type State struct {
 	Err           error // why it is unreachable
 	UntrustedPeer bool  // a user that is not permitted listens at the socket
 	// Examination is which bdevs the present process examines, and ExaminationSince when the proxy
-	// first had this answer. Restarts with the same option do not change the time.
+	// first had this response. Restarts with the same option do not change the time.
 	Examination      Examination
 	ExaminationSince time.Time
 }

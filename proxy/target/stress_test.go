@@ -62,7 +62,7 @@ func TestQueueUnderStress(t *testing.T) {
 			})
 		}
 	}
-	all.Wait() // nobody starves, or this would not end
+	all.Wait() // no user starves, or this would not end
 	assert.Equal(t, Load{}, q.load())
 	assert.EqualValues(t, users*callers*rounds, served.Load()+refused.Load()+left.Load())
 	t.Logf("%d served, %d refused, %d left", served.Load(), refused.Load(), left.Load())
@@ -129,7 +129,7 @@ func TestManyCallsDoNotDelayOthers(t *testing.T) {
 			q.release(*modest)
 			collect()
 		}
-		for q.load() != (Load{}) { // let everybody go
+		for q.load() != (Load{}) { // let everyone go
 			q.setLimits(Limits{PerUser: 6})
 			for _, u := range held {
 				q.release(u)

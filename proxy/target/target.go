@@ -23,8 +23,8 @@ type Config struct {
 	// PeerUIDs are the users that may listen at the socket, besides root and this process's own
 	// user.
 	PeerUIDs []uint32
-	// HasMemory reports whether a user may have another long answer; nil: always. It is called with
-	// locks held, and must not call the Target.
+	// HasMemory reports whether a user may have another long response; nil: always. It is called
+	// with locks held, and must not call the Target.
 	HasMemory func(user string) bool
 	QueueWait time.Duration // how long a call waits for a slot; 0: 10 s
 	// LateAfter bounds how long after its deadline a call that SPDK does not answer keeps its slot;
@@ -102,9 +102,9 @@ func New(c Config) *Target {
 	return t
 }
 
-// LimitUsers changes how many running calls a user may have: each, or of[name] for some.
-func (t *Target) LimitUsers(each int, of map[string]int) {
-	t.queue.setLimits(Limits{PerUser: each, Of: of})
+// LimitUsers changes how many running calls a user may have: each, or byName[name] for some.
+func (t *Target) LimitUsers(each int, byName map[string]int) {
+	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }
 
 // MemoryReleased must be called when HasMemory may return true for a user for whom it returned
@@ -134,9 +134,9 @@ func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 	}
 }
 
-// pick returns the open connection on which the user has calls already, because SPDK sends the
-// answers on a connection one after the other and long ones should delay only their own user; or
-// else the least loaded. It opens another one in the background if all are busy.
+// pick returns the open connection on which the user already has calls, or else the least loaded
+// one. SPDK sends the responses of a connection one after the other, so long ones should delay only
+// their own user. It opens another one in the background if all are busy.
 func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()

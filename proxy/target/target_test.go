@@ -70,6 +70,12 @@ func (f *fake) start() {
 	}()
 }
 
+func (f *fake) setRelease(release string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.release = release
+}
+
 func (f *fake) serve(c net.Conn) {
 	var writing sync.Mutex
 	for dec := json.NewDecoder(c); ; {
@@ -79,7 +85,10 @@ func (f *fake) serve(c net.Conn) {
 			return
 		}
 		go func() {
-			out := fmt.Sprintf(`"result":{"version":"SPDK %s git sha1 0"}`, f.release)
+			f.mu.Lock()
+			release := f.release
+			f.mu.Unlock()
+			out := fmt.Sprintf(`"result":{"version":"SPDK %s git sha1 0"}`, release)
 			switch in.Method {
 			case versionMethod:
 			case phaseMethod:
@@ -222,7 +231,7 @@ func TestSocketRecreatedByAnotherRelease(t *testing.T) {
 	assert.Contains(t, err.Error(), f.path)
 	assert.Equal(t, Unreachable, look(t, target).Phase)
 
-	f.release = "v26.05"
+	f.setRelease("v26.05")
 	f.start()
 	require.Eventually(t, func() bool { _, err := target.Connect(t.Context(), "u"); return err == nil }, long, time.Millisecond)
 	assert.Equal(t, "v26.05", connect(t, target).Release().String())
@@ -253,7 +262,7 @@ func TestUnknownVersion(t *testing.T) {
 	assert.ErrorContains(t, err, versionMethod)
 }
 
-func TestDeadlineLeavesTheOutcomeUnknownAndTheSlotTaken(t *testing.T) {
+func TestDeadlineLeavesTheOutcomeUnknown(t *testing.T) {
 	answer := make(chan struct{})
 	f := newFake(t, "v26.05", func(c call) string {
 		if c.Method == "slow" {
@@ -279,7 +288,7 @@ func TestDeadlineLeavesTheOutcomeUnknownAndTheSlotTaken(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCallWithoutAnswerFinallyReleasesItsSlot(t *testing.T) {
+func TestUnansweredCallReleasesItsSlotEventually(t *testing.T) {
 	f := newFake(t, "v26.05", func(call) string { return "" })
 	target := newTarget(t, Config{Socket: f.path, LateAfter: time.Millisecond})
 	_, err := connect(t, target).Call(t.Context(), "u", "m", nil, time.Millisecond)

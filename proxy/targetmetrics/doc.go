@@ -1,6 +1,6 @@
 // Package targetmetrics writes a target's figures (package figures) in Prometheus' text format. It
-// bounds the number of series: a target may have 10,000 volumes. What the proxy does itself is
-// counted in package metrics.
+// bounds the number of series: a target may have 10,000 volumes. The proxy's own work is counted in
+// package metrics.
 //
 // The text is written directly and not through client_golang's registry, which takes about ten
 // times as much CPU time for as many series.

@@ -26,7 +26,7 @@ type Exporter struct {
 	limit int
 
 	mu       sync.Mutex
-	of       *figures.Figures
+	figures  *figures.Figures
 	text     *Text
 	named    map[string]bool // volumes with series of their own, by UUID
 	bdevs    map[string]bool // likewise, other bdevs
@@ -49,11 +49,11 @@ func New(limit int) *Exporter {
 func (e *Exporter) Text(f *figures.Figures) *Text {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.of == f {
+	if e.figures == f {
 		return e.text
 	}
 	plain := e.write(f)
-	e.of, e.text = f, &Text{Plain: plain, packed: sync.OnceValue(func() []byte { return pack(plain) })}
+	e.figures, e.text = f, &Text{Plain: plain, packed: sync.OnceValue(func() []byte { return pack(plain) })}
 	return e.text
 }
 
@@ -111,7 +111,7 @@ func (e *Exporter) addUp(f *figures.Figures) {
 	e.before = now
 }
 
-// add adds what was counted since before. If now is less, counting has begun anew.
+// add adds what was counted since the earlier reading. If now is less, counting has begun again.
 func add(sum *figures.Operation, before, now figures.Operation) {
 	if now.Count < before.Count || now.Bytes < before.Bytes || now.Latency < before.Latency {
 		before = figures.Operation{}

@@ -14,8 +14,8 @@ type histogramSum struct {
 	known  bool // before is of the reading before
 }
 
-// addUpHistograms adds what was counted since the reading before. The first reading of a histogram,
-// and one whose counts have decreased, add nothing.
+// addUpHistograms adds what was counted since the previous reading. The first reading of a
+// histogram, and one whose counts have decreased, add nothing.
 func (e *Exporter) addUpHistograms(f *figures.Figures) {
 	read := map[string]bool{}
 	for i := range f.Histograms {
@@ -61,23 +61,23 @@ func (e *Exporter) writeHistograms(w *writer, f *figures.Figures) {
 		}
 	}
 	writeLatencies(w, "spdk_lvol_io_duration_seconds", "the volume", volumes)
-	writeLatencies(w, "spdk_bdev_io_duration_seconds", "the bdev, which is no logical volume", bdevs)
+	writeLatencies(w, "spdk_bdev_io_duration_seconds", "the bdev, which is not a logical volume", bdevs)
 }
 
 // A series is a histogram with its labels.
 type series struct {
-	labels string
-	of     *figures.Latencies
+	labels    string
+	latencies *figures.Latencies
 }
 
-func writeLatencies(w *writer, name, what string, list []series) {
+func writeLatencies(w *writer, name, objects string, list []series) {
 	if len(list) == 0 {
 		return
 	}
-	w.family(name, "histogram", "Latencies of the I/O operations of "+what+", since the proxy first read its histogram. The sum is computed from SPDK's buckets and off by at most 0.4 %.")
+	w.family(name, "histogram", "Latencies of the I/O operations of "+objects+", since the proxy first read its histogram. The sum is computed from SPDK's buckets and off by at most 0.4 %.")
 	for _, s := range list {
 		count := uint64(0)
-		for i, n := range s.of.Counts {
+		for i, n := range s.latencies.Counts {
 			le := "+Inf"
 			if i < len(figures.LatencyBounds) {
 				le = strconv.FormatFloat(figures.LatencyBounds[i], 'g', -1, 64)
@@ -85,7 +85,7 @@ func writeLatencies(w *writer, name, what string, list []series) {
 			count += n
 			w.count(name+"_bucket", s.labels+`,le="`+le+`"`, count)
 		}
-		w.sample(name+"_sum", s.labels, s.of.Sum)
+		w.sample(name+"_sum", s.labels, s.latencies.Sum)
 		w.count(name+"_count", s.labels, count)
 	}
 }

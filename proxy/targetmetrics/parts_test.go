@@ -59,7 +59,7 @@ func TestFamiliesWithoutSamplesAreLeftOut(t *testing.T) {
 	}
 }
 
-// Sums add up differences, and begin anew if any counter has decreased.
+// Sums add up differences, and begin again if any counter has decreased.
 func TestSumsOfOperations(t *testing.T) {
 	op := func(bytes, count uint64, latency float64) figures.Operation {
 		return figures.Operation{Bytes: bytes, Count: count, Latency: latency}

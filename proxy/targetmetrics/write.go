@@ -141,12 +141,12 @@ func (e *Exporter) writeVolumes(w *writer, f *figures.Figures) {
 			bdevs, labels = append(bdevs, b), append(labels, labelled("bdev", b.Name))
 		}
 	}
-	writeIO(w, "spdk_bdev", "the bdev, which is no logical volume", len(bdevs), func(i int) (string, figures.IO) { return labels[i], bdevs[i].IO })
+	writeIO(w, "spdk_bdev", "the bdev, which is not a logical volume", len(bdevs), func(i int) (string, figures.IO) { return labels[i], bdevs[i].IO })
 }
 
 var operations = []struct {
-	label string
-	of    func(*figures.IO) *figures.Operation
+	label     string
+	operation func(*figures.IO) *figures.Operation
 }{
 	{`op="read"`, func(io *figures.IO) *figures.Operation { return &io.Read }},
 	{`op="write"`, func(io *figures.IO) *figures.Operation { return &io.Write }},
@@ -154,17 +154,17 @@ var operations = []struct {
 }
 
 // writeIO writes the I/O of n objects.
-func writeIO(w *writer, prefix, what string, n int, at func(i int) (labels string, io figures.IO)) {
+func writeIO(w *writer, prefix, objects string, n int, at func(i int) (labels string, io figures.IO)) {
 	if n == 0 {
 		return
 	}
 	each := func(suffix, help string, write func(name, labels string, o *figures.Operation)) {
 		name := prefix + suffix
-		w.family(name, counter, help+" of "+what+".")
+		w.family(name, counter, help+" of "+objects+".")
 		for i := range n {
 			labels, io := at(i)
 			for _, op := range operations {
-				write(name, labels+","+op.label, op.of(&io))
+				write(name, labels+","+op.label, op.operation(&io))
 			}
 		}
 	}

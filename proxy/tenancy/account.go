@@ -41,7 +41,7 @@ type account struct {
 	subsystems map[string]bool // that the tenant has created or changed: one that is named after a volume may outlive it
 }
 
-// An unansweredCall is a call without an answer: until it is forgotten, it may have been executed,
+// An unansweredCall is a call without a response: until it is forgotten, it may have been executed,
 // or may still be.
 type unansweredCall struct {
 	amount
@@ -175,9 +175,10 @@ func (a *account) noteDecrease() {
 	a.decreased = true
 }
 
-// used returns the most that the tenant may use, including running calls and those that may still
-// be executed; whether it was counted recently; and whether a new count would certainly find no
-// less. It considers that the claim may change the outcome of an unanswered call.
+// used returns an upper bound of the tenant's usage, including running calls and those that may
+// still be executed. It also reports whether the usage was counted recently, and whether a new
+// count would certainly find no less. It considers that the claim may change the outcome of an
+// unanswered call.
 func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -209,9 +210,9 @@ func (a *account) add(c *claim) {
 	a.running[c] = c.asked
 }
 
-// recount replaces the count by the result of count. What calls create in the meantime may or may
-// not be in it, and is added. The caller has entered the gate. exact reports whether no call was
-// running.
+// recount replaces the count by the result of count. Objects that calls create in the meantime may
+// or may not be in the count, and are added. The caller has entered the gate. exact reports whether
+// no call was running.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
 	a.during, a.decreased = amount{}, false

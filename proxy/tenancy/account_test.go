@@ -67,7 +67,7 @@ var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
 
 // Volumes can be created concurrently within the quota. A snapshot waits for them, and they wait
 // for it.
-func TestConcurrentCreations(t *testing.T) {
+func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 4, Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
 	first, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("b", 4))
@@ -82,7 +82,7 @@ func TestConcurrentCreations(t *testing.T) {
 	_, err = first.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	first.Close()
-	second.Close() // it had no answer, so it counts
+	second.Close() // it had no response, so it counts
 	_, err = third.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	third.Close()

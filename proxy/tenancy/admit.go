@@ -23,7 +23,7 @@ type Grant struct {
 	scope        *Scope // nil: the user belongs to no tenant
 	method       *rpcschema.Method
 	plan         *plan.Plan
-	owned        bool              // all objects that the call names are the tenant's
+	owned        bool              // all objects that the call names belong to the tenant
 	namedObjects int               // number of objects that the call names
 	hidden       map[string]string // name that no object has → the foreign name in the client's call
 	raised       []string          // parameters that were changed to a safer value

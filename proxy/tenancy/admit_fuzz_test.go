@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// spellings are what somebody may try to pass another's name off as their own.
+// spellings are variants with which a user may try to pass off a foreign name as their own.
 var spellings = []func(name string) string{
 	func(name string) string { return name },
 	strings.ToUpper,

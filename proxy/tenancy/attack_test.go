@@ -27,15 +27,15 @@ func atTime(t *testing.T) (pass func(time.Duration)) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// asked counts the tenancy's own questions while f runs.
+// asked counts the tenancy's own queries while f runs.
 func (w *world) asked(f func()) int {
 	before := len(w.asks)
 	f()
 	return len(w.asks) - before
 }
 
-// For each spelling of another tenant's name, the answer is the same as for an unused name.
-func TestSpellingsOfAnother(t *testing.T) {
+// For each spelling of another tenant's name, the response is the same as for an unused name.
+func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)
 		_, blue := w.settle()
@@ -119,8 +119,8 @@ func TestLvstoresThatChangeTheirTenant(t *testing.T) {
 	w.must("alice", "bdev_get_bdevs", p{"name": red.volume})
 }
 
-// Concurrent calls share one lookup of the lvstores, also if the call that started it is canceled.
-func TestLookupsAreShared(t *testing.T) {
+// Concurrent calls share one lookup of the lvstores, even if the call that started it is canceled.
+func TestConcurrentLookupsAreShared(t *testing.T) {
 	var s stores
 	var put atomic.Int32
 	begun, answer := make(chan struct{}, 64), make(chan struct{})
@@ -200,7 +200,7 @@ func TestSubsystemsOfVolumesThatMoved(t *testing.T) {
 }
 
 // Values that the schema does not describe belong to no tenant.
-func TestParametersThatAreNotDescribed(t *testing.T) {
+func TestUndescribedParametersAreRefused(t *testing.T) {
 	schema, err := rpcschema.Load([]byte(`{"methods":[{"name":"m","x-spdk-state":["runtime"],"x-spdk-mutates":true,"params":[
 		{"name":"bdev","required":true,"schema":{"type":"string","x-spdk-resource":"bdev"}},
 		{"name":"list","schema":{"type":"array"}},{"name":"open","schema":{"type":"object","additionalProperties":true}}],
@@ -269,7 +269,7 @@ func TestVolumesAreMadeWhereTheyWereMeasured(t *testing.T) {
 }
 
 // After a reload that gives a tenant another lvstore, its usage is counted again.
-func TestReloadsCountAnew(t *testing.T) {
+func TestReloadsCountUsageAgain(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))
 	for _, name := range []string{"1", "2"} {

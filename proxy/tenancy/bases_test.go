@@ -51,7 +51,7 @@ func TestBasesOfBdevs(t *testing.T) {
 	}
 }
 
-// chain answers questions for bdevs that lie on each other.
+// chain answers queries for bdevs that lie on each other.
 type chain map[string][]string
 
 func (c chain) ask(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
@@ -118,7 +118,7 @@ func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 }
 
 // An item of a list that does not name its object belongs to no tenant.
-func TestItemsThatNameNothing(t *testing.T) {
+func TestItemsWithoutNamesAreLeftOut(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for method, items := range map[string]string{
 		"bdev_get_bdevs":         `[{"product_name": "canary", "num_blocks": 8}]`,

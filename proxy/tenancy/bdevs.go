@@ -19,7 +19,7 @@ type bdev struct {
 	lvol      bool     // it is a logical volume
 	store     string   // UUID of its lvstore
 	bases     []string // bdevs that it lies on, unless it is a logical volume
-	ambiguous bool     // the answer is malformed or contradictory, so the owner is unknown
+	ambiguous bool     // the response is malformed or contradictory, so the owner is unknown
 }
 
 func (b *bdev) size() uint64 {
@@ -31,7 +31,7 @@ func (b *bdev) size() uint64 {
 
 var errNoJSON = errors.New("it is not JSON, or does not match the schema")
 
-// eachBdev calls visit for each bdev in an answer to bdev_get_bdevs. The bdev is valid until the
+// eachBdev calls visit for each bdev in a response to bdev_get_bdevs. The bdev is valid until the
 // next call of visit.
 func eachBdev(answer string, visit func(*bdev) error) error {
 	t := &jsonwalk.Text{S: answer}
@@ -136,8 +136,8 @@ func (b *bdev) readNumber(t *jsonwalk.Text, i int, into *uint64) (end int) {
 	return end
 }
 
-// eachVolume calls visit for each volume in an answer to bdev_lvol_get_lvols, with the UUIDs of the
-// volume and of its lvstore. It skips ambiguous volumes.
+// eachVolume calls visit for each volume in a response to bdev_lvol_get_lvols, with the UUIDs of
+// the volume and of its lvstore. It skips ambiguous volumes.
 func eachVolume(answer string, visit func(volume, lvs string) error) error {
 	t := &jsonwalk.Text{S: answer}
 	unreadable := &unreadableError{"bdev_lvol_get_lvols", errNoJSON}

@@ -41,7 +41,7 @@ func lvolItem(store, lvs string, i int) string {
 		`"num_allocated_clusters":0,"lvs":{"name":"%s","uuid":"%s"}}`, lvs, i, lvolUUID(store, i), i, lvs, store)
 }
 
-// listOf makes a list of n items, of which every so many is red's.
+// listOf makes a list of n items, some of which belong to red.
 func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMessage {
 	items := make([]string, n)
 	for i := range items {
@@ -53,8 +53,8 @@ func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMess
 	return json.RawMessage("[" + strings.Join(items, ",") + "]")
 }
 
-// What the stage costs a call, and how often it asks the target itself, which on a real one takes a
-// poll of 4 ms each.
+// The stage's cost for a call, and the number of its own queries. On a real target, each query
+// takes a poll of 4 ms.
 func BenchmarkCall(b *testing.B) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(b, err)

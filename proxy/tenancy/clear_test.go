@@ -44,7 +44,8 @@ func TestTenantsLvstoresAreZeroed(t *testing.T) {
 	assert.Equal(t, "write_zeroes", w.sent[len(w.sent)-1].params["clear_method"])
 }
 
-// Every parameter that chooses how space is cleared is annotated, also those of later releases.
+// Every parameter that chooses how space is cleared is annotated, including those of later
+// releases.
 func TestClearMethodsAreAnnotated(t *testing.T) {
 	found := 0
 	for _, m := range rpcschema.Default().Methods() {

@@ -5,7 +5,7 @@
 // It uses only the schema's annotations (x-spdk-resource), so it works for all methods:
 //
 //   - A foreign name in a parameter is replaced by a name that no object has, and SPDK is called.
-//     So foreign and missing objects take the same path through this code and get the same answer,
+//     So foreign and missing objects take the same path through this code and get the same response,
 //     SPDK's own, whatever its release.
 //   - A name that a call would create must be the tenant's, or the call is refused.
 //   - A result is reduced to the tenant's objects; parts whose owner is unknown are left out.

@@ -145,7 +145,7 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 
 // With a quota of volumes only, sizes need no order: snapshots run concurrently, and resizing is
 // not counted.
-func TestQuotaOfVolumesAlone(t *testing.T) {
+func TestVolumeQuotaWorksAlone(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))
 	snapshot := func(name string) (*Grant, error) {
@@ -166,9 +166,10 @@ func TestQuotaOfVolumesAlone(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 2, Most: 3}, err)
 }
 
-// Everything that a tenant's calls can add has a bound, or a tenant could make the configuration,
-// which is read before a change is answered and loaded at a restart, as large as it likes.
-func TestWhatTenantsAddIsBounded(t *testing.T) {
+// Everything that a tenant's calls can add has a bound. Otherwise a tenant could make the
+// configuration arbitrarily large, which is read before a change is answered, and loaded at a
+// restart.
+func TestTenantsAdditionsAreBounded(t *testing.T) {
 	const (
 		volumes  = "quota.volumes"
 		ofBdev   = "at most one for each bdev: quota.volumes, and the bdevs that an administrator creates"

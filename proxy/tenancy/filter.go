@@ -282,7 +282,7 @@ func (f *filter) owns(kind string, i int) bool {
 	return own && err == nil
 }
 
-// ownsAddress reports whether an address, which is an object, is the tenant's.
+// ownsAddress reports whether an address, which is an object, belongs to the tenant.
 func (f *filter) ownsAddress(i int) bool {
 	if f.TypeAt(i) != jsonwalk.Object {
 		return false

@@ -82,9 +82,9 @@ func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 	require.Equal(t, a, b, "%s: %s", method, text)
 }
 
-// FuzzFilterAnyJSON gives the filter of any method any text. It never panics. Of JSON it leaves
-// sound JSON, and exactly what the reference leaves; where members stand twice, the reference has
-// nothing to take from what is left, whichever of them a client may look at.
+// FuzzFilterAnyJSON gives the filter of any method any text. It never panics. From valid JSON, it
+// leaves valid JSON, and exactly what the reference leaves. If members are repeated, the reference
+// removes nothing from the rest, whichever of them a client may read.
 func FuzzFilterAnyJSON(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)

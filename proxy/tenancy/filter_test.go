@@ -35,7 +35,7 @@ var (
 	}
 )
 
-// oracle answers the filter's questions: one lvstore is red's, no bdev is known.
+// oracle answers the filter's questions: one lvstore belongs to red, no bdev is known.
 func oracle(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	switch {
 	case method == "bdev_lvol_get_lvstores":
@@ -67,7 +67,7 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 			}
 			return mark
 		case text && redNames[kind] == "":
-			return mark // nobody can own it
+			return mark // no tenant can own it
 		}
 		return v
 	}
@@ -150,8 +150,8 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// A whole result of somebody who owns everything in it stays whole.
-func TestFilterKeepsTheirs(t *testing.T) {
+// The result stays complete for a tenant that owns everything in it.
+func TestFilterKeepsResultsOfTheOwner(t *testing.T) {
 	tenancy, err := New([]Tenant{redTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(t, err)
 	scope := tenancy.Of("alice")
@@ -185,9 +185,9 @@ func TestFilteredResultsCanBeRead(t *testing.T) {
 	require.Len(t, bdevs, 3)
 }
 
-// A number or a switch as the whole result is nobody's; a text that names nothing can be anybody's,
-// and is seen only by whom the call's objects belong to.
-func TestResultsThatAreOneValue(t *testing.T) {
+// A number or a boolean as the whole result belongs to no tenant. A text that names no object could
+// belong to any tenant, and is shown only to the owner of the call's objects.
+func TestSingleValueResultsAreFiltered(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	texts, switches := 0, 0
 	for _, m := range filtered(w.tenancy) {

@@ -124,7 +124,7 @@ func trials(w *world, m *rpcschema.Method, names map[string]string, each func(s 
 	}
 }
 
-// plainAddresses gives sample addresses the form that is a tenant's.
+// plainAddresses gives sample addresses the form that a tenant may use.
 func plainAddresses(params p) p {
 	if a, ok := params["listen_address"].(map[string]any); ok && a["traddr"] != "127.0.0.2" {
 		params["listen_address"] = p{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4420"}
@@ -133,8 +133,8 @@ func plainAddresses(params p) p {
 }
 
 // Every method × every parameter that names something × the names of another tenant's things in
-// every spelling: none passes, none tells existence.
-func TestNothingOfAnother(t *testing.T) {
+// every spelling: none is accepted, and none reveals whether the object exists.
+func TestOtherTenantsStayInvisible(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) {
 			nothingOfAnother(t, newWorld(t, release, allowAll))
@@ -167,8 +167,8 @@ func nothingOfAnother(t *testing.T, w *world) {
 				tried++
 				methods[m.Name] = true
 				ghost, ghostErr := w.call("alice", m.Name, with(gone(name)))
-				// A real subsystem may be busy with the call before, whatever this one names. What
-				// tells existence tells it each time.
+				// A real subsystem may be busy with the call before, whatever this one names. A
+				// response that reveals existence does so each time.
 				for range 5 {
 					if outcome(ghost, ghostErr, gone(name)) == outcome(result, err, name) {
 						break

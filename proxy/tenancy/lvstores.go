@@ -86,7 +86,7 @@ func (s *stores) cached(fresh time.Time) *lvstores {
 }
 
 // share returns the running query if it began after fresh, or a new one that the caller must run
-// (mine), or the cache if an answer has just arrived.
+// (mine), or the cache if a response has just arrived.
 func (s *stores) share(fresh time.Time) (k *lvstores, q *lvstoreQuery, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,10 +102,10 @@ func (s *stores) share(fresh time.Time) (k *lvstores, q *lvstoreQuery, mine bool
 
 func newQuery() *lvstoreQuery { return &lvstoreQuery{began: now(), done: make(chan struct{})} }
 
-// run runs a query, and stores its answer in the cache.
+// run runs a query, and stores its response in the cache.
 func (s *stores) run(ctx context.Context, ask Ask, q *lvstoreQuery) {
 	q.err = errInterrupted
-	defer func() { // also after a panic, or other calls would wait for ever
+	defer func() { // also after a panic, or other calls would wait forever
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		defer close(q.done)

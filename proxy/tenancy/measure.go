@@ -19,8 +19,8 @@ type sizing struct {
 	list   string // parameter whose items have the member source
 }
 
-// sizedBy says where a method that creates or grows a volume gets its size from: a parameter, or a
-// bdev that it names. The schema cannot express this.
+// sizedBy describes where a method that creates or grows a volume gets the size from: a parameter,
+// or a bdev that it names. The schema cannot express this.
 var sizedBy = map[string]sizing{
 	"bdev_lvol_create":     {},
 	"bdev_lvol_resize":     {volume: "name"},

@@ -26,7 +26,7 @@ func TestSizesAreRoundedToClusters(t *testing.T) {
 }
 
 // A call with a quota states its size as a whole number: otherwise it cannot be counted.
-func TestRequestedSizes(t *testing.T) {
+func TestSizesMustBeWholeNumbers(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	for name, c := range map[string]struct {
 		params p
@@ -74,8 +74,8 @@ func TestVolumesInMissingLvstores(t *testing.T) {
 	assert.NotContains(t, sent.params, "lvs_name")
 }
 
-// What SPDK itself refuses counts nothing.
-func TestResizingWhatIsNoVolume(t *testing.T) {
+// Calls that SPDK itself refuses are not counted.
+func TestResizingANonVolumeIsNotCounted(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	w.must("", "bdev_malloc_create", p{"name": "red-malloc", "num_blocks": 2048, "block_size": 512})
 	_, err := w.call("alice", "bdev_lvol_resize", p{"name": "red-malloc", "size_in_mib": 4000})
@@ -84,7 +84,7 @@ func TestResizingWhatIsNoVolume(t *testing.T) {
 	require.NotErrorAs(t, err, &over)
 }
 
-// The size of a bdev counts, so an answer that does not describe one bdev refuses the call.
+// The size of a bdev counts, so a response that does not describe one bdev refuses the call.
 func TestMeasuredBdevsAreUnambiguous(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A tenant whose `hosts` list names who may connect cannot open an object to everybody, by whatever
+// A tenant whose `hosts` list names who may connect cannot open an object to everyone, by whatever
 // method and spelling, unless `allow` says so.
 func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"

@@ -67,8 +67,8 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		v.note(name, owner == v.scope)
 		return owner == v.scope, err
 	}
-	// Before the call, nothing may distinguish a foreign volume from a missing one, not even the
-	// time: remembered volumes count only if they belong to the tenant, and all other names need
+	// Before the call, nothing may distinguish another tenant's volume from a missing one, not even
+	// the time. Cached volumes count only if they belong to the tenant, and all other names need
 	// the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
@@ -191,8 +191,7 @@ func (v *ownershipCheck) noteUUID(name string, own bool) {
 	}
 }
 
-// learnVolumes notes the owners of the volumes of a list, also of those that have no bdev at
-// present.
+// learnVolumes notes the owners of the volumes of a list, including volumes without a bdev.
 func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error {
 	var locations [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()
@@ -290,7 +289,7 @@ func isCanonical(id string) bool {
 // executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) {
-		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not answer in time to whom the object belongs"}
+		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not report in time who owns the object"}
 	}
 	return err
 }

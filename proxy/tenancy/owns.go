@@ -14,5 +14,6 @@ func (t *Tenancy) Scopes() (list []*Scope) {
 }
 
 // Owns reports whether a name of a kind (lvstore, bdev, nqn, …) belongs to the tenant by its
-// spelling alone. A volume must be named LVSTORE/LVOL: whose a UUID is, its spelling does not tell.
+// spelling alone. A volume must be named LVSTORE/LVOL: the spelling of a UUID does not show its
+// owner.
 func (s *Scope) Owns(kind, name string) bool { return s.ownsNamed(kind, name) }

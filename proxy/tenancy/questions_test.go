@@ -12,7 +12,7 @@ import (
 
 // Whichever lookup of an owner or a size fails, the call is not executed, or its result is not
 // returned. The quota is unchanged.
-func TestEveryLookupMayFail(t *testing.T) {
+func TestFailedLookupsRefuseTheCall(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	for name, c := range map[string]struct {
 		method string
@@ -63,7 +63,7 @@ func TestEveryLookupMayFail(t *testing.T) {
 }
 
 // The lvstore of a volume is cached for half a minute to one and a half minutes.
-func TestVolumesAreForgotten(t *testing.T) {
+func TestVolumeCacheExpires(t *testing.T) {
 	pass := atTime(t)
 	v := new(volumes)
 	v.learn([][2]string{{"a", "lvs-a"}}, now())
@@ -92,7 +92,7 @@ func TestVolumesAreForgotten(t *testing.T) {
 	assert.Empty(t, v.of("c"), "the question was asked before the change")
 }
 
-// An object that a tenant's call creates belongs to the tenant: its answer is returned without a
+// An object that a tenant's call creates belongs to the tenant: its response is returned without a
 // lookup.
 func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	w := newWorld(t, "v26.05")

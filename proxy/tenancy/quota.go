@@ -12,7 +12,7 @@ import (
 const (
 	countKeep      = 10 * time.Second // how long a count is used; what the tenant's calls add is added to it
 	recountAfter   = time.Second      // how long a call over the quota does not cause a new count, unless objects of the tenant were deleted: counting keeps the target busy
-	unansweredKeep = 10 * time.Minute // how long a call without an answer counts as if it might still be executed
+	unansweredKeep = 10 * time.Minute // how long a call without a response counts as if it might still be executed
 	turnWait       = 30 * time.Second // how long a call waits for earlier ones
 )
 
@@ -61,8 +61,8 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// checkQuota checks what the call will use against the quota: with the last count if that is
-// sufficient, or else with a new one, or else with one that is made while no call is running.
+// checkQuota checks what the call will use against the quota. It uses the last count if that is
+// sufficient, or else a new one, or else one that is made while no call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {
@@ -110,7 +110,7 @@ func (g *Grant) exported() amount {
 
 // A bound is one of the numbers of a quota, and what is used and asked of it.
 type bound struct {
-	what              string
+	name              string
 	used, asked, most uint64
 }
 
@@ -135,7 +135,7 @@ func (q Quota) allows(tenant string, used, asked amount) error {
 	for _, b := range q.with(used, asked) {
 		total, over := bits.Add64(b.used, b.asked, 0)
 		if b.most > 0 && b.asked > 0 && (over > 0 || total > b.most) {
-			return &QuotaError{Tenant: tenant, What: b.what, Used: b.used, Asked: b.asked, Most: b.most}
+			return &QuotaError{Tenant: tenant, What: b.name, Used: b.used, Asked: b.asked, Most: b.most}
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A gambler makes calls of red's in any order, of which some get no answer and are executed
+// A gambler makes calls of red's in any order, of which some get no response and are executed
 // whenever.
 type gambler struct {
 	*world
@@ -151,7 +151,7 @@ func gamble(t *testing.T, target *spdktest.Target, script []byte) {
 		g.step()
 		within("on the way")
 	}
-	// What was lost is executed, the last first.
+	// Calls without a response are executed, the last one first.
 	for _, c := range slices.Backward(g.late) {
 		if g.clock.Before(c.until) {
 			_, _ = g.raw(t.Context(), c.method, c.params)
@@ -185,8 +185,8 @@ func FuzzQuota(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { gamble(t, target, script[:min(len(script), 200)]) })
 }
 
-// What is lost may be executed when its volume has become smaller, or larger.
-func TestLostCallsThatComeLate(t *testing.T) {
+// A call without a response may be executed after its volume has become smaller or larger.
+func TestLateCallsCountAgainstTheQuota(t *testing.T) {
 	target, err := oneTarget()
 	require.NoError(t, err)
 	const create, resize, snapshot, answered, lost, late = "\x00", "\x02", "\x06", "\x01", "\x00", "\x08"

@@ -71,7 +71,7 @@ func TestQuotaBelowTheUsedSpace(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 1, Most: 1}, q.allows("red", used, amount{volumes: 1}))
 }
 
-func TestQuotaCountsWhatItCanOnly(t *testing.T) {
+func TestQuotaRefusesUnmeasurableCalls(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	_, err := w.call("alice", "bdev_malloc_create", p{"name": "red-x", "num_blocks": 8, "block_size": 512})
 	var refused *Refusal
@@ -161,7 +161,7 @@ func TestLostCallsCount(t *testing.T) {
 }
 
 // A failed call uses no quota. A waiting call ends with its client.
-func TestTurns(t *testing.T) {
+func TestFailedCallsUseNoQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))
 	w.must("alice", "bdev_lvol_delete", p{"name": "lvs-red/a"})
@@ -198,7 +198,7 @@ func TestAccountsOutliveReloads(t *testing.T) {
 }
 
 // A call is not executed if the owner of an object cannot be determined.
-func TestFailedLookups(t *testing.T) {
+func TestFailedLookupsPreventTheCall(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m, _ := rpcschema.Default().Method("bdev_lvol_delete")
 	failing := func(context.Context, string, map[string]any) (json.RawMessage, error) {
@@ -218,6 +218,6 @@ func TestQuotaErrorsNameTheUnitOfTheConfiguration(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "hosts", Most: 2, Used: 2, Asked: 1},
 		"tenant a: the quota is 2 hosts, of which 2 are used, and this call needs 1 more: remove hosts that no longer need their volumes (nvmf_subsystem_remove_host), or ask the administrator of this proxy for a larger quota (quota.hosts)")
 	for _, b := range (Quota{}).with(amount{}, amount{}) {
-		assert.Contains(t, freedBy, b.what)
+		assert.Contains(t, freedBy, b.name)
 	}
 }

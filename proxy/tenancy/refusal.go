@@ -60,7 +60,7 @@ func (s *Scope) refuse(format string, args ...any) error {
 	return &Refusal{Tenant: s.Name, Reason: fmt.Sprintf(format, args...)}
 }
 
-// An unreadableError is about an answer of the target that does not match the schema.
+// An unreadableError is about a response of the target that does not match the schema.
 type unreadableError struct {
 	method string
 	err    error

@@ -13,7 +13,7 @@ import (
 )
 
 // All calls of a tenant's CSI controller work on the tenant's objects.
-func TestOwnObjects(t *testing.T) {
+func TestCallsOnOwnObjectsSucceed(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			w := newWorld(t, release)
@@ -61,10 +61,10 @@ func TestUsersOfNoTenant(t *testing.T) {
 }
 
 // Lists contain the tenant's objects completely, and nothing of other objects.
-func TestLists(t *testing.T) {
+func TestListsContainOnlyOwnObjects(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
-	// An administrator put a volume of blue's into a subsystem of red's.
+	// An administrator put a volume of tenant blue into a subsystem of tenant red.
 	w.must("", "nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": blue.snapshot}})
 	for method, want := range map[string][]string{
 		"bdev_get_bdevs":         {red.volume, red.snapshot, red.malloc, red.mallocUUID, "lvs-red/vol", red.lvsUUID, `"base_snapshot":"vol-snap"`, `"base_bdev":""`},
@@ -130,7 +130,7 @@ func TestRefused(t *testing.T) {
 		"a port spelt otherwise":     {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1", "trsvcid": "04420"})},
 		"no port":                    {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1"})},
 		"a name instead of an IP":    {"nvmf_subsystem_add_listener", listen(p{"traddr": "localhost", "trsvcid": "4420"})},
-		"a folder on the host":       {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
+		"a directory on the host":    {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
 		"an alias of another":        {"bdev_lvol_create", p{"lvol_name": "a/b", "size_in_mib": 4, "lvs_name": "lvs-red"}},
 		"a name that is cut":         {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": strings.Repeat("ü", 32)}},
 		"a NUL":                      {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": "x\x00y"}},
@@ -184,7 +184,7 @@ func TestAliasesNeedNoLookup(t *testing.T) {
 	assert.Len(t, w.asks, before+1)
 }
 
-func TestOverlaps(t *testing.T) {
+func TestTenantsMustNotOverlap(t *testing.T) {
 	for name, change := range map[string]func(a, b *Tenant){
 		"the same lvstore":       func(a, b *Tenant) { b.LVStores = a.LVStores },
 		"a glob of a glob":       func(a, b *Tenant) { b.Bdevs = []string{"red-x*"} },
@@ -219,7 +219,7 @@ func TestOverlaps(t *testing.T) {
 
 // Subsystems that are named after their volume's UUID, as by a CSI driver, belong to the tenant of
 // the volume.
-func TestSubsystemsNamedByVolumes(t *testing.T) {
+func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 3 })
 	red, blue := w.settle()

@@ -168,8 +168,8 @@ func (a *addressParts) set(name, value string) bool {
 	return true
 }
 
-// ownsAddressParts reports whether an address to listen on is the tenant's. Addresses that are not
-// IP addresses in plain spelling belong to no tenant.
+// ownsAddressParts reports whether an address to listen on belongs to the tenant. Addresses that
+// are not IP addresses in plain spelling belong to no tenant.
 func (s *Scope) ownsAddressParts(a addressParts) bool {
 	ip, err := netip.ParseAddr(a.host)
 	number, portErr := strconv.ParseUint(a.port, 10, 16)
@@ -184,7 +184,7 @@ func (s *Scope) ownsAddressParts(a addressParts) bool {
 	return false
 }
 
-// ownsAddress reports whether an address in a call is the tenant's.
+// ownsAddress reports whether an address in a call belongs to the tenant.
 func (s *Scope) ownsAddress(v any) bool {
 	object, ok := v.(map[string]any)
 	if !ok {

@@ -42,7 +42,7 @@ func (v *volumes) of(volume string) string {
 	return v.recent[volume]
 }
 
-// learn adds pairs of a volume and its lvstore, which were asked for after since.
+// learn adds pairs of a volume and its lvstore, which were read after since.
 func (v *volumes) learn(list [][2]string, since time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -58,7 +58,7 @@ func (v *volumes) learn(list [][2]string, since time.Time) {
 	}
 	for _, pair := range list {
 		if volume, lvs := pair[0], pair[1]; v.recent[volume] != lvs {
-			v.recent[strings.Clone(volume)] = strings.Clone(lvs) // copies, so that the whole answer can be freed
+			v.recent[strings.Clone(volume)] = strings.Clone(lvs) // copies, so that the whole response can be freed
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A world is a simulated target with the objects of two tenants, red and blue, and some that are
-// nobody's.
+// A world is a simulated target with the objects of two tenants, red and blue, and some without an
+// owner.
 type world struct {
 	t       testing.TB
 	release rpcschema.Release
@@ -28,7 +28,7 @@ type world struct {
 	tenancy *Tenancy
 
 	mu   sync.Mutex
-	sent []sent // calls that the target got, questions of the tenancy left out
+	sent []sent // calls that the target received, without the tenancy's own queries
 	asks []sent
 	fail int  // the question that is to fail, counted from the next, 1; 0: none
 	lost bool // it did

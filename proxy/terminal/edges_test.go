@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestFit(t *testing.T) {
+func TestLinesFitTheWidth(t *testing.T) {
 	for _, c := range []struct {
 		text    string
 		columns int
@@ -27,7 +27,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-func TestLimitsOfUnits(t *testing.T) {
+func TestUnitsChangeAtTheirLimits(t *testing.T) {
 	for d, text := range map[time.Duration]string{
 		0: "0 s", 59 * time.Second: "59 s", time.Minute: "1 min", time.Hour: "1 h 0 min", 23*time.Hour + 59*time.Minute: "23 h 59 min",
 		24 * time.Hour: "1 d 0 h", 47 * time.Hour: "1 d 23 h",
@@ -99,7 +99,7 @@ func TestPartsOfStatus(t *testing.T) {
 	assert.Equal(t, "yyyyyyyyyyyyyyyyyyyyyyy…            0            0            0", lineWith(long, "yyy"))
 }
 
-func TestColours(t *testing.T) {
+func TestColoursFollowTheState(t *testing.T) {
 	page := Page{Colours: true}.Status(&Status{Up: true, Release: "v26.05", Warnings: []string{"w"}, broken: []string{"b"}})
 	assert.Equal(t, "\x1b[1mSPDK v26.05\x1b[0m\n\nVolumes      0, and 0 snapshots\n", page[:strings.Index(page, "Exports")])
 	assert.Equal(t, "\n\x1b[1mWarnings\x1b[0m\n\x1b[33m! w\x1b[0m\n? b\n", page[strings.Index(page, "\n\x1b[1mWarnings"):])
@@ -223,7 +223,7 @@ spdk_proxy_calls_total{user="c",method="m",outcome="over_quota"} 2
 	assert.Equal(t, []User{{"c", 2, 2, 2}, {"a", 1, 0, 0}, {"b", 1, 0, 0}}, s.Users)
 }
 
-func TestRate(t *testing.T) {
+func TestRatesAreComputed(t *testing.T) {
 	r := Rate{Reads: 30, Writes: 10, BytesRead: 5, Written: 7, ReadTime: 2, WriteTime: 6}
 	assert.InDelta(t, 40, r.IOPS(), 0)
 	assert.InDelta(t, 12, r.Throughput(), 0)

@@ -231,10 +231,10 @@ func (s *Status) addMetrics(text string) error {
 			s.warn("learning mode, which allows every call: %s", Plural(int(v), "user"))
 		}
 	})
-	expires := func(what string) func(map[string]string, float64) {
+	expires := func(object string) func(map[string]string, float64) {
 		return func(l map[string]string, v float64) {
 			if at := time.Unix(int64(v), 0).UTC(); at.Sub(s.Time) < expiresSoon {
-				s.warn("%s %s expires on %s", what, cmp.Or(l["certificate"], l["user"]), at.Format(time.DateOnly))
+				s.warn("%s %s expires on %s", object, cmp.Or(l["certificate"], l["user"]), at.Format(time.DateOnly))
 			}
 		}
 	}

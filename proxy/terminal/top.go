@@ -36,8 +36,8 @@ func (r Rate) Latency() float64 {
 var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate.Throughput, "latency": Rate.Latency}
 
 // Rates returns the rates between two readings of a target, in an order of Orders, the largest
-// first. With all, it includes bdevs that are no volumes. It returns nothing if the target did not
-// count anew between them.
+// first. With all, it includes bdevs that are not volumes. It returns nothing if the target did not
+// count again between them.
 func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
 	took := now.Clock - before.Clock
 	if took <= 0 {
@@ -80,7 +80,7 @@ func rate(name string, before, now figures.IO, took float64) Rate {
 }
 
 func perSecond(before, now figures.Operation, took float64) (count, bytes, latency float64) {
-	if now.Count <= before.Count { // nothing, or counting has begun anew
+	if now.Count <= before.Count { // nothing, or counting has begun again
 		return 0, 0, 0
 	}
 	n := float64(now.Count - before.Count)

@@ -39,8 +39,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, timeout time.Du
 	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	body, err := readAll(http.MaxBytesReader(netHTTP(w), r.Body, int64(limit)), r.ContentLength)
 	if err == nil {
-		// The server goes on reading, to notice when the client disconnects: with the deadline it
-		// would take the client for gone while SPDK works.
+		// The server continues reading, to notice when the client disconnects: with the deadline,
+		// it would assume that the client has gone while SPDK works.
 		_ = conn.SetReadDeadline(time.Time{})
 	}
 	var tooLong *http.MaxBytesError

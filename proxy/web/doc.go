@@ -1,6 +1,6 @@
-// Package web is the door of HTTP: calls by POST, pages, and streams of events. Each request passes
-// the gate in one function (door.go), whatever it asks for.
+// Package web serves HTTP: calls by POST, pages, and streams of events. One function takes every
+// request through the gate (Server.serve in endpoint.go): begin there.
 //
 // It must not decide who may do what, and must not depend on what a call does. The console's own
-// pages are package console's.
+// pages are in package console.
 package web

@@ -14,9 +14,9 @@ import (
 // NotificationsMethod is the method that users must be allowed to call to listen to events.
 const NotificationsMethod = "notify_get_notifications"
 
-// events makes the page of the target's and the proxy's events, a stream of server-sent events,
-// which ends when the client leaves or reads too slowly, when the user loses the right to it, or
-// when the proxy stops.
+// events makes the page of the target's and the proxy's events, a stream of server-sent events. It
+// ends when the client leaves or reads too slowly, when the user loses the right to it, or when the
+// proxy stops.
 func (s *Server) events() http.HandlerFunc {
 	return s.Stream(Page{Method: NotificationsMethod}, mayListen, func(e *Stream) {
 		after, err := strconv.ParseUint(e.visit.R.Header.Get("Last-Event-ID"), 10, 53)

@@ -21,7 +21,7 @@ func TestTypesOfTheTargetAreChecked(t *testing.T) {
 }
 
 // Events are written before a stream waits or pauses, and once.
-func TestEventsAreWrittenBeforeAWait(t *testing.T) {
+func TestEventsAreFlushedBeforeWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, wait := range map[string]func(*Stream){"wait": func(e *Stream) { e.Wait(nil) }, "pause": (*Stream).Pause} {

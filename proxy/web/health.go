@@ -25,7 +25,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 
 // serveReady answers whether calls can be expected to work: the target answers, and does not wait
 // for framework_start_init. Calls are accepted in any case. Because the request needs no
-// authentication, the answer has no reason; the log has it.
+// authentication, the response has no reason; the log has it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
 // serveStrictlyReady answers whether, in addition, the target has everything that is in its saved

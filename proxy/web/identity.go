@@ -115,8 +115,8 @@ func (v *Visit) sentInBackground() bool {
 	return v.R.Header.Get(backgroundHeader) != "" || v.R.Header.Get("Accept") == eventStreamType
 }
 
-// CheckCrossOrigin refuses a request that a page of another site made a browser send, whatever its
-// method: the page could not read the response to a GET, but would take the user's streams, memory
+// CheckCrossOrigin refuses a request, of any method, that a page of another site made a browser
+// send. That page could not read the response to a GET, but would use up the user's streams, memory
 // and calls.
 func CheckCrossOrigin(r *http.Request) error {
 	if r.Method != http.MethodPost {

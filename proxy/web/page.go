@@ -9,7 +9,7 @@ import (
 )
 
 // A Page answers requests like a call of a method that the proxy serves itself, which gets the
-// Visit as the exchange's door.
+// Visit as the exchange's endpoint.
 type Page struct {
 	Method string
 	// Identify authenticates the sender; nil: by the session, or else by the credentials of the
@@ -33,7 +33,7 @@ const maxOwnAnswer = 1 << 20
 // Page makes the handler of a page.
 func (s *Server) Page(p Page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.serve(w, r, door{
+		s.serve(w, r, endpoint{
 			identify: p.Identify,
 			read: func(v *Visit) error {
 				v.X.Page = true

@@ -6,8 +6,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// AnswerPanics answers a request with 500 if its handler panics. If a part of the answer has been
-// written, it closes the connection instead, so that the client does not take the part for the
+// AnswerPanics answers a request with 500 if its handler panics. If a part of the response has been
+// written, it closes the connection instead, so that the client does not treat the part as the
 // whole.
 func (s *Server) AnswerPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

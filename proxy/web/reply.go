@@ -62,7 +62,7 @@ func send(w http.ResponseWriter, status int, parts [][]byte) {
 	}
 }
 
-// An answerWriter notes whether a part of the answer has been written.
+// An answerWriter notes whether a part of the response has been written.
 type answerWriter struct {
 	http.ResponseWriter
 	begun bool

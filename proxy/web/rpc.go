@@ -9,7 +9,7 @@ import (
 
 // serveRPC answers a request with one JSON-RPC call, or with a batch.
 func (s *Server) serveRPC(w http.ResponseWriter, r *http.Request) {
-	s.serve(w, r, door{
+	s.serve(w, r, endpoint{
 		read: s.readCalls,
 		refused: func(v *Visit, err error) {
 			v.X.NoteCalls(nil, false, err)

@@ -16,7 +16,7 @@ var (
 )
 
 // traceOf reads a request's names for itself: X-Request-Id, and traceparent of W3C Trace Context.
-// What has another form is ignored, as the latter requires.
+// Values of another form are ignored, as the latter requires.
 func traceOf(h http.Header) (t gate.Trace) {
 	if id := h.Get("X-Request-Id"); requestIDs.MatchString(id) {
 		t.RequestID = id

@@ -18,7 +18,7 @@ func (s *Server) limitUnreadBody(v *Visit) {
 }
 
 // unreadBodyWait bounds how long the server reads the rest of an unauthenticated request, so that
-// the client can read the answer before the connection is closed.
+// the client can read the response before the connection is closed.
 const unreadBodyWait = time.Second
 
 // skipBody makes net/http answer an unauthenticated request without waiting for its body, as it

@@ -27,7 +27,7 @@ func lines(r *Report) (out []string) {
 	return out
 }
 
-func TestForms(t *testing.T) {
+func TestEachInputFormIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		text                   string
 		calls, results, errors int
@@ -56,7 +56,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-func TestViolations(t *testing.T) {
+func TestViolationsAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		want []string
@@ -102,7 +102,7 @@ func TestViolations(t *testing.T) {
 }
 
 // Without a release, a call is valid if any release accepts it.
-func TestAnyRelease(t *testing.T) {
+func TestWithoutAReleaseAnyReleaseIsAccepted(t *testing.T) {
 	assert.Empty(t, lines(read(t, rpcschema.Release{}, `{"method":"bdev_lvol_create","params":{"lvol_name":"a","lvs_name":"l","size":5}}{"method":"bdev_pmem_delete","params":{"name":"a"}}`)))
 }
 
@@ -112,7 +112,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 	assert.NotContains(t, strings.Join(lines(r), "\n"), "hush")
 }
 
-func TestWriteAndAdd(t *testing.T) {
+func TestReportsAreWrittenAndAdded(t *testing.T) {
 	total := &Report{}
 	total.Add(read(t, v2605, `{"method":"bdev_lvol_delete","result":false}`))
 	total.Add(read(t, v2605, `{"method":"spdk_get_version","error":{"code":-1,"message":"m"}}`))
@@ -124,7 +124,7 @@ f:1: bdev_lvol_delete: /result: must be true
 `, b.String())
 }
 
-func TestUnreadable(t *testing.T) {
+func TestUnreadableInputIsAnError(t *testing.T) {
 	_, err := Checker{Document: rpcschema.Default()}.Read("f", iotest.ErrReader(errors.New("gone")))
 	assert.ErrorContains(t, err, "read f: gone")
 }

@@ -109,7 +109,7 @@ func TestMistakesInKnown(t *testing.T) {
 }
 
 // The embedded explanations name methods and parameters that exist, each once.
-func TestEmbeddedExplanations(t *testing.T) {
+func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 	reasons, err := readKnown(knownText)
 	require.NoError(t, err)
 	seen := map[string]bool{}
@@ -148,7 +148,7 @@ func TestAgainstSPDK(t *testing.T) {
 	}
 }
 
-func TestLive(t *testing.T) {
+func TestLiveMethodsAreCompared(t *testing.T) {
 	r := Live(toys(t), []string{"toy_paint", "paint_toy", "toy_pant", "toy_old"}, v2605)
 	assert.Equal(t, []string{
 		"paint_toy: renamed: it is called toy_paint now (known: the schema has it as a deprecated name)",

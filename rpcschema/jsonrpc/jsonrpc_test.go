@@ -35,7 +35,7 @@ func TestBatch(t *testing.T) {
 		assert.Equal(t, CodeInvalidRequest, e.Code)
 		assert.Contains(t, e.Message, says)
 	}
-	assert.Equal(t, json.RawMessage("3"), elements[3].Request.ID, "the answer can contain it")
+	assert.Equal(t, json.RawMessage("3"), elements[3].Request.ID, "the response can contain it")
 	assert.True(t, elements[4].Request.Notification())
 
 	_, batch, err = DecodeMessage([]byte(`{"method":"a"}`), Limits{})

@@ -25,15 +25,16 @@ func (r *Request) Notification() bool { return r.ID == nil }
 const MaxBatch = 128
 
 // An Element is one request of a message, or the *Error to answer it with. If the id of a wrong
-// request could be read, Request is set besides the error, so that the answer can contain the id.
+// request could be read, Request is set besides the error, so that the response can contain the id.
 type Element struct {
 	Request *Request
 	Err     error
 }
 
 // DecodeMessage decodes a request, or a batch of them, strictly. A request is an object with
-// jsonrpc ("2.0", may be left out, as SPDK allows), method, params (an object; null is none) and id
-// (a string, a number or null), each at most once, spelt exactly so, and nothing else.
+// jsonrpc ("2.0", may be left out, as SPDK allows), method, params (an object; null means none) and
+// id (a string, a number or null). Each member occurs at most once, in exactly this spelling, and
+// no others are allowed.
 //
 // If the text is not one JSON value, is too large or is an empty batch, DecodeMessage returns an
 // *Error, and none of it may be executed. Otherwise each element of a batch is right or wrong by

@@ -34,7 +34,7 @@ func TestSplitter(t *testing.T) {
 	}
 }
 
-func TestSplitterRefuses(t *testing.T) {
+func TestSplitterRefusesOtherText(t *testing.T) {
 	for _, text := range []string{"5", `"x"`, "null", "GET / HTTP/1.1", "]", "}", "\x00{}", "\ufeff{}"} {
 		_, err := new(Splitter).Next([]byte(text))
 		var e *Error

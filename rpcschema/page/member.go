@@ -163,14 +163,14 @@ func limitsOf(s *rpcschema.Schema) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-func span(low int, high *int, what string) []string {
+func span(low int, high *int, unit string) []string {
 	switch {
 	case low > 0 && high != nil:
-		return []string{fmt.Sprintf("%d to %d %s", low, *high, what)}
+		return []string{fmt.Sprintf("%d to %d %s", low, *high, unit)}
 	case low > 0:
-		return []string{fmt.Sprintf("at least %d %s", low, what)}
+		return []string{fmt.Sprintf("at least %d %s", low, unit)}
 	case high != nil:
-		return []string{fmt.Sprintf("at most %d %s", *high, what)}
+		return []string{fmt.Sprintf("at most %d %s", *high, unit)}
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUnsafeCharacters(t *testing.T) {
+func TestUnsafeCharactersAreEscaped(t *testing.T) {
 	unsafe := map[rune]bool{0x7f: true, 0x61c: true, 0x200e: true, 0x200f: true, 0x2028: true, 0x2029: true}
 	for _, span := range [][2]rune{{0, 0x1f}, {0x80, 0x9f}, {0x202a, 0x202e}, {0x2066, 0x2069}} {
 		for r := span[0]; r <= span[1]; r++ {

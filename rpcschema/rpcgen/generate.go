@@ -133,11 +133,11 @@ func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 		comment(b, "", "\nAt least one of "+strings.Join(goNames(group), ", ")+" must be given.")
 	}
 	if len(m.Errors) > 0 {
-		whose := "SPDK"
+		server := "SPDK"
 		if m.ServedBy == rpcschema.ServedByProxy {
-			whose = "the proxy"
+			server = "the proxy"
 		}
-		fmt.Fprintf(b, "//\n// Errors of %s:\n", whose)
+		fmt.Fprintf(b, "//\n// Errors of %s:\n", server)
 		for _, e := range m.Errors {
 			fmt.Fprintf(b, "//   - %d: %s\n", e.Code, e.Message)
 		}

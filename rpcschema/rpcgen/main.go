@@ -14,12 +14,12 @@ import (
 )
 
 func main() {
-	areas := flag.String("areas", "areas", "folder of the area files")
+	areas := flag.String("areas", "areas", "directory of the area files")
 	var to outputs
 	flag.StringVar(&to.openrpc, "openrpc", "openrpc.json", "OpenRPC document to write")
-	flag.StringVar(&to.client, "client", "spdkrpc", "folder to write the typed client to")
-	flag.StringVar(&to.manual, "manual", "", "folder to write the manual of the methods to, in Markdown")
-	flag.StringVar(&to.html, "html", "", "folder to write the manual to in HTML, and nothing else")
+	flag.StringVar(&to.client, "client", "spdkrpc", "directory to write the typed client to")
+	flag.StringVar(&to.manual, "manual", "", "directory to write the manual of the methods to, in Markdown")
+	flag.StringVar(&to.html, "html", "", "directory to write the manual to in HTML, and nothing else")
 	flag.Parse()
 	if err := run(*areas, to); err != nil {
 		fmt.Fprintln(os.Stderr, "rpcgen:", err)

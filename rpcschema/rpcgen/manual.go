@@ -39,7 +39,7 @@ func manual(doc *rpcschema.Document) (map[string][]byte, error) {
 	return pages, nil
 }
 
-// writeManual replaces the pages in a folder.
+// writeManual replaces the pages in a directory.
 func writeManual(dir string, pages map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

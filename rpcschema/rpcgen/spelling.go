@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// checkSpelling finds generated Go names that spell one word in two ways (BdevNvmeHost and
-// BdevNVMeAttach), be it because the capital letters differ or because one name divides the word in
-// two (Iostat and IOStat).
+// checkSpelling finds generated Go names that spell one word in two ways. Their capital letters
+// differ (BdevNvmeHost and BdevNVMeAttach), or one name divides the word in two (Iostat and
+// IOStat).
 func checkSpelling(files map[string][]byte) error {
 	names := map[string]bool{}
 	for _, file := range slices.Sorted(maps.Keys(files)) {

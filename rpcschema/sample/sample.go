@@ -164,7 +164,7 @@ func bound(n json.Number, otherwise string) *big.Int {
 	}
 	i, ok := new(big.Int).SetString(text, 10)
 	if !ok {
-		panic("a bound that is no integer: " + text)
+		panic("a bound that is not an integer: " + text)
 	}
 	return i
 }

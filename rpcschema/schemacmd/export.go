@@ -44,7 +44,7 @@ exported, and members that some releases lack name the releases that have them.`
 	}
 	releaseFlag(cmd, &r)
 	cmd.Flags().BoolVar(&own, "own", false, "include the methods that spdk-proxy answers by itself")
-	cmd.Flags().StringVar(&dir, "json-schema", "", "write a file METHOD.json per method to this folder, instead of an OpenRPC document")
+	cmd.Flags().StringVar(&dir, "json-schema", "", "write a file METHOD.json per method to this directory, instead of an OpenRPC document")
 	return cmd
 }
 

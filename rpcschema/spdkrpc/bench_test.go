@@ -80,7 +80,7 @@ func respond(c net.Conn, result string) {
 	}
 }
 
-// listing returns a result of a length.
+// listing returns a result of about the given length in bytes.
 func listing(length int) string {
 	const bdev = `{"name":"Malloc0","aliases":["0a1b2c3d-0000-4000-8000-000000000000"],"product_name":"Malloc disk","block_size":512,"num_blocks":2048}`
 	return "[" + strings.Repeat(bdev+",", length/len(bdev)) + bdev + "]"

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Caller sends one call to an SPDK target and waits for its answer.
+// A Caller sends one call to an SPDK target and waits for its response.
 //
 // params is nil or marshals to a JSON object; result is nil, to ignore the result, or a pointer to
 // decode it into. Every error is an *[Error]. The context's deadline limits the wait. A Caller may
@@ -78,11 +78,11 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// explains reports whether another release of the target than the known one would explain an error
-// of a method. The target may have been restarted if it did not answer. A method that the proxy
-// serves depends on the proxy's configuration, and parameters that are the same in all releases are
-// invalid for another reason: nvmf_get_subsystems, for example, answers InvalidParams from v26.09
-// on if there is no such subsystem.
+// explains reports whether an error of a method could mean that the target now runs another release
+// than the known one. The target may have been restarted if it did not respond. Errors of methods
+// that the proxy serves depend on the proxy's configuration. Parameters that are the same in all
+// releases are invalid for another reason: nvmf_get_subsystems, for example, returns InvalidParams
+// from v26.09 on if there is no such subsystem.
 func explains(method string, kind Kind) bool {
 	switch kind {
 	case Unreachable, OutcomeUnknown:

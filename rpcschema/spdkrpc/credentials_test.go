@@ -64,7 +64,7 @@ func writeCertificate(t *testing.T, file, name string) {
 	require.NoError(t, os.WriteFile(file, both, 0o600))
 }
 
-func TestWhoCalls(t *testing.T) {
+func TestCredentialsNameTheCaller(t *testing.T) {
 	pair := filepath.Join(t.TempDir(), "pair.pem")
 	writeCertificate(t, pair, "ann")
 	for want, change := range map[string]func(*HTTPSConfig){
@@ -123,7 +123,7 @@ func TestCertificateFilesAreReadAgain(t *testing.T) {
 	require.ErrorIs(t, err, Unreachable)
 }
 
-func TestInvalidCredentials(t *testing.T) {
+func TestInvalidCredentialsAreRefused(t *testing.T) {
 	for says, c := range map[string]HTTPSConfig{
 		"give one of username":             {URL: "https://h", Username: "u", Token: "secret"},
 		"give one of":                      {URL: "https://h", Token: "secret", TokenFile: "/x"},

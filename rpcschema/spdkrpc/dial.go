@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// A dialing is one attempt to connect, which all callers that need the connection share. It goes on
-// while any of them waits for it.
+// A dialing is one attempt to connect, which all callers that need the connection share. It
+// continues while any of them waits for it.
 type dialing struct {
 	done    chan struct{} // closed when stream or err is set
 	stream  *stream
@@ -50,7 +50,7 @@ func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	if d.waiters--; d.waiters == 0 {
 		d.cancel()
 		if s.dialing == d {
-			s.dialing = nil // no caller waits for it any more: the next one dials anew
+			s.dialing = nil // no caller waits for it any more: the next one dials again
 		}
 	}
 	if err := ctx.Err(); err != nil {

@@ -1,16 +1,16 @@
-// Package spdkrpc is the typed client of SPDK's JSON-RPC: a method of [Client] for each RPC,
-// generated from the schema, over a [Caller], which is either the target's UNIX socket ([Socket])
-// or the HTTPS of spdk-proxy ([HTTPS]).
+// Package spdkrpc is the typed client of SPDK's JSON-RPC. [Client] has a method for each RPC,
+// generated from the schema. It calls through a [Caller]: the target's UNIX socket ([Socket]), or
+// spdk-proxy over HTTPS ([HTTPS]).
 //
 // The client adapts requests to the target's release. Each error has a [Kind].
 //
-// A value that may have one of several types is a struct with a field for each of them, named by
-// its JSON type, of which exactly one is set: [BdevMemoryDomainDMADeviceType] has String and
-// Integer. Writing such a value fails when none or several fields are set, and reading fails for
-// other types. Objects whose members SPDK does not define, or defines for each driver, are maps of
-// raw JSON: the result of [Client.AccelMlx5DumpStats], the parameters of a [FrameworkConfigCall],
-// and in [BdevDriverSpecific] and [BdevIOStatDriverSpecific] the members of drivers that the schema
-// does not describe.
+// A value that may have one of several types is a struct with a field for each of them, named after
+// its JSON type. Exactly one field is set: [BdevMemoryDomainDMADeviceType] has String and Integer.
+// Writing such a value fails when none or several fields are set, and reading fails for other
+// types. Objects whose members SPDK does not define, or defines for each driver, are maps of raw
+// JSON. Examples are the result of [Client.AccelMlx5DumpStats] and the parameters of a
+// [FrameworkConfigCall]. In [BdevDriverSpecific] and [BdevIOStatDriverSpecific], so are the members
+// of drivers that the schema does not describe.
 //
 // If a call's context has no deadline, both callers end the call after a minute. The client
 // validates parameters before it sends them, unless an option disables that. It may be used by
@@ -18,10 +18,11 @@
 //
 // # Stability
 //
-// Within a major version of this module, methods, types and fields stay. What a new release of SPDK
-// adds is added: methods, optional fields, constants. What SPDK removes stays here and is marked
-// with the releases that have it; calling it on another release is an error. A field that SPDK
-// renames keeps its newest name and is sent under the older one to releases that know only that.
+// Within a major version of this module, methods, types and fields stay. Additions of a new release
+// of SPDK are added: methods, optional fields, constants. A method that SPDK removes stays here and
+// is marked with the releases that have it; calling it on another release is an error. A field that
+// SPDK renames keeps its newest name and is sent under the older one to releases that know only
+// that.
 //
 // The package must not know the purpose of its calls: no CSI, no policy, no volumes.
 package spdkrpc

@@ -49,7 +49,7 @@ var (
 type Error struct {
 	Method  string
 	Kind    Kind
-	Code    int    // SPDK's or the proxy's JSON-RPC code; 0 if there was no answer
+	Code    int    // SPDK's or the proxy's JSON-RPC code; 0 if there was no response
 	Message string // SPDK's or the proxy's text, for people: it changes between releases
 	Err     error  // the cause below, if any
 }
@@ -135,9 +135,9 @@ var kinds = map[int]Kind{
 // schemaKinds maps the kinds that the schema names (x-spdk-kind).
 var schemaKinds = map[string]Kind{"busy": Busy, "failed": Failed, "wrong-state": WrongState}
 
-// kindOfCode returns the kind of a code from one method. The schema's kind takes precedence. A -1
-// without a kind in the schema is WrongState only from a method that changes nothing and is allowed
-// in one state: WrongState means that a call was certainly not executed.
+// kindOfCode returns the kind of a code from one method. The schema's kind takes precedence.
+// WrongState means that a call was certainly not executed. So -1 without a kind in the schema is
+// WrongState only for a method that changes nothing and is allowed in one state.
 func kindOfCode(method string, code int) Kind {
 	if m, known := rpcschema.Default().Method(method); known {
 		if kind, said := schemaKinds[m.KindOf(code)]; said {
@@ -153,12 +153,12 @@ func kindOfCode(method string, code int) Kind {
 	return Failed
 }
 
-// answered makes an Error of an error reply from the target or the proxy.
+// answered converts an error response of the target or the proxy to an Error.
 func answered(method string, code int, message string) *Error {
 	return &Error{Method: method, Kind: kindOfCode(method, code), Code: code, Message: message}
 }
 
-// statusKinds maps HTTP answers without a JSON-RPC error to kinds. Such answers come from
+// statusKinds maps HTTP responses without a JSON-RPC error to kinds. Such responses come from
 // rpc_http_proxy.py or from an intermediary.
 var statusKinds = map[int]Kind{
 	http.StatusBadRequest:          InvalidParams,

@@ -70,7 +70,7 @@ func ExampleKindOf() {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
 		fmt.Println("it does not exist")
 	case errors.Is(err, spdkrpc.OutcomeUnknown):
-		fmt.Println("no answer: check whether it exists before you retry")
+		fmt.Println("no response: check whether it exists before you retry")
 	default:
 		fmt.Println("failed:", err)
 	}

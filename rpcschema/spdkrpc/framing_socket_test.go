@@ -69,7 +69,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func TestInvalidReplies(t *testing.T) {
+func TestInvalidRepliesAreErrors(t *testing.T) {
 	for name, reply := range map[string]string{
 		"no object": `7`, "no id": `{"result":1}`, "neither": `{"id":1}`, "both": `{"id":1,"result":1,"error":{"code":1,"message":"x"}}`, "no JSON": `{x`,
 	} {

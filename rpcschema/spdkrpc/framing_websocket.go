@@ -20,7 +20,7 @@ const closeWait = time.Second
 type webSocket struct {
 	ws   *websocket.Conn
 	conn *gathering // below ws
-	wake func()     // called when the answer to a ping waits to be written
+	wake func()     // called when the response to a ping waits to be written
 	in   *bytes.Buffer
 	dec  *jsontext.Decoder
 	ends []int
@@ -41,11 +41,11 @@ func newWebSocket(ws *websocket.Conn, conn *gathering) *webSocket {
 	return w
 }
 
-// mayAnswer reports whether there is room for the answer to a ping: the peer may ping without
+// mayAnswer reports whether there is room for the response to a ping: the peer may ping without
 // reading.
 func (w *webSocket) mayAnswer() bool { return w.conn.waiting() <= maxControl }
 
-// maxControl bounds the answers to pings that wait to be written.
+// maxControl bounds the responses to pings that wait to be written.
 const maxControl = 4 << 10
 
 func (w *webSocket) write(messages [][]byte) (complete int, err error) {

@@ -218,7 +218,7 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 	return decodeReply(method, m, result)
 }
 
-// refusedWith is the error for an answer without a JSON-RPC error.
+// refusedWith is the error for a response without a JSON-RPC error.
 func refusedWith(method string, status int) error {
 	kind, known := statusKinds[status]
 	if !known {

@@ -27,11 +27,11 @@ const (
 	// not answer pings then.
 	streamCalls = 255
 	// streamRequest is the longest request that goes out on a stream. The proxy ends a stream, with
-	// all calls on it, after a request that is too long; a POST request has its own answer.
+	// all calls on it, after a request that is too long; a POST request has its own response.
 	streamRequest = 32 << 10
-	// streamBeat is the time between two ticks: a ping after 15 s of silence, 15 s for its answer,
-	// and the end of a stream after a minute without calls. The proxy closes an idle stream after
-	// limits.idle, by default two minutes.
+	// streamBeat is the time between two ticks: a ping after 15 s of silence, 15 s for its
+	// response, and the end of a stream after a minute without calls. The proxy closes an idle
+	// stream after limits.idle, by default two minutes.
 	streamBeat = 5 * time.Second
 	// streamWait limits the wait for the beginning of a stream.
 	streamWait = 30 * time.Second
@@ -62,7 +62,7 @@ type streamSource struct {
 func (s *streamSource) learn(resp *http.Response) {
 	path := resp.Header.Get(streamHeader)
 	if !strings.HasPrefix(path, "/") {
-		if resp.StatusCode != http.StatusOK { // perhaps a response of an intermediary, or to nobody it knows
+		if resp.StatusCode != http.StatusOK { // perhaps a response of an intermediary, or to an unknown user
 			return
 		}
 		path = ""

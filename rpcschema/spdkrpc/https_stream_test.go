@@ -271,7 +271,7 @@ func TestStreamServerDoesNotRead(t *testing.T) {
 }
 
 // Without streams, all calls are POST requests.
-func TestNoStreams(t *testing.T) {
+func TestCallsUsePOSTWithoutStreams(t *testing.T) {
 	p, h := behind(t, echo)
 	h.streams.closed = true // NoStream
 	for range 5 {

@@ -34,7 +34,7 @@ func independent(stream jsonrpc2.ObjectStream) {
 }
 
 // Both framings understand an independent implementation of JSON-RPC, and are understood by it.
-func TestIndependentPeer(t *testing.T) {
+func TestFramingsMatchAnIndependentImplementation(t *testing.T) {
 	socket := dial(t, listen(t, func(p *peer) { independent(jsonrpc2.NewPlainObjectStream(p.Conn)) }))
 	posts, https := behind(t, func(ws *websocket.Conn, _ *http.Request) { independent(wsstream.NewObjectStream(ws)) })
 	connect(t, https)

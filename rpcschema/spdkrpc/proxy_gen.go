@@ -163,6 +163,34 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 	return c.confirm(ctx, "spdkgate_key_remove", params)
 }
 
+// SpdkgateLvolChanges calls spdkgate_lvol_changes: report which clusters of a snapshot may differ from those of
+// an earlier snapshot, or which ones are allocated.
+//
+// With `base`, clusters that are not in the bitmap have the same content in both snapshots, which must be of one
+// lvstore. Without it, they read as zeros. Clusters beyond the end of a smaller base that are not in the bitmap
+// read as zeros, too. The snapshots need not be of the same volume. The proxy reads the metadata of the lvstore
+// from its device: a file or block device of the target's host that it may open (AIO, io_uring), or an NVMe
+// namespace through the target. It locks the snapshots and those below them meanwhile, reads twice, and compares
+// with what the target reports. Whatever does not match is an error, so the bitmap is never incomplete. External
+// snapshots, and snapshots of volumes that were shrunk, are refused.
+//
+// The result: the clusters.
+//
+// Errors of the proxy:
+//   - -19: No such bdev, or it is not a logical volume
+//   - -22: The changes between these snapshots are not in the metadata: a volume that is no snapshot, different lvstores, external snapshots, a volume that was shrunk
+//   - -95: The proxy cannot read the device of the lvstore, or the release does not report how many clusters a snapshot has
+//   - -74: The metadata do not match what the target reports, or are damaged; retry, then check the lvstore
+//   - -32029: A snapshot is being deleted, or the device does not answer in time; retry
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateLvolChanges(ctx context.Context, params SpdkgateLvolChangesParams) (result ProxyLvolChanges, err error) {
+	err = c.call(ctx, "spdkgate_lvol_changes", params, &result)
+	return result, err
+}
+
 // SpdkgateLvolDelete calls spdkgate_lvol_delete: delete a logical volume or snapshot, also while hosts write to
 // the only clone of the snapshot.
 //
@@ -256,6 +284,18 @@ func (c *Client) SpdkgateTargetGetInfo(ctx context.Context) (result ProxyTargetI
 type ProxyDeletion struct {
 	// Whether hosts had to hold I/O to the clone back; otherwise the clone was not in use.
 	Frozen bool `json:"frozen"`
+}
+
+// ProxyLvolChanges holds clusters of a snapshot.
+type ProxyLvolChanges struct {
+	// A bit for each cluster of the snapshot, in base64. Cluster i is bit i % 8 of byte i / 8, counted from the lowest.
+	Bitmap string `json:"bitmap"`
+	// Size of a cluster. Unit: bytes.
+	ClusterSize uint64 `json:"cluster_size"`
+	// Size of the snapshot. Unit: bytes.
+	Size uint64 `json:"size"`
+	// Whether one of the snapshots begins with a LUKS header. Hosts that open it see other offsets than those in the bitmap.
+	LUKS bool `json:"luks"`
 }
 
 // ProxyMissingExport describes a call that the saved configuration has and the target lacks.
@@ -386,6 +426,14 @@ type SpdkgateKeyAddParams struct {
 type SpdkgateKeyRemoveParams struct {
 	// Name of the key.
 	Name string `json:"name"`
+}
+
+// SpdkgateLvolChangesParams are the parameters of spdkgate_lvol_changes.
+type SpdkgateLvolChangesParams struct {
+	// The snapshot, by UUID or as `LVSTORE/LVOL`.
+	Snapshot string `json:"snapshot"`
+	// The snapshot to compare with, by UUID or as `LVSTORE/LVOL`. Left out, the clusters that are allocated in the snapshot or in those below it are reported.
+	Base *string `json:"base,omitzero"`
 }
 
 // SpdkgateLvolDeleteParams are the parameters of spdkgate_lvol_delete.

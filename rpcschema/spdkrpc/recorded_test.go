@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecordedCodes checks the table of kinds against the codes that a real spdk_tgt v26.05
-// answered in each situation.
-func TestRecordedCodes(t *testing.T) {
+// TestKindsMatchRecordedCodes checks the table of kinds against the codes that a real spdk_tgt
+// v26.05 answered in each situation.
+func TestKindsMatchRecordedCodes(t *testing.T) {
 	for _, c := range []struct {
 		method, situation string
 		code              int

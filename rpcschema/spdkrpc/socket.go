@@ -104,7 +104,7 @@ func (s *Socket) Start(ctx context.Context, method string, params any) (Pending,
 	return s.StartObserved(ctx, method, params, nil)
 }
 
-// StartObserved is Start. It calls answered, which may be nil and must not block, when the answer
+// StartObserved is Start. It calls answered, which may be nil and must not block, when the response
 // has arrived and Wait has not returned it yet.
 func (s *Socket) StartObserved(ctx context.Context, method string, params any, answered func()) (Pending, error) {
 	id := s.nextID.Add(1)
@@ -158,7 +158,7 @@ func (p Pending) unsent() bool {
 	}
 }
 
-// Wait waits for the answer. When ctx ends first, the outcome is unknown, and Wait may be called
+// Wait waits for the response. When ctx ends first, the outcome is unknown, and Wait may be called
 // again for it. If the call had not been sent by then, it never will be: the error is of the kind
 // [Unreachable].
 func (p Pending) Wait(ctx context.Context, result any) error {

@@ -128,7 +128,7 @@ func TestSocketBoundsCallsWithoutDeadline(t *testing.T) {
 	assert.Equal(t, time.Minute, NewSocket(path).wait)
 }
 
-func TestSocketReconnects(t *testing.T) {
+func TestSocketReconnectsAfterALostConnection(t *testing.T) {
 	path := listen(t,
 		func(p *peer) { p.read() }, // closes with the call in flight
 		func(p *peer) { p.answer(p.read(), "7") })
@@ -150,7 +150,7 @@ func TestSocketWithOneConnection(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed, "it did not try")
 }
 
-func TestSocketUnreachable(t *testing.T) {
+func TestMissingSocketIsUnreachable(t *testing.T) {
 	err := dial(t, filepath.Join(t.TempDir(), "none")).Call(t.Context(), "m", nil, nil)
 	require.ErrorIs(t, err, Unreachable)
 	assert.NotErrorIs(t, err, OutcomeUnknown)

@@ -51,7 +51,7 @@ type inFlight struct {
 	awaited  int                    // those of calls for which a caller waits
 	queue    []*streamCall          // to be written
 	batch    []*streamCall          // being written; its memory is the next queue's
-	control  bool                   // a ping or an answer to one has to be written
+	control  bool                   // a ping or a response to one has to be written
 	writing  bool                   // a goroutine writes, and will write what is in queue
 	leaving  bool                   // accepts no further call, and ends when no call is awaited
 	draining bool                   // the peer will close the connection
@@ -93,7 +93,7 @@ const (
 var (
 	errFull    = errors.New("too many calls are in flight on this connection")
 	errLeaving = errors.New("the connection accepts no further calls")
-	errSilent  = errors.New("the peer sends nothing, not even an answer to a ping")
+	errSilent  = errors.New("the peer sends nothing, not even a response to a ping")
 )
 
 // newStream returns a stream on a connection. run reads it.
@@ -178,7 +178,7 @@ func (s *stream) start(c *streamCall) (err error) {
 	return err
 }
 
-// write writes what is queued. What is queued meanwhile is not left to this caller.
+// write writes what is queued. Calls that are queued meanwhile are not left to this caller.
 func (s *stream) write() {
 	if s.writeOnce() {
 		go func() {
@@ -326,9 +326,9 @@ func (s *stream) outcome() (err error, answered bool) {
 	return err, answered
 }
 
-// Ticks without a sign of life after which the stream pings, and after which it takes the
-// connection for lost; and ticks without a call after which it leaves, before the proxy closes the
-// connection while a call is on its way.
+// The stream pings after pingAfter ticks without received data, and treats the connection as lost
+// after lostAfter. After leaveAfter ticks without a call it closes the connection, before the proxy
+// could close it while a call is on its way.
 const (
 	pingAfter  = 3
 	lostAfter  = 6

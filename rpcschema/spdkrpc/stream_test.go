@@ -181,7 +181,7 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 }
 
 // A stream whose peer stops accepts no call, waits for those whose callers wait, and ends.
-func TestStreamLeaves(t *testing.T) {
+func TestStreamEndsWhenThePeerStops(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 3)
 	f.results <- writeReply{1, nil}
@@ -206,7 +206,7 @@ func TestStreamLeaves(t *testing.T) {
 	require.ErrorIs(t, calls[1].Wait(t.Context(), nil), OutcomeUnknown)
 }
 
-func TestStreamLimit(t *testing.T) {
+func TestStreamLimitsPendingCalls(t *testing.T) {
 	f, s := begin(t, 2)
 	calls, _ := startMany(t, f, s, 2)
 	f.results <- writeReply{1, nil}
@@ -223,7 +223,7 @@ func TestStreamLimit(t *testing.T) {
 
 // While a call is awaited, silence leads to a ping, and then to the end of the connection. Anything
 // that is received counts as a sign of life.
-func TestStreamPings(t *testing.T) {
+func TestSilentStreamIsPingedAndClosed(t *testing.T) {
 	f, s := begin(t, 0)
 	tick := func(times int) {
 		for range times {
@@ -245,7 +245,7 @@ func TestStreamPings(t *testing.T) {
 	assert.Empty(t, f.written(0, nil))
 	select {
 	case <-s.ended:
-		require.Fail(t, "the answer to a ping must count")
+		require.Fail(t, "the response to a ping must count")
 	default:
 	}
 	tick(1)

@@ -15,7 +15,7 @@ import (
 
 // A union reads and writes every form that the schema lists for it, and refuses values of other
 // types.
-func TestUnions(t *testing.T) {
+func TestUnionsReadAndWriteEachForm(t *testing.T) {
 	ftl := &BdevFTLCreated{Name: "f", UUID: "50c63a6e-1a4b-4a5e-9a57-7a8b9e2f0b3c"}
 	call := FrameworkConfigCall{Method: "m"}
 	unions := map[string]bool{}

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An aio bdev is on a file of the target's host. The file is really opened: its size is the bdev's,
+// An aio bdev is on a file of the target's host. The file is really opened: the bdev has its size,
 // and an lvstore writes its mark to it.
 type aio struct {
 	path     string

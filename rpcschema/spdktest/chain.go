@@ -155,7 +155,8 @@ func (e *engine) inflate(name string, all bool) error {
 	if wanted-l.Allocated > l.store.free() {
 		return invalid(syscall.ENOSPC)
 	}
-	// SPDK skips clusters of a volume that it inflates beside another one of the lvstore.
+	// SPDK skips clusters of a volume if it inflates another volume of the lvstore at the same
+	// time.
 	if l.store.inflating {
 		wanted = l.Allocated
 	} else {

@@ -45,8 +45,8 @@ func (b *bench) exportISCSI(bdev string, initiators ...string) {
 	})
 }
 
-// TestCrashForgets checks that a crash loses everything that is not on media.
-func TestCrashForgets(t *testing.T) {
+// TestCrashLosesMemory checks that a crash loses everything that is not on media.
+func TestCrashLosesMemory(t *testing.T) {
 	for name, dataDir := range map[string]string{"in memory": "", "with data": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			b := start(t, Options{DataDir: dataDir})

@@ -98,8 +98,9 @@ func TestData(t *testing.T) {
 	assert.EqualValues(t, 12*mib, b.length(again))
 }
 
-// TestOpenFile checks that a volume keeps its file, because a loop device may be attached to it.
-func TestOpenFile(t *testing.T) {
+// TestVolumeKeepsItsFile checks that a volume keeps its file, because a loop device may be attached
+// to it.
+func TestVolumeKeepsItsFile(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
 	v := b.lvol("v", 8)
@@ -133,9 +134,9 @@ func TestOpenFile(t *testing.T) {
 	assert.Equal(t, "attached", b.read(s, 8, 0), "a snapshot without its volume")
 }
 
-// TestSetParent checks that a volume keeps the clusters that it wrote, and takes the rest from its
-// new parent.
-func TestSetParent(t *testing.T) {
+// TestSetParentKeepsWrittenClusters checks that a volume keeps the clusters that it wrote, and
+// takes the rest from its new parent.
+func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
 	const cluster = 4 * mib
@@ -164,8 +165,8 @@ func TestSetParent(t *testing.T) {
 	assert.Equal(t, []string{"external", "own", ""}, []string{b.read(one, 8, 0), b.read(one, 8, cluster), b.read(one, 8, 2*cluster)})
 }
 
-// TestPersistence checks that another process finds the volumes of this one.
-func TestPersistence(t *testing.T) {
+// TestVolumesPersistAcrossProcesses checks that another process finds the volumes of this one.
+func TestVolumesPersistAcrossProcesses(t *testing.T) {
 	data := t.TempDir()
 	b := start(t, Options{DataDir: data})
 	path := b.store()

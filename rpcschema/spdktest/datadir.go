@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// MarkerFile marks a data folder as a simulated target's: connectors that would never touch a real
-// target's volumes look for it.
+// MarkerFile marks a data directory as a simulated target's: connectors that would never touch a
+// real target's volumes look for it.
 const MarkerFile = "simulated-spdk-target"
 
 // A dataDir keeps lvstores and the data of their volumes:
@@ -42,7 +42,7 @@ func openDataDir(root string) (*dataDir, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("data folder %s is another target's, take another: %w", root, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("data directory %s is another target's, take another: %w", root, err), lock.Close())
 	}
 	return &dataDir{root: root, lock: lock}, nil
 }

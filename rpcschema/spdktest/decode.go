@@ -22,7 +22,7 @@ type decoder struct {
 	relaxed     bool // unknown members are ignored
 	optional    bool // params may be left out altogether
 	none        bool // params must be left out
-	decodeError int  // code of the answer if the parameters cannot be decoded
+	decodeError int  // code of the response if the parameters cannot be decoded
 
 	ignoresParams bool
 }

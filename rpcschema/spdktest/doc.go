@@ -1,16 +1,16 @@
 // Package spdktest is a simulated spdk_tgt on a real UNIX socket, for tests, the demo and spdk-sim;
 // no other package may import it.
 //
-// It simulates SPDK's behaviour on the wire (concatenated values, replies in the order of
-// completion, connections closed after requests that cannot be parsed or exceed a limit), SPDK's
-// methods of one release, from the schema, and their effects: lvstores and logical volumes, NVMe-oF
-// and iSCSI objects, keys, limits. It answers only as a real target was observed to answer; package
-// conformance checks both with the same assertions.
+// It simulates SPDK's behaviour on the wire: concatenated values, responses in the order of
+// completion, connections closed after requests that cannot be parsed or exceed a limit. It has
+// SPDK's methods of one release, from the schema, and their effects on lvstores and logical
+// volumes, NVMe-oF and iSCSI objects, keys and limits. It answers only as a real target was
+// observed to answer; package conformance checks both with the same assertions.
 //
-// With a data folder, logical volumes are sparse files, so that data is real: snapshots and clones
-// contain the bytes. The simulation keeps its own list of allocated clusters, which does not depend
-// on the files, because it does not notice writes to them. The folder is laid out for the loop
-// connector: see layout.go.
+// With a data directory, logical volumes are sparse files, so that data is real: snapshots and
+// clones contain the bytes. The simulation keeps its own list of allocated clusters, which does not
+// depend on the files, because it does not notice writes to them. The directory is laid out for the
+// loop connector: see layout.go.
 //
 // It must not know the proxy, the driver, or who calls it.
 package spdktest

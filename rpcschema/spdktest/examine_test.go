@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target that examines all bdevs loads what a host has written into a volume, from a snapshot of
-// it; a target that examines listed bdevs does not, and lists them in its configuration.
+// A host writes an lvstore into a volume. A target that examines all bdevs loads it from a snapshot
+// of the volume. A target that examines listed bdevs does not, and lists them in its configuration.
 func TestTargetExaminesWhatHostsWrite(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		target, err := Start(Options{ExamineListed: listed})

@@ -33,7 +33,7 @@ type Fault struct {
 	// Until, if not nil, delays the strike until the channel is closed, after Delay.
 	Until <-chan struct{}
 	Do    Strike
-	// Executed strikes after the call was executed instead of before.
+	// Executed makes the fault occur after the call was executed, instead of before.
 	Executed bool
 	// Error is answered by Fail; left out, -32603.
 	Error *jsonrpc.Error

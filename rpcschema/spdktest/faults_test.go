@@ -69,7 +69,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestFaultsCount(t *testing.T) {
+func TestFaultsAreCounted(t *testing.T) {
 	b := start(t, Options{})
 	failed := func() (failed []bool) {
 		for range 6 {
@@ -143,8 +143,9 @@ func TestCrashAtCall(t *testing.T) {
 	}
 }
 
-// TestWhatCrashesSPDK checks that calls that crash SPDK also crash the simulation.
-func TestWhatCrashesSPDK(t *testing.T) {
+// TestCallsThatCrashSPDKCrashTheSimulation checks that calls that crash SPDK also crash the
+// simulation.
+func TestCallsThatCrashSPDKCrashTheSimulation(t *testing.T) {
 	b := start(t, Options{})
 	portals := []p{{"host": "127.0.0.1", "port": "3260"}}
 	b.ok("iscsi_create_portal_group", p{"tag": 1, "portals": portals})

@@ -16,7 +16,7 @@ import (
 //	exports/NQN/hosts                one admitted host NQN a line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
 //
-// NQN is escaped as a path segment of a URL (url.PathEscape). The folder is there while the
+// NQN is escaped as a path segment of a URL (url.PathEscape). The directory is there while the
 // subsystem has a listener. iSCSI targets stand beside the subsystems: IQN, initiator names (* for
 // any), and the UUIDs of their bdevs.
 
@@ -36,7 +36,7 @@ func (d *dataDir) resetExports() error {
 	return os.RemoveAll(filepath.Join(d.root, "exports"))
 }
 
-// write updates the folder of an export: admission is withdrawn before volumes are removed, and
+// write updates the directory of an export: admission is withdrawn before volumes are removed, and
 // granted after volumes are added.
 func (d *dataDir) write(x exported) error {
 	dir := d.exportDir(x.name)

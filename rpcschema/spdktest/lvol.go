@@ -33,7 +33,7 @@ func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	if external, ok := e.bdevs.find(l.External); l.store.base.hasDomains() || ok && external.hasDomains() {
 		info.MemoryDomains = e.memoryDomains()
 	}
-	// Copies: the engine continues while the answer is written.
+	// Copies: the engine continues while the response is written.
 	d := &spdkrpc.BdevDriverLvol{
 		LvolStoreUUID: new(l.store.UUID), BaseBdev: new(l.store.base.name), ThinProvision: new(l.Thin), NumAllocatedClusters: new(l.Allocated),
 		Snapshot: new(l.Snapshot), Clone: new(l.Parent != ""), EsnapClone: new(l.External != ""),
@@ -302,9 +302,9 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 }
 
 // deleteLvol removes a volume. Users of its bdev lose it; a snapshot's only clone takes over its
-// clusters. If another operation on the blob, or on that of the clone, is in progress, SPDK refuses
-// the deletion after it has removed the volume from its lists: the clusters stay taken, and the
-// volume is back when the target is restarted.
+// clusters. If another operation on the blob, or on the clone's blob, is in progress, SPDK refuses
+// the deletion only after it has removed the volume from its lists. The clusters stay allocated,
+// and the volume is back when the target is restarted.
 func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	l, err := e.lvolOrDegraded(p.Name)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 )
 
 // Options configures the simulated target. The zero value is the newest release, on a socket in a
-// temporary folder, in memory.
+// temporary directory, in memory.
 type Options struct {
-	// Socket is the UNIX socket's path; left out, one in a temporary folder.
+	// Socket is the UNIX socket's path; left out, one in a temporary directory.
 	Socket string
 	// DataDir keeps lvstores, and logical volumes as sparse files, across restarts of this process.
 	// Left out, everything is in memory.
@@ -87,7 +87,7 @@ func Start(opts Options) (*Target, error) {
 	return t, nil
 }
 
-// open loads the data folder and starts the target.
+// open loads the data directory and starts the target.
 func (t *Target) open() (err error) {
 	if t.opts.DataDir != "" {
 		if t.dir, err = openDataDir(t.opts.DataDir); err != nil {
@@ -146,7 +146,7 @@ func (t *Target) down() {
 	t.engine, t.server = nil, nil
 }
 
-// Restart starts the target anew, after a crash or instead of one.
+// Restart starts the target again, after a crash or instead of one.
 func (t *Target) Restart() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,8 +176,8 @@ func (t *Target) Restart() error {
 	return nil
 }
 
-// Close ends the target and removes its socket. A data folder stays, without its exports. Another
-// Close has no effect.
+// Close ends the target and removes its socket. A data directory stays, without its exports.
+// Another Close has no effect.
 func (t *Target) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -156,8 +156,9 @@ func TestStartupState(t *testing.T) {
 	assert.Equal(t, -1, b.code("bdev_get_bdevs", nil), "in the startup state again")
 }
 
-// TestPoll checks that a polling target accepts one connection at each poll.
-func TestPoll(t *testing.T) {
+// TestPollingTargetAcceptsOneConnectionPerPoll checks that a polling target accepts one connection
+// at each poll.
+func TestPollingTargetAcceptsOneConnectionPerPoll(t *testing.T) {
 	b := start(t, Options{Poll: 20 * time.Millisecond})
 	begun := time.Now()
 	for range 5 {
@@ -211,8 +212,8 @@ func TestLogContainsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestCloseOvertakesCalls checks that Close does not wait for calls.
-func TestCloseOvertakesCalls(t *testing.T) {
+// TestCloseEndsRunningCalls checks that Close does not wait for calls.
+func TestCloseEndsRunningCalls(t *testing.T) {
 	b := start(t, Options{})
 	done := make(chan error, 1)
 	go func() { done <- b.call("bdev_get_bdevs", p{"name": "nobody", "timeout": 3_600_000}, nil) }()

@@ -70,7 +70,7 @@ func (t *trimmer) copy(enc *jsontext.Encoder, dec *jsontext.Decoder) error {
 		return err
 	}
 	for dec.PeekKind() != '}' && dec.PeekKind() != ']' {
-		of := t.items
+		member := t.items
 		if kind == '{' {
 			name, err := dec.ReadToken()
 			if err != nil {
@@ -87,11 +87,11 @@ func (t *trimmer) copy(enc *jsontext.Encoder, dec *jsontext.Decoder) error {
 				return err
 			}
 			known := false
-			if of, known = t.members[text]; !known {
-				of = t.rest
+			if member, known = t.members[text]; !known {
+				member = t.rest
 			}
 		}
-		if err := of.copy(enc, dec); err != nil {
+		if err := member.copy(enc, dec); err != nil {
 			return err
 		}
 	}

@@ -194,7 +194,7 @@ func (c *conn) hold(taking bool) {
 	c.mu.Unlock()
 }
 
-// answer completes one call; nil means no answer. Since v26.05 a call that completes after its
+// answer completes one call; nil means no response. Since v26.05 a call that completes after its
 // connection was half-closed is not answered.
 func (c *conn) answer(reply []byte) {
 	c.mu.Lock()

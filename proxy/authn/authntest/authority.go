@@ -114,7 +114,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// WritePair writes NAME.crt and NAME.key into a folder.
+// WritePair writes NAME.crt and NAME.key into a directory.
 func WritePair(t testing.TB, dir, name string, pair tls.Certificate) (certFile, keyFile string) {
 	var certs []byte
 	for _, der := range pair.Certificate {

@@ -96,7 +96,7 @@ func (i *Issuer) jwks() []byte {
 	return text
 }
 
-// JWKS returns the answer of /keys.
+// JWKS returns the response of /keys.
 func (i *Issuer) JWKS() []byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,4 +1,4 @@
-// Command web builds the console's front end from src into ../dist: it fetches the pinned npm
+// Command web builds the console's front end from src into ../dist. It fetches the pinned npm
 // packages, bundles them with esbuild, and gives the files names with a hash of their contents. It
 // needs neither Node nor npm.
 package main
@@ -23,7 +23,7 @@ import (
 func main() {
 	check := flag.Bool("check", false, "build in memory, and fail if ../dist differs")
 	types := flag.Bool("types", false, "check the types of src, on linux/amd64")
-	fetch := flag.String("fetch", "", "fetch one package of packages.lock and print its folder")
+	fetch := flag.String("fetch", "", "fetch one package of packages.lock and print its directory")
 	lock := flag.String("lock", "", "print the line of packages.lock for NAME@VERSION")
 	script := flag.Bool("model", false, "print src/model as one script, which sets the variable model: for tests")
 	flag.Parse()

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// modules is the folder into which packages are unpacked, where editors look for types, too.
+// modules is the directory into which packages are unpacked, where editors look for types, too.
 const modules = "node_modules"
 
 const registry = "https://registry.npmjs.org"
@@ -69,7 +69,7 @@ func fetchPackages(use string) error {
 	return nil
 }
 
-// fetchPackage unpacks one package and returns its absolute folder.
+// fetchPackage unpacks one package and returns its absolute directory.
 func fetchPackage(name string) (string, error) {
 	list, err := readLock()
 	if err != nil {
@@ -128,8 +128,8 @@ func download(url string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(response.Body, maxPackage))
 }
 
-// unpack writes the regular files of an npm archive, whose names begin with one folder, into a
-// folder. It leaves out documents, which would count as the repository's.
+// unpack writes the regular files of an npm archive, whose names begin with one directory, into a
+// directory. It leaves out documents, which would count as the repository's.
 func unpack(archive []byte, folder string) error {
 	zipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {

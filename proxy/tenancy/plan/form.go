@@ -23,7 +23,7 @@ type Form struct {
 
 	Identity     string // the member that names the object itself; "": none does
 	IdentityKind string
-	Members      []Member       // in the schema's order, which is mostly the order of SPDK's answers
+	Members      []Member       // in the schema's order, which is mostly the order of SPDK's responses
 	byName       map[string]int // index in members
 	others       *Form          // of members that the schema does not name
 	Items        *Form

@@ -9,7 +9,7 @@ import (
 )
 
 // A value fits the nodes of its own type only.
-func TestFits(t *testing.T) {
+func TestValuesFitNodesOfTheirType(t *testing.T) {
 	values := map[string]any{"string": "x", "object": map[string]any{}, "array": []any{}, "boolean": true, "null": nil, "integer": 7.0, "number": 7.0}
 	for typ := range values {
 		n := Node{Schema: &rpcschema.Schema{Type: rpcschema.TypeSet{typ}}}

@@ -11,7 +11,7 @@ type Plan struct {
 	Refusal string // why tenants may not call it; "": they may
 	Open    bool   // it names nothing and changes nothing
 	Lists   bool   // its result can be filtered, whatever its parameters
-	Raw     bool   // if all objects in its parameters are the tenant's, so is the whole result
+	Raw     bool   // if all objects in its parameters belong to the tenant, so does the whole result
 	Creates bool   // it creates a bdev whose name is a parameter
 	Volume  bool   // it creates a logical volume
 

@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// What the schema says of every method, for people to read: a change of the schema that opens a
-// method to tenants shows here.
+// The plan of every method, for people to read. A change of the schema that opens a method to
+// tenants appears here.
 func TestPlans(t *testing.T) {
 	plans := New(rpcschema.Default())
 	var b strings.Builder

@@ -108,9 +108,9 @@ func (b *breaker) variants(s *rpcschema.Schema) []*rpcschema.Schema {
 // nothing is the value of a member that is absent.
 var nothing = new(int)
 
-func (b *breaker) set(what, pointer string, value any) {
+func (b *breaker) set(defect, pointer string, value any) {
 	params := replace(b.base, strings.Split(pointer[1:], "/"), value).(map[string]any)
-	b.found = append(b.found, Call{what, pointer, params})
+	b.found = append(b.found, Call{defect, pointer, params})
 }
 
 // replace returns a copy with the value at the path replaced.
@@ -216,7 +216,7 @@ func (b *breaker) number(pointer string, s *rpcschema.Schema) {
 func next(n json.Number, step *big.Int) json.Number {
 	i, ok := new(big.Int).SetString(n.String(), 10)
 	if !ok {
-		panic("a bound that is no integer: " + n.String())
+		panic("a bound that is not an integer: " + n.String())
 	}
 	return json.Number(i.Add(i, step).String())
 }

@@ -22,7 +22,7 @@ func makers(r rpcschema.Release) map[string]sample.Maker {
 }
 
 // Each broken call is refused for its mistake, and for nothing else.
-func TestBrokenIsBroken(t *testing.T) {
+func TestEachCallHasOneMistake(t *testing.T) {
 	kinds := map[string]int{}
 	for _, r := range []rpcschema.Release{rpcschema.Oldest, rpcschema.MustRelease("v26.05")} {
 		for name, k := range makers(r) {

@@ -53,9 +53,9 @@ func (s *suite) allocates(name string, want int, why ...any) {
 func testSnapshots(s *suite) {
 	store := s.store("lvs")
 	in := func(name string) string { return store + "/" + name }
-	snapshot := func(of, name string) string {
+	snapshot := func(source, name string) string {
 		s.Helper()
-		return s.text("bdev_lvol_snapshot", P{"lvol_name": in(of), "snapshot_name": name})
+		return s.text("bdev_lvol_snapshot", P{"lvol_name": in(source), "snapshot_name": name})
 	}
 	a := s.lvol(store, "a", 100, false)
 	s.lvol(store, "b", 4, true)
@@ -79,7 +79,7 @@ func testSnapshots(s *suite) {
 	s.at(in("s2"), link{thin: true, snapshot: true, base: "s1", clones: []string{"a"}})
 	assert.Equal(s, []string{"s2"}, s.link(s1).clones)
 
-	clone := func(of, name string) P { return P{"snapshot_name": in(of), "clone_name": name} }
+	clone := func(source, name string) P { return P{"snapshot_name": in(source), "clone_name": name} }
 	s.fails(invalidParams, "bdev_lvol_clone", clone("a", "k")) // no snapshot
 	s.fails(noDevice, "bdev_lvol_clone", clone("nobody", "k"))
 	s.fails(invalidParams, "bdev_lvol_clone", clone("s1", "a"))

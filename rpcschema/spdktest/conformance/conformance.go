@@ -31,7 +31,7 @@ import (
 type Env struct {
 	// Caller calls the target.
 	Caller spdkrpc.Caller
-	// Dir is a folder on the target's host, which must be this one: files for AIO bdevs and keys
+	// Dir is a directory on the target's host, which must be this one: files for AIO bdevs and keys
 	// are made in it.
 	Dir string
 	// Socket is the target's UNIX socket if Caller calls it directly; if it is left out, behaviour
@@ -246,7 +246,7 @@ func (s *suite) valid(method string, params any) bool {
 	return err == nil && (isObject || value == nil)
 }
 
-// undo makes a call when the group ends, and ignores the answer.
+// undo makes a call when the group ends, and ignores the response.
 func (s *suite) undo(method string, params any) {
 	s.Cleanup(func() { _, _ = s.call(method, params) })
 }

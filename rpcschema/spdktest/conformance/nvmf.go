@@ -49,7 +49,7 @@ func (s *suite) describe(nqn string) spdkrpc.NVMfSubsystem {
 	return list[0]
 }
 
-// noSubsystem is the answer of nvmf_get_subsystems to an unknown NQN.
+// noSubsystem is the response of nvmf_get_subsystems to an unknown NQN.
 func (s *suite) noSubsystem() int {
 	if s.before("v26.09") {
 		return noDevice

@@ -1,8 +1,8 @@
 // Package realtarget gives tests a real spdk_tgt: the one whose socket $SPDK_SOCK names.
 //
-// It refuses a target that is not empty before a test touches it, and empties it when the test has
-// ended, however it ended: one failed test must not fail the next, and a test must not delete
-// objects that it did not create.
+// It refuses a target that is not empty, because a test must not delete objects that it did not
+// create. When the test has passed or failed, it empties the target, because one failed test must
+// not fail the next.
 //
 // It knows SPDK's RPCs. It must not know the proxy, the driver, or the tests.
 package realtarget

@@ -53,7 +53,7 @@ func promtool(t *testing.T) string {
 }
 
 // The unit tests of the alerts pass, and each alert has one in which it fires.
-func TestAlerts(t *testing.T) {
+func TestEachAlertFiresInItsTest(t *testing.T) {
 	program := promtool(t)
 	for _, args := range [][]string{{"check", "rules", alertRules}, append([]string{"test", "rules"}, alertTests...)} {
 		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()

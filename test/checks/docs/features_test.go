@@ -39,7 +39,7 @@ func TestFeaturesHaveTests(t *testing.T) {
 		shown = append(shown, row[0])
 		found := namedTest.FindAllStringSubmatch(row[1], -1)
 		assert.NotEmpty(t, found, "%s: name a test", row[0])
-		assert.Equal(t, strings.Count(row[1], "`"), 2*len(found), "%s: name tests as `folder.TestName`", row[0])
+		assert.Equal(t, strings.Count(row[1], "`"), 2*len(found), "%s: name tests as `directory.TestName`", row[0])
 		for _, m := range found {
 			if tests[m[1]] == nil {
 				tests[m[1]] = testsIn(t, m[1])
@@ -82,7 +82,7 @@ func rowsOf(page string) (rows [][]string) {
 	return rows
 }
 
-// testsIn returns the tests in a folder, whatever their build tags.
+// testsIn returns the tests in a directory, whatever their build tags.
 func testsIn(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))

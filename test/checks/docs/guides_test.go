@@ -114,7 +114,7 @@ func TestPortsOfTheArchitecturePage(t *testing.T) {
 	}
 }
 
-// Each question has an answer with a link.
+// Each question has a response with a link.
 func TestQuestionsHaveLinks(t *testing.T) {
 	sections := strings.Split(readPage(t, "docs/faq.md"), "\n### ")[1:]
 	require.GreaterOrEqual(t, len(sections), 20)

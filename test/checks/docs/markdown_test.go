@@ -54,7 +54,7 @@ var load = sync.OnceValues(func() (map[string]document, error) {
 	return docs, err
 })
 
-// skipped reports whether a folder has no Markdown of this repository.
+// skipped reports whether a directory has no Markdown of this repository.
 func skipped(name string) bool {
 	return name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "..")
 }
@@ -130,8 +130,8 @@ func prose(page ast.Node, source []byte) string {
 	return b.String()
 }
 
-// anchor returns the anchor that GitHub gives to a heading: in lower case, with hyphens instead of
-// spaces, without other punctuation, and with a number if the anchor is already used.
+// anchor returns the anchor that GitHub gives to a heading: in lower case, with hyphens for spaces,
+// without other punctuation, and with a number if the anchor is already used.
 func anchor(heading string, taken []string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(strings.TrimSpace(heading)) {

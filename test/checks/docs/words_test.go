@@ -26,6 +26,14 @@ var words = []struct {
 	{regexp.MustCompile(`(?i)\btime-outs?\b`), "timeout"},
 	{regexp.MustCompile(`(?i)\bprocessor time\b`), "CPU time"},
 	{regexp.MustCompile(`(?i)\bwhoever\b`), "the user, client or caller who"},
+	{regexp.MustCompile(`(?i)\bsomebody\b`), "name the actor: another user, a client, an administrator"},
+	{regexp.MustCompile(`\bfolders?\b`), "directory"},
+	{regexp.MustCompile(`(?i)\b(mend|mends|mended|mending)\b`), "repair, or correct"},
+	{regexp.MustCompile(`\banew\b`), "again"},
+	{regexp.MustCompile(`\bfor ever\b`), "forever"},
+	{regexp.MustCompile(`\bbe it\b`), "even, including, or if"},
+	{regexp.MustCompile(`\b[Tt]he same holds\b`), "say what is true of the other object"},
+	{regexp.MustCompile(`(?i)\bdoors?\b`), "endpoint"},
 }
 
 // TestWords checks Markdown, comments, errors and names of tests.

@@ -16,7 +16,7 @@ import (
 )
 
 // insideVariable makes the test binary the first process of a page's system. Its value is the
-// folder of the root file system.
+// directory of the root file system.
 const insideVariable = "SPDKGATE_MANUAL_ROOT"
 
 // inside runs one page. The process is already in its own namespaces.
@@ -74,8 +74,8 @@ func makeStore() error {
 	return nil
 }
 
-// makeSystem creates the root folder of a page and enters it. Nothing that the page writes remains
-// on the host.
+// makeSystem creates the root directory of a page and enters it. Nothing that the page writes
+// remains on the host.
 func makeSystem(root string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -83,7 +83,8 @@ func makeSystem(root string) error {
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
-	// The page shares programs, the caches of the Go command, and the test's folders with the host.
+	// The page shares programs, the caches of the Go command, and the test's directories with the
+	// host.
 	shared := []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/tmp", "/sys", os.Getenv("HOME"), os.Getenv("REPOSITORY"), filepath.Dir(os.Args[0])}
 	for _, dir := range shared {
 		info, err := os.Lstat(dir)

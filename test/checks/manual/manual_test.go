@@ -39,7 +39,7 @@ func TestCommandsOfTheManual(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("run as root: each page of the manual gets a root folder and a network of its own")
+		t.Skip("run as root: each page of the manual gets a root directory and a network of its own")
 	}
 	for _, program := range []string{"bash", "curl", "jq", "openssl"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -34,6 +34,13 @@ END
 echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"password\": \"$SPDK_PROXY_PASSWORD\"}]}" >/etc/spdkcsi-secret/secret.json
 `
 
+// exportForWorker makes an export of the driver's that admits the node worker-3: the names are those
+// of docs/fencing.md.
+const exportForWorker = `
+spdk-proxy call nvmf_create_subsystem nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d
+spdk-proxy call nvmf_subsystem_add_host nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d host=nqn.2014-08.org.nvmexpress:uuid:49947f8d-2e1a-516d-833c-28a15f408756
+`
+
 var pages = []page{
 	{path: "docs/status.md", setup: installed},
 	{
@@ -47,9 +54,9 @@ cp tls.crt ca.pem && echo "$SPDK_PROXY_PASSWORD" >admin.password`,
 	{path: "docs/events.md", setup: installed + "spdk-proxy call bdev_malloc_create name=m0 num_blocks=8 block_size=512\n(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; spdk-proxy call bdev_malloc_create num_blocks=8 block_size=512; done) >/dev/null 2>&1 &"},
 	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
 	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
-	{path: "docs/fencing.md", setup: controller},
+	{path: "docs/fencing.md", setup: controller + exportForWorker},
 	{
-		path: "docs/kubectl.md", setup: controller + `cd "$REPOSITORY"`,
+		path: "docs/kubectl.md", setup: controller + `cd "$REPOSITORY"`, before: map[string]string{"kubectl spdkgate unfence": exportForWorker},
 		// The program is built already, and nothing is installed on the host.
 		typed: map[string]string{"install bin/kubectl-spdkgate deploy": "mkdir /home/admin/bin && install deploy", "/usr/local/bin/": "/home/admin/bin/", "kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
 	},
@@ -103,6 +110,29 @@ spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=pvc-1 size_in_mib=16 --
 	{path: "docs/csi-credentials.md", setup: installed + `cd "$REPOSITORY"`},
 	{path: "docs/csi-deleted-data.md", setup: installed},
 	{path: "docs/csi-placement.md"},
+	{
+		path: "docs/backup-volumes.md",
+		setup: controller + `
+mkdir -p bin /backup
+head -c 9M /dev/urandom >monday.dev && cp monday.dev tuesday.dev && head -c 5M /dev/urandom | dd of=tuesday.dev conv=notrunc bs=1M seek=2 status=none && truncate -s 12M tuesday.dev restored.dev
+cat >bin/snapshot-metadata-lister <<END
+#!/bin/sh
+echo "Record#   VolCapBytes  BlockMetadataType   ByteOffset     SizeBytes"
+echo "-"
+case "\$*" in
+*monday*tuesday*|*tuesday*monday*) echo "1 12582912 VARIABLE_LENGTH 2097152 5242880" ;;
+*) echo "1 9437184 VARIABLE_LENGTH 0 1048576"; echo "1 9437184 VARIABLE_LENGTH 1048576 8388608" ;;
+esac
+END
+printf '#!/bin/sh
+stat -c %%s "$2"
+' >bin/blockdev
+chmod +x bin/snapshot-metadata-lister bin/blockdev
+export PATH="$PWD/bin:$PATH"`,
+		typed:  map[string]string{"/dev/monday": "monday.dev", "/dev/tuesday": "tuesday.dev", "/dev/restored": "restored.dev"},
+		before: map[string]string{"of=/dev/restored": "cmp /backup/data.img tuesday.dev"},
+		leave:  []string{"spdkgate_lvol_changes"}, // the simulated target has no metadata; test/suites/changes calls real ones
+	},
 	{path: "docs/csi-snapshots.md", setup: controller + `cd "$REPOSITORY"`},
 	{path: "docs/csi-volumes.md"},
 	{
@@ -125,7 +155,7 @@ spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=pvc-1 size_in_mib=16 --
 	{
 		path:  "docs/local-socket.md",
 		setup: installed + "write_example docs/local-socket.md",
-		leave: []string{"scripts/rpc.py"}, // needs SPDK's own folder; test/suites/rpcpy runs rpc.py
+		leave: []string{"scripts/rpc.py"}, // needs SPDK's own directory; test/suites/rpcpy runs rpc.py
 	},
 	{path: "docs/authorization.md", setup: installed + "spdk-proxy call spdk_get_version", leave: []string{"policy explain"}},
 	{

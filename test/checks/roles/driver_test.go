@@ -53,7 +53,7 @@ func called(t *testing.T) []string {
 	packages := 0
 	for path := range load.files {
 		if path != module+"/driver" && !strings.HasPrefix(path, module+"/driver/") || path == module+"/driver/drivertest" {
-			continue // drivertest stands in for the proxy
+			continue // drivertest replaces the proxy
 		}
 		packages++
 		c := load.check(path)

@@ -11,20 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var roomName = regexp.MustCompile("`([^`]+)`")
+var packageName = regexp.MustCompile("`([^`]+)`")
 
-// roomsOf returns the rooms in the first column of the table in the section Rooms of a page, in
-// their order.
-func roomsOf(page string) (listed []string) {
-	_, section, _ := strings.Cut(page, "\n## Rooms\n")
+// packagesOf returns the packages in the first column of the table in the section Packages of a
+// page, in their order.
+func packagesOf(page string) (listed []string) {
+	_, section, _ := strings.Cut(page, "\n## Packages\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for line := range strings.Lines(section) {
 		first, _, row := strings.Cut(strings.TrimPrefix(line, "|"), "|")
 		if !row || !strings.HasPrefix(line, "|") {
 			continue
 		}
-		for _, name := range roomName.FindAllStringSubmatch(first, -1) {
-			listed = append(listed, name[1])
+		for _, found := range packageName.FindAllStringSubmatch(first, -1) {
+			listed = append(listed, found[1])
 		}
 	}
 	return listed
@@ -32,10 +32,10 @@ func roomsOf(page string) (listed []string) {
 
 // The table shows a new reader the place for a change. It has every package of proxy, driver,
 // lvstore and rpcschema once, and no package that does not exist.
-func TestDesignListsEveryRoom(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/design/rooms.md")
+func TestDesignListsEveryPackage(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/design/packages.md")
 	require.NoError(t, err)
-	listed := roomsOf(string(text))
+	listed := packagesOf(string(text))
 	require.NotEmpty(t, listed)
 	var there []string
 	for _, p := range packages(t) {
@@ -43,18 +43,18 @@ func TestDesignListsEveryRoom(t *testing.T) {
 			there = append(there, p.path())
 		}
 	}
-	for _, room := range there {
-		n := len(slices.DeleteFunc(slices.Clone(listed), func(l string) bool { return l != room }))
-		assert.Equal(t, 1, n, "%s is %d times in the table of docs/design/rooms.md: give it one row with what it contains and must not know", room, n)
+	for _, name := range there {
+		n := len(slices.DeleteFunc(slices.Clone(listed), func(l string) bool { return l != name }))
+		assert.Equal(t, 1, n, "%s is %d times in the table of docs/design/packages.md: give it one row with what it contains and must not know", name, n)
 	}
-	for _, room := range listed {
-		if !strings.HasSuffix(room, "/…") { // a folder of packages, such as cmd/…
-			assert.Contains(t, there, room, "docs/design/rooms.md has a row for %s, which is not a package", room)
+	for _, name := range listed {
+		if !strings.HasSuffix(name, "/…") { // a directory of packages, such as cmd/…
+			assert.Contains(t, there, name, "docs/design/packages.md has a row for %s, which is not a package", name)
 		}
 	}
 }
 
-func TestRoomsAreReadFromTheTable(t *testing.T) {
-	const design = "# D\n\n## Rooms\n| Room | Holds |\n|---|---|\n| `a`, `b/c` | `not this` |\n| `cmd/…` | flags |\n\nAnd `text`.\n\n## Else\n| `d` | |\n"
-	assert.Equal(t, []string{"a", "b/c", "cmd/…"}, roomsOf(design))
+func TestPackagesAreReadFromTheTable(t *testing.T) {
+	const design = "# D\n\n## Packages\n| Package | Holds |\n|---|---|\n| `a`, `b/c` | `not this` |\n| `cmd/…` | flags |\n\nAnd `text`.\n\n## Else\n| `d` | |\n"
+	assert.Equal(t, []string{"a", "b/c", "cmd/…"}, packagesOf(design))
 }

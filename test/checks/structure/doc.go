@@ -1,5 +1,4 @@
-// Package structure tests the rules which package may import which, each with its reason, and rules
-// of names: of packages, of what must not be shadowed, of keys in logs, and the width of comments.
-// It knows import paths and syntax only. docs/design/rooms.md describes the packages, which it
-// calls rooms.
+// Package structure tests which package may import which, with the reason of each rule. It also
+// tests the names of packages, shadowed names, the keys in logs, and the width of comments. It
+// knows import paths and syntax only. docs/design/packages.md describes the packages.
 package structure

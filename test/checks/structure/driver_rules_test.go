@@ -1,6 +1,6 @@
 package structure
 
-// driverRules are the rules of the rooms of the CSI driver.
+// driverRules are the rules of the packages of the CSI driver.
 var driverRules = []rule{
 	{
 		who:    "driver does not know the proxy",
@@ -42,7 +42,7 @@ var driverRules = []rule{
 	{
 		who:    "driver/config knows the values that it configures",
 		binds:  is("driver/config"),
-		not:    roomsOfDriverBut("driver/config", "driver/export", "driver/hostauth", "driver/placement", "driver/request", "driver/volume"),
+		not:    driverPackagesBut("driver/config", "driver/export", "driver/hostauth", "driver/placement", "driver/request", "driver/volume"),
 		reason: "it decodes files; the controller makes targets and connections from the values",
 	},
 	{
@@ -84,9 +84,9 @@ var driverRules = []rule{
 		reason: "it holds a token of the cluster: a reviewer must be able to read all code that uses it",
 	},
 	{
-		who:    "kubelet knows no other room",
+		who:    "kubelet knows no other package",
 		binds:  in("driver/kubelet"),
-		not:    func(from, path string) bool { return within(path, rooms...) && path != from },
+		not:    func(from, path string) bool { return within(path, roots...) && path != from },
 		linked: true,
 		reason: "it tells kubelet a name and a path, whatever is served there",
 	},
@@ -120,14 +120,14 @@ var driverRules = []rule{
 	{
 		who:    "luks knows neither transports nor file systems",
 		binds:  is("driver/luks"),
-		not:    roomsOfDriverBut("driver/luks", "driver/hostauth", "driver/operation"),
+		not:    driverPackagesBut("driver/luks", "driver/hostauth", "driver/operation"),
 		linked: true,
 		reason: "it gets a block device and makes another one of it; what is on a device is read by its Prober",
 	},
 	{
 		who:    "monitor knows only what connect and mount tell",
 		binds:  is("driver/monitor"),
-		not:    roomsOfDriverBut("driver/monitor", "driver/connect", "driver/mount", "driver/operation", "driver/metrics"),
+		not:    driverPackagesBut("driver/monitor", "driver/connect", "driver/mount", "driver/operation", "driver/metrics"),
 		reason: "it watches what the node service has staged, and must not stage, mount or record anything by itself",
 	},
 	{
@@ -135,7 +135,7 @@ var driverRules = []rule{
 		binds:  in("driver/placement"),
 		not:    func(_, path string) bool { return !standard(path) && !within(path, "driver/placement", "driver/class") },
 		linked: true,
-		reason: "it sorts the answers of the targets; without the client, it makes no calls and can be tested with values",
+		reason: "it sorts the responses of the targets; without the client, it makes no calls and can be tested with values",
 	},
 	{
 		who:    "export does not know how volumes are made",
@@ -148,7 +148,7 @@ var driverRules = []rule{
 		who:    "doctor knows neither calls nor how targets are reached",
 		binds:  is("driver/doctor"),
 		not:    anyOf(grpc, csiProtobufs, "rpcschema", "driver/placement", "driver/class", "driver/connect", "driver/mount", "driver/controller", "driver/metrics"),
-		reason: "it judges what volume and export tell, and mends by their methods, which are safe to repeat; it opens no connection by itself",
+		reason: "it judges what volume and export tell, and repairs by their methods, which are safe to repeat; it opens no connection by itself",
 	},
 	{
 		who:    "move knows neither targets nor transports",
@@ -159,7 +159,7 @@ var driverRules = []rule{
 	{
 		who:    "what the kubectl plugin links runs on every system, and knows no target",
 		binds:  in("driver/kubectl", "driver/inventory", "driver/hostname", "cmd/kubectl-spdkgate"),
-		not:    roomsOfDriverBut("driver/kubectl", "driver/inventory", "driver/hostname", "driver/request", "driver/mkfs"),
+		not:    driverPackagesBut("driver/kubectl", "driver/inventory", "driver/hostname", "driver/request", "driver/mkfs"),
 		linked: true,
 		reason: "it runs on workstations, which reach targets only through the controller's pod",
 	},
@@ -188,8 +188,8 @@ var driverRules = []rule{
 	{
 		who:    "the driver's fixtures know no package that is tested with them, except export and what it needs",
 		binds:  is("driver/drivertest"),
-		not:    roomsOfDriverBut("driver/drivertest", "driver/export", "driver/readback", "driver/coalesce", "driver/hostauth"),
+		not:    driverPackagesBut("driver/drivertest", "driver/export", "driver/readback", "driver/coalesce", "driver/hostauth"),
 		linked: true,
-		reason: "internal tests of a room import the fixtures, so the fixtures cannot import the room",
+		reason: "internal tests of a package import the fixtures, so the fixtures cannot import the package",
 	},
 }

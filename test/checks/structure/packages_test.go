@@ -21,8 +21,8 @@ import (
 
 const module = "github.com/spdkgate/spdkgate"
 
-// rooms are the folders in the module's root that contain packages.
-var rooms = []string{"rpcschema", "lvstore", "proxy", "driver", "cmd", "deploy", "systemd", "test"}
+// roots are the directories in the module's root that contain packages.
+var roots = []string{"rpcschema", "lvstore", "proxy", "driver", "cmd", "deploy", "systemd", "test"}
 
 // pkg is a package of this module as `go list` describes it. Paths in the module are relative to
 // it, which keeps rules and messages short.
@@ -37,11 +37,11 @@ type pkg struct {
 
 func (p pkg) path() string { return relative(p.ImportPath) }
 
-// within reports whether the package is one of the rooms or below one. "." is the root of the
+// within reports whether the package is one of the roots or below one. "." is the root of the
 // module.
-func within(importPath string, rooms ...string) bool {
-	return slices.ContainsFunc(rooms, func(room string) bool {
-		return importPath == room || strings.HasPrefix(importPath, room+"/")
+func within(importPath string, roots ...string) bool {
+	return slices.ContainsFunc(roots, func(root string) bool {
+		return importPath == root || strings.HasPrefix(importPath, root+"/")
 	})
 }
 
@@ -53,10 +53,10 @@ func relative(importPath string) string {
 }
 
 // standard reports whether a relative path is in the standard library. Paths of other modules begin
-// with a domain, and those of this module with one of its rooms.
+// with a domain, and those of this module with one of its roots.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
-	return !strings.Contains(first, ".") && !slices.Contains(rooms, first)
+	return !strings.Contains(first, ".") && !slices.Contains(roots, first)
 }
 
 var load = sync.OnceValues(func() ([]pkg, error) {

@@ -11,23 +11,23 @@ import (
 )
 
 // in matches the named packages and those below them; is matches only the named one.
-func in(rooms ...string) func(pkg) bool {
-	return func(p pkg) bool { return within(p.path(), rooms...) }
+func in(roots ...string) func(pkg) bool {
+	return func(p pkg) bool { return within(p.path(), roots...) }
 }
 
-func is(room string) func(pkg) bool {
-	return func(p pkg) bool { return p.path() == room }
+func is(root string) func(pkg) bool {
+	return func(p pkg) bool { return p.path() == root }
 }
 
 // anyOf forbids the named packages and those below them.
-func anyOf(rooms ...string) func(from, path string) bool {
-	return func(_, path string) bool { return within(path, rooms...) }
+func anyOf(roots ...string) func(from, path string) bool {
+	return func(_, path string) bool { return within(path, roots...) }
 }
 
-// others forbids all rooms of this module except the named ones.
+// others forbids all packages of this module except the named ones.
 func others(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool {
-		return within(path, rooms...) && !within(path, allowed...)
+		return within(path, roots...) && !within(path, allowed...)
 	}
 }
 
@@ -37,13 +37,13 @@ func otherStages(from, path string) bool {
 	return within(path, "proxy", "driver", "cmd") && !own && path != "proxy/localsocket" // which asks the kernel, and decides nothing
 }
 
-// roomsOfProxyBut forbids the proxy and its rooms, except the named ones.
-func roomsOfProxyBut(allowed ...string) func(from, path string) bool {
+// proxyPackagesBut forbids the proxy and its packages, except the named ones.
+func proxyPackagesBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "proxy") && !within(path, allowed...) }
 }
 
-// roomsOfDriverBut forbids the driver and its rooms, except the named ones.
-func roomsOfDriverBut(allowed ...string) func(from, path string) bool {
+// driverPackagesBut forbids the driver and its packages, except the named ones.
+func driverPackagesBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "driver") && !within(path, allowed...) }
 }
 
@@ -80,7 +80,7 @@ func (r rule) broken(p pkg) []string {
 }
 
 // Each rule forbids what it must forbid, and allows what it must allow.
-func TestRules(t *testing.T) {
+func TestRulesForbidAndAllow(t *testing.T) {
 	for _, c := range []struct {
 		who, pkg, imports string
 		refused           bool

@@ -106,6 +106,13 @@ var rules = []rule{
 		reason: "code that signs any token does not belong into a program that trusts signatures",
 	},
 	{
+		who:    "only tests write metadata of lvstores",
+		binds:  func(p pkg) bool { return !within(p.path(), "lvstore/blobstore/blobstoretest", "test") },
+		not:    anyOf("lvstore/blobstore/blobstoretest"),
+		linked: true,
+		reason: "a program that can write metadata of an lvstore could destroy one by mistake",
+	},
+	{
 		who:    "only tests record the log",
 		binds:  func(p pkg) bool { return !within(p.path(), "proxy/logtest", "test") },
 		not:    anyOf("proxy/logtest"),
@@ -153,7 +160,7 @@ var rules = []rule{
 
 var allRules = slices.Concat(rules, proxyRules, driverRules)
 
-func TestImports(t *testing.T) {
+func TestImportsFollowTheRules(t *testing.T) {
 	for _, r := range allRules {
 		t.Run(r.who, func(t *testing.T) {
 			bound := 0

@@ -29,7 +29,7 @@ func axe(t *testing.T) string {
 const findings = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical")
 	.flatMap((v) => v.nodes.map((n) => v.id + " at " + n.target.join(" ") + ": " + n.failureSummary.replace(/\s+/g, " "))))`
 
-func TestAccessibility(t *testing.T) {
+func TestPagesAreAccessible(t *testing.T) {
 	p, source := newPage(t), axe(t)
 	for _, dark := range []bool{false, true} {
 		p.look(1440, 900, dark)
@@ -67,7 +67,7 @@ func (p *page) inject(source string) {
 }
 
 // Everything can be done with a keyboard.
-func TestKeyboardOnly(t *testing.T) {
+func TestConsoleWorksWithAKeyboard(t *testing.T) {
 	p := newPage(t)
 	p.open("")
 	p.tabTo(`f.name === "user"`)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What others change on the target appears without a reload.
+// Changes that others make on the target appear without a reload.
 func TestChangesAppearByThemselves(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

@@ -36,7 +36,7 @@ func TestSignIn(t *testing.T) {
 
 // A session is of no use to others: scripts cannot read its cookie, its CSRF token alone is
 // refused, and so is its cookie alone.
-func TestSessionTheft(t *testing.T) {
+func TestStolenSessionPartsAreUseless(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	assert.NotContains(t, eval[string](p, `document.cookie`), "=", "scripts must not see the cookie")

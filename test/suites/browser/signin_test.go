@@ -37,19 +37,19 @@ oidc:
 log: {format: json}
 `
 
-// A door is a proxy on the target of the shared world, whose users sign in with a token, a
+// A signInProxy is a proxy on the target of the shared world, whose users sign in with a token, a
 // certificate, or at an issuer.
-type door struct {
+type signInProxy struct {
 	*world
 	dir, token, port string
 	clients          *authntest.Authority
 	issuer           *authntest.Issuer
 }
 
-func newDoor(t *testing.T) *door {
+func newSignInProxy(t *testing.T) *signInProxy {
 	t.Helper()
 	shared := sharedWorld(t)
-	d := &door{world: &world{target: shared.target, log: &logFile{}}, dir: t.TempDir(), token: authn.NewToken(), clients: authntest.NewAuthority(t, "clients"), issuer: authntest.NewIssuer(t)}
+	d := &signInProxy{world: &world{target: shared.target, log: &logFile{}}, dir: t.TempDir(), token: authn.NewToken(), clients: authntest.NewAuthority(t, "clients"), issuer: authntest.NewIssuer(t)}
 	d.issuer.Register("console", "a secret", "ann@example", nil)
 	for name, text := range map[string][]byte{"clients.crt": d.clients.PEM(), "issuer.crt": d.issuer.CA, "client.secret": []byte("a secret\n")} {
 		require.NoError(t, os.WriteFile(filepath.Join(d.dir, name), text, 0o600))
@@ -74,7 +74,7 @@ func (p *page) signedInAs(user, method string) {
 }
 
 func TestSignInWithAToken(t *testing.T) {
-	d := newDoor(t)
+	d := newSignInProxy(t)
 	p := newPageAt(t, d.world)
 	p.open("")
 	p.press("Use a token")
@@ -91,7 +91,7 @@ func TestSignInWithAToken(t *testing.T) {
 // The issuer is another site than the console, so the browser sends no SameSite=Strict cookie on
 // the way back.
 func TestSignInAtAnIssuer(t *testing.T) {
-	d := newDoor(t)
+	d := newSignInProxy(t)
 	d.url = strings.Replace(d.url, "127.0.0.1", "localhost", 1)
 	p := newPageAt(t, d.world)
 	p.others = append(p.others, d.issuer.URL)
@@ -123,7 +123,7 @@ func (p *page) comesTo(condition string) {
 // The browser has a certificate in the store of its user, and presents it to the console without
 // asking.
 func TestSignInWithACertificate(t *testing.T) {
-	d := newDoor(t)
+	d := newSignInProxy(t)
 	home := t.TempDir()
 	pair := d.clients.Client(func(c *x509.Certificate) { c.DNSNames = []string{"dash.example"} })
 	certificate, key := authntest.WritePair(t, home, "dash", pair)

@@ -68,7 +68,7 @@ log: {format: json}
 	return w, target
 }
 
-// What a newcomer meets at the first visit.
+// The first visit of a new user.
 func TestFirstVisit(t *testing.T) {
 	w, _ := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
@@ -150,8 +150,8 @@ func TestFirstVisit(t *testing.T) {
 	})
 }
 
-// A target that stops is reported once, and the page goes on when it is back.
-func TestTargetStops(t *testing.T) {
+// A target that stops is reported once, and the page continues when it is back.
+func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	w, target := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
@@ -176,7 +176,7 @@ func TestTargetStops(t *testing.T) {
 	p.until(`![...document.querySelectorAll("main .alert")].some((a) => a.innerText.includes("does not answer"))`)
 }
 
-// A target that loads what hosts write is named where everybody looks first.
+// A target that loads what hosts write is named where everyone looks first.
 func TestTargetThatExamines(t *testing.T) {
 	w, _ := smallWorld(t)
 	p := newPageAt(t, w)

@@ -123,7 +123,7 @@ func answer(id json.RawMessage, result any) []byte {
 	return text
 }
 
-// answers passes the target's answers on. Other than statistics, it does not read them.
+// answers passes the target's responses on. Other than statistics, it does not read them.
 func (r *relayed) answers() {
 	defer r.close()
 	for from := json.NewDecoder(bufio.NewReaderSize(r.server, 1<<20)); ; {

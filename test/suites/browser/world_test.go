@@ -55,7 +55,7 @@ tenants:
 log: {format: json}
 `
 
-// repository is the folder of the repository.
+// repository is the directory of the repository.
 const repository = "../../.."
 
 func newWorld(dir string) (w *world, err error) {

@@ -151,8 +151,8 @@ func (f *farm) prepare(exported bool) {
 }
 
 // run runs two operations at the same time, the second after a delay, and returns what is wrong
-// afterwards: space that no listed volume has, a deleted volume that is listed, or a difference
-// after the lvstore is loaded again.
+// afterwards. It finds space that no listed volume uses, a deleted volume that is listed, or a
+// difference after the lvstore is loaded again.
 func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string {
 	f.t.Helper()
 	f.prepare(exported)

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	buildFile     = "built.json" // in the state folder
-	storageFolder = "storage"    // in the state folder
+	buildFile     = "built.json" // in the state directory
+	storageFolder = "storage"    // in the state directory
 )
 
 // built is what the outer process passes to the inner one.
 type built struct {
 	Begin    time.Time
 	Programs artifacts.Programs
-	Node     string              // folder with the packages of the node
-	Shell    string              // folder with the packages of images that run shell scripts; empty without -upstream
-	Workload string              // folder with the packages of the workload's image
-	Modules  map[string]string   // folders with source, by module
+	Node     string              // directory with the packages of the node
+	Shell    string              // directory with the packages of images that run shell scripts; empty without -upstream
+	Workload string              // directory with the packages of the workload's image
+	Modules  map[string]string   // directories with source, by module
 	Images   []string            // archives of the images of spdk-csi and spdk-proxy
 	Upstream map[string][]string // images of Kubernetes' own tests, by name; empty without -upstream
 }

@@ -90,7 +90,7 @@ func (n *namespace) trouble(ctx context.Context) error {
 		return selected(driverDaemonSet)
 	case kind == 1:
 		return selected(driverDeployment)
-	case err != nil: // nobody leads yet
+	case err != nil: // there is no leader yet
 		return nil
 	case kind == 2:
 		_, err = l.trySignal("", syscall.SIGKILL)

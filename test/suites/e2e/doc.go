@@ -10,9 +10,9 @@
 //	make test-k8s ARGS=-logs=DIR             # all logs, also of pods, in DIR
 //
 // The first run builds Kubernetes and the CSI sidecars from the module graph in kubernetes/go.mod,
-// into a folder of the user's cache. Debian packages (containerd, runc, CNI plugins and what they
-// need) are unpacked there, and not installed. Later runs build only the driver's images and the
-// proxy.
+// into a directory of the user's cache. Debian packages (containerd, runc, CNI plugins and what
+// they need) are unpacked there, and not installed. Later runs build only the driver's images and
+// the proxy.
 //
 // A run has two processes. The outer one builds, starts the inner one in namespaces of its own
 // (package sandbox), and cleans up when that has ended, for whatever reason. The inner one starts
@@ -21,7 +21,7 @@
 //
 // The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration, from
 // images that deploy/image builds. Values set the configuration and the credentials, and let the
-// nodes attach the simulated target's volumes as loop devices. What differs from a real
+// nodes attach the simulated target's volumes as loop devices. Differences from a real
 // installation:
 //   - The storage is simulated, with real data in files; loop devices replace NVMe/TCP
 //     (test/suites/kernel has that).

@@ -32,7 +32,7 @@ type driver struct {
 	dir     string // of the sandbox
 	server  *storage.Server
 	kubectl cluster.Kubectl // in the driver's namespace
-	// Programs, and the folder with kubectl.
+	// Programs, and the directory with kubectl.
 	helm, plugin, programs string
 
 	uninstalled bool // by a test, which found nothing left

@@ -40,7 +40,7 @@ func TestNodePluginDeleted(t *testing.T) {
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 }
 
-func TestKubeletKilled(t *testing.T) {
+func TestPodKeepsItsVolumeWhenKubeletIsKilled(t *testing.T) {
 	n := newNamespace(t, "kubelet is killed and started: a pod keeps its volume, and its end and the next pod work")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
@@ -60,7 +60,7 @@ func TestKubeletKilled(t *testing.T) {
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 }
 
-func TestProxyAway(t *testing.T) {
+func TestVolumesWorkWithoutTheProxy(t *testing.T) {
 	n := disturbingNamespace(t, "the proxy is away: a pod writes on, a claim waits; when the proxy is back, the claim is bound and the pod can go")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("writer", "data"))

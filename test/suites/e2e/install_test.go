@@ -103,7 +103,7 @@ func (d *driver) inService(ctx context.Context) error {
 	return nil
 }
 
-// data returns the folder with the simulated target's volumes.
+// data returns the directory with the simulated target's volumes.
 func (d *driver) data() string { return storage.DataDir(filepath.Join(d.dir, storageFolder)) }
 
 // values are all that differs from the chart's defaults: configuration, credentials, the proxy's

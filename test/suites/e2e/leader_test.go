@@ -58,8 +58,8 @@ func provisioningLeader(ctx context.Context) (leader, error) {
 	return leader{}, fmt.Errorf("%q leads, and is none of %v", holder, pods)
 }
 
-// settledLeader waits until one of the controller's two pods leads: a rollout has ended before the
-// pods that it replaced have, and these may hold the leases for some more seconds.
+// settledLeader waits until one of the controller's two pods leads. After a rollout has ended, the
+// pods that it replaced may still run and hold the leases for some seconds.
 func (n *namespace) settledLeader() (l leader) {
 	n.t.Helper()
 	n.eventually("one of the controller's pods leads", func(ctx context.Context) (err error) {
@@ -125,7 +125,7 @@ func (n *namespace) oneVolumeEach() {
 	}
 }
 
-func TestLeaderDeleted(t *testing.T) {
+func TestDeletedLeaderIsReplaced(t *testing.T) {
 	n := disturbingNamespace(t, "the controller's leading pod is deleted while volumes are created: another one takes over")
 	old := n.settledLeader()
 	n.createClaims()
@@ -146,7 +146,7 @@ func TestLeaderDeleted(t *testing.T) {
 	env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout)
 }
 
-func TestLeaderKilled(t *testing.T) {
+func TestKilledLeaderIsReplaced(t *testing.T) {
 	n := disturbingNamespace(t, "all processes of the controller's leading pod are killed while volumes are created: each claim gets one volume")
 	old := n.settledLeader()
 	n.createClaims()
@@ -157,7 +157,7 @@ func TestLeaderKilled(t *testing.T) {
 	env.run(t, "rollout", "status", "deployment/"+driverDeployment, rolloutTimeout)
 }
 
-func TestLeaderStopped(t *testing.T) {
+func TestStoppedLeaderIsReplaced(t *testing.T) {
 	n := disturbingNamespace(t, "the leading provisioner is stopped (SIGSTOP) while volumes are created: another one takes over, and no claim gets two when the first runs on")
 	old := n.settledLeader()
 	n.createClaims()

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOfflineExpansion(t *testing.T) {
+func TestUnusedVolumeIsExpanded(t *testing.T) {
 	n := parallelNamespace(t, "an ext4 volume that no pod uses grows from 64 to 128 MiB; the next pod has the space and the data")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))

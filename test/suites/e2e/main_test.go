@@ -21,7 +21,7 @@ import (
 
 var (
 	keep     = flag.Bool("keep", false, "keep the cluster until Ctrl-C when the tests have ended")
-	logs     = flag.String("logs", "", "folder for the logs of all processes and pods")
+	logs     = flag.String("logs", "", "directory for the logs of all processes and pods")
 	parallel = flag.Int("compilers", 2, "compilers that run at the same time when Kubernetes is built")
 )
 

@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The repository's root, as seen from this package's folder.
+// The repository's root, as seen from this package's directory.
 const repository = "../../.."
 
 var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 
-// manifestImages returns the images that the manifests in some folders name, by their name without
-// registry and tag.
+// manifestImages returns the images that the manifests in some directories name, by their name
+// without registry and tag.
 func manifestImages(folders ...string) (map[string][]string, error) {
 	images := map[string][]string{}
 	for _, folder := range folders {

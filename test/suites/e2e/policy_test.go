@@ -176,8 +176,8 @@ func TestNetworkPolicyOfTheProxy(t *testing.T) {
 	}
 }
 
-// driverReaches requires that the NetworkPolicy of the driver's chart lets pods reach the proxy at
-// a node's address and port, from its own node as well as from others, and nothing else.
+// driverReaches requires that the NetworkPolicy of the driver's chart lets pods reach only the
+// proxy, at a node's address and port. They must reach it from its own node as well as from others.
 func (n *namespace) driverReaches(proxy string) {
 	n.t.Helper()
 	values := env.driver.values()

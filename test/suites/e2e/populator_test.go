@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/artifacts"
 )
 
-var populator = flag.String("populator", "", "folder with the programs hello-populator and volume-data-source-validator, without which -upstream leaves out the test of any volume data source")
+var populator = flag.String("populator", "", "directory with the programs hello-populator and volume-data-source-validator, without which -upstream leaves out the test of any volume data source")
 
 // addPopulator adds the images of a volume populator, which one of Kubernetes' own tests deploys.
 // The tests do not build them: their modules are not on the module proxy.
@@ -31,7 +31,7 @@ func (b *built) addPopulator(ctx context.Context, kubernetes string) error {
 		_, tag, _ := strings.Cut(references[0], ":")
 		program := filepath.Join(*populator, name)
 		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() || !filepath.IsAbs(program) {
-			return fmt.Errorf("-populator=%s: there is no program %s: build it without cgo from github.com/kubernetes-csi (hello-populator is in lib-volume-populator) at %s, and give the absolute path of the folder", *populator, name, tag)
+			return fmt.Errorf("-populator=%s: there is no program %s: build it without cgo from github.com/kubernetes-csi (hello-populator is in lib-volume-populator) at %s, and give the absolute path of the directory", *populator, name, tag)
 		}
 		b.Programs[name], b.Upstream[name] = program, references
 	}

@@ -119,7 +119,7 @@ func (n *namespace) keyedServer() (*storage.Server, map[string]any) {
 	return second, values
 }
 
-// docs/csi-storage-servers.md says what to do with the chart, and how to go on after a change by
+// docs/csi-storage-servers.md says what to do with the chart, and how to continue after a change by
 // hand.
 func TestReplaceCertificate(t *testing.T) {
 	n := newNamespace(t, "the authority's certificate is replaced by the chart's values; after a change by kubectl apply, helm upgrade fails by a conflict, and with --force-conflicts it succeeds")

@@ -101,7 +101,7 @@ func (n *namespace) immediate(zones map[string]string) {
 	assert.Equal(n.t, first, server("early-3"))
 }
 
-func TestTooLarge(t *testing.T) {
+func TestClaimLargerThanEachServerStaysPending(t *testing.T) {
 	n := parallelNamespace(t, "a claim that is larger than any store waits, with an event that says how much there is")
 	n.apply(claim("large", storageClass, "1Ti", ""))
 	n.event("large", "ProvisioningFailed", "ResourceExhausted")

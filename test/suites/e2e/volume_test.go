@@ -122,8 +122,8 @@ func TestStatefulSet(t *testing.T) {
 	}
 }
 
-func TestWrongSecret(t *testing.T) {
-	n := disturbingNamespace(t, "with a wrong password a claim waits and an event says why; when the Secret is mended, it is bound")
+func TestClaimWaitsForTheRightPassword(t *testing.T) {
+	n := disturbingNamespace(t, "with a wrong password a claim waits and an event says why; when the Secret is corrected, it is bound")
 	right := env.driver.values()
 	wrong := maps.Clone(right)
 	account := env.driver.server.Account()
@@ -146,5 +146,5 @@ func TestWrongSecret(t *testing.T) {
 	start := time.Now()
 	env.upgrade(t, right)
 	n.bound("data")
-	n.figure("bound %.1f s after the Secret was mended", time.Since(start).Seconds())
+	n.figure("bound %.1f s after the Secret was repaired", time.Since(start).Seconds())
 }

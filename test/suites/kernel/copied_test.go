@@ -21,7 +21,7 @@ import (
 
 // A real target's volume is copied to another lvstore by spdk-csi move in the machine, and used
 // from there.
-func TestCopiedVolume(t *testing.T) {
+func TestMovedCopyCanBeUsed(t *testing.T) {
 	realTarget.Lock()
 	t.Cleanup(realTarget.Unlock)
 	socket := realtarget.Socket(t)

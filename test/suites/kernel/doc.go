@@ -6,15 +6,15 @@
 //	make test-kernel ARGS="-run NodePlugin -case parallel"  # chosen cases
 //
 // It installs nothing. Kernel, qemu and file system tools come from Debian packages, which are
-// unpacked into a folder of the user's cache (kit.go); delete the folder to get newer ones. The
-// machine is emulated, so it does not need KVM. Its disk is an initramfs, and its init is the
-// program in guest/, which communicates with this test over HTTP (package control): it reports its
-// steps, and asks for changes of the target.
+// unpacked into a directory of the user's cache (kit.go); delete the directory to get newer ones.
+// The machine is emulated, so it does not need KVM. Its disk is an initramfs, and its init is the
+// program in guest/. It communicates with this test over HTTP (package control): it reports its
+// steps, and requests changes of the target.
 //
-// The program in the guest either uses the connectors and the mounter itself, or starts spdk-csi
-// --node and makes the calls of kubelet over its socket (TestNodePlugin and those after it in
-// node_test.go). To kill the node plugin at each step, guest/tracer.go stops it at its system
-// calls, so the plugin has no code for these tests.
+// The program in the guest uses the connectors and the mounter itself. In TestNodePlugin and the
+// tests after it in node_test.go, it starts spdk-csi --node instead, and makes kubelet's calls over
+// its socket. To kill the node plugin at each step, guest/tracer.go stops it at its system calls,
+// so the plugin has no code for these tests.
 //
 // Debian 12's kernel has no NVMe in-band authentication. For TestAuthentication,
 // SPDKGATE_KERNEL_DEB names the package of a kernel that has it, such as linux-image-6.12…-amd64 of

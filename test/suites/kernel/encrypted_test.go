@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// TestEncryptedVolumes uses volumes that are encrypted on the node, by calls of CSI: file systems
-// and raw block, grown, cloned, with wrong and changed passphrases, and with a plugin that is
-// killed while it encrypts one.
+// TestEncryptedVolumes makes CSI calls for volumes that are encrypted on the node: file systems and
+// raw block, grown, cloned, and with wrong and changed passphrases. It also kills a plugin while
+// the plugin encrypts a volume.
 func TestEncryptedVolumes(t *testing.T) {
 	t.Parallel()
 	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}} {

@@ -32,7 +32,7 @@ var modules = []string{
 }
 
 // archive writes the cpio format that the kernel unpacks ("newc": Documentation/driver-api/
-// early-userspace/buffer-format.rst). It adds the parent folders of its files.
+// early-userspace/buffer-format.rst). It adds the parent directories of its files.
 type archive struct {
 	*bufio.Writer
 	made map[string]bool

@@ -35,9 +35,9 @@ func TestISCSI(t *testing.T) {
 	})
 }
 
-// TestDeletedData searches a thin volume for data of a deleted volume whose clusters it gets.
-// Without clearing, the data is found, which shows that the test reads the right clusters.
-func TestDeletedData(t *testing.T) {
+// TestClearingHidesDeletedData searches a thin volume for data of a deleted volume whose clusters
+// it gets. Without clearing, the data is found, which shows that the test reads the right clusters.
+func TestClearingHidesDeletedData(t *testing.T) {
 	const parts = control.OwnClusters * control.OwnBytes
 	for mode, exposed := range map[class.Clear]int64{
 		class.ClearZeroes: 0, class.ClearNone: control.OwnClusters*control.ClusterBytes - parts,

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/tools/debian"
 )
 
-// kitVersion is part of a kit's folder name. It depends on what is in a kit; increase the number
+// kitVersion is part of a kit's directory name. It depends on what is in a kit; increase the number
 // when kits are made in another way.
 var kitVersion = func() string {
 	sum := sha256.Sum256(fmt.Append(nil, 3, packages, tools, modules))
@@ -30,7 +30,7 @@ var kitVersion = func() string {
 // KernelVariable names a Debian package with another kernel, such as one of backports.
 const KernelVariable = "SPDKGATE_KERNEL_DEB"
 
-// kitSuffix ends the name of a kit's folder, after the release of its kernel.
+// kitSuffix ends the name of a kit's directory, after the release of its kernel.
 func kitSuffix() string {
 	if os.Getenv(KernelVariable) != "" {
 		return "-kitgiven" + kitVersion
@@ -38,7 +38,7 @@ func kitSuffix() string {
 	return "-kit" + kitVersion
 }
 
-// kitPattern matches the folders of the kits that can be used.
+// kitPattern matches the directories of the kits that can be used.
 func kitPattern() string {
 	deb := os.Getenv(KernelVariable)
 	if deb == "" {
@@ -60,7 +60,8 @@ var packages = []string{
 	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi", "dmsetup", "cryptsetup-bin", "btrfs-progs",
 }
 
-// kit is a folder with a kernel, an emulator and file system tools, unpacked from Debian packages.
+// kit is a directory with a kernel, an emulator and file system tools, unpacked from Debian
+// packages.
 type kit struct {
 	dir    string // complete when it has its final name
 	kernel string // release, such as 6.1.0-56-amd64
@@ -115,7 +116,7 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	if err != nil {
 		return kit{}, err
 	}
-	defer os.RemoveAll(k.dir) // after a success, the folder has its final name
+	defer os.RemoveAll(k.dir) // after a success, the directory has its final name
 	debs, err := debian.Download(ctx, k.dir, packages...)
 	if errors.Is(err, debian.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", errNoKit, err)

@@ -133,8 +133,8 @@ func build(t *testing.T, dir, pkg string) string {
 	return path
 }
 
-// PowerOff ends the present run as a power loss does, and [Machine.Run] returns. What the guest has
-// not written to its disks is lost.
+// PowerOff ends the present run as a power loss does, and [Machine.Run] returns. Data that the
+// guest has not written to its disks is lost.
 func (m *Machine) PowerOff() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -134,7 +134,7 @@ func TestPowerLoss(t *testing.T) {
 }
 
 // TestMovedVolume moves a volume from a node that is cut off while it writes to another node. The
-// first node's writes must not reach the volume any more, also when it is connected again.
+// first node's writes must not reach the volume any more, even when it is connected again.
 func TestMovedVolume(t *testing.T) {
 	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
 	first, second := NewMachine(t), NewMachine(t)

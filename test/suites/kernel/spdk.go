@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// spdk is a real SPDK target on this host, without the driver: it creates thin lvols and exports
-// each under its own name, and removes everything at the end of the test.
+// spdk is a real SPDK target on this host, without the driver. It creates thin lvols, exports each
+// under its own name, and removes everything at the end of the test.
 type spdk struct {
 	t       *testing.T
 	rpc     *spdkrpc.Client

@@ -73,7 +73,7 @@ func (w *world) exportLvol(name string) {
 	w.call("nvmf_subsystem_add_host", p{"nqn": nqn + name, "host": host + "1"}, nil)
 }
 
-// What a response says about access holds although the target dies right after it.
+// A response about access stays true although the target dies right after it.
 func TestTargetDiesAfterEachResponse(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.createLvol("v")

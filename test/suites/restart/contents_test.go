@@ -25,8 +25,8 @@ type contents struct {
 	raidMember                  uuid.UUID
 }
 
-// forgeAll makes all contents: a RAID of the given name, an lvstore with the name and the volume of
-// another tenant's, and one with clones of its volumes and a RAID of the name in a clone.
+// forgeAll makes all contents: a RAID of the given name; an lvstore with the name and the volume of
+// another tenant's lvstore; and an lvstore with clones, one of which contains a RAID of that name.
 func (w *world) forgeAll(twin, raid string) contents {
 	w.t.Helper()
 	c := contents{

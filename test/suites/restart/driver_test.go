@@ -44,7 +44,7 @@ func TestTargetDiesInEachOperation(t *testing.T) {
 					d.dies(o, points+1, true)
 					points++
 				}
-				t.Logf("%s: the target died after each of %d calls, before and after the answer (%.1f s)", o.name, points, time.Since(began).Seconds())
+				t.Logf("%s: the target died after each of %d calls, before and after the response (%.1f s)", o.name, points, time.Since(began).Seconds())
 				assert.Positive(t, points, o.name)
 			}
 		})
@@ -65,7 +65,7 @@ func newDriverWorld(t *testing.T, transport export.Transport) *driverWorld {
 	d.settled()
 	d.relay, node["rpcURL"] = d.newRelay(func() { d.kill(); d.again() })
 	d.Controller = d.controller(node)
-	// What the first export makes for all others stays.
+	// Objects that the first export makes for all others stay.
 	d.create()
 	d.published()
 	d.clear()

@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-var firstSeed = flag.Uint64("seed", 0, "first `seed` of TestHostileTenant")
+var firstSeed = flag.Uint64("seed", 0, "first `seed` of TestHostileTenantGainsNothing")
 
 const (
 	hostileSeeds, hostileRounds, hostileCalls = 4, 3, 12
@@ -85,7 +85,7 @@ func (h *hostileTenant) takeSnapshots(name, target string) {
 	}
 }
 
-// any returns a volume of red's, in one half of the cases, or else anything that red knows.
+// any returns a volume of tenant red in half of the cases, or else any object that red knows.
 func (h *hostileTenant) any() string {
 	if own := slices.Sorted(maps.Keys(h.volumes)); len(own) > 0 && h.random.IntN(2) == 0 {
 		return pick(h.random, own...)
@@ -278,9 +278,9 @@ func (h *hostileTenant) check() {
 // volumes, and makes all calls that it may, by chance. In between the target is killed, and loads
 // the saved configuration, with which it does not load what hosts write. The tenant gains nothing,
 // and others lose nothing. In the end no space is lost. go test ./test/suites/restart -run
-// TestHostileTenant -seed 17 begins with another seed, whose calls it repeats with other UUIDs.
-// Without a real target, a simulated one gets lvstores and RAIDs.
-func TestHostileTenant(t *testing.T) {
+// TestHostileTenantGainsNothing -seed 17 begins with another seed, whose calls it repeats with
+// other UUIDs. Without a real target, a simulated one gets lvstores and RAIDs.
+func TestHostileTenantGainsNothing(t *testing.T) {
 	var forged contents
 	if os.Getenv("SPDK_TGT") != "" {
 		forged = newWorld(t).forgeAll("lvs-blue", "red-raid")

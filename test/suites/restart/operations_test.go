@@ -28,7 +28,7 @@ type operation struct {
 	name    string
 	prepare func(d *driverWorld)
 	do      func(d *driverWorld, ctx context.Context) error
-	// What holds when it has succeeded: the nodes that are admitted, and the number of volumes and
+	// The state after it has succeeded: the admitted nodes, and the number of volumes and
 	// snapshots.
 	hosts []string
 	lvols int
@@ -199,8 +199,8 @@ func (d *driverWorld) mover() move.Mover {
 }
 
 func (d *driverWorld) copyElsewhere(ctx context.Context) error {
-	// The target does not know whether a thick volume was written to, so it is no matter that files
-	// writes to none.
+	// The target does not know whether a thick volume was written to, so it does not matter that
+	// files writes to none.
 	r, err := d.mover().Copy(ctx, d.volumeID(), nil, map[string]string{"thin": "false"})
 	d.copy = r.Volume
 	return err

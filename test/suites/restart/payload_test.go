@@ -112,7 +112,8 @@ func TestPayloadIsNotLoaded(t *testing.T) {
 	w.fresh()
 	require.Equal(t, new(false), w.examines())
 	a := w.attack()
-	// An lvstore with the name of blue's, and a clone with the UUID of blue's volume.
+	// An lvstore with the name of tenant blue's lvstore, and a clone with the UUID of blue's
+	// volume.
 	var twin string
 	require.NoError(t, a.red.Call(t.Context(), "bdev_lvol_create", p{"lvs_name": "lvs-red", "lvol_name": "twin", "size_in_mib": 64, "thin_provision": true}, &twin))
 	w.write(a.red, twin, w.forge("lvs-blue", forgedLvol{name: "secret", uuid: a.victim, parent: a.snapshot}))

@@ -165,7 +165,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(w.at("theirs.json"), text, 0o600))
 	w.kill()
-	assert.False(t, w.start("-c", w.at("theirs.json")), "SPDK can load what it saves now: the correction in proxy/persist/mend.go is no longer needed")
+	assert.False(t, w.start("-c", w.at("theirs.json")), "SPDK can load what it saves now: the correction in proxy/persist/correct.go is no longer needed")
 }
 
 func TestTargetStartedWithoutItsFile(t *testing.T) {

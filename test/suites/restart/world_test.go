@@ -38,7 +38,7 @@ users:
 `
 )
 
-// A world has a real target, whose files are in a folder, and a proxy for it.
+// A world has a real target, whose files are in a directory, and a proxy for it.
 type world struct {
 	t       *testing.T
 	dir     string

@@ -77,7 +77,7 @@ func TestConsoleCommands(t *testing.T) {
 
 // The console decides as `spdk-proxy call` does which parameters are read from files because they
 // may contain secrets.
-func TestConsoleSecrets(t *testing.T) {
+func TestConsoleReadsSecretsFromFiles(t *testing.T) {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("missing: chromium. Get it with: sudo apt-get install chromium")
 	}

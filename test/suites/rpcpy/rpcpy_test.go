@@ -135,7 +135,7 @@ func TestScripts(t *testing.T) {
 }
 
 // A user without the right gets rpc.py's ordinary error, and nothing is executed.
-func TestRefusals(t *testing.T) {
+func TestRefusalsAreOrdinaryErrors(t *testing.T) {
 	w := newWorld(t)
 	const create = "bdev_malloc_create -b m0 8 512"
 	refused := func(code int, says string) {
@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // A hundred rpc.py at once are served.
-func TestParallel(t *testing.T) {
+func TestParallelCommandsAreServed(t *testing.T) {
 	w := newWorld(t)
 	const count = 100
 	outcomes := make([]outcome, count)

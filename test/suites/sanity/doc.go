@@ -1,5 +1,5 @@
 // Package sanity runs csi-sanity, the CSI project's test suite, against the real driver, the real
-// proxy (HTTPS, users, roles) and a target. The target is simulated, with a data folder, loop
+// proxy (HTTPS, users, roles) and a target. The target is simulated, with a data directory, loop
 // devices and real mounts; or, when SPDK_SOCK is set, a real spdk_tgt. The test machine's kernel
 // may be unable to attach the exports of a real target, therefore the node side is simulated there.
 //

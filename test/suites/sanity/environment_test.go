@@ -113,8 +113,9 @@ func (w *environment) startTarget(ctx context.Context, v variant, dir string) (s
 	return socket, nil
 }
 
-// prepareForTenant does what only an administrator can do, and makes a volume of somebody else's,
-// exported, which the tenant must neither see nor change: the state after the suite has it too.
+// prepareForTenant does what only an administrator can do. It also makes and exports a volume of
+// another owner, which the tenant must neither see nor change: it must still be in the state after
+// the suite.
 func (w *environment) prepareForTenant(ctx context.Context, dir string) error {
 	others := filepath.Join(dir, "others.img")
 	if err := errors.Join(os.WriteFile(others, nil, 0o600), os.Truncate(others, 200*mib)); err != nil {
@@ -240,7 +241,7 @@ func (w *environment) startDriver(ctx context.Context, v variant, dir, url strin
 	if err != nil {
 		return err
 	}
-	server := driver.Server{Identity: &driver.Identity{Name: driver.DefaultName, Version: "sanity"}, Controller: service, Groups: service, Node: nodeService, Log: log}
+	server := driver.Server{Identity: &driver.Identity{Name: driver.DefaultName, Version: "sanity"}, Controller: service, Groups: service, Metadata: service, Node: nodeService, Log: log}
 	services.Go(func() error { return server.Serve(ctx, l) })
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // A fake is a target's socket that records the last call of the expected method, and returns the
-// answer that the test has set. Calls that the proxy itself makes before get other answers (see
+// response that the test has set. Calls that the proxy itself makes before get other responses (see
 // ask). The fake has no state of its own: the simulated target in spdktest has.
 type fake struct {
 	socket  string
@@ -114,7 +114,7 @@ func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool)
 	return jsonrpc.Response{}, false
 }
 
-// volumeResult is the answer of bdev_get_bdevs for a volume.
+// volumeResult is the response of bdev_get_bdevs for a volume.
 func volumeResult(name string) json.RawMessage {
 	text, _ := json.Marshal([]any{map[string]any{
 		"name": name, "aliases": []string{fakeStore + "/volume"}, "claimed": false, "driver_specific": map[string]any{"lvol": map[string]any{}},
@@ -122,7 +122,7 @@ func volumeResult(name string) json.RawMessage {
 	return text
 }
 
-// versionResult is the answer of a target of release r to spdk_get_version.
+// versionResult is the response of a target of release r to spdk_get_version.
 func versionResult(r rpcschema.Release) json.RawMessage {
 	text, _ := json.Marshal(map[string]any{
 		"version": "SPDK " + r.String(),
@@ -131,7 +131,7 @@ func versionResult(r rpcschema.Release) json.RawMessage {
 	return text
 }
 
-// expect sets the expected method and its answer, and clears the last call.
+// expect sets the expected method and its response, and clears the last call.
 func (f *fake) expect(method string, answer jsonrpc.Response) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -131,7 +131,7 @@ func readManual(t *testing.T, tree string) *manual {
 			m.examples++
 			askedBadly = false
 			copy(m.lines[i+1:end], source[i+1:end])
-		case askedBadly: // the answer to a request that could not be read
+		case askedBadly: // the response to a request that could not be read
 		case looksRight:
 			m.examples++
 			copy(m.lines[i+1:end], source[i+1:end])

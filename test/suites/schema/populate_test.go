@@ -129,9 +129,9 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 	b.prove(before, nil)
 }
 
-// disconnected waits until the target is no longer its own host. Until then no namespace may
-// change: SPDK asks for details of the change on the thread that would have to answer, and waits
-// (nvme_ctrlr_process_async_event), so that the target never answers anything again.
+// disconnected waits until the target is no longer its own host. Until then, no namespace may
+// change. SPDK would request details of the change on the thread that has to respond, and wait
+// (nvme_ctrlr_process_async_event); the target would never respond to anything again.
 // bdev_nvme_detach_controller times out after 10 s, and the target may still be connected.
 func (b *bench) disconnected() {
 	require.EventuallyWithT(b, func(c *assert.CollectT) {

@@ -57,7 +57,7 @@ func TestThroughProxy(t *testing.T) {
 }
 
 // A call that the schema does not allow does not reach the target.
-func TestProxyRefuses(t *testing.T) {
+func TestProxyRefusesInvalidCalls(t *testing.T) {
 	f := newFake(t, v2605)
 	caller := throughProxy(t, f)
 	k := variants(v2605)["minimal"]

@@ -32,9 +32,9 @@ func number(t *testing.T, to initiator.Target, at int64, write uint64) uint64 {
 	return binary.LittleEndian.Uint64(block)
 }
 
-// Every clone has what was written to its source before it was made, also when it shares the
-// internal snapshot of an earlier clone; clones of a source that is not written share one where
-// SPDK counts clusters, from v24.05.
+// Every clone contains what was written to its source before the clone was made, even if it shares
+// the internal snapshot of an earlier clone. From v24.05, where SPDK counts clusters, clones of a
+// source without writes share one.
 func TestClonesHaveTheLatestWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	source := w.create("pvc-source", "thin")

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// Snapshots are deleted while a host writes to the clone that takes over their clusters: no write
+// Snapshots are deleted while a host writes to the clone that takes over their clusters. No write
 // fails, and all acknowledged writes are still there after the target was killed and restarted.
 func TestDeletionsBelowVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick"} {

@@ -50,7 +50,7 @@ var stages = []stage{
 	{"thawed", after, []string{setState}, "optimized", false},
 }
 
-// The proxy is killed at every stage of a snapshot and restarted as systemd does it: the writer
+// The proxy is killed at every stage of a snapshot and restarted as systemd does it. The writer
 // continues, no path stays inaccessible, the journal becomes empty, and each snapshot is either
 // complete or missing.
 func TestProxyKilledAtEveryStage(t *testing.T) {
@@ -112,7 +112,7 @@ func (w *environment) waitUntilThawed(stage string, states map[string][]string) 
 	}, long, 10*time.Millisecond, "%s: the ANA states changed, or the journal is not empty", stage)
 }
 
-// isEntry reports whether a file of the journal's folder is an entry about something frozen.
+// isEntry reports whether a file of the journal's directory is an entry about something frozen.
 func isEntry(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() > 0 && strings.HasSuffix(path, ".json")

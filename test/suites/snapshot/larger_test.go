@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// The driver lets no volume become larger than its parent on releases before v24.05, which answer
-// reads and writes of the part that the parent does not have with I/O errors.
+// On releases before v24.05, the driver lets no volume become larger than its parent. On these,
+// reads and writes beyond the parent's end fail with I/O errors.
 func TestVolumesLargerThanTheirParent(t *testing.T) {
 	g := newTarget(t)
 	release, err := g.rpc.Release(t.Context())

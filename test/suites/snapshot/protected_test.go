@@ -35,8 +35,8 @@ type taken struct {
 	atLeast, atMost uint64
 }
 
-// Snapshots by CSI of volumes under writes: the first metadata page stays, every snapshot has the
-// volume's data of one moment, no write fails, and the data is still there after the target was
+// CSI snapshots of volumes under writes: the first metadata page stays, every snapshot has the
+// volume's data of one moment, and no write fails. The data is still there after the target was
 // killed and restarted.
 func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))

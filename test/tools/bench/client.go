@@ -18,7 +18,7 @@ import (
 )
 
 // A leanClient uses as little CPU time as possible, because it shares the processors with the
-// proxy. It opens its connections in advance, sends a request in one write, and decodes an answer
+// proxy. It opens its connections in advance, sends a request in one write, and decodes a response
 // only if the caller wants the result.
 type leanClient struct {
 	conns  chan *leanConn // idle
@@ -97,7 +97,7 @@ func (c *leanClient) Call(_ context.Context, method string, params, result any) 
 	return json.Unmarshal(reply.Result, result)
 }
 
-// answer reads an answer and returns its body. The answer must have a Content-Length.
+// answer reads a response and returns its body. The response must have a Content-Length.
 func (c *leanConn) answer() ([]byte, error) {
 	length := -1
 	for {
@@ -115,7 +115,7 @@ func (c *leanConn) answer() ([]byte, error) {
 		}
 	}
 	if length < 0 {
-		return nil, errors.New("an answer has no Content-Length")
+		return nil, errors.New("a response has no Content-Length")
 	}
 	text := make([]byte, length)
 	_, err := io.ReadFull(c.in, text)

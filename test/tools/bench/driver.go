@@ -25,7 +25,7 @@ type driver struct {
 	secrets    map[string]string
 }
 
-// startDriver starts spdk-csi for the target behind p, with the proxy's folder as its own.
+// startDriver starts spdk-csi for the target behind p, with the proxy's directory as its own.
 func startDriver(ctx context.Context, p *proxy, host, port string) (_ *driver, err error) {
 	d := &driver{}
 	defer func() {

@@ -21,9 +21,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A floor is a process that forwards calls to the target's socket and decides nothing: with a
-// handler of net/http, and with a TLS connection on which calls follow each other, a line each.
-// What it costs is what no proxy can go below.
+// A floor is a process that only forwards calls to the target's socket. It serves them by a handler
+// of net/http, and on a TLS connection with one call a line. Its cost is the lower bound of any
+// proxy's.
 type floor struct {
 	cmd    *exec.Cmd
 	url    string

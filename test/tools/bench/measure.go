@@ -77,7 +77,7 @@ func (t *timedCaller) Call(ctx context.Context, method string, params, result an
 }
 
 // measure keeps inFlight calls in flight for span: each worker makes its next call as soon as it
-// has the answer. It is an error if any call fails.
+// has the response. It is an error if any call fails.
 func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, span time.Duration) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, warmUp+span+time.Minute)
 	defer cancel()

@@ -29,7 +29,7 @@ const (
 
 // startTarget returns the socket of the target and a description of it. It starts a simulated
 // target unless $SPDK_SOCK is set.
-func startTarget(ctx context.Context, poll time.Duration) (socket, what string, stop func() error, err error) {
+func startTarget(ctx context.Context, poll time.Duration) (socket, description string, stop func() error, err error) {
 	if socket := os.Getenv("SPDK_SOCK"); socket != "" {
 		return socket, "real, at $SPDK_SOCK", func() error { return nil }, nil
 	}
@@ -50,11 +50,11 @@ func startTarget(ctx context.Context, poll time.Duration) (socket, what string, 
 	if err != nil {
 		return "", "", nil, errors.Join(fmt.Errorf("start the simulated target: %w", err), cmd.Wait())
 	}
-	what = "simulated, without polling interval"
+	description = "simulated, without polling interval"
 	if poll > 0 {
-		what = fmt.Sprintf("simulated, polling every %s", poll)
+		description = fmt.Sprintf("simulated, polling every %s", poll)
 	}
-	return strings.TrimSpace(line), what, func() error { return end(cmd) }, nil
+	return strings.TrimSpace(line), description, func() error { return end(cmd) }, nil
 }
 
 func runSimulation(ctx context.Context, poll time.Duration) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // measurePython measures SPDK's rpc_http_proxy.py on the same socket, without TLS, which does not
-// work in it with current versions of Python. Calls without an answer are counted as lost and are
+// work in it with current versions of Python. Calls without a response are counted as lost and are
 // not in the figures.
 func measurePython(ctx context.Context, script, socket string, inFlight int, span time.Duration) (f figures, lost int, err error) {
 	address, err := freeAddress()

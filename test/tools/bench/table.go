@@ -106,7 +106,7 @@ func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "\nresident memory of the idle proxy: %s after the first call, %s after the load\n", mib(r.rss), mib(r.rssLoad))
 	table(out, "", "limit\tfigure\tresult\t", func(w io.Writer) {
 		for _, b := range r.bounds() {
-			fmt.Fprintf(w, "%s\t%s\t%s\t\n", b.what, b.figure, b.verdict)
+			fmt.Fprintf(w, "%s\t%s\t%s\t\n", b.name, b.figure, b.verdict)
 		}
 	})
 }
@@ -117,10 +117,10 @@ func (f figures) costs(beside figures) float64 {
 }
 
 // A bound is a limit for production and the measured figure.
-type bound struct{ what, figure, verdict string }
+type bound struct{ name, figure, verdict string }
 
 func (r *report) bounds() (list []bound) {
-	add := func(what, figure string, applies, holds bool) {
+	add := func(name, figure string, applies, holds bool) {
 		verdict := "FAIL"
 		switch {
 		case !applies:
@@ -128,7 +128,7 @@ func (r *report) bounds() (list []bound) {
 		case holds:
 			verdict = "pass"
 		}
-		list = append(list, bound{what, figure, verdict})
+		list = append(list, bound{name, figure, verdict})
 	}
 	if x, ok := r.at(r.atPeak); ok {
 		ratio := x.proxy.perSecond / x.raw.perSecond
@@ -145,8 +145,8 @@ func (r *report) bounds() (list []bound) {
 		} else {
 			add(fmt.Sprintf("≥ 50 × rpc_http_proxy.py, %d in flight, real target", r.atPeak), "RPC_HTTP_PROXY is not set", false, false)
 		}
-		cpu := func(what string, f figures) {
-			add(fmt.Sprintf("≤ 60 µs CPU per call, %d in flight, %s, simulated target", r.atPeak, what), fmt.Sprintf("%d µs", f.cpuPerCall.Microseconds()), !r.real, f.cpuPerCall <= 60*time.Microsecond)
+		cpu := func(bound string, f figures) {
+			add(fmt.Sprintf("≤ 60 µs CPU per call, %d in flight, %s, simulated target", r.atPeak, bound), fmt.Sprintf("%d µs", f.cpuPerCall.Microseconds()), !r.real, f.cpuPerCall <= 60*time.Microsecond)
 		}
 		cpu("spdk_get_version", x.proxy)
 		cpu("spdk_get_version of a tenant", x.tenant)

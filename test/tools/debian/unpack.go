@@ -12,8 +12,9 @@ import (
 // ErrUnavailable means that this machine has no Debian package tools.
 var ErrUnavailable = errors.New("packages need Debian or a distribution based on it")
 
-// Download downloads the packages and all their dependencies, also those that are installed here,
-// into a new folder below dir, and returns the files. apt uses its own folder, so it needs no root.
+// Download downloads the packages and all their dependencies, including those that are installed
+// here, into a new directory below dir, and returns the files. apt uses its own directory, so it
+// needs no root.
 func Download(ctx context.Context, dir string, packages ...string) ([]string, error) {
 	apt, err := update(ctx, dir)
 	if err != nil {
@@ -44,7 +45,7 @@ func DownloadAlone(ctx context.Context, dir, name string) (string, error) {
 	return files[0], nil
 }
 
-// update makes a folder below dir in which apt works, with current lists of packages.
+// update makes a directory below dir in which apt works, with current lists of packages.
 func update(ctx context.Context, dir string) (apt string, err error) {
 	for tool, pkg := range map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -76,7 +77,7 @@ func update(ctx context.Context, dir string) (apt string, err error) {
 	return apt, run(ctx, apt, "update")
 }
 
-// run runs apt-get in its folder.
+// run runs apt-get in its directory.
 func run(ctx context.Context, apt string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", args...)
 	cmd.Dir = apt

@@ -60,9 +60,9 @@ func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "ready\n") }, time.Minute, 5*time.Millisecond, out.String())
-	// A terminal signals the whole group at once. Here make is first, because GNU make 4.3 reports
-	// an error of its own when a child is gone before make has looked at the signal, and the real
-	// demo takes longer to end than that.
+	// A terminal signals the whole group at once. Here make gets it first, because GNU make 4.3
+	// reports an error when a child ends before make has handled the signal. The real demo takes
+	// longer to end.
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Eventually(t, func() bool { return !sigintPending(t, cmd.Process.Pid) }, time.Minute, time.Millisecond)
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))

@@ -31,7 +31,7 @@ const (
 	auditorUser = "auditor"
 )
 
-// A world has all processes of the demo; their files are in one folder.
+// A world has all processes of the demo; their files are in one directory.
 type world struct {
 	dir       string
 	bin       string // of spdk-proxy and spdk-csi

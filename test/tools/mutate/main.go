@@ -1,7 +1,7 @@
 // Command mutate measures how many faults the tests detect. It changes one token at a time in a
-// seeded sample of places, runs the short tests of the changed package, then all its tests if no
-// short one failed, and lists the changes with which all tests passed. With -importers, it also
-// runs the short tests of the packages that import the changed one.
+// seeded sample of places. It runs the short tests of the changed package, and all its tests if no
+// short one failed. It lists the changes with which all tests passed. With -importers, it also runs
+// the short tests of the packages that import the changed one.
 //
 //	go run ./test/tools/mutate -n 100 -seed 1 ./driver/...
 //

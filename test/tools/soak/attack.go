@@ -25,13 +25,26 @@ func (w *world) dial() (net.Conn, error) {
 	return (&net.Dialer{LocalAddr: hostile, Timeout: 10 * time.Second}).Dial("tcp", w.address)
 }
 
-func (w *world) dialTLS() (*tls.Conn, error) {
+// connectTries is how often a client tries to connect. The proxy closes connections whose handshake
+// takes too long, as happens on a machine that is busy with other work.
+const connectTries = 10
+
+func (w *world) dialTLS() (c *tls.Conn, err error) {
+	for range connectTries {
+		if c, err = w.dialTLSOnce(); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+func (w *world) dialTLSOnce() (*tls.Conn, error) {
 	conn, err := w.dial()
 	if err != nil {
 		return nil, err
 	}
 	c := tls.Client(conn, &tls.Config{RootCAs: w.ca, ServerName: "127.0.0.1"})
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if err := c.Handshake(); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -39,8 +52,8 @@ func (w *world) dialTLS() (*tls.Conn, error) {
 	return c, nil
 }
 
-// An attack is sent unchanged, and the answer must have one of the statuses. Without statuses, the
-// proxy may answer or close the connection.
+// An attack is sent unchanged, and the response must have one of the statuses. Without statuses,
+// the proxy may answer or close the connection.
 type attack struct {
 	raw      string
 	statuses []int
@@ -119,7 +132,7 @@ func (w *world) send(a attack) {
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		if a.statuses != nil {
-			w.book.wrong("no answer to %.80q: %v", a.raw, err)
+			w.book.wrong("no response to %.80q: %v", a.raw, err)
 		}
 		return
 	}
@@ -130,7 +143,7 @@ func (w *world) send(a attack) {
 	w.expectRefusal(a.raw, a.statuses, resp.StatusCode)
 }
 
-// expectRefusal checks the status of an answer to an attack.
+// expectRefusal checks the status of a response to an attack.
 func (w *world) expectRefusal(sent string, statuses []int, status int) {
 	// 502 means that nothing was executed, so the attack has failed.
 	if statuses != nil && !slices.Contains(append(statuses[:len(statuses):len(statuses)], http.StatusBadGateway), status) {
@@ -166,7 +179,7 @@ func (w *world) hangUp(raw string) {
 }
 
 // crawl runs slow clients: some send a byte at a time, some stop in the middle of a body, some
-// don't read their answers, and some send nothing. The proxy must disconnect each of them.
+// don't read their responses, and some send nothing. The proxy must disconnect each of them.
 func (w *world) crawl(ctx context.Context) {
 	list := request(hostileUser, passwordOf(hostileUser), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
 	half := request(hostileUser, passwordOf(hostileUser), strings.Repeat(" ", 1000))

@@ -40,11 +40,11 @@ func (w *world) sendOnStream(m message) {
 	_ = ws.WriteMessage(websocket.TextMessage, []byte(m.text)) // the proxy may answer before it has read everything
 	_, text, err := ws.ReadMessage()
 	if err != nil {
-		w.book.wrong("no answer on a stream to %.80q: %v", m.text, err)
+		w.book.wrong("no response on a stream to %.80q: %v", m.text, err)
 		return
 	}
 	status, a := http.StatusOK, answer{}
-	if json.Unmarshal(text, &a) == nil { // otherwise the answer to a batch
+	if json.Unmarshal(text, &a) == nil { // otherwise the response to a batch
 		status = statusOf(a)
 	}
 	w.expectRefusal(m.text, m.statuses, status)
@@ -58,7 +58,7 @@ func (w *world) guessForStream() {
 		_ = ws.Close()
 		w.book.wrong("a wrong password opened a stream")
 	case resp == nil || !slices.Contains([]int{http.StatusUnauthorized, http.StatusTooManyRequests}, resp.StatusCode):
-		w.book.wrong("the answer to a wrong password for a stream: %v, %v", resp, err)
+		w.book.wrong("the response to a wrong password for a stream: %v, %v", resp, err)
 	default:
 		w.book.count("attack answered")
 	}

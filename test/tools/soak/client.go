@@ -16,7 +16,7 @@ import (
 
 type params map[string]any
 
-// A client makes calls as one user from one address, and checks that each answer belongs to its
+// A client makes calls as one user from one address, and checks that each response belongs to its
 // request.
 type client struct {
 	world *world
@@ -25,7 +25,7 @@ type client struct {
 	slow  bool // it reads slowly, so its latencies mean nothing
 }
 
-// A transport sends a request and reads the answer. It checks that the answer has this id.
+// A transport sends a request and reads the response. It checks that the response has this id.
 type transport interface {
 	exchange(body []byte, id string, repeatable bool) reply
 	closeIdle()
@@ -49,7 +49,7 @@ type reply struct {
 	message string
 	// settled means that the target was up all the time, so a failure has no excuse.
 	settled bool
-	err     error // why there is no answer
+	err     error // why there is no response
 }
 
 func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
@@ -60,7 +60,7 @@ func (r reply) lost() bool {
 	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
 }
 
-// notExecuted reports whether the answer means that the call was not executed.
+// notExecuted reports whether the response means that the call was not executed.
 func (r reply) notExecuted() bool {
 	return r.status == http.StatusBadGateway || r.status == http.StatusTooManyRequests
 }
@@ -125,15 +125,15 @@ func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 		return reply{status: resp.StatusCode}
 	}
 	if string(answer.ID) != id {
-		p.world.book.wrong("%s: received the answer to id %s for the request %s", p.user, answer.ID, id)
+		p.world.book.wrong("%s: received the response to id %s for the request %s", p.user, answer.ID, id)
 	}
-	if whose, logged := p.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || whose != p.user {
-		p.world.book.wrong("%s: the log has for its request %s the user %q", p.user, resp.Header.Get("X-Request-Id"), whose)
+	if owner, logged := p.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || owner != p.user {
+		p.world.book.wrong("%s: the log has for its request %s the user %q", p.user, resp.Header.Get("X-Request-Id"), owner)
 	}
 	return answer.reply(resp.StatusCode)
 }
 
-// An answer is a JSON-RPC response.
+// A response is a JSON-RPC response.
 type answer struct {
 	ID     json.RawMessage
 	Method string // of a notification
@@ -146,7 +146,7 @@ type answer struct {
 
 func readAnswer(text []byte) (a answer, err error) {
 	if err := json.Unmarshal(text, &a); err != nil {
-		return a, fmt.Errorf("an answer is not JSON: %.300q", text)
+		return a, fmt.Errorf("a response is not JSON: %.300q", text)
 	}
 	return a, nil
 }

@@ -1,7 +1,7 @@
 // Command soak runs spdk-proxy for a long time under faults and load. It kills and restarts the
 // target, makes the proxy reload valid and invalid configurations, and runs slow and hostile
 // clients, 256 streams and a user that makes too many calls. Meanwhile, tenants create and delete
-// volumes. Each tenant checks that every answer belongs to its own request and that no volume is
+// volumes. Each tenant checks that every response belongs to its own request and that no volume is
 // lost. At the end, soak prints a table, and fails if any check failed.
 //
 // It must not know how the proxy works: it uses only HTTPS, WebSockets, the log and /proc.
@@ -28,7 +28,7 @@ type plan struct {
 
 func main() {
 	simulate := flag.String("simulate", "", "run the simulated target at this socket; the soak starts itself with it")
-	data := flag.String("data", "", "data folder of the simulated target")
+	data := flag.String("data", "", "data directory of the simulated target")
 	var p plan
 	flag.DurationVar(&p.span, "for", 10*time.Minute, "duration")
 	flag.DurationVar(&p.kill, "kill", 20*time.Second, "time between two kills of the target")
@@ -36,7 +36,7 @@ func main() {
 	flag.IntVar(&p.tenants, "tenants", 4, "number of tenants")
 	flag.IntVar(&p.workers, "workers", 4, "number of clients of each tenant")
 	flag.StringVar(&p.over, "over", overBoth, "how clients make calls: post, stream or both")
-	flag.StringVar(&p.dir, "dir", "", "folder for configuration, log and data, which is kept; a temporary folder by default")
+	flag.StringVar(&p.dir, "dir", "", "directory for configuration, log and data, which is kept; a temporary directory by default")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -63,8 +63,8 @@ func realArguments(socket, more string) []string {
 	return append([]string{"-r", socket, "--no-huge", "-s", "1024", "-m", "0x1", "--limit-coredump"}, strings.Fields(more)...)
 }
 
-// lastLines returns the end of a log, for errors: the log may be deleted with its folder before the
-// user reads them.
+// lastLines returns the end of a log, for errors: the log may be deleted with its directory before
+// the user reads them.
 func lastLines(log *os.File) string {
 	text, err := os.ReadFile(log.Name())
 	if err != nil {

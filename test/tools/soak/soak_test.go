@@ -56,8 +56,8 @@ func TestViolationsAreDetected(t *testing.T) {
 	assert.Equal(t, 5, w.book.nWrong, "no violations: the target was killed meanwhile")
 }
 
-// On a stream, each answer must belong to a call that waits for it, and a lost answer is an error
-// of its call.
+// On a stream, each response must belong to a call that waits for it, and a lost response is an
+// error of its call.
 func TestAnswersOnAStreamBelongToCalls(t *testing.T) {
 	o := &openStream{waiting: map[string]chan answer{}}
 	first, second := make(chan answer, 1), make(chan answer, 1)
@@ -75,7 +75,7 @@ func TestAnswersOnAStreamBelongToCalls(t *testing.T) {
 }
 
 // The error for a target that does not start contains the end of its log, which is deleted with the
-// soak's folder.
+// soak's directory.
 func TestATargetThatDoesNotStartIsExplained(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "spdk_tgt")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho no hugepages here: \"$@\"\nexit 3\n"), 0o755))

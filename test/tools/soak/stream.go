@@ -47,13 +47,13 @@ type streams struct {
 	world *world
 	user  string
 	from  net.IP
-	pause time.Duration // before each answer is read
+	pause time.Duration // before each response is read
 
 	mu   sync.Mutex
 	open *openStream // nil: none
 }
 
-// An openStream is a WebSocket with calls that wait for their answers.
+// An openStream is a WebSocket with calls that wait for their responses.
 type openStream struct {
 	ws      *websocket.Conn
 	writing sync.Mutex
@@ -68,15 +68,21 @@ func newStreams(w *world, user, from string) *streams {
 	return &streams{world: w, user: user, from: net.ParseIP(from)}
 }
 
-// openWebSocket opens a stream from an address.
-func (w *world) openWebSocket(user, password string, from net.IP) (*websocket.Conn, *http.Response, error) {
+// openWebSocket opens a stream from an address. It tries again if it gets no response.
+func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket.Conn, resp *http.Response, err error) {
 	dialer := websocket.Dialer{
 		NetDialContext:   (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext,
 		TLSClientConfig:  &tls.Config{RootCAs: w.ca},
 		HandshakeTimeout: time.Minute, Subprotocols: []string{"jsonrpc"},
 	}
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
-	return dialer.DialContext(context.Background(), "wss://"+w.address+"/stream", http.Header{"Authorization": {basic}})
+	for range connectTries {
+		ws, resp, err = dialer.DialContext(context.Background(), "wss://"+w.address+"/stream", http.Header{"Authorization": {basic}})
+		if err == nil || resp != nil {
+			break
+		}
+	}
+	return ws, resp, err
 }
 
 // current returns the open stream, or opens one.
@@ -128,12 +134,12 @@ func (s *streams) exchange(body []byte, id string, _ bool) reply {
 			}
 			return a.reply(statusOf(a))
 		case <-time.After(time.Minute):
-			return reply{err: errors.New("no answer on the stream within a minute")}
+			return reply{err: errors.New("no response on the stream within a minute")}
 		}
 	}
 }
 
-// expect notes a call that waits for its answer; false: the stream takes no further calls.
+// expect notes a call that waits for its response; false: the stream takes no further calls.
 func (o *openStream) expect(id string, got chan answer) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -174,7 +180,7 @@ func (o *openStream) deliver(a answer) error {
 	}
 	got := o.waiting[string(a.ID)]
 	if got == nil {
-		return fmt.Errorf("received an answer to id %s, which waits for none", a.ID)
+		return fmt.Errorf("received a response to id %s, which waits for none", a.ID)
 	}
 	delete(o.waiting, string(a.ID))
 	got <- a
@@ -251,7 +257,7 @@ func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
 
 // crowd keeps crowdStreams open. Each makes a call now and then. One of eight makes several at
-// once, and is slow to read their answers.
+// once, and is slow to read their responses.
 func (w *world) crowd(ctx context.Context) {
 	if w.over == overPOST {
 		return

@@ -33,7 +33,7 @@ type presence int
 const (
 	absent presence = iota
 	present
-	unknown // the answer to its creation or deletion was lost
+	unknown // the response to its creation or deletion was lost
 )
 
 func newTenant(w *world, i int) *tenant {
@@ -91,7 +91,8 @@ func (t *tenant) work(ctx context.Context, worker int) {
 	}
 }
 
-// life creates, lists and exports one volume, and in most cases deletes it. It checks each answer.
+// life creates, lists and exports one volume, and in most cases deletes it. It checks each
+// response.
 func (t *tenant) life(c *client, name string) {
 	alias := t.lvstore() + "/" + name
 	made := c.call("bdev_lvol_create", params{"lvs_name": t.lvstore(), "lvol_name": name, "size_in_mib": 2, "thin_provision": true})
@@ -146,9 +147,9 @@ func (t *tenant) kept() (n int) {
 	return n
 }
 
-func (t *tenant) expect(r reply, what string, holds bool) {
+func (t *tenant) expect(r reply, expected string, holds bool) {
 	if !holds {
-		t.world.book.wrong("%s: %s: not %s: %s", t.user, r.method, what, r)
+		t.world.book.wrong("%s: %s: not %s: %s", t.user, r.method, expected, r)
 	}
 }
 

@@ -131,15 +131,15 @@ func (w *world) report(before, after usage) error {
 	}
 
 	failed := 0
-	check := func(what string, good bool) {
+	check := func(condition string, good bool) {
 		verdict := "ok  "
 		if !good {
 			verdict = "FAIL"
 			failed++
 		}
-		fmt.Println(verdict, what)
+		fmt.Println(verdict, condition)
 	}
-	check(fmt.Sprintf("no wrong answers, no answers to the wrong caller, no volumes lost or left over (%d violations)", b.nWrong), b.nWrong == 0)
+	check(fmt.Sprintf("no wrong responses, no responses to the wrong caller, no volumes lost or left over (%d violations)", b.nWrong), b.nWrong == 0)
 	check("no panics and no errors in the log", b.events["panic"] == 0 && b.errors == 0)
 	check("no descriptors left open", after.descriptors <= before.descriptors+8) // the number of connections to the target varies with the load
 	check("no goroutines left over", after.goroutines > 0 && after.goroutines <= before.goroutines+20)

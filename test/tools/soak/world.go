@@ -176,8 +176,8 @@ func (w *world) killTarget(ctx context.Context) error {
 	return nil
 }
 
-// settled reports whether the target was up all the time since the beginning of a call in this era,
-// and so long before that the proxy must have connected to it.
+// settled reports whether the target was up all the time since a call began in this era, and so
+// long before it that the proxy must have been connected.
 func (w *world) settled(era, began int64) bool {
 	return era%2 == 0 && w.era.Load() == era && began-w.upSince.Load() > int64(3*time.Second)
 }

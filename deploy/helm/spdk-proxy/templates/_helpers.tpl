@@ -41,7 +41,7 @@
 {{- define "spdk-proxy.restart" -}}
 {{- $config := include "spdk-proxy.config" . | fromJson }}
 {{- $limits := pick ($config.limits | default dict) "connections" "connections_per_source" "idle" "drain" }}
-{{- dict "listen" $config.listen "unix" $config.listen_unix "balancers" $config.load_balancers "log" $config.log "metrics" $config.metrics "limits" $limits "target" (omit $config.target "timeouts" "snapshots_in_use" "accept_loading_what_hosts_write") | toJson | sha256sum }}
+{{- dict "listen" $config.listen "unix" $config.listen_unix "balancers" $config.load_balancers "log" $config.log "metrics" $config.metrics "limits" $limits "target" (omit $config.target "timeouts" "snapshots_in_use" "accept_loading_what_hosts_write" "accept_changes_without_counts") | toJson | sha256sum }}
 {{- end }}
 
 {{/* Whether the proxy fetches keys of issuers; empty: no. */}}

@@ -1,7 +1,7 @@
 // Command snippets writes calls as commands of rpc.py and spdk-proxy: it runs the console's own
-// TypeScript in Chromium. It reads a JSON object with the OpenRPC document and the calls,
-// {"document": …, "calls": [{"method": …, "params": TEXT}]}, and writes a list of {"tab": what the
-// console's tab for rpc.py shows, "command": words for rpc.py, or "", "spdkProxy": the tab for
+// TypeScript in Chromium. Its input is a JSON object with the OpenRPC document and the calls,
+// {"document": …, "calls": [{"method": …, "params": TEXT}]}. Its output is a list of {"tab": the
+// console's tab for rpc.py, "command": arguments of rpc.py, or "", "spdkProxy": the tab for
 // spdk-proxy}. It must be started in test/suites/browser.
 package main
 

@@ -20,7 +20,7 @@ type Programs map[string]string
 // A tool is a program that a module lists as its tool.
 type tool struct{ name, pkg, version string }
 
-// Tools builds the tools of the module in a folder, which must have a go.mod and a go.sum of its
+// Tools builds the tools of the module in a directory, which must have a go.mod and a go.sum of its
 // own. parallel limits the compilers that run at the same time.
 func (s *Store) Tools(ctx context.Context, module string, parallel int) (Programs, error) {
 	var parts [][]byte
@@ -56,7 +56,8 @@ func (s *Store) Tools(ctx context.Context, module string, parallel int) (Program
 	return programs, nil
 }
 
-// Own builds programs of the module in a folder each time. The go command's cache makes this short.
+// Own builds programs of the module in a directory each time. The go command's cache makes this
+// short.
 func (s *Store) Own(ctx context.Context, module, version string, packages ...string) (Programs, error) {
 	dir := filepath.Join(s.root, "own")
 	programs := Programs{}
@@ -129,7 +130,8 @@ func (t tool) flags() string {
 	return flags + " -X k8s.io/client-go/pkg/version.gitVersion=" + t.version
 }
 
-// ModuleDir returns the folder with the source of a module that another one, in a folder, requires.
+// ModuleDir returns the directory with the source of a module that another one, in a directory,
+// requires.
 func ModuleDir(ctx context.Context, module, required string) (string, error) {
 	if _, err := list(ctx, module, "-m", required); err != nil {
 		return "", err

@@ -19,11 +19,11 @@ import (
 // Log reports progress.
 type Log func(format string, args ...any)
 
-// unused is the age after which folders of former versions are removed.
+// unused is the age after which directories of former versions are removed.
 const unused = 30 * 24 * time.Hour
 
-// A Store is a folder of built programs and unpacked packages, outside the clone. One process at a
-// time can have it open.
+// A Store is a directory of built programs and unpacked packages, outside the clone. One process at
+// a time can have it open.
 type Store struct {
 	root string // of all versions
 	log  Log
@@ -55,7 +55,7 @@ func Open(log Log) (*Store, error) {
 // Close lets other processes open the store.
 func (s *Store) Close() error { return s.lock.Close() }
 
-// folder returns the folder for what the parts describe, and marks it as used.
+// directory returns the directory for what the parts describe, and marks it as used.
 func (s *Store) folder(kind string, parts ...[]byte) (string, error) {
 	h := sha256.New()
 	for _, p := range parts {
@@ -86,8 +86,8 @@ func (s *Store) removeUnused() error {
 	return nil
 }
 
-// Packages returns a folder with the unpacked packages and their dependencies. Remove the folder to
-// get newer ones.
+// Packages returns a directory with the unpacked packages and their dependencies. Remove the
+// directory to get newer ones.
 func (s *Store) Packages(ctx context.Context, packages ...string) (string, error) {
 	dir, err := s.folder("debian", []byte(strings.Join(packages, " ")))
 	if err != nil {

@@ -17,10 +17,10 @@ const (
 
 // Options describe a cluster.
 type Options struct {
-	Dir      string            // state folder of the sandbox
+	Dir      string            // state directory of the sandbox
 	Cgroup   string            // parent of the pods' cgroups; exists in all hierarchies
 	Programs map[string]string // etcd, kube-apiserver, ..., kubelet, kubectl
-	Packages string            // folder with the files of the packages in Packages
+	Packages string            // directory with the files of the packages in Packages
 	Images   []string          // archives; one of them contains PauseImage
 	Nodes    int               // number of nodes
 	// StartupTaint is the key of the taint with which a new node registers.
@@ -57,7 +57,7 @@ func (c *Cluster) path(parts ...string) string {
 	return filepath.Join(append([]string{c.options.Dir}, parts...)...)
 }
 
-// Logs returns the folder with the logs of all processes.
+// Logs returns the directory with the logs of all processes.
 func (c *Cluster) Logs() string { return c.path("logs") }
 
 // New starts a cluster and waits until its nodes are ready.

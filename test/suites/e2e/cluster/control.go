@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// nodeGracePeriod is how long a node may be silent before Kubernetes takes it for lost; by default
+// nodeGracePeriod is how long a node may be silent before Kubernetes considers it lost; by default
 // 50 s.
 const nodeGracePeriod = "15s"
 

@@ -22,10 +22,10 @@ const (
 	serviceRange   = "10.96.0.0/24"
 )
 
-// nodeFolders are folders of Kubernetes, of which each node has its own.
+// nodeFolders are directories of Kubernetes, of which each node has its own.
 var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
 
-// prepareHost adds the packages' programs to /usr, makes the folders that nodes hide, and the
+// prepareHost adds the packages' programs to /usr, makes the directories that nodes hide, and the
 // network between the nodes. All of it ends with the sandbox, and nothing of the machine changes.
 func (c *Cluster) prepareHost() error {
 	for _, o := range []struct{ dir, lower string }{

@@ -12,7 +12,7 @@ import (
 const containerdRoot = "/var/lib/containerd"
 
 // installImages starts the first node's containerd, imports the images, and gives all other nodes
-// copies of them. To import them at each node would take as long again for each.
+// copies of them. Importing them on each node would take this time for every node.
 func (c *Cluster) installImages(ctx context.Context) error {
 	if len(c.Nodes) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (c *Cluster) installImages(ctx context.Context) error {
 	return first.startContainerd(ctx)
 }
 
-// copyImages copies the folder of a containerd that does not run. Only the databases are copied:
+// copyImages copies the directory of a containerd that does not run. Only the databases are copied:
 // layers never change, so that the copy has links to their files.
 func copyImages(ctx context.Context, from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

@@ -110,7 +110,7 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 	})
 }
 
-// StartKubelet starts kubelet, also after it was killed, and waits until it reports that the node
+// StartKubelet starts kubelet, even after it was killed, and waits until it reports that the node
 // is ready. As a service manager does, it starts kubelet again if that ends: it ends when
 // containerd's CRI service is not initialized, which nothing but kubelet asks for.
 func (n *Node) StartKubelet(ctx context.Context) error {

@@ -42,13 +42,13 @@ func (c *Cluster) Node(name string) (*Node, error) {
 	return nil, fmt.Errorf("there is no node %q", name)
 }
 
-// path returns a path in the folder that is the node's disk.
+// path returns a path in the directory that is the node's disk.
 func (n *Node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.cluster.path(n.Name)}, parts...)...)
 }
 
 // Disk returns the path under which a path below /var/lib/kubelet, /var/lib/containerd,
-// /var/lib/cni or /var/log of the node can be reached without it, also while it has no power.
+// /var/lib/cni or /var/log of the node can be reached without it, even while it has no power.
 // Mounts are not visible there.
 func (n *Node) Disk(path string) string { return n.path(path) }
 
@@ -79,7 +79,7 @@ func (n *Node) boot(ctx context.Context) error {
 	return n.startContainerd(ctx)
 }
 
-// prepare mounts the node's folders and sets up its network. It runs on the machine.
+// prepare mounts the node's directories and sets up its network. It runs on the machine.
 func (n *Node) prepare() error {
 	for _, dir := range nodeFolders {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {
@@ -120,9 +120,9 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.startPolicies(ctx)
 }
 
-// PowerOff ends all processes of the node at once. What its file systems on block devices have not
-// written yet is lost. Its mounts, its cgroups and the files of /run end, and its block devices are
-// detached.
+// PowerOff ends all processes of the node at once. Data that its file systems have not yet written
+// to block devices is lost. Its mounts, its cgroups and the files of /run end, and its block
+// devices are detached.
 func (n *Node) PowerOff() error {
 	volumes, err := n.openVolumes()
 	if err != nil {

@@ -41,7 +41,7 @@ type authority struct {
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
 // newAuthority makes a certificate authority with the certificates, keys and tokens of a cluster in
-// a folder.
+// a directory.
 func newAuthority(dir string, nodes []*Node) (*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

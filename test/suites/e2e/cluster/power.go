@@ -103,8 +103,8 @@ func shutDown(f *os.File) error {
 	if unix.Major(stat.Dev) != loopMajor {
 		return fmt.Errorf("%s is not on a loop device", f.Name())
 	}
-	how := uint32(noLogFlush)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), shutdownFS, uintptr(unsafe.Pointer(&how))); errno != 0 {
+	mode := uint32(noLogFlush)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), shutdownFS, uintptr(unsafe.Pointer(&mode))); errno != 0 {
 		return fmt.Errorf("shut down the file system of %s: %w", f.Name(), errno)
 	}
 	return nil

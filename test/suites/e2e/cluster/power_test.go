@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What was synced survives, what was not is lost. Another process of the machine may sync
-// everything at any time, so one attempt of several must show the loss.
+// Synced data survives; other data is lost. Another process of the machine may sync everything at
+// any time, so one attempt of several must show the loss.
 func TestShutDown(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")

@@ -18,14 +18,14 @@ type Process struct {
 	done chan struct{}
 }
 
-// start starts a program of the control plane in the background, with its output in the folder of
-// logs.
+// start starts a program of the control plane in the background, with its output in the directory
+// of logs.
 func (c *Cluster) start(name, program string, args ...string) (*Process, error) {
 	p := &Process{Name: name, log: filepath.Join(c.Logs(), name+".log")}
 	return p, p.start(program, args)
 }
 
-// start starts a program on the node in the background, with its output in the folder of logs.
+// start starts a program on the node in the background, with its output in the directory of logs.
 func (n *Node) start(name, program string, args ...string) (*Process, error) {
 	p := &Process{Name: name + " of " + n.Name, log: filepath.Join(n.cluster.Logs(), n.Name+"-"+name+".log")}
 	return p, n.machine.Do(func() error { return p.start(program, args) })

@@ -60,7 +60,7 @@ func TestWrite(t *testing.T) {
 	assert.Equal(t, "tool", files["usr/bin/link"].header.Linkname)
 	assert.EqualValues(t, 0o1777, files["tmp/"].header.Mode)
 	assert.EqualValues(t, 0o700, files["opt/other/tool"].header.Mode)
-	assert.Contains(t, files, "opt/other/", "the folders of a file come before it")
+	assert.Contains(t, files, "opt/other/", "the directories of a file come before it")
 	for name, e := range files {
 		assert.Zero(t, e.header.Uid, name)
 	}

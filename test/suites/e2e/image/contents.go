@@ -19,8 +19,8 @@ type layer struct {
 	folders map[string]bool // written already
 }
 
-// Tree adds everything below a folder of this machine at the image's root. The image has the modes
-// of the files.
+// Tree adds everything below a directory of this machine at the image's root. The image has the
+// modes of the files.
 func Tree(dir string) Content {
 	return func(l *layer) error {
 		return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -66,7 +66,7 @@ func Link(from, to string) Content {
 	}
 }
 
-// Folder adds an empty folder with a mode; 0o1777 is that of /tmp.
+// Folder adds an empty directory with a mode; 0o1777 is that of /tmp.
 func Folder(name string, mode int64) Content {
 	return func(l *layer) error {
 		return l.write(&tar.Header{Name: strings.Trim(name, "/") + "/", Mode: mode, Typeflag: tar.TypeDir}, nil)
@@ -103,7 +103,7 @@ func (l *layer) add(from, name string) error {
 	return l.write(header, file)
 }
 
-// write writes an entry, after the folders that contain it.
+// write writes an entry, after the directories that contain it.
 func (l *layer) write(h *tar.Header, content io.Reader) error {
 	h.Name = strings.TrimPrefix(h.Name, "/")
 	h.Uid, h.Gid, h.Uname, h.Gname = 0, 0, "", ""

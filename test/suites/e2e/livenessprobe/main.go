@@ -1,5 +1,5 @@
-// Command livenessprobe stands in for the sidecar of this name, whose module the Go module proxy
-// may not have: it has the same flags and answers /healthz by calling the driver's Probe. It is for
+// Command livenessprobe replaces the sidecar of this name, whose module may be missing from the Go
+// module proxy. It has the same flags, and serves /healthz by calling the driver's Probe. It is for
 // the cluster of these tests only.
 package main
 

@@ -51,7 +51,7 @@ func prepare(dir string, o Options) error {
 }
 
 // clean removes what a sandbox whose processes have ended left on the machine, and at last its
-// state folder.
+// state directory.
 func clean(dir string, o Options) error {
 	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir), anyLabel) })}
 	for _, h := range hierarchies() {
@@ -66,7 +66,7 @@ func clean(dir string, o Options) error {
 	return os.RemoveAll(dir)
 }
 
-// save copies a folder, unless the run ended before it made the folder.
+// save copies a directory, unless the run ended before it made the directory.
 func save(from, to string) error {
 	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -75,14 +75,14 @@ func save(from, to string) error {
 }
 
 // eventually repeats an attempt until it reports that nothing is left.
-func eventually(what string, attempt func() (left []string, err error)) error {
+func eventually(action string, attempt func() (left []string, err error)) error {
 	for deadline := time.Now().Add(cleanTimeout); ; time.Sleep(cleanInterval) {
 		left, err := attempt()
 		if err == nil && len(left) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("%s are left: %s", what, strings.Join(left, ", ")), err)
+			return errors.Join(fmt.Errorf("%s are left: %s", action, strings.Join(left, ", ")), err)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package sandbox runs this program again in mount, network, process, host name and IPC namespaces
 // of its own. When the first process of the sandbox ends, the kernel ends all others, and with them
-// every mount and network interface. What namespaces do not contain is restored by Run: kernel
-// settings, loop devices, cgroups and the state folder, also after a crash of an earlier run. The
-// package knows nothing of Kubernetes.
+// every mount and network interface. Run restores what namespaces do not contain: kernel settings,
+// loop devices, cgroups and the state directory, even after a crash of an earlier run. The package
+// knows nothing of Kubernetes.
 package sandbox

@@ -47,8 +47,8 @@ func runInit() (int, error) {
 func becomeFirst(hostName string) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	for _, m := range []struct {
-		what, source, target, kind string
-		flags                      uintptr
+		action, source, target, kind string
+		flags                        uintptr
 	}{
 		{"separate the mounts", "", "/", "", unix.MS_REC | unix.MS_PRIVATE},
 		{"mount /proc", "proc", "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
@@ -56,7 +56,7 @@ func becomeFirst(hostName string) error {
 		{"share the mounts inside", "", "/", "", unix.MS_REC | unix.MS_SHARED},
 	} {
 		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
-			return fmt.Errorf("%s: %w", m.what, err)
+			return fmt.Errorf("%s: %w", m.action, err)
 		}
 	}
 	return unix.Sethostname([]byte(hostName))

@@ -15,7 +15,7 @@ import (
 // A file is identified by its device and inode, because its path changes with the mount namespace.
 type file struct{ dev, inode uint64 }
 
-// Loops returns the loop devices on files below a folder, and those on such loop devices, in the
+// Loops returns the loop devices on files below a directory, and those on such loop devices, in the
 // order in which they can be detached.
 func Loops(dir string) ([]string, error) { return loops(dir, anyLabel) }
 
@@ -119,7 +119,7 @@ func detach(path string) error {
 	return nil
 }
 
-// DetachLoops detaches the loop devices on files below a folder whose label has some prefix, and
+// DetachLoops detaches the loop devices on files below a directory whose label has some prefix, and
 // those on such devices. Whatever used them must have ended.
 func DetachLoops(dir, prefix string) error {
 	return eventually("loop devices", func() ([]string, error) {

@@ -86,11 +86,11 @@ func (m *Machine) Kill() error {
 }
 
 // Do runs a function that sees the machine's mounts, network and host name. Processes that it
-// starts are the machine's. It must leave file names, network and processes to the goroutine in
+// starts belong to the machine. It must leave file names, network and processes to the goroutine in
 // which it runs.
 func (m *Machine) Do(f func() error) error {
 	return onOwnThread(func() error {
-		// Threads share the root folder, and a thread that shares it cannot change its mounts.
+		// Threads share the root directory, and a thread that shares it cannot change its mounts.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("unshare: %w", err)
 		}

@@ -25,18 +25,18 @@ const (
 
 // Options describe a sandbox.
 type Options struct {
-	Parent  string   // folder for the state folder
-	Name    string   // begins the names of the state folder and the cgroup; unique to this kind of sandbox
+	Parent  string   // directory for the state directory
+	Name    string   // begins the names of the state directory and the cgroup; unique to this kind of sandbox
 	Sysctls []string // kernel settings that are restored, such as kernel.panic; programs may change them inside
-	LoopDir string   // folder within the state folder: loop devices on its files are detached at the end
+	LoopDir string   // directory within the state directory: loop devices on its files are detached at the end
 	Log     func(format string, args ...any)
-	Keep    string                 // folder to which Saved is copied from the state folder at the end, if it is not empty
-	Saved   string                 // folder within the state folder
-	Prepare func(dir string) error // fills the state folder before the sandbox starts
+	Keep    string                 // directory to which Saved is copied from the state directory at the end, if it is not empty
+	Saved   string                 // directory within the state directory
+	Prepare func(dir string) error // fills the state directory before the sandbox starts
 }
 
-// Inside returns the state folder if this process is inside a sandbox. Call it first: in the first
-// process of the sandbox or of a machine, it does not return.
+// Inside returns the state directory if this process is inside a sandbox. Call it first: in the
+// first process of the sandbox or of a machine, it does not return.
 func Inside() (dir string, inside bool) {
 	switch os.Getenv(stageVariable) {
 	case stageInit:
@@ -55,7 +55,7 @@ func Inside() (dir string, inside bool) {
 	return "", false
 }
 
-// Cgroup returns the name of the cgroup that belongs to a state folder. It exists in all
+// Cgroup returns the name of the cgroup that belongs to a state directory. It exists in all
 // hierarchies.
 func Cgroup(dir string) string { return filepath.Base(dir) }
 
@@ -135,7 +135,7 @@ func start(ctx context.Context, dir string, o Options) (int, error) {
 	return 0, nil
 }
 
-// hold locks a state folder until this process ends.
+// hold locks a state directory until this process ends.
 func hold(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -147,7 +147,7 @@ func hold(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// leftovers returns the state folders whose process has ended.
+// leftovers returns the state directories whose process has ended.
 func leftovers(o Options) ([]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(o.Parent, o.Name+"-*"))
 	if err != nil {

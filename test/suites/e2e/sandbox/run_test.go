@@ -23,7 +23,7 @@ const (
 	caseVariable  = "SPDKGATE_SANDBOX_CASE"
 	outerVariable = "SPDKGATE_SANDBOX_PARENT"
 	// loopsVariable is a file for the names of the loop devices that are attached inside, one for
-	// each line. It is outside the state folder: when that is gone, nothing else tells whose a
+	// each line. It is outside the state directory: when that is gone, nothing else reports whose a
 	// device is.
 	loopsVariable = "SPDKGATE_SANDBOX_LOOPS"
 )
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		if os.Getenv(caseVariable) != "exits" {
-			select {} // until somebody ends the sandbox
+			select {} // until the sandbox is ended
 		}
 		os.Exit(3)
 	}
@@ -198,8 +198,8 @@ func awaitReady(t *testing.T, parent string) {
 	}, 2*time.Minute, 50*time.Millisecond)
 }
 
-// A folder that a running process holds is not a leftover.
-func TestHeldFoldersAreNotLeftovers(t *testing.T) {
+// A directory that a running process holds is not a leftover.
+func TestLockedDirectoriesAreNotLeftovers(t *testing.T) {
 	o := options(t.TempDir())
 	dir := filepath.Join(o.Parent, o.Name+"-1")
 	require.NoError(t, os.Mkdir(dir, 0o700))

@@ -49,7 +49,7 @@ type Server struct {
 	proxy    *exec.Cmd
 }
 
-// DataDir returns the folder with the files of the volumes, below a server's folder.
+// DataDir returns the directory with the files of the volumes, below a server's directory.
 func DataDir(dir string) string { return filepath.Join(dir, "data") }
 
 func (s *Server) path(name string) string { return filepath.Join(s.options.Dir, name) }
@@ -119,7 +119,7 @@ func (s *Server) configureProxy(ctx context.Context) error {
 	return os.WriteFile(s.path("spdk-proxy.yaml"), []byte(text), 0o600)
 }
 
-// StartAnother starts a server like this one, with a name, a port and a folder of its own.
+// StartAnother starts a server like this one, with a name, a port and a directory of its own.
 func (s *Server) StartAnother(ctx context.Context, name, port, dir string) (*Server, error) {
 	o := s.options
 	o.Name, o.Port, o.Dir = name, port, dir
@@ -129,7 +129,7 @@ func (s *Server) StartAnother(ctx context.Context, name, port, dir string) (*Ser
 // Stop stops the proxy and the target.
 func (s *Server) Stop() error { return errors.Join(s.StopProxy(), s.target.Close()) }
 
-// StartProxy starts the proxy, also after StopProxy, and waits until it answers.
+// StartProxy starts the proxy, even after StopProxy, and waits until it answers.
 func (s *Server) StartProxy(ctx context.Context) error {
 	log, err := os.OpenFile(s.options.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Server) StartProxy(ctx context.Context) error {
 	return fmt.Errorf("spdk-proxy does not answer: %w; see %s", err, s.options.Log)
 }
 
-// StopProxy stops the proxy: the target runs on, and nobody reaches it.
+// StopProxy stops the proxy. The target continues to run, but cannot be reached.
 func (s *Server) StopProxy() error {
 	if err := s.proxy.Process.Signal(syscall.SIGTERM); err != nil {
 		return err

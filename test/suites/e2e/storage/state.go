@@ -48,7 +48,7 @@ func (s *Server) IOPS(ctx context.Context, uuid string) (uint64, error) {
 	return bdevs[0].AssignedRateLimits.RWIOsPerSec, nil
 }
 
-// CreateVolume makes a volume as somebody without the driver does, and returns its UUID.
+// CreateVolume creates a volume without the driver, and returns its UUID.
 func (s *Server) CreateVolume(ctx context.Context, name string, mib uint64) (string, error) {
 	uuid, err := s.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: name, SizeInMiB: mib, LvsName: new(lvstore), ThinProvision: new(true)})
 	return string(uuid), err

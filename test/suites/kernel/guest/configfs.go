@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// Folders, links and files of configfs define the targets of the guest's kernel.
+// Directories, links and files of configfs define the targets of the guest's kernel.
 
 // configfs creates the parts of a target one after the other. After the first error it does
 // nothing.

@@ -210,7 +210,7 @@ func notConnected(nqn string) error {
 		}
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("left in sysfs: %v", left)
+		return fmt.Errorf("namespaces are left in sysfs: %v", left)
 	}
 	return nil
 }

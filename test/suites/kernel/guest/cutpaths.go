@@ -84,7 +84,7 @@ func (s *scenario) cutPaths(p *plugin, direct string) {
 	v.delete()
 }
 
-// controllersOf returns the folders in sysfs of the controllers of a subsystem.
+// controllersOf returns the directories in sysfs of the controllers of a subsystem.
 func controllersOf(nqn string) (found []string, err error) {
 	all, err := filepath.Glob("/sys/class/nvme/nvme*")
 	for _, c := range all {

@@ -277,8 +277,8 @@ func (s *scenario) encryptedRotation(p *plugin) {
 }
 
 // encryptedLost loses a target for so long that the kernel removes the device below an encrypted
-// volume. Unlike a device that is not encrypted, the mapping of it stays as long as a pod uses it,
-// so a second pod has to wait for the end of the first.
+// volume. The mapping of an encrypted device, unlike a device that is not encrypted, stays as long
+// as a pod uses it. So a second pod has to wait until the first has ended.
 func (s *scenario) encryptedLost(p *plugin) {
 	v := s.newEncryptedVolume(p, "lost-encrypted", encryptedSize("ext4"), "ext4")
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "5", "reconnect_delay": "1"})

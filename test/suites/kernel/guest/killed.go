@@ -32,11 +32,11 @@ var (
 type calls = []func(*csiVolume) func(context.Context) (string, error)
 
 // killed kills the node plugin before each system call by which it, or a tool that it runs, changes
-// something during a call of CSI. Then it starts the plugin again and checks that the repeated call
-// succeeds and that the volume can be used and removed; or, in every second case, that the volume
-// can be removed without repeating the call. A run kills at a third of the steps, so that three
-// runs, at other seconds, kill at all. With --all, it kills at each step, does both there, and also
-// lets the tools continue whose parent was killed.
+// something during a call of CSI. Then it starts the plugin again, and checks that the repeated
+// call succeeds and that the volume can be used and removed. In every second case, it does not
+// repeat the call, and checks that the volume can be removed. A run kills at a third of the steps,
+// so that three runs, at other seconds, kill at all. With --all, it kills at each step, does both
+// there, and also lets the tools continue whose parent was killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
 	fsTypes := []string{"ext4"}
@@ -72,7 +72,7 @@ type killing struct {
 // each kills the plugin at each point of a call.
 func (k *killing) each(c killedCall, fsType string) {
 	if k.volumes == 0 {
-		k.step("first volume", func(ctx context.Context) (string, error) { // for it, the plugin makes folders
+		k.step("first volume", func(ctx context.Context) (string, error) { // for it, the plugin makes directories
 			v, err := k.begin(ctx, killedCall{before: calls{callStage, callPublish}}, fsType)
 			if err != nil {
 				return "", err
@@ -98,7 +98,7 @@ func (k *killing) each(c killedCall, fsType string) {
 	repeated := calls{c.call, callPublishIfStaged, callUnpublish, callUnstage, callGone}
 	variants := []struct {
 		name string
-		what kill
+		mode kill
 		then calls
 	}{
 		{"repeated", everything, repeated},
@@ -115,7 +115,7 @@ func (k *killing) each(c killedCall, fsType string) {
 				if err != nil {
 					return "", err
 				}
-				where, err := k.killAt(ctx, c.call(volume), at, v.what)
+				where, err := k.killAt(ctx, c.call(volume), at, v.mode)
 				return where, errors.Join(err, k.finish(ctx, volume, v.then))
 			})
 		}
@@ -196,7 +196,7 @@ func (k *killing) begin(ctx context.Context, c killedCall, fsType string) (*csiV
 }
 
 // killAt makes a call and kills the plugin at one of its points.
-func (k *killing) killAt(ctx context.Context, call func(context.Context) (string, error), at int, what kill) (where string, err error) {
+func (k *killing) killAt(ctx context.Context, call func(context.Context) (string, error), at int, mode kill) (where string, err error) {
 	n := 0
 	k.plugin.trace.onPoint(func(p point) kill {
 		n++
@@ -204,7 +204,7 @@ func (k *killing) killAt(ctx context.Context, call func(context.Context) (string
 			return nothing
 		}
 		where = p.String()
-		return what
+		return mode
 	})
 	_, callErr := call(ctx)
 	if where == "" {

@@ -1,5 +1,5 @@
-// Command guest is the init of the virtual machine in which the node's side of spdk-csi is tested:
-// it sets the machine up, runs one scenario, reports each step to the host, and ends the machine.
+// Command guest is the init of the virtual machine in which the node's side of spdk-csi is tested.
+// It sets the machine up, runs one scenario, reports each step to the host, and ends the machine.
 package main
 
 import (
@@ -147,6 +147,6 @@ func start() (err error) {
 }
 
 func init() {
-	// The tools are in the same folders as in Debian.
+	// The tools are in the same directories as in Debian.
 	os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
 }

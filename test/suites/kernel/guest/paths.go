@@ -11,7 +11,7 @@ import (
 )
 
 // twoPaths tests a target with two addresses, IPv4 and IPv6. With native multipath the kernel
-// connects to both, and I/O goes on when one fails; without it, to the first that works.
+// connects to both, and I/O continues when one fails; without it, to the first that works.
 func (v *volume) twoPaths(t *nvmeTarget) {
 	parameter, _ := os.ReadFile("/sys/module/nvme_core/parameters/multipath")
 	want := 1

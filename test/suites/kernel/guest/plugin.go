@@ -127,12 +127,12 @@ func podOf(volume string) pod {
 	}
 }
 
-// prepare creates the folders that kubelet creates before its calls.
+// prepare creates the directories that kubelet creates before its calls.
 func (p pod) prepare() error {
 	return errors.Join(os.MkdirAll(p.staging, 0o750), os.MkdirAll(filepath.Dir(p.published), 0o750))
 }
 
-// remove removes the folders as kubelet does after its calls: they must be empty.
+// remove removes the directories as kubelet does after its calls: they must be empty.
 func (p pod) remove() error {
 	if _, err := os.Lstat(p.published); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the target path %s still exists: %v", p.published, err)

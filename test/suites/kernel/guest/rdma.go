@@ -61,7 +61,7 @@ func addRDMADevice() (err error) {
 	case err != nil:
 		return fmt.Errorf("add an RDMA device: %w", err)
 	case n < unix.SizeofNlMsghdr+4:
-		return fmt.Errorf("add an RDMA device: an answer of %d bytes", n)
+		return fmt.Errorf("add an RDMA device: a response of %d bytes", n)
 	}
 	if code := int32(binary.NativeEndian.Uint32(reply[unix.SizeofNlMsghdr:])); code != 0 {
 		return fmt.Errorf("add an RDMA device: %w", unix.Errno(-code))

@@ -28,7 +28,7 @@ type refusedDevice struct {
 	prepare func(ctx context.Context, v *csiVolume) error
 	code    codes.Code
 	text    string
-	// repaired tells that the driver may have repaired a part of the device before it refused it.
+	// repaired means that the driver may have repaired a part of the device before it refused it.
 	repaired bool
 }
 

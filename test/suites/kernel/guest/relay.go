@@ -19,13 +19,13 @@ type relay struct {
 	heal  chan struct{} // closed when a path that dropped its data is whole again
 }
 
-// cut tells what happens to data on a path.
+// cut determines what happens to data on a path.
 type cut int
 
 const (
 	whole   cut = iota
 	refuses     // connections are closed, and new ones too
-	drops       // nothing arrives any more, and nobody is told
+	drops       // nothing arrives any more, and neither side is told
 )
 
 func newRelay(to string) (*relay, error) {

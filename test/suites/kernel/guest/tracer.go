@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tracer stops the processes of a plugin at each system call that changes something, without any
-// code for that in the plugin: a seccomp filter sends a notification of the call to this process,
-// which continues the call, or kills its process. seccomp_unotify(2) describes the interface.
+// A tracer stops the processes of a plugin at each system call that changes something. The plugin
+// needs no code for this: a seccomp filter notifies this process of the call. This process
+// continues the call, or kills the process that made it. seccomp_unotify(2) describes the
+// interface.
 type tracer struct {
 	ours, theirs *os.File // of the UNIX socket that passes the filter's descriptor
 	listener     int
@@ -171,20 +172,20 @@ func (t *tracer) killedAt(n seccompNotification) bool {
 	if !relevant {
 		return false
 	}
-	what := t.handle(p)
-	if what == nothing {
+	action := t.handle(p)
+	if action == nothing {
 		return false
 	}
 	t.handle = nil
 	t.orphans = descendants(t.plugin)
 	victims := []int{t.plugin}
-	if what == everything {
+	if action == everything {
 		victims = append(victims, t.orphans...)
 	}
 	for _, pid := range victims {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-	return what == everything || processOf(n.pid) == t.plugin
+	return action == everything || processOf(n.pid) == t.plugin
 }
 
 func ioctl(fd int, command uint, arg unsafe.Pointer) unix.Errno {
@@ -304,7 +305,7 @@ func processOf(thread uint32) int {
 }
 
 // descendants returns the processes that a process started, and those that these started.
-func descendants(of int) []int {
+func descendants(ancestor int) []int {
 	parents := make(map[int]int)
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -317,7 +318,7 @@ func descendants(of int) []int {
 			parents[pid], _ = strconv.Atoi(fields[1])
 		}
 	}
-	family := []int{of}
+	family := []int{ancestor}
 	for i := 0; i < len(family); i++ {
 		for pid, parent := range parents {
 			if parent == family[i] && !slices.Contains(family, pid) {

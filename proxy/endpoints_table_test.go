@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/stream"
 )
 
-// dryRunDoor begins the names of the doors of a dry run.
-const dryRunDoor = "dry run"
+// dryRunEndpoint begins the names of the endpoints of a dry run.
+const dryRunEndpoint = "dry run"
 
 // opens is a reason of messages in a stream.
 const opens = "the stage refuses the request that opens the stream"
 
-// Reasons that several doors share.
+// Reasons that several endpoints share.
 var (
 	asksTheKernel = reasons{
 		wrongCredentials: "the kernel names the process's user; see " + unknownProcess,
@@ -41,15 +41,15 @@ var (
 	}
 	hasSession = reasons{
 		wrongCredentials: "the session stands for them; see " + endedSession,
-		noCredentials:    "without the session's cookie, it is the door without a session",
+		noCredentials:    "without the session's cookie, it is the endpoint without a session",
 	}
 	onlyReads = reasons{
 		csrf: "the request changes nothing, and a page of another site cannot read the response",
 	}
 	oneMethod = reasons{
-		malformed:     "the door makes the call",
-		unknownMethod: "the door chooses the method",
-		invalidParams: "the door chooses the parameters",
+		malformed:     "the endpoint makes the call",
+		unknownMethod: "the endpoint chooses the method",
+		invalidParams: "the endpoint chooses the parameters",
 		unsafeNewName: "the call names no new object",
 		foreignObject: "the call names no object",
 		notEnabled:    "the method is always enabled",
@@ -68,8 +68,8 @@ var (
 	takesNoSlot = reasons{noSlot: "it is no work for the target, and a stream would keep the slot"}
 )
 
-func doors() []*door {
-	list := []*door{
+func endpoints() []*endpoint {
+	list := []*endpoint{
 		{name: "local socket", local: true, open: (*visitor).connect, send: sendLocally(request.call), exempt: because(asksTheKernel, noEvents)},
 		{name: "local socket, batch", local: true, open: (*visitor).connect, send: sendLocally(batchOfOne), exempt: because(asksTheKernel, noEvents)},
 		{
@@ -95,7 +95,7 @@ func doors() []*door {
 		{name: "message of a stream", open: (*visitor).openStream, send: sendMessage(request.call), exempt: hasStream},
 		{name: "message of a stream, batch", open: (*visitor).openStream, send: sendMessage(batchOfOne), exempt: hasStream},
 		{
-			name: dryRunDoor, send: sendDryRun,
+			name: dryRunEndpoint, send: sendDryRun,
 			exempt: reasons{
 				noAddress: "it has no connection", wrongCredentials: "it names the user", unknownProcess: "it names the user", noCredentials: "it names the user", endedSession: "it has no sessions",
 				otherSite: "it has no connection", csrf: "it has no connection", draining: "it needs no proxy", memoryLimit: "it needs no proxy",
@@ -131,19 +131,19 @@ func doors() []*door {
 		ruleless = ruleless || h.method == console.AuditMethod
 		name := h.verb + " " + h.path + h.name
 		list = append(list,
-			&door{name: name, method: h.method, ruleless: ruleless, send: sendHTTP(h.verb, h.path, h.text), exempt: own},
-			&door{name: name + " with a session", method: h.method, ruleless: ruleless, open: (*visitor).signIn, send: sendHTTP(h.verb, h.path, h.text), exempt: session})
+			&endpoint{name: name, method: h.method, ruleless: ruleless, send: sendHTTP(h.verb, h.path, h.text), exempt: own},
+			&endpoint{name: name + " with a session", method: h.method, ruleless: ruleless, open: (*visitor).signIn, send: sendHTTP(h.verb, h.path, h.text), exempt: session})
 	}
 	return list
 }
 
-// Every page that the proxy serves is one of the doors.
-func TestEachPageIsADoor(t *testing.T) {
-	list := doors()
+// Every page that the proxy serves is one of the endpoints.
+func TestEachPageIsAnEndpoint(t *testing.T) {
+	list := endpoints()
 	for _, own := range newBench(t, "v26.05").proxy.ownMethods() {
-		if own.Door != "" {
-			assert.True(t, slices.ContainsFunc(list, func(d *door) bool { return d.method == own.Name && strings.HasPrefix(d.name, own.Door) }),
-				"%s (%s) is no door: add a row to doors()", own.Door, own.Name)
+		if own.Endpoint != "" {
+			assert.True(t, slices.ContainsFunc(list, func(d *endpoint) bool { return d.method == own.Name && strings.HasPrefix(d.name, own.Endpoint) }),
+				"%s (%s) is not an endpoint: add a row to endpoints()", own.Endpoint, own.Name)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestReasonsNameStages(t *testing.T) {
 		require.False(t, names[s.name], s.name)
 		names[s.name] = true
 	}
-	for _, d := range doors() {
+	for _, d := range endpoints() {
 		for name := range d.exempt {
 			assert.True(t, names[name], "%s: %s", d.name, name)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// mend corrects what SPDK saves but cannot load, observed on v24.01 and v26.05: two orders of
+// correct changes what SPDK saves but cannot load, observed on v24.01 and v26.05: two orders of
 // calls, and the options of histograms. All other calls stay as they are, in SPDK's order.
 //
 // SPDK saves a RAID without superblock after its base bdevs. When these are created, SPDK examines
@@ -21,13 +21,13 @@ import (
 //
 // SPDK saves limits of bdevs before it waits for the examination of bdevs. Limits of volumes are
 // refused until their lvstore is loaded, and spdk_tgt exits. The wait for examination is not
-// enough: a RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy
+// enough. A RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy
 // machine), so the volumes on it are waited for by name. The same is true for histograms.
 //
 // SPDK saves a histogram without its options. With the default ones, v26.05 does not count I/O
 // channels that open later, and after a start all channels do; so the options that count all I/O
 // are added.
-func (s *Subsystem) mend(release rpcschema.Release) {
+func (s *Subsystem) correct(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return
 	}

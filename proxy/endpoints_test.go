@@ -15,24 +15,24 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A door is a way for requests into the proxy. To add a door, add a row to doors().
-type door struct {
+// An endpoint is where requests enter the proxy. To add an endpoint, add a row to endpoints().
+type endpoint struct {
 	name string
-	// method is the only method that the door serves; "": it takes calls of any method.
+	// method is the only method that the endpoint serves; "": it takes calls of any method.
 	method string
 	// open is called before the stage's preparations. nil: nothing is to be opened.
 	open func(d *visitor)
-	// send sends a request that the door must refuse.
+	// send sends a request that the endpoint must refuse.
 	send func(d *visitor, r request) response
-	// exempt names the stages that cannot refuse a request at this door, and why.
+	// exempt names the stages that cannot refuse a request at this endpoint, and why.
 	exempt reasons
-	// ruleless means that no rule of a role allows the door's method.
+	// ruleless means that no rule of a role allows the endpoint's method.
 	ruleless bool
 	// local means that this process's user must be a user of the proxy.
 	local bool
 }
 
-// reasons are why a stage does not apply to a door, by the name of the stage.
+// reasons are why a stage does not apply to an endpoint, by the name of the stage.
 type reasons map[string]string
 
 // because merges reasons.
@@ -44,18 +44,18 @@ func because(all ...reasons) reasons {
 	return merged
 }
 
-// A stage refuses requests for one reason. What a refused client gets, and what the audit log and
-// the metrics have of it, is the same at all doors.
+// A stage refuses requests for one reason. The response to a refused client, its audit entry and
+// its metrics are the same at all endpoints.
 type stage struct {
 	name    string
-	hosts   bool                        // the target loads what hosts write
-	config  func(*config.Config, *door) // nil: the caller may make all calls
-	prepare func(d *visitor)            // nil: nothing
-	request func(d *door) request
+	hosts   bool                            // the target loads what hosts write
+	config  func(*config.Config, *endpoint) // nil: the caller may make all calls
+	prepare func(d *visitor)                // nil: nothing
+	request func(d *endpoint) request
 	want    refusal
 }
 
-// A request is what a test sends through a door.
+// A request is what a test sends through an endpoint.
 type request struct {
 	method, params string
 	text           string   // instead of a call, if it is not ""
@@ -75,7 +75,8 @@ func (r request) call() string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, r.method, r.params)
 }
 
-// A response is what the client of a door gets. Fields that the door does not have are zero.
+// A response is what the client of an endpoint gets. Fields that the endpoint does not have are
+// zero.
 type response struct {
 	status  int // of HTTP
 	code    int // of JSON-RPC
@@ -85,7 +86,7 @@ type response struct {
 	rule    string // of a dry run
 }
 
-// A refusal is what a stage's refusal looks like at all doors.
+// A refusal is what a stage's refusal looks like at all endpoints.
 type refusal struct {
 	status, code int
 	message      string
@@ -102,29 +103,29 @@ func (r refusal) at(v *visitor, q request) *refusal {
 	fill := strings.NewReplacer("METHOD", q.method, "SOCKET", v.target.Socket()).Replace
 	r.message, r.audit = fill(r.message), maps.Clone(r.audit)
 	r.audit["error"] = fill(r.audit["error"].(string))
-	if v.door.ruleless && r.audit["rule"] == admins {
+	if v.endpoint.ruleless && r.audit["rule"] == admins {
 		r.audit["rule"] = ""
 	}
 	return &r
 }
 
-// A visitor is the client of a door in one test.
+// A visitor is the client of an endpoint in one test.
 type visitor struct {
 	*bench
-	door    *door
-	session *browser
-	program *program
-	stream  *streamClient
+	endpoint *endpoint
+	session  *browser
+	program  *program
+	stream   *streamClient
 }
 
-// The user of the doors.
+// The user of the endpoints.
 const (
 	caller = "caller"
 	team   = "team-of-caller"
 )
 
 // inTeam makes the caller a user of a tenant.
-func inTeam(c *config.Config, _ *door) {
+func inTeam(c *config.Config, _ *endpoint) {
 	for i := range c.Users {
 		if c.Users[i].Name == caller {
 			c.Users[i].Tenant = team
@@ -133,7 +134,7 @@ func inTeam(c *config.Config, _ *door) {
 	c.Tenants = map[string]config.Tenant{team: {LVStores: []string{"lvs-team"}}}
 }
 
-func newVisitor(t *testing.T, s *stage, d *door) *visitor {
+func newVisitor(t *testing.T, s *stage, d *endpoint) *visitor {
 	change := func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: caller, PasswordHash: hashes()[adminPassword], Roles: []string{policy.Admin}})
 		if d.local {
@@ -143,7 +144,7 @@ func newVisitor(t *testing.T, s *stage, d *door) *visitor {
 			s.config(c, d)
 		}
 	}
-	v := &visitor{door: d, bench: newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease("v26.05"), ExamineListed: !s.hosts}, change)}
+	v := &visitor{endpoint: d, bench: newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease("v26.05"), ExamineListed: !s.hosts}, change)}
 	if d.open != nil {
 		d.open(v)
 	}
@@ -153,9 +154,10 @@ func newVisitor(t *testing.T, s *stage, d *door) *visitor {
 	return v
 }
 
-// Each stage refuses its requests at each door, with the same response, audit entry and metrics.
-func TestEachStageRefusesAtEachDoor(t *testing.T) {
-	for _, d := range doors() {
+// Each stage refuses its requests at each endpoint, with the same response, audit entry and
+// metrics.
+func TestEachStageRefusesAtEachEndpoint(t *testing.T) {
+	for _, d := range endpoints() {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
 			for _, s := range stages() {
@@ -169,8 +171,8 @@ func TestEachStageRefusesAtEachDoor(t *testing.T) {
 	}
 }
 
-// refuses checks that the stage refuses its request at a door.
-func (s *stage) refuses(t *testing.T, d *door) {
+// refuses checks that the stage refuses its request at an endpoint.
+func (s *stage) refuses(t *testing.T, d *endpoint) {
 	v := newVisitor(t, s, d)
 	r := s.request(d)
 	before, reached := v.counters(), len(v.reached())
@@ -197,17 +199,17 @@ func (s *stage) refuses(t *testing.T, d *door) {
 	if d.method != "" {
 		assert.Equal(t, d.method, entries[0]["method"], "method in the audit entry")
 	}
-	assert.Equal(t, want.entry(), withoutDoor(entries[0]), "audit entry")
+	assert.Equal(t, want.entry(), withoutEndpoint(entries[0]), "audit entry")
 	assert.Equal(t, want.counters(), v.increased(before), "metrics")
 }
 
-// ofDoor are the members of an audit entry that depend on the request and the door.
-var ofDoor = []string{"time", "msg", "request_id", "auth", "credential", "source", "method", "params", "resources", "batch", "latency_ms"}
+// ofEndpoint are the members of an audit entry that depend on the request and the endpoint.
+var ofEndpoint = []string{"time", "msg", "request_id", "auth", "credential", "source", "method", "params", "resources", "batch", "latency_ms"}
 
-// withoutDoor returns the members of an audit entry that are the same at all doors.
-func withoutDoor(entry map[string]any) map[string]any {
+// withoutEndpoint returns the members of an audit entry that are the same at all endpoints.
+func withoutEndpoint(entry map[string]any) map[string]any {
 	rest := maps.Clone(entry)
-	for _, key := range ofDoor {
+	for _, key := range ofEndpoint {
 		delete(rest, key)
 	}
 	return rest
@@ -246,5 +248,6 @@ func (v *visitor) refusedEntries() (found []map[string]any) {
 	return found
 }
 
-// isDryRun reports whether the door decides without a proxy: it has neither audit log nor metrics.
-func (d *door) isDryRun() bool { return strings.HasPrefix(d.name, dryRunDoor) }
+// isDryRun reports whether the endpoint decides without a proxy: it has neither audit log nor
+// metrics.
+func (d *endpoint) isDryRun() bool { return strings.HasPrefix(d.name, dryRunEndpoint) }

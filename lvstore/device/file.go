@@ -1,4 +1,4 @@
-package check
+package device
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens a file or block device for reading. It bypasses this host's page cache if
+// OpenFile opens a file or block device for reading. It bypasses this host's page cache if
 // possible, as the target's writes do.
-func openFile(path string) (*device, error) {
+func OpenFile(path string) (*Device, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.EINVAL) {
 		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -33,7 +33,7 @@ func openFile(path string) (*device, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &device{&direct{file: f}, f, size, path}, nil
+	return &Device{&direct{file: f}, f, size, path}, nil
 }
 
 // direct reads into memory that is aligned for direct I/O. Offsets and lengths must be multiples of

@@ -1,19 +1,26 @@
-package check
+package device
 
 import (
 	"bytes"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
+func write(t *testing.T, content []byte) string {
+	path := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	return path
+}
+
 // A disk that cannot be read is an error, and not a damaged lvstore.
-func TestReadsThatFail(t *testing.T) {
+func TestReadErrorsAreReported(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 4096/16)
-	d, err := openFile(write(t, append(content, content...)))
+	d, err := OpenFile(write(t, append(content, content...)))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	b := make([]byte, 4096)

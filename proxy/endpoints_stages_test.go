@@ -52,16 +52,16 @@ const (
 const admins = "role admin: allow *"
 
 // anyCall is a call that the caller may make, unless a stage refuses it.
-func anyCall(d *door) request {
+func anyCall(d *endpoint) request {
 	if d.method != "" {
 		return request{method: d.method}
 	}
 	return request{method: "bdev_get_bdevs"}
 }
 
-// callOf makes a call at doors that take any.
-func callOf(method, params string) func(*door) request {
-	return func(d *door) request {
+// callOf makes a call at endpoints that take any.
+func callOf(method, params string) func(*endpoint) request {
+	return func(d *endpoint) request {
 		if d.method != "" {
 			return request{method: d.method}
 		}
@@ -70,8 +70,8 @@ func callOf(method, params string) func(*door) request {
 }
 
 // with changes anyCall.
-func with(change func(*request)) func(*door) request {
-	return func(d *door) request {
+func with(change func(*request)) func(*endpoint) request {
+	return func(d *endpoint) request {
 		r := anyCall(d)
 		change(&r)
 		return r
@@ -79,8 +79,8 @@ func with(change func(*request)) func(*door) request {
 }
 
 // mayOnly lets the caller make only the calls that rules allow.
-func mayOnly(allowed func(d *door) []policy.Rule) func(*config.Config, *door) {
-	return func(c *config.Config, d *door) {
+func mayOnly(allowed func(d *endpoint) []policy.Rule) func(*config.Config, *endpoint) {
+	return func(c *config.Config, d *endpoint) {
 		c.Roles["limited"] = config.Role{Allow: allowed(d)}
 		c.Users[len(c.Users)-1].Roles = []string{"limited"}
 	}
@@ -99,7 +99,7 @@ func stages() []*stage {
 	return []*stage{
 		{
 			name: noAddress,
-			config: func(c *config.Config, _ *door) {
+			config: func(c *config.Config, _ *endpoint) {
 				behind(config.XForwardedFor, "127.0.0.1")(c)
 			},
 			request: with(func(r *request) { r.header = []string{"X-Forwarded-For", ""} }),
@@ -123,7 +123,7 @@ func stages() []*stage {
 		},
 		{
 			name: unknownProcess,
-			config: func(c *config.Config, _ *door) {
+			config: func(c *config.Config, _ *endpoint) {
 				c.Users[len(c.Users)-1].Local = nil
 			},
 			request: anyCall,
@@ -206,7 +206,7 @@ func stages() []*stage {
 		},
 		{
 			name: callRate,
-			config: func(c *config.Config, _ *door) {
+			config: func(c *config.Config, _ *endpoint) {
 				c.Limits.UsersCallsPerSecond = map[string]int{caller: 1}
 			},
 			prepare: func(v *visitor) { v.proxy.gate.SpendRate(caller) },
@@ -228,7 +228,7 @@ func stages() []*stage {
 		},
 		{
 			name:    byMethod,
-			config:  mayOnly(func(*door) []policy.Rule { return rules("spdk_get_version") }),
+			config:  mayOnly(func(*endpoint) []policy.Rule { return rules("spdk_get_version") }),
 			request: anyCall,
 			want: refusal{
 				status: http.StatusForbidden, code: jsonrpc.CodeForbidden, outcome: "denied", denial: "none",
@@ -267,7 +267,7 @@ func stages() []*stage {
 		},
 		{
 			name: byParams,
-			config: mayOnly(func(d *door) []policy.Rule {
+			config: mayOnly(func(d *endpoint) []policy.Rule {
 				if d.method == notificationsMethod {
 					return []policy.Rule{{Method: d.method, Where: map[string]policy.Test{"/max": {Maximum: zero()}}}}
 				}
@@ -321,7 +321,7 @@ func stages() []*stage {
 		},
 		{
 			name: noSlot,
-			config: func(c *config.Config, _ *door) {
+			config: func(c *config.Config, _ *endpoint) {
 				c.Limits.UserInFlight = 1
 			},
 			prepare: takeSlots,
@@ -331,7 +331,7 @@ func stages() []*stage {
 				message: "too many calls of this user are running. Nothing was executed; send fewer at once, or retry.",
 				audit: map[string]any{
 					"decision": allowed, "rule": admins,
-					"error": "1 calls of this user are running at the target, and the maximum number of this user's calls is waiting",
+					"error": "1 calls of this user are running at the target, and this user already has the maximum number of waiting calls",
 				},
 			},
 		},

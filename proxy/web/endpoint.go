@@ -24,8 +24,8 @@ type Visit struct {
 // Settings are those in force when the request arrived.
 func (v *Visit) Settings() *gate.Settings { return v.current }
 
-// A door is what differs between the requests of HTTP.
-type door struct {
+// An endpoint is what differs between the requests of HTTP.
+type endpoint struct {
 	// identify authenticates the sender; nil: by the session, or else by the credentials of the
 	// request.
 	identify func(v *Visit) error
@@ -41,7 +41,7 @@ type door struct {
 }
 
 // serve takes a request from its arrival to its response.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint) {
 	v := s.arrive(w, r)
 	defer s.Gate.Leave(v.X)
 	err := s.enter(v, d)
@@ -65,13 +65,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d door) {
 func (s *Server) arrive(w http.ResponseWriter, r *http.Request) *Visit {
 	source, err := s.Balancers.sourceOf(r)
 	v := &Visit{W: w, R: r, X: gate.NewExchange(source), current: s.Gate.Settings()}
-	v.X.NoSource, v.X.Client, v.X.Door = err, traceOf(r.Header), v
+	v.X.NoSource, v.X.Client, v.X.Endpoint = err, traceOf(r.Header), v
 	w.Header().Set("X-Request-Id", v.X.ID)
 	return v
 }
 
 // enter takes a request through the stages that its calls share.
-func (s *Server) enter(v *Visit, d door) error {
+func (s *Server) enter(v *Visit, d endpoint) error {
 	identify := d.identify
 	if identify == nil {
 		identify = s.authenticate

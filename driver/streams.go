@@ -1,0 +1,41 @@
+package driver
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/spdkgate/spdkgate/driver/volume"
+)
+
+// interceptStream is intercept for the calls whose responses are streams. Those of gRPC's own
+// services, which watch the process for as long as they like, are not logged or counted.
+func (c *calls) interceptStream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if !strings.HasPrefix(info.FullMethod, "/csi.") {
+		_, err := c.recoverPanic(c.log, func() (any, error) { return nil, handler(service, stream) })
+		return err
+	}
+	call := c.begin(stream.Context(), info.FullMethod)
+	_, err := c.recoverPanic(call.log, func() (any, error) {
+		return nil, handler(service, &receiving{stream, volume.AskOnce(stream.Context()), call})
+	})
+	return call.end(err)
+}
+
+// receiving is a stream that notes the request of its call.
+type receiving struct {
+	grpc.ServerStream
+	ctx  context.Context
+	call *call
+}
+
+func (r *receiving) Context() context.Context { return r.ctx }
+
+func (r *receiving) RecvMsg(m any) error {
+	err := r.ServerStream.RecvMsg(m)
+	if err == nil {
+		r.call.received(m)
+	}
+	return err
+}

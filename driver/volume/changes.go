@@ -1,0 +1,86 @@
+package volume
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// Changes are the clusters of a snapshot that differ from those of another one, or that are
+// allocated.
+type Changes struct {
+	SizeBytes   int64 // of the snapshot
+	ClusterSize int64 // bytes
+	bitmap      []byte
+}
+
+// Has reports whether the cluster with an index is among the changes.
+func (c Changes) Has(index int64) bool { return c.bitmap[index/8]>>(index%8)&1 == 1 }
+
+// Changes returns the clusters of a snapshot that may differ from those of base, another snapshot
+// of the same volume; or, if base is "", those that are allocated. If they are unknown, it fails
+// with ErrNoChanges or ErrEncrypted, and the snapshot has to be read as a whole.
+func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, error) {
+	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: snapshot}
+	ids := []string{snapshot}
+	if base != "" {
+		p.Base = &base
+		ids = append(ids, base)
+	}
+	var found []Snapshot
+	for _, id := range ids {
+		v, err := s.GetSnapshot(ctx, id)
+		if errors.Is(err, ErrWrongKind) {
+			return Changes{}, fmt.Errorf("%w: %v", ErrNotFound, err) // another code than ErrWrongKind
+		}
+		if err == nil {
+			v, err = s.WithSource(ctx, v)
+		}
+		if err != nil {
+			return Changes{}, err
+		}
+		found = append(found, v)
+	}
+	// Kubernetes authorizes callers by the snapshot's namespace, but passes any base on: a base of
+	// another volume may be another team's.
+	if base != "" && base != snapshot && (found[0].SourceUUID == "" || found[0].SourceUUID != found[1].SourceUUID) {
+		return Changes{}, fmt.Errorf("target %s: %w: snapshot %s of the volume of snapshot %s: make a full backup", s.Name, ErrNotFound, base, snapshot)
+	}
+	size := found[0].SizeBytes
+	r, err := s.rpc.SpdkgateLvolChanges(ctx, p)
+	if err != nil {
+		return Changes{}, fmt.Errorf("target %s: read the changes of snapshot %s: %w", s.Name, snapshot, noChanges(err))
+	}
+	c := Changes{SizeBytes: int64(r.Size), ClusterSize: int64(r.ClusterSize)}
+	c.bitmap, err = base64.StdEncoding.DecodeString(r.Bitmap)
+	switch {
+	case err != nil || c.ClusterSize <= 0 || c.SizeBytes%c.ClusterSize != 0 || int64(len(c.bitmap)) != (c.SizeBytes/c.ClusterSize+7)/8 || c.SizeBytes != size:
+		return Changes{}, fmt.Errorf("target %s: %w: the proxy's answer about snapshot %s (%d bytes) contradicts itself: %d bytes, clusters of %d, a bitmap of %d bytes. Make a full backup",
+			s.Name, ErrNoChanges, snapshot, size, r.Size, r.ClusterSize, len(c.bitmap))
+	case r.LUKS:
+		return Changes{}, fmt.Errorf("target %s: %w: snapshot %s is of a volume that nodes encrypt (LUKS), or that a pod encrypts. Pods see other offsets than the storage server does. Make a full backup from within a pod",
+			s.Name, ErrEncrypted, snapshot)
+	}
+	return c, nil
+}
+
+// noChanges gives an error of spdkgate_lvol_changes its kind. Its text says what to do.
+func noChanges(err error) error {
+	var rpc *spdkrpc.Error
+	if !errors.As(err, &rpc) {
+		return err
+	}
+	switch {
+	case rpc.Kind == spdkrpc.NoSuchDevice:
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case rpc.Kind == spdkrpc.MethodNotFound:
+		return fmt.Errorf("%w: the target's spdk-proxy is too old: upgrade it, or make a full backup: %w", ErrNoChanges, err)
+	case rpc.Code == -int(syscall.EINVAL), rpc.Code == -int(syscall.EOPNOTSUPP), rpc.Code == -int(syscall.EBADMSG):
+		return fmt.Errorf("%w: %w", ErrNoChanges, err)
+	}
+	return err
+}

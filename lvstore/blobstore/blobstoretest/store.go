@@ -1,0 +1,180 @@
+package blobstoretest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// Sizes in bytes and pages.
+const (
+	PageSize      = 4096
+	MetadataStart = 4 // pages before the metadata
+	PerExtent     = 512
+	firstID       = 1 << 32
+	none          = 1<<32 - 1
+)
+
+// A Store is an lvstore.
+type Store struct {
+	UUID, Name    string
+	ClusterSize   int64 // bytes
+	Clusters      int64
+	MetadataPages int64
+	Lvols         []Lvol // lvol i is blob i+1
+}
+
+// An Lvol is a logical volume or snapshot.
+type Lvol struct {
+	UUID, Name string
+	Parent     int    // number of the lvol below, counted from 1; 0 for none
+	Clusters   uint64 // size
+	Allocated  []uint64
+
+	Writable, External, Taking, Removing bool
+
+	RunLength bool // lists its clusters as run lengths
+	Continued bool // lists its clusters in a second page
+
+	Start []byte // the content of its first cluster, if that is allocated
+}
+
+// Image returns the content of the device.
+func (s Store) Image() []byte {
+	m := make([]byte, s.Clusters*s.ClusterSize)
+	b := m[:PageSize]
+	copy(b, "SPDKBLOB")
+	for at, v := range map[int]uint32{8: 3, 12: PageSize, 28: uint32(s.ClusterSize), 48: MetadataStart, 52: uint32(s.MetadataPages), 88: PageSize, 92: PageSize} {
+		le.PutUint32(b[at:], v)
+	}
+	le.PutUint64(b[20:], firstID)
+	copy(b[56:], "LVOLSTORE")
+	le.PutUint64(b[80:], uint64(len(m)))
+	Seal(b)
+	w := writer{m, uint32(len(s.Lvols)) + 1, uint32(((MetadataStart+s.MetadataPages)*PageSize + s.ClusterSize - 1) / s.ClusterSize), s.ClusterSize}
+	w.page(0, firstID, 0, none, flags(4, 0), text("uuid", s.UUID), text("name", s.Name), descriptor(5, make([]byte, 8)))
+	for i, l := range s.Lvols {
+		w.lvol(uint32(i)+1, l)
+	}
+	return m
+}
+
+// Page returns a metadata page of an image. Seal it after a change.
+func Page(image []byte, n int64) []byte { return image[(MetadataStart+n)*PageSize:][:PageSize] }
+
+// Seal writes the checksum of a page.
+func Seal(page []byte) {
+	le.PutUint32(page[PageSize-4:], crc32.Checksum(page[:PageSize-4], crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// A writer knows which pages and clusters are free.
+type writer struct {
+	image   []byte
+	free    uint32 // metadata page
+	cluster uint32
+	size    int64 // of a cluster, in bytes
+}
+
+func (w *writer) lvol(at uint32, l Lvol) {
+	id := firstID + uint64(at)
+	must, data := uint64(1|2|4), uint64(1)
+	if l.Writable {
+		data = 0
+	}
+	if l.External {
+		must |= 8
+	}
+	parts := [][]byte{flags(must, data), text("uuid", l.UUID), text("name", l.Name)}
+	if l.Parent != 0 {
+		parts = append(parts, attribute(4, "SNAP", le.AppendUint64(nil, firstID+uint64(l.Parent))))
+	}
+	if l.Taking {
+		parts = append(parts, attribute(4, "SNAPTMP", le.AppendUint64(nil, firstID+1)))
+	}
+	if l.Removing {
+		parts = append(parts, attribute(4, "SNAPRM", le.AppendUint64(nil, firstID+1)))
+	}
+	if l.External {
+		parts = append(parts, attribute(4, "EXTSNAP", []byte("another bdev")))
+	}
+	where := make([]uint32, l.Clusters)
+	for _, i := range l.Allocated {
+		where[i] = w.cluster
+		if i == 0 {
+			copy(w.image[int64(w.cluster)*w.size:], l.Start)
+		}
+		w.cluster++
+	}
+	clusters := w.extents(id, where)
+	if l.RunLength {
+		clusters = runs(where)
+	}
+	if !l.Continued {
+		w.page(at, id, 0, none, append(parts, clusters)...)
+		return
+	}
+	next := w.next()
+	w.page(at, id, 0, next, parts...)
+	w.page(next, id, 1, none, clusters)
+}
+
+func (w *writer) next() uint32 { w.free++; return w.free - 1 }
+
+// extents writes the extent pages, and returns the table of them. A part without clusters has none.
+func (w *writer) extents(id uint64, where []uint32) []byte {
+	table := le.AppendUint64(nil, uint64(len(where)))
+	for from := 0; from < len(where); from += PerExtent {
+		part := where[from:min(from+PerExtent, len(where))]
+		data, used := le.AppendUint32(nil, uint32(from)), uint32(0)
+		for _, c := range part {
+			data = le.AppendUint32(data, c)
+			used |= c
+		}
+		at := uint32(0)
+		if used != 0 {
+			at = w.next()
+			w.page(at, id, 0, none, descriptor(6, data))
+		}
+		table = le.AppendUint32(le.AppendUint32(table, at), 1)
+	}
+	return descriptor(5, table)
+}
+
+func runs(where []uint32) []byte {
+	var data []byte
+	for i := 0; i < len(where); {
+		n := 1
+		for i+n < len(where) && (where[i] == 0 && where[i+n] == 0 || where[i] != 0 && where[i+n] == where[i]+uint32(n)) {
+			n++
+		}
+		data = le.AppendUint32(le.AppendUint32(data, where[i]), uint32(n))
+		i += n
+	}
+	return descriptor(1, data)
+}
+
+func (w *writer) page(at uint32, id uint64, sequence, next uint32, parts ...[]byte) {
+	p := Page(w.image, int64(at))
+	le.PutUint64(p, id)
+	le.PutUint32(p[8:], sequence)
+	copy(p[16:PageSize-8], bytes.Join(parts, nil))
+	le.PutUint32(p[PageSize-8:], next)
+	Seal(p)
+}
+
+var le = binary.LittleEndian
+
+func descriptor(kind byte, data []byte) []byte {
+	return append(le.AppendUint32([]byte{kind}, uint32(len(data))), data...)
+}
+
+func flags(must, data uint64) []byte {
+	return descriptor(3, le.AppendUint64(le.AppendUint64(le.AppendUint64(nil, must), data), 0))
+}
+
+func text(name, value string) []byte { return attribute(2, name, []byte(value+"\x00")) }
+
+func attribute(kind byte, name string, value []byte) []byte {
+	data := le.AppendUint16(le.AppendUint16(nil, uint16(len(name))), uint16(len(value)))
+	return descriptor(kind, append(append(data, name...), value...))
+}

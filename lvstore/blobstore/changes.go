@@ -1,0 +1,218 @@
+package blobstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+)
+
+// A Reading is what the metadata on a device say about the changes between two snapshots at one
+// time. Two equal readings have the same Digest.
+type Reading struct {
+	Super     Super
+	StoreUUID string // of the lvstore
+	StoreName string
+	// Target and Base are the chains: the snapshot, and then the snapshots below it. Base is nil if
+	// the reading is about all clusters of Target.
+	Target, Base []*Lvol
+	// Changed has a bit for each cluster of the target; cluster i is bit i%8 of byte i/8. Clusters
+	// whose bit is 0 have the same content as the base's, or zeros without a base. What the base
+	// does not have because it is smaller counts as zeros.
+	Changed []byte
+	// TargetStart and BaseStart are the first StartBytes bytes of the snapshots' content.
+	TargetStart, BaseStart []byte
+	Digest                 [sha256.Size]byte // of all pages that were read
+}
+
+// StartBytes is the length of Reading.TargetStart and BaseStart.
+const StartBytes = 5 * PageSize
+
+// Find searches the metadata pages for an lvol, from the first page on, and returns the id of its
+// blob. size is that of the device in bytes. Only the lvol's first page is checked.
+func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string) (id uint64, err error) {
+	s, err := readSuper(r, size)
+	if err != nil {
+		return 0, err
+	}
+	chunk := int64(64)
+	buffer := []byte(nil)
+	for from := int64(0); from < s.MetadataPages; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		n := min(chunk, s.MetadataPages-from)
+		if int64(len(buffer)) < n*PageSize {
+			buffer = make([]byte, n*PageSize)
+		}
+		if _, err := r.ReadAt(buffer[:n*PageSize], s.offset(from)); err != nil {
+			return 0, fmt.Errorf("read metadata pages from %d: %w", from, err)
+		}
+		for i := range n {
+			p := (*page)(buffer[i*PageSize:])
+			id := uint64(firstID + from + i)
+			b := &blob{attrs: map[string]string{}}
+			if !p.zero() && id != s.SuperBlob && b.add(p, id, 0) == nil && b.attrs["uuid"] == uuid {
+				return id, nil
+			}
+		}
+		from += n
+		chunk = min(2*chunk, 1024)
+	}
+	return 0, ErrNoLvol
+}
+
+// readSuper reads the super block of a device of this size, and checks that the blobstore fits.
+func readSuper(r io.ReaderAt, size int64) (Super, error) {
+	s, err := ReadSuper(r)
+	if err != nil {
+		return s, err
+	}
+	if s.Bytes == 0 {
+		s.Bytes = size
+	}
+	if s.Bytes > size || s.offset(s.MetadataPages) > size {
+		return s, fmt.Errorf("%w: it describes %d bytes, the device has %d", ErrSuperBlock, s.Bytes, size)
+	}
+	return s, nil
+}
+
+// ReadChains reads the chains of snapshots that begin with the blobs target and base, without their
+// clusters. base is 0 if there is none.
+func ReadChains(ctx context.Context, r io.ReaderAt, size int64, target, base uint64) (*Reading, error) {
+	v, _, err := readChains(ctx, r, size, target, base)
+	return v, err
+}
+
+// ReadChanges reads which clusters of the snapshot in the blob target may differ from those of
+// base, a snapshot of the same lvstore; or, if base is 0, which ones are allocated. It lists the
+// clusters of all blobs from each side down to the common ancestor: whatever lies below is the same
+// for both.
+func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64) (*Reading, error) {
+	v, p, err := readChains(ctx, r, size, target, base)
+	if err != nil {
+		return nil, err
+	}
+	for _, chain := range [][]*Lvol{v.Target, v.Base} {
+		if err := suitable(chain); err != nil {
+			return nil, err
+		}
+	}
+	v.Changed = make([]byte, (v.Target[0].Clusters+7)/8)
+	mark := func(index uint64) {
+		if index < v.Target[0].Clusters {
+			v.Changed[index/8] |= 1 << (index % 8)
+		}
+	}
+	for _, l := range v.Differing() {
+		if err := p.clusters(ctx, l, mark); err != nil {
+			return nil, err
+		}
+	}
+	if v.TargetStart, err = p.start(ctx, v.Target); err == nil && base != 0 {
+		v.BaseStart, err = p.start(ctx, v.Base)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.sum.Sum(v.Digest[:0])
+	return v, nil
+}
+
+// Differing returns the lvols of both chains that are not in the other one.
+func (v *Reading) Differing() (list []*Lvol) {
+	in := map[uint64]int{}
+	for _, l := range append(append([]*Lvol{}, v.Target...), v.Base...) {
+		in[l.ID]++
+	}
+	for _, chain := range [][]*Lvol{v.Target, v.Base} {
+		for _, l := range chain {
+			if in[l.ID] > 1 {
+				break
+			}
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func readChains(ctx context.Context, r io.ReaderAt, size int64, target, base uint64) (*Reading, *pageReader, error) {
+	s, err := readSuper(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &pageReader{super: s, r: r, sum: sha256.New()}
+	_, _ = fmt.Fprintf(p.sum, "%+v\n", s)
+	v := &Reading{Super: s}
+	if v.StoreUUID, v.StoreName, err = p.store(ctx); err != nil {
+		return nil, nil, err
+	}
+	if v.Target, err = p.chain(ctx, target); err == nil && base != 0 {
+		v.Base, err = p.chain(ctx, base)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p.sum.Sum(v.Digest[:0])
+	return v, p, nil
+}
+
+// store reads the page that describes the lvstore.
+func (p *pageReader) store(ctx context.Context) (uuid, name string, err error) {
+	id := p.super.SuperBlob
+	if p.super.Type != lvstoreType || id < firstID || id >= firstID+uint64(p.super.MetadataPages) {
+		return "", "", fmt.Errorf("%w: the blobstore is not an lvstore", ErrMetadata)
+	}
+	pages, err := p.pages(ctx, []uint32{uint32(id - firstID)})
+	if err != nil {
+		return "", "", err
+	}
+	b := &blob{page: int64(id - firstID), attrs: map[string]string{}}
+	if err := b.add(&pages[0], id, 0); err != nil {
+		return "", "", fmt.Errorf("%w: the page that describes the lvstore %w", ErrMetadata, err)
+	}
+	return b.attrs["uuid"], b.attrs["name"], nil
+}
+
+// chain reads an lvol and the snapshots below it.
+func (p *pageReader) chain(ctx context.Context, id uint64) (list []*Lvol, err error) {
+	seen := map[uint64]bool{p.super.SuperBlob: true}
+	for id != 0 {
+		if seen[id] || len(list) == maxChain {
+			return nil, fmt.Errorf("%w: the chain of snapshots has a loop at blob %#x, or more than %d snapshots", ErrMetadata, id, maxChain)
+		}
+		seen[id] = true
+		l, err := p.lvol(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+		id = l.Parent
+	}
+	return list, nil
+}
+
+// suitable returns an error if the clusters of a chain do not tell what can be read from it.
+func suitable(chain []*Lvol) error {
+	for i, l := range chain {
+		switch b := l.blob; {
+		case b.unsettled:
+			return fmt.Errorf("%w: SPDK has not finished taking or deleting %s", ErrMetadata, b.name())
+		case !b.readOnly:
+			return fmt.Errorf("%w: %s is a volume: take a snapshot of it, and ask for the changes of that", ErrUnsuitable, b.name())
+		case b.unknown:
+			return fmt.Errorf("%w: %s uses a part of the format that this version does not know: make a full backup by reading the snapshot", ErrUnsuitable, b.name())
+		case b.external:
+			return fmt.Errorf("%w: %s reads from a bdev outside the lvstore (external snapshot): make a full backup by reading the snapshot", ErrUnsuitable, b.name())
+		case i > 0 && l.Clusters > chain[i-1].Clusters:
+			return fmt.Errorf("%w: %s is larger than %s, which was taken later, because its volume was shrunk: make a full backup by reading the snapshot", ErrUnsuitable, b.name(), chain[i-1].blob.name())
+		}
+	}
+	return nil
+}
+
+// Equal reports whether two readings have read the same pages.
+func (v *Reading) Equal(other *Reading) bool {
+	return v.Digest == other.Digest && bytes.Equal(v.Changed, other.Changed)
+}

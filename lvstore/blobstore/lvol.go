@@ -1,0 +1,262 @@
+package blobstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+)
+
+// ErrNoLvol means that no metadata page describes an lvol of this UUID.
+var ErrNoLvol = errors.New("the device has no lvol of this UUID")
+
+// ErrMetadata means that metadata are damaged, or that the target changed them while they were
+// read.
+var ErrMetadata = errors.New("the metadata on the device are damaged or were being changed")
+
+// ErrUnsuitable means that the metadata are intact, but do not tell which clusters differ.
+var ErrUnsuitable = errors.New("the changes cannot be read from the metadata")
+
+// Limits of what is read. A device may have been written by anybody.
+const (
+	// MaxClusters is the largest size of an lvol in clusters: 64 TiB with clusters of 1 MiB.
+	MaxClusters = 1 << 26
+	// maxChain is the largest number of snapshots below each other. SPDK crashes with fewer.
+	maxChain = 256
+	// maxHeadPages bounds the pages that begin with an lvol's first one. The extent table of
+	// MaxClusters takes 257.
+	maxHeadPages = 1024
+	// maxReads is the number of extent pages that are read at the same time.
+	maxReads = 32
+)
+
+// An Lvol is what the metadata on a device say about a logical volume or snapshot.
+type Lvol struct {
+	ID       uint64 // of its blob
+	UUID     string
+	Name     string
+	Parent   uint64 // blob of the snapshot below; 0 for none
+	Clusters uint64 // its size in clusters, whether they are allocated or not
+	// Counted means that its clusters were read. Allocated is their number then.
+	Counted   bool
+	Allocated uint64
+
+	blob *blob
+}
+
+// A pageReader reads the metadata pages of one reading.
+type pageReader struct {
+	super Super
+	r     io.ReaderAt
+	sum   hash.Hash // of all pages, in the order in which they were asked for
+}
+
+func (p *pageReader) pages(ctx context.Context, list []uint32) ([]page, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	pages, errs := make([]page, len(list)), make([]error, len(list))
+	var wg sync.WaitGroup
+	for i, at := range list {
+		if int64(at) >= p.super.MetadataPages {
+			return nil, fmt.Errorf("%w: there is no metadata page %d", ErrMetadata, at)
+		}
+		wg.Go(func() {
+			if _, err := p.r.ReadAt(pages[i][:], p.super.offset(int64(at))); err != nil {
+				errs[i] = fmt.Errorf("read metadata page %d: %w", at, err)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range pages {
+		_, _ = p.sum.Write(pages[i][:])
+	}
+	return pages, errors.Join(errs...)
+}
+
+// lvol reads the pages of an lvol, without its extent pages.
+func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
+	if id < firstID || id >= firstID+uint64(p.super.MetadataPages) {
+		return nil, fmt.Errorf("%w: there is no blob %#x", ErrMetadata, id)
+	}
+	b := &blob{page: int64(id - firstID), attrs: map[string]string{}}
+	at := uint32(id - firstID)
+	for n := uint32(0); at != noPage; n++ {
+		if n >= maxHeadPages {
+			return nil, fmt.Errorf("%w: %s has more than %d pages", ErrMetadata, b.name(), maxHeadPages)
+		}
+		pages, err := p.pages(ctx, []uint32{at})
+		if err != nil {
+			return nil, err
+		}
+		if err := b.add(&pages[0], id, n); err != nil {
+			return nil, fmt.Errorf("%w: page %d of %s %w", ErrMetadata, n, b.name(), err)
+		}
+		at = pages[0].next()
+	}
+	l := &Lvol{ID: id, UUID: b.attrs["uuid"], Name: b.attrs["name"], Parent: b.parent, Clusters: b.clusters, blob: b}
+	if b.table == nil {
+		for _, r := range b.runs {
+			l.Clusters += uint64(r.length)
+		}
+	}
+	switch {
+	case l.UUID == "" || l.Name == "":
+		return nil, fmt.Errorf("%w: %s is not an lvol", ErrMetadata, b.name())
+	case !b.listed:
+		return nil, fmt.Errorf("%w: %s has no list of its clusters", ErrMetadata, b.name())
+	case b.table != nil && b.runs != nil:
+		return nil, fmt.Errorf("%w: %s lists its clusters twice", ErrMetadata, b.name())
+	case l.Clusters > MaxClusters:
+		return nil, fmt.Errorf("%w: %s has %d clusters, more than %d: make a full backup by reading the snapshot", ErrUnsuitable, b.name(), l.Clusters, MaxClusters)
+	case b.runs == nil && uint64(len(b.table)) != (l.Clusters+perExtent-1)/perExtent:
+		return nil, fmt.Errorf("%w: %s has %d clusters and %d extent pages", ErrMetadata, b.name(), l.Clusters, len(b.table))
+	}
+	return l, nil
+}
+
+// add parses page n of the blob with this id.
+func (b *blob) add(p *page, id uint64, n uint32) error {
+	switch {
+	case !p.intact():
+		return errors.New("has a wrong checksum")
+	case p.id() != id || p.sequence() != n || n == 0 && p.isExtent():
+		return errors.New("belongs to another blob")
+	}
+	list, err := p.descriptors()
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		size, seen := b.clusters, d.kind == extentTable && b.table != nil
+		if err := b.parse(d); err != nil {
+			return err
+		}
+		if seen && size != b.clusters {
+			return fmt.Errorf("has a size of %d and of %d clusters", size, b.clusters)
+		}
+	}
+	return nil
+}
+
+// clusters calls visit with the index of each allocated cluster of an lvol, in order, and sets its
+// count.
+func (p *pageReader) clusters(ctx context.Context, l *Lvol, visit func(index uint64)) error {
+	l.Allocated = 0
+	one := func(index uint64, cluster uint32) error {
+		if !p.super.forData(cluster) {
+			return fmt.Errorf("%w: %s has cluster %d, which is not a cluster for data", ErrMetadata, l.blob.name(), cluster)
+		}
+		l.Allocated++
+		visit(index)
+		return nil
+	}
+	index := uint64(0)
+	for _, r := range l.blob.runs {
+		for i := uint32(0); r.first != 0 && i < r.length; i++ {
+			if uint64(r.first)+uint64(i) >= noPage {
+				return fmt.Errorf("%w: %s has a run of %d clusters at %d", ErrMetadata, l.blob.name(), r.length, r.first)
+			}
+			if err := one(index+uint64(i), r.first+i); err != nil {
+				return err
+			}
+		}
+		index += uint64(r.length)
+	}
+	for from := 0; from < len(l.blob.table); from += maxReads {
+		if err := p.extents(ctx, l, from, min(from+maxReads, len(l.blob.table)), one); err != nil {
+			return err
+		}
+	}
+	l.Counted = true
+	return nil
+}
+
+// extents visits the clusters of the extent pages from first to end.
+func (p *pageReader) extents(ctx context.Context, l *Lvol, first, end int, visit func(uint64, uint32) error) error {
+	var at, number []uint32
+	for i := first; i < end; i++ {
+		if page := l.blob.table[i]; page != 0 {
+			at, number = append(at, page), append(number, uint32(i))
+		}
+	}
+	pages, err := p.pages(ctx, at)
+	if err != nil {
+		return err
+	}
+	for i := range pages {
+		begin := uint64(number[i]) * perExtent
+		from, list, err := pages[i].extents()
+		if err != nil || !pages[i].intact() || !pages[i].isExtent() || pages[i].next() != noPage || uint64(from) != begin || uint64(len(list)) != min(perExtent, l.Clusters-begin) {
+			return fmt.Errorf("%w: metadata page %d must be extent page %d of %s, but is not", ErrMetadata, at[i], number[i], l.blob.name())
+		}
+		for j, c := range list {
+			if c == 0 {
+				continue
+			}
+			if err := visit(begin+uint64(j), c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forData reports whether a cluster exists and has no metadata.
+func (s Super) forData(cluster uint32) bool {
+	return int64(cluster) < s.clusters() && (int64(cluster)+1)*s.ClusterSize > s.offset(s.MetadataPages)
+}
+
+// start reads the first StartBytes bytes of a snapshot's content, page by page.
+func (p *pageReader) start(ctx context.Context, chain []*Lvol) ([]byte, error) {
+	content := make([]byte, StartBytes)
+	for at := int64(0); at < StartBytes; at += PageSize {
+		index := uint64(at / p.super.ClusterSize)
+		for _, l := range chain {
+			cluster, err := p.cluster(ctx, l, index)
+			if err != nil {
+				return nil, err
+			}
+			if cluster == 0 {
+				continue
+			}
+			part := content[at : at+PageSize]
+			if _, err := p.r.ReadAt(part, int64(cluster)*p.super.ClusterSize+at%p.super.ClusterSize); err != nil {
+				return nil, fmt.Errorf("read the beginning of %s: %w", l.blob.name(), err)
+			}
+			break
+		}
+	}
+	_, _ = p.sum.Write(content)
+	return content, nil
+}
+
+// cluster returns where a cluster of an lvol with a small index is; 0 if it is not allocated.
+func (p *pageReader) cluster(ctx context.Context, l *Lvol, index uint64) (found uint32, err error) {
+	if index >= l.Clusters {
+		return 0, nil
+	}
+	note := func(i uint64, cluster uint32) error {
+		if i == index {
+			if found = cluster; !p.super.forData(cluster) {
+				return fmt.Errorf("%w: %s has cluster %d, which is not a cluster for data", ErrMetadata, l.blob.name(), cluster)
+			}
+		}
+		return nil
+	}
+	if l.blob.table != nil {
+		err = p.extents(ctx, l, 0, 1, note)
+		return found, err
+	}
+	first := uint64(0)
+	for _, r := range l.blob.runs {
+		if r.first != 0 && index >= first && index-first < uint64(r.length) {
+			err = note(index, r.first+uint32(index-first))
+			return found, err
+		}
+		first += uint64(r.length)
+	}
+	return 0, nil
+}

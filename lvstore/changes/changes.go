@@ -1,0 +1,196 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/lvstore/blobstore"
+	"github.com/spdkgate/spdkgate/lvstore/device"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Refusal means that the changes cannot be read. Errno says why: ENODEV, it is not a logical
+// volume; EINVAL, these snapshots are not supported; EOPNOTSUPP, this target is not; EBADMSG, what
+// was read does not match. Text says what to do.
+type Refusal struct {
+	Errno syscall.Errno
+	Text  string
+	Err   error // the cause, if any
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
+// Unwrap returns the cause.
+func (r *Refusal) Unwrap() error { return r.Err }
+
+func refuse(errno syscall.Errno, format string, args ...any) *Refusal {
+	return &Refusal{Errno: errno, Text: fmt.Sprintf(format, args...)}
+}
+
+// A Target is where changes are read.
+type Target struct {
+	RPC     *spdkrpc.Client
+	Release rpcschema.Release
+	// AcceptUncounted accepts releases that do not report how many clusters a snapshot has
+	// (rpcschema.CountsClusters), so that their metadata cannot be compared with it.
+	AcceptUncounted bool
+	// Lock calls do while no call of others changes the bdevs that find returns. It calls find
+	// before and after it has locked them.
+	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error
+}
+
+// Changes are the clusters that differ.
+type Changes struct {
+	Bitmap      []byte // cluster i is bit i%8 of byte i/8
+	ClusterSize int64  // bytes
+	Size        int64  // of the snapshot, in bytes
+	// LUKS means that one of the snapshots begins with a LUKS header.
+	LUKS bool
+}
+
+// A Reader reads changes. It remembers on which page each snapshot begins. It may be used
+// concurrently.
+type Reader struct {
+	mu    sync.Mutex
+	blobs map[string]uint64 // by UUID of the lvstore and of the snapshot
+}
+
+// maxRemembered bounds the memory of a Reader.
+const maxRemembered = 100_000
+
+// Read returns the clusters of a snapshot that may differ from those of base, by name, alias or
+// UUID; or, if base is "", those that are allocated in the snapshot or below it. The error is a
+// *Refusal, one of Lock or of the target, such as spdkrpc.NoSuchDevice, or that of ctx.
+func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Changes, error) {
+	q, err := newQuery(ctx, t, snapshot, base)
+	if err != nil {
+		return nil, err
+	}
+	found, err := r.read(ctx, q)
+	if errors.Is(err, blobstore.ErrMetadata) || errors.Is(err, blobstore.ErrNoLvol) {
+		if _, missing := newQuery(ctx, t, snapshot, base); errors.Is(missing, spdkrpc.NoSuchDevice) {
+			return nil, missing // it was deleted meanwhile
+		}
+	}
+	return found, err
+}
+
+func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
+	if err := q.open(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { _ = q.device.Close() }()
+	if err := r.locate(ctx, q); err != nil {
+		return nil, err
+	}
+	var result *Changes
+	err := q.Lock(ctx, q.find, func() (err error) {
+		result, err = q.readTwice(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// locate finds the blobs of the snapshots, before anything is locked, because it can take long.
+func (r *Reader) locate(ctx context.Context, q *query) (err error) {
+	for try := range findTries {
+		if q.target.blob, err = r.blob(ctx, q, q.target.info.UUID); err != nil {
+			return err
+		}
+		if q.base != nil {
+			if q.base.blob, err = r.blob(ctx, q, q.base.info.UUID); err != nil {
+				return err
+			}
+		}
+		if _, err = q.chains(ctx); !errors.Is(err, blobstore.ErrMetadata) {
+			return err
+		}
+		if try == 0 {
+			r.forget(q) // another snapshot may be there now
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (r *Reader) blob(ctx context.Context, q *query, uuid string) (uint64, error) {
+	key := q.store + " " + uuid
+	r.mu.Lock()
+	id := r.blobs[key]
+	r.mu.Unlock()
+	if id != 0 {
+		return id, nil
+	}
+	id, err := blobstore.Find(ctx, q.device, q.size, uuid)
+	if err != nil {
+		return 0, q.mismatch(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.blobs) >= maxRemembered || r.blobs == nil {
+		r.blobs = map[string]uint64{}
+	}
+	r.blobs[key] = id
+	return id, nil
+}
+
+func (r *Reader) forget(q *query) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.blobs, q.store+" "+q.target.info.UUID)
+	if q.base != nil {
+		delete(r.blobs, q.store+" "+q.base.info.UUID)
+	}
+}
+
+// mismatch makes the error of metadata that cannot be used.
+func (q *query) mismatch(err error) error {
+	place := "lvstore " + q.store
+	if q.device != nil {
+		place += " on " + q.device.Place
+	}
+	switch {
+	case errors.Is(err, blobstore.ErrUnsuitable):
+		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s)", err, place), err}
+	case errors.Is(err, blobstore.ErrMetadata), errors.Is(err, blobstore.ErrNoLvol), errors.Is(err, blobstore.ErrSuperBlock), errors.Is(err, blobstore.ErrNoBlobstore):
+		return &Refusal{syscall.EBADMSG, fmt.Sprintf("%v (%s). No changes were returned; retry. If the error stays, run spdk-proxy check-lvstore on the target's host before the target is restarted, and make a full backup by reading the snapshot.", err, place), err}
+	}
+	return err
+}
+
+// contradiction is the mismatch of what the device and the target say.
+func (q *query) contradiction(format string, args ...any) error {
+	return q.mismatch(fmt.Errorf("%w: "+format, append([]any{blobstore.ErrMetadata}, args...)...))
+}
+
+// open opens the device of the lvstore.
+func (q *query) open(ctx context.Context) error {
+	list, err := q.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: q.target.info.DriverSpecific.Lvol.BaseBdev})
+	if err != nil {
+		return fmt.Errorf("describe the bdev of lvstore %s: %w", q.store, err)
+	}
+	if len(list) != 1 {
+		return q.contradiction("the target does not describe its bdev")
+	}
+	if q.device, err = device.Open(ctx, q.rpc, list[0]); err != nil {
+		var rpc *spdkrpc.Error
+		if errors.As(err, &rpc) || ctx.Err() != nil {
+			return err
+		}
+		return &Refusal{syscall.EOPNOTSUPP, fmt.Sprintf("the metadata of lvstore %s on bdev %s cannot be read: %v. See docs/backup-volumes.md, or make a full backup by reading the snapshot.", q.store, list[0].Name, err), err}
+	}
+	if q.size = int64(list[0].NumBlocks) * int64(list[0].BlockSize); q.device.Size < q.size {
+		defer func() { _ = q.device.Close() }()
+		return q.contradiction("the target says that the device has %d bytes, but it has %d", q.size, q.device.Size)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// ErrNotReadable means that the bdev of an lvstore can be read neither by this host nor through the
+// target.
+var ErrNotReadable = errors.New("cannot be read while the target runs")
+
+// A Device is a file, a block device or a namespace. Offsets and lengths of reads are multiples of
+// 4 KiB. It may be used concurrently.
+type Device struct {
+	io.ReaderAt
+	io.Closer
+	Size  int64  // bytes
+	Place string // where it is, for messages
+}
+
+// Open opens the device of a bdev of the target behind rpc. ctx ends reads through the target, even
+// after Open has returned.
+func Open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*Device, error) {
+	s := b.DriverSpecific
+	switch {
+	case s.AIO != nil:
+		return OpenFile(s.AIO.Filename)
+	case s.Uring != nil:
+		return OpenFile(s.Uring.Filename)
+	case len(s.NVMe) > 0:
+		return openNVMe(ctx, rpc, b)
+	}
+	return nil, fmt.Errorf("%w: bdev %s is a %q; only files and block devices (AIO, io_uring) and NVMe namespaces can be read", ErrNotReadable, b.Name, b.ProductName)
+}

@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
+	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+const changesMethod = "spdkgate_lvol_changes"
+
+// chained creates the snapshots s1 and s2 of the volume v on a file. The simulated target writes no
+// metadata there, so chained writes those that SPDK would have: snapshot sN has cluster N, and the
+// clusters that the target counts.
+func (b *bench) chained(t *testing.T) (file string) {
+	file = filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(file, make([]byte, 16<<20), 0o600))
+	b.call(t, "bdev_aio_create", fmt.Sprintf(`{"name":"disk","filename":%q,"block_size":4096}`, file))
+	b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"disk","lvs_name":"lvs0","cluster_sz":65536}`)
+	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v","size_in_mib":2}`)
+	b.call(t, snapshotMethod, `{"lvol_name":"lvs0/v","snapshot_name":"s1"}`)
+	b.call(t, snapshotMethod, `{"lvol_name":"lvs0/v","snapshot_name":"s2"}`)
+	store := blobstoretest.Store{Name: "lvs0", ClusterSize: 64 << 10, Clusters: 256, MetadataPages: 40}
+	for i, name := range []string{"s1", "s2", "v"} {
+		var list []spdkrpc.BdevInfo
+		require.NoError(t, json.Unmarshal([]byte(b.call(t, "bdev_get_bdevs", fmt.Sprintf(`{"name":"lvs0/%s"}`, name))), &list))
+		l := list[0].DriverSpecific.Lvol
+		store.UUID = *l.LvolStoreUUID
+		made := blobstoretest.Lvol{UUID: list[0].UUID, Name: name, Parent: i, Clusters: 32, Writable: !*l.Snapshot}
+		for n := uint64(0); l.NumAllocatedClusters != nil && n < *l.NumAllocatedClusters; n++ {
+			made.Allocated = append(made.Allocated, (uint64(i)+1+n)%32)
+		}
+		store.Lvols = append(store.Lvols, made)
+	}
+	require.NoError(t, os.WriteFile(file, store.Image(), 0o600))
+	return file
+}
+
+func changedClusters(t *testing.T, body string) (list []int) {
+	var r struct {
+		Result spdkrpc.ProxyLvolChanges
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &r))
+	require.NotZero(t, r.Result.ClusterSize, body)
+	bitmap, err := base64.StdEncoding.DecodeString(r.Result.Bitmap)
+	require.NoError(t, err)
+	for i := range len(bitmap) * 8 {
+		if bitmap[i/8]>>(i%8)&1 == 1 {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func TestChangesOfSnapshots(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t))
+	file := b.chained(t)
+	all := rpcCall(changesMethod, `{"snapshot":"lvs0/s2"}`)
+	assert.Len(t, changedClusters(t, b.post(all).body), 32, "the volume was thick when s1 was taken")
+	assert.Empty(t, changedClusters(t, b.post(rpcCall(changesMethod, `{"snapshot":"lvs0/s2","base":"lvs0/s1"}`)).body), "nothing was written")
+	assert.Equal(t, http.StatusOK, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(rpcCall("spdk_get_version", "{}"))).StatusCode)
+	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(all)).StatusCode, "only those whose role has the method")
+
+	for params, code := range map[string]int{
+		`{"snapshot":"lvs0/x"}`: -19, `{"snapshot":"lvs0/s2","base":"lvs0/x"}`: -19, `{"snapshot":"disk"}`: -19, `{"snapshot":"lvs0/v"}`: -22, `{"snapshot":""}`: -32602, `{}`: -32602,
+	} {
+		g := b.post(rpcCall(changesMethod, params))
+		assert.Equal(t, code, g.code(t), "%s: %s", params, g.body)
+	}
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	damaged := append([]byte{}, content...)
+	clear(blobstoretest.Page(damaged, 4)) // the extent page of s1
+	require.NoError(t, os.WriteFile(file, damaged, 0o600))
+	g := b.post(all)
+	assert.Equal(t, -74, g.code(t), g.body)
+	assert.Contains(t, g.body, "check-lvstore")
+	require.NoError(t, os.Remove(file))
+	g = b.post(all)
+	assert.Equal(t, -95, g.code(t), g.body)
+	assert.Contains(t, g.body, "full backup")
+}
+
+// Before v24.05, the target does not count clusters, so the configuration must accept it.
+func TestChangesBeforeV2405(t *testing.T) {
+	for _, accept := range []bool{false, true} {
+		b := newBench(t, "v24.01", withJournal(t), func(c *config.Config) { c.Target.AcceptChangesWithoutCounts = accept })
+		b.chained(t)
+		g := b.post(rpcCall(changesMethod, `{"snapshot":"lvs0/s2"}`))
+		if accept {
+			assert.Contains(t, g.body, `"bitmap"`)
+			continue
+		}
+		assert.Equal(t, -95, g.code(t), g.body)
+		assert.Contains(t, g.body, "target.accept_changes_without_counts")
+	}
+}
+
+// While changes are read, no snapshot of the chain is deleted, and the other way round.
+func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t))
+	b.chained(t)
+	read := rpcCall(changesMethod, `{"snapshot":"lvs0/s2"}`)
+	until := make(chan struct{})
+	// The two snapshots are described before they are locked, and again afterwards.
+	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Skip: 1 + 1 + 2, Times: 2, Until: until})
+	b.target.ForgetCalls()
+	done := make(chan got)
+	go func() { done <- b.post(read) }()
+	require.Eventually(t, func() bool { return len(b.reached()) >= 4 }, long, time.Millisecond)
+	require.Eventually(t, func() bool {
+		g := b.post(rpcCall(deleteMethod, `{"name":"lvs0/s2"}`))
+		require.Equal(t, http.StatusTooManyRequests, g.StatusCode, g.body)
+		return strings.Contains(g.body, "another call is using the volume")
+	}, long, time.Millisecond)
+	close(until)
+	assert.Len(t, changedClusters(t, (<-done).body), 32)
+
+	b.target.Inject(spdktest.Fault{Method: deleteMethod, Delay: 4 * time.Second})
+	go func() { done <- b.post(rpcCall(deleteMethod, `{"name":"lvs0/s2"}`)) }()
+	require.Eventually(t, func() bool {
+		return b.post(read).StatusCode == http.StatusTooManyRequests
+	}, long, 10*time.Millisecond)
+	<-done
+}
+
+// A tenant reads changes of its own snapshots only.
+func TestChangesOfTenants(t *testing.T) {
+	b := newSafeBench(t, "v26.05", oneTeam, withJournal(t))
+	b.chained(t)
+	for _, params := range []string{`{"snapshot":"lvs0/%s"}`, `{"snapshot":"lvs0/%s","base":"lvs0/s1"}`, `{"snapshot":"lvs0/s1","base":"lvs0/%s"}`} {
+		theirs := b.as(t, "team", changesMethod, fmt.Sprintf(params, "s2"), http.StatusOK)
+		nobodys := b.as(t, "team", changesMethod, fmt.Sprintf(params, "s3"), http.StatusOK)
+		assert.Equal(t, -19, theirs.code(t), theirs.body)
+		assert.Equal(t, nobodys.body, theirs.body)
+	}
+	b = newSafeBench(t, "v26.05", func(c *config.Config) {
+		oneTeam(c)
+		c.Tenants["team"] = config.Tenant{LVStores: []string{"lvs0"}}
+	}, withJournal(t))
+	b.chained(t)
+	assert.Len(t, changedClusters(t, b.as(t, "team", changesMethod, `{"snapshot":"lvs0/s2"}`, http.StatusOK).body), 32)
+	assert.Contains(t, b.as(t, "team", changesMethod, `{"snapshot":"lvs0/s2","base":"lvs0/s1"}`, http.StatusOK).body, `"bitmap"`)
+}
+
+// A device that does not answer ends the call at its deadline.
+func TestChangesEndAtTheirDeadline(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) {
+		c.Target.Timeouts.Methods = map[string]config.Duration{changesMethod: config.Duration(200 * time.Millisecond)}
+	})
+	b.chained(t)
+	until := make(chan struct{})
+	defer close(until)
+	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Until: until})
+	g := b.post(rpcCall(changesMethod, `{"snapshot":"lvs0/s2"}`))
+	assert.Equal(t, http.StatusTooManyRequests, g.StatusCode, g.body)
+	assert.Contains(t, g.body, "could not be read in time")
+}

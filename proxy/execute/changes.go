@@ -1,0 +1,127 @@
+package execute
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/spdkgate/spdkgate/lvstore/changes"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
+	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A changesReader reads which clusters of a snapshot differ from those of another one.
+type changesReader struct {
+	reader changes.Reader
+	slots  *target.Slots
+}
+
+// Readings of changes at once. Each has a bitmap and up to 4 MiB of metadata in memory.
+const (
+	maxChanges        = 4
+	maxChangesOfAUser = 2
+	changesWait       = 30 * time.Second
+)
+
+func newChangesReader() *changesReader {
+	return &changesReader{slots: target.NewSlots(target.Limits{Total: maxChanges, PerUser: maxChangesOfAUser}, changesWait)}
+}
+
+// ReadChanges serves spdkgate_lvol_changes. It ends at its deadline, even if the device of the
+// lvstore does not answer: locks and slot are held until it does.
+func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage, error) {
+	p, err := paramsOf[spdkrpc.SpdkgateLvolChangesParams](c)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout(c.Method.Name))
+	defer cancel()
+	leave, err := e.changes.slots.Acquire(ctx, c.User)
+	if err != nil {
+		return nil, err
+	}
+	type outcome struct {
+		found *changes.Changes
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go e.Contain(c.Method.Name, func() {
+		defer leave()
+		o := outcome{err: errNoOutcome}
+		defer func() { done <- o }()
+		o.found, o.err = e.changes.reader.Read(ctx, e.changesTarget(c), p.Snapshot, value(p.Base))
+	})
+	select {
+	case o := <-done:
+		if errors.Is(o.err, context.DeadlineExceeded) {
+			return nil, errDeviceSlow
+		}
+		if o.err != nil {
+			return nil, o.err
+		}
+		return json.Marshal(spdkrpc.ProxyLvolChanges{
+			Bitmap: base64.StdEncoding.EncodeToString(o.found.Bitmap), ClusterSize: uint64(o.found.ClusterSize), Size: uint64(o.found.Size), LUKS: o.found.LUKS,
+		})
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, errDeviceSlow
+		}
+		return nil, ctx.Err()
+	}
+}
+
+var (
+	errNoOutcome  = errors.New("reading the changes failed")
+	errDeviceSlow = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time"}
+)
+
+func (e *Executor) changesTarget(c Command) changes.Target {
+	lock := func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error {
+		return e.quiescer.WhileLocked(ctx, func(ctx context.Context) (names quiesce.Names, err error) {
+			names.Shared, err = find(ctx)
+			return names, err
+		}, func() (<-chan struct{}, error) { return nil, do() })
+	}
+	return changes.Target{RPC: spdkrpc.NewClient(ownCaller{c}), Release: c.Conn.Release(), AcceptUncounted: c.AcceptUncounted, Lock: lock}
+}
+
+// An ownCaller makes calls that a command needs.
+type ownCaller struct{ Command }
+
+// Call answers spdk_get_version itself: the release of the connection is known.
+func (o ownCaller) Call(ctx context.Context, method string, params, result any) error {
+	var raw json.RawMessage
+	if method == "spdk_get_version" {
+		raw = json.RawMessage(`{"version": "SPDK ` + o.Conn.Release().String() + `"}`)
+	} else {
+		var asked map[string]any
+		if params != nil {
+			text, err := jsonrpc.Marshal(params)
+			if err == nil {
+				err = json.Unmarshal(text, &asked)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		var err error
+		if raw, err = o.Ask(ctx, method, asked); err != nil {
+			return err
+		}
+	}
+	if err := json.Unmarshal(raw, result); err != nil {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result does not match the schema", Err: err}
+	}
+	return nil
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

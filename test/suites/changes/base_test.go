@@ -1,0 +1,74 @@
+package changes
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A base is a bdev for an lvstore.
+type base struct {
+	bdev  string
+	image string // the file that has the content
+	grow  func() // makes the bdev larger; nil: it cannot
+}
+
+const disk = "disk0"
+
+// bases make a target with a base of each kind.
+var bases = map[string]func(t *testing.T, bytes int64) (*target, base){
+	"aio": func(t *testing.T, bytes int64) (*target, base) {
+		image := newImage(t, bytes)
+		g := newTarget(t, func(g *target) {
+			g.must("bdev_aio_create", p{"name": disk, "filename": image, "block_size": 4096}, nil)
+			g.must("bdev_wait_for_examine", nil, nil)
+		})
+		return g, base{disk, image, func() {
+			info, err := os.Stat(image)
+			require.NoError(t, err)
+			require.NoError(t, os.Truncate(image, info.Size()+64*mib))
+			g.must("bdev_aio_rescan", p{"name": disk}, nil)
+		}}
+	},
+	"uring": func(t *testing.T, bytes int64) (*target, base) {
+		image := newImage(t, bytes)
+		g := newTarget(t, func(g *target) {
+			err := g.call("bdev_uring_create", p{"name": disk, "filename": image, "block_size": 4096}, nil)
+			if spdkrpc.KindOf(err) == spdkrpc.MethodNotFound {
+				t.Skip("this spdk_tgt was built without io_uring")
+			}
+			require.NoError(t, err)
+			g.must("bdev_wait_for_examine", nil, nil)
+		})
+		return g, base{bdev: disk, image: image}
+	},
+	"nvme": func(t *testing.T, bytes int64) (*target, base) {
+		image, address := newImage(t, bytes), ""
+		const nqn = "nqn.2026-11.io.spdkgate.test:1"
+		newTarget(t, func(far *target) {
+			far.must("bdev_aio_create", p{"name": "far", "filename": image, "block_size": 4096}, nil)
+			_, address = far.share("far")
+		})
+		host, port, _ := strings.Cut(address, ":")
+		g := newTarget(t, func(g *target) {
+			g.must("bdev_nvme_attach_controller", p{"name": disk, "trtype": "TCP", "adrfam": "IPv4", "traddr": host, "trsvcid": port, "subnqn": nqn}, nil)
+			g.must("bdev_wait_for_examine", nil, nil)
+		})
+		return g, base{bdev: disk + "n1", image: image}
+	},
+}
+
+func newImage(t *testing.T, bytes int64) string {
+	if os.Getenv("SPDK_TGT") == "" {
+		t.Skip("set SPDK_TGT=/path/to/spdk_tgt to run this")
+	}
+	image := filepath.Join(t.TempDir(), "disk")
+	require.NoError(t, os.WriteFile(image, nil, 0o600))
+	require.NoError(t, os.Truncate(image, bytes))
+	return image
+}

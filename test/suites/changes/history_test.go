@@ -1,0 +1,242 @@
+package changes
+
+import (
+	"flag"
+	"fmt"
+	"math/rand"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+var (
+	histories = flag.Int("histories", 3, "number of random histories for each base")
+	steps     = flag.Int("steps", 40, "steps of a history")
+	seed      = flag.Int64("seed", 1, "seed of the first history")
+)
+
+// Whatever happened to the volumes, a snapshot's changes restore it from any other snapshot.
+func TestChangesRestoreSnapshots(t *testing.T) {
+	for _, kind := range []string{"aio", "nvme", "uring"} {
+		t.Run(kind, func(t *testing.T) {
+			total, refused := map[string]int{}, map[int]map[string]int{}
+			for h := range int64(*histories) {
+				t.Run(fmt.Sprint(*seed+h), func(t *testing.T) {
+					w := newWorld(t, kind, *seed+h)
+					w.history()
+					for name, n := range w.stat {
+						total[name] += n
+					}
+					for code, texts := range w.refused {
+						if refused[code] == nil {
+							refused[code] = map[string]int{}
+						}
+						for text, n := range texts {
+							refused[code][text] += n
+						}
+					}
+				})
+			}
+			for name, n := range total {
+				t.Logf("%-32s %d", name, n)
+			}
+			for code, texts := range refused {
+				sum, example := 0, ""
+				for text, n := range texts {
+					sum, example = sum+n, text
+				}
+				t.Logf("refused with %d: %d, such as: %s", code, sum, example)
+			}
+		})
+	}
+}
+
+func (w *world) history() {
+	w.prepare()
+	var stop atomic.Bool
+	var reading sync.WaitGroup
+	rnd := rand.New(rand.NewSource(w.rnd.Int63()))
+	reading.Go(func() { // changes are read meanwhile
+		for !stop.Load() {
+			list := w.list()
+			if w.compare(pick(rnd, list), pick(rnd, list)) {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+	})
+	for range *steps {
+		w.step()
+	}
+	stop.Store(true)
+	reading.Wait()
+	delete(w.refused, -32029) // locked at that moment
+	delete(w.refused, -19)    // deleted meanwhile
+	delete(w.refused, -32050) // the target was killed meanwhile
+	during := w.refused
+	w.refused = map[int]map[string]int{}
+	w.verify(40)
+	for code, texts := range w.refused { // nothing changes any more: a refusal has a reason
+		assert.Equal(w.t, -22, code, "%v", texts)
+	}
+	for code, texts := range during {
+		w.refused[code] = texts
+	}
+}
+
+func (w *world) prepare() {
+	for range 5 {
+		v := pick(w.rnd, w.vols)
+		w.write(v, 20, w.rnd)
+		w.take(v)
+	}
+}
+
+// verify compares all snapshots, and some pairs.
+func (w *world) verify(pairs int) {
+	list := w.list()
+	for _, s := range list {
+		w.compare(s, nil)
+	}
+	for range pairs {
+		w.compare(pick(w.rnd, list), pick(w.rnd, list))
+	}
+}
+
+func (w *world) step() {
+	v := pick(w.rnd, w.vols)
+	switch kind := w.rnd.Intn(20); {
+	case kind < 5:
+		w.write(v, 5+w.rnd.Intn(80), w.rnd)
+	case kind < 11:
+		if len(w.list()) < maxTaken {
+			w.take(v)
+		}
+	case kind == 11:
+		w.clone()
+	case kind < 15:
+		w.deleteSnapshot()
+	case kind == 15:
+		w.detached(v, "bdev_lvol_inflate")
+	case kind == 16:
+		w.detached(v, "bdev_lvol_decouple_parent")
+	case kind == 17:
+		w.resize(v)
+	case kind == 18:
+		w.deleteVolume(v)
+	default:
+		if w.base.grow == nil || w.rnd.Intn(2) == 0 {
+			w.restart()
+			return
+		}
+		w.base.grow()
+		w.must("bdev_lvol_grow_lvstore", p{"lvs_name": "lvs0"}, nil)
+		w.stat["lvstore grown"]++
+	}
+}
+
+func (w *world) count(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stat[name]++
+}
+
+func (w *world) clone() {
+	if len(w.vols) >= maxVolumes {
+		return
+	}
+	w.n++
+	v := &volume{}
+	if err := w.proxy.call("bdev_lvol_clone", p{"snapshot_name": pick(w.rnd, w.list()).uuid, "clone_name": fmt.Sprint("c", w.n)}, &v.uuid); err != nil {
+		w.count("clones refused")
+		return
+	}
+	w.open(v)
+	w.vols = append(w.vols, v)
+	w.count("clones")
+}
+
+// deleteSnapshot deletes any snapshot: SPDK moves its clusters into its clone.
+func (w *world) deleteSnapshot() {
+	list := w.list()
+	if len(list) < 4 {
+		return
+	}
+	s := pick(w.rnd, list)
+	if err := w.proxy.call("spdkgate_lvol_delete", p{"name": s.uuid}, nil); err != nil {
+		w.count("deletions refused")
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.snaps, s.uuid)
+	w.stat["snapshots deleted"]++
+}
+
+// detached makes a call for a volume that must not be exported.
+func (w *world) detached(v *volume, method string) {
+	if w.rnd.Intn(2) == 0 {
+		return
+	}
+	w.shut(v)
+	if err := w.proxy.call(method, p{"name": v.uuid}, nil); err != nil {
+		w.count(method + " refused")
+	} else {
+		w.count(method)
+	}
+	w.open(v)
+}
+
+func (w *world) resize(v *volume) {
+	var list []spdkrpc.BdevInfo
+	w.must("bdev_get_bdevs", p{"name": v.uuid}, &list)
+	if list[0].DriverSpecific.Lvol.BaseSnapshot != nil && !w.release.Has(rpcschema.GrowsBeyondParent) {
+		return
+	}
+	size := int64(list[0].NumBlocks) * int64(list[0].BlockSize) / mib
+	next := size + int64(w.rnd.Intn(3))
+	if w.rnd.Intn(3) == 0 {
+		next = max(volumeMiB/2, size-2)
+	}
+	w.shut(v)
+	require.NoError(w.t, w.proxy.call("bdev_lvol_resize", p{"name": v.uuid, "size_in_mib": next}, nil))
+	w.open(v)
+	if next < size {
+		w.count("shrunk")
+	} else {
+		w.count("grown")
+	}
+}
+
+func (w *world) deleteVolume(v *volume) {
+	if len(w.vols) == 1 {
+		w.create()
+		return
+	}
+	for i, other := range w.vols {
+		if other == v {
+			w.vols = append(w.vols[:i:i], w.vols[i+1:]...)
+		}
+	}
+	w.shut(v)
+	require.NoError(w.t, w.proxy.call("bdev_lvol_delete", p{"name": v.uuid}, nil))
+	w.count("volumes deleted")
+}
+
+func (w *world) restart() {
+	for _, v := range w.vols {
+		_ = v.d.Close()
+	}
+	w.kill()
+	w.start()
+	for _, v := range w.vols {
+		w.open(v)
+	}
+	w.count("target killed")
+}

@@ -1,0 +1,186 @@
+package changes
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+const (
+	long = time.Minute // the bound of a wait that always ends earlier
+	mib  = 1 << 20
+)
+
+type p = map[string]any
+
+// A target is a real spdk_tgt.
+type target struct {
+	t       *testing.T
+	dir     string
+	process *exec.Cmd
+	ended   chan struct{}
+	socket  *spdkrpc.Socket
+	exports int
+	tcp     bool // it has the transport
+	onStart func()
+}
+
+func newTarget(t *testing.T, onStart func(g *target)) *target {
+	g := &target{t: t, dir: t.TempDir()}
+	g.onStart = func() { onStart(g) }
+	t.Cleanup(func() {
+		g.kill()
+		if t.Failed() {
+			text, _ := os.ReadFile(g.dir + "/tgt.log")
+			t.Logf("end of the target's log:\n%s", text[max(0, len(text)-3000):])
+		}
+	})
+	g.start()
+	return g
+}
+
+func (g *target) start() {
+	out, err := os.OpenFile(g.dir+"/tgt.log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(g.t, err)
+	defer func() { _ = out.Close() }()
+	args := append([]string{"--no-huge", "-s", "1024", "--limit-coredump", "--disable-cpumask-locks", "-r", g.dir + "/spdk.sock"}, strings.Fields(os.Getenv("SPDK_TGT_ARGS"))...)
+	g.process = exec.Command(os.Getenv("SPDK_TGT"), args...)
+	g.process.Stdout, g.process.Stderr, g.process.Dir = out, out, g.dir
+	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(g.t, g.process.Start())
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, g.process.Process.Pid, 10)
+	g.ended = make(chan struct{})
+	go func(c *exec.Cmd, ended chan struct{}) { _ = c.Wait(); close(ended) }(g.process, g.ended)
+	g.socket, g.tcp = spdkrpc.NewSocket(g.dir+"/spdk.sock"), false
+	require.Eventually(g.t, func() bool {
+		select {
+		case <-g.ended:
+			g.t.Fatal("the target has ended")
+		default:
+		}
+		ctx, cancel := context.WithTimeout(g.t.Context(), 2*time.Second)
+		defer cancel()
+		return g.socket.Call(ctx, "spdk_get_version", nil, nil) == nil
+	}, long, 20*time.Millisecond)
+	g.onStart()
+}
+
+// kill ends the target by SIGKILL, so that it writes nothing more.
+func (g *target) kill() {
+	if g.process == nil {
+		return
+	}
+	_ = g.socket.Close()
+	_ = g.process.Process.Kill()
+	<-g.ended
+	g.process = nil
+}
+
+func (g *target) call(method string, params, result any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*long)
+	defer cancel()
+	return g.socket.Call(ctx, method, params, result)
+}
+
+func (g *target) must(method string, params, result any) {
+	g.t.Helper()
+	require.NoError(g.t, g.call(method, params, result), "%s %v", method, params)
+}
+
+// share exports a bdev to any host.
+func (g *target) share(bdev string) (nqn, address string) {
+	if !g.tcp {
+		g.must("nvmf_create_transport", p{"trtype": "TCP"}, nil)
+		g.tcp = true
+	}
+	g.exports++
+	nqn, port := fmt.Sprintf("nqn.2026-11.io.spdkgate.test:%d", g.exports), freePort(g.t)
+	g.must("nvmf_create_subsystem", p{"nqn": nqn, "allow_any_host": true, "ana_reporting": true, "serial_number": "CHANGES"}, nil)
+	g.must("nvmf_subsystem_add_ns", p{"nqn": nqn, "namespace": p{"bdev_name": bdev, "nsid": 1}}, nil)
+	g.must("nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": p{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": port}}, nil)
+	return nqn, "127.0.0.1:" + port
+}
+
+func (g *target) unshare(nqn string) { g.must("nvmf_delete_subsystem", p{"nqn": nqn}, nil) }
+
+func freePort(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+const (
+	password    = "not a secret"
+	proxyConfig = `listen: %[1]s
+tls: {insecure_plaintext: true}
+target: {socket: %[2]s/spdk.sock, accept_loading_what_hosts_write: true, accept_changes_without_counts: true, freeze: {dir: %[2]s/frozen}}
+users:
+  - {name: admin, password_hash: %[3]q, roles: [admin]}
+log: {format: text, level: warn}
+`
+)
+
+// A proxy is a spdk-proxy for a target.
+type proxy struct{ client *spdkrpc.HTTPS }
+
+var program = ""
+
+func startProxy(g *target) *proxy {
+	if program == "" {
+		dir, err := os.MkdirTemp("", "changes")
+		require.NoError(g.t, err)
+		program = dir + "/spdk-proxy"
+		out, err := exec.CommandContext(g.t.Context(), "go", "build", "-o", program, "github.com/spdkgate/spdkgate/cmd/spdk-proxy").CombinedOutput()
+		require.NoError(g.t, err, "%s", out)
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	require.NoError(g.t, err)
+	address := "127.0.0.1:" + freePort(g.t)
+	require.NoError(g.t, os.WriteFile(g.dir+"/proxy.yaml", fmt.Appendf(nil, proxyConfig, address, g.dir, hash), 0o600))
+	log, err := os.Create(g.dir + "/proxy.log")
+	require.NoError(g.t, err)
+	cmd := exec.Command(program, "serve", "--config", g.dir+"/proxy.yaml")
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+g.dir, "STATE_DIRECTORY="+g.dir)
+	require.NoError(g.t, cmd.Start())
+	g.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if g.t.Failed() {
+			text, _ := os.ReadFile(g.dir + "/proxy.log")
+			g.t.Logf("end of the proxy's log:\n%s", text[max(0, len(text)-3000):])
+		}
+	})
+	c, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "http://" + address, Username: "admin", Password: password})
+	require.NoError(g.t, err)
+	w := &proxy{c}
+	require.Eventually(g.t, func() bool {
+		r, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	}, long, 10*time.Millisecond)
+	return w
+}
+
+func (w *proxy) call(method string, params, result any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*long)
+	defer cancel()
+	return w.client.Call(ctx, method, params, result)
+}

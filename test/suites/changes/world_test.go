@@ -1,0 +1,233 @@
+package changes
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
+)
+
+const (
+	cluster    = 16 << 10
+	volumeMiB  = 8
+	maxVolumes = 3
+	maxTaken   = 30
+)
+
+// A volume is a logical volume that is exported.
+type volume struct {
+	uuid string
+	nqn  string
+	d    *initiator.Device
+}
+
+// A snapshot has the content that a host reads from it.
+type snapshot struct {
+	uuid    string
+	content []byte
+}
+
+// A world is a target with volumes and snapshots, and what is known about them.
+type world struct {
+	*target
+	t       *testing.T
+	base    base
+	proxy   *proxy
+	rnd     *rand.Rand
+	release rpcschema.Release
+	vols    []*volume
+	n       int
+
+	mu      sync.Mutex
+	snaps   map[string]*snapshot
+	stat    map[string]int
+	refused map[int]map[string]int // texts by code
+}
+
+func newWorld(t *testing.T, kind string, seed int64) *world {
+	// A target that was killed reads all metadata pages one by one, and two targets may share a
+	// core.
+	bytes, metadata := int64(1<<30), 100
+	if kind == "nvme" {
+		bytes, metadata = 256*mib, 10
+	}
+	g, b := bases[kind](t, bytes)
+	w := &world{target: g, t: t, base: b, rnd: rand.New(rand.NewSource(seed)), snaps: map[string]*snapshot{}, stat: map[string]int{}, refused: map[int]map[string]int{}}
+	var v struct{ Version string }
+	w.must("spdk_get_version", nil, &v)
+	var err error
+	w.release, err = rpcschema.ParseRelease(v.Version)
+	require.NoError(t, err)
+	w.must("bdev_lvol_create_lvstore", p{"bdev_name": b.bdev, "lvs_name": "lvs0", "cluster_sz": cluster, "num_md_pages_per_cluster_ratio": metadata}, nil)
+	w.proxy = startProxy(g)
+	for range 2 {
+		w.create()
+	}
+	return w
+}
+
+func (w *world) create() {
+	w.n++
+	v := &volume{}
+	w.must("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": fmt.Sprint("v", w.n), "size_in_mib": volumeMiB, "thin_provision": w.rnd.Intn(4) > 0}, &v.uuid)
+	w.open(v)
+	w.vols = append(w.vols, v)
+}
+
+func (w *world) connect(bdev string) (nqn string, d *initiator.Device) {
+	nqn, address := w.share(bdev)
+	d, err := initiator.Connect(initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555"})
+	require.NoError(w.t, err)
+	return nqn, d
+}
+
+func (w *world) open(v *volume) { v.nqn, v.d = w.connect(v.uuid) }
+
+func (w *world) shut(v *volume) {
+	require.NoError(w.t, v.d.Close())
+	w.unshare(v.nqn)
+	v.d = nil
+}
+
+func (w *world) content(bdev string) []byte {
+	nqn, d := w.connect(bdev)
+	b := make([]byte, d.Bytes())
+	for at := 0; at < len(b); at += 128 << 10 {
+		_, err := d.ReadAt(b[at:min(at+128<<10, len(b))], int64(at))
+		require.NoError(w.t, err)
+	}
+	require.NoError(w.t, d.Close())
+	w.unshare(nqn)
+	return b
+}
+
+// write makes random writes, trims and zeros to a volume.
+func (w *world) write(v *volume, times int, rnd *rand.Rand) {
+	span := v.d.Bytes()
+	if rnd.Intn(3) > 0 {
+		span /= 4
+	}
+	for range times {
+		length := int64(1+rnd.Intn(12)) * 4096
+		at := rnd.Int63n(span-length) &^ 4095
+		switch rnd.Intn(10) {
+		case 0:
+			_ = v.d.Deallocate(at/cluster*cluster, cluster)
+		case 1:
+			_ = v.d.WriteZeroes(at, length)
+		default:
+			b := make([]byte, length)
+			_, _ = rnd.Read(b)
+			_, err := v.d.WriteAt(b, at)
+			require.NoError(w.t, err)
+		}
+	}
+}
+
+// take takes a snapshot of a volume while it is being written.
+func (w *world) take(v *volume) {
+	w.n++
+	var writing sync.WaitGroup
+	seed := w.rnd.Int63()
+	writing.Go(func() { w.write(v, 20, rand.New(rand.NewSource(seed))) })
+	var made []spdkrpc.ProxySnapshot
+	err := w.proxy.call("spdkgate_lvol_snapshot", p{"snapshots": []p{{"lvol_name": v.uuid, "snapshot_name": fmt.Sprint("s", w.n), "nqn": v.nqn}}}, &made)
+	writing.Wait()
+	require.NoError(w.t, err)
+	s := &snapshot{made[0].UUID, w.content(made[0].UUID)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.snaps[s.uuid] = s
+	w.stat["snapshots"]++
+}
+
+func (w *world) list() []*snapshot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.SortedFunc(maps.Values(w.snaps), func(a, b *snapshot) int { return slices.Compare([]byte(a.uuid), []byte(b.uuid)) })
+}
+
+func pick[T any](r *rand.Rand, l []T) T { return l[r.Intn(len(l))] }
+
+// changes asks for the changes; base may be nil.
+func (w *world) changes(s, base *snapshot) ([]bool, error) {
+	q := p{"snapshot": s.uuid}
+	if base != nil {
+		q["base"] = base.uuid
+	}
+	var r spdkrpc.ProxyLvolChanges
+	if err := w.proxy.call("spdkgate_lvol_changes", q, &r); err != nil {
+		return nil, err
+	}
+	require.EqualValues(w.t, cluster, r.ClusterSize)
+	require.EqualValues(w.t, len(s.content), r.Size)
+	bitmap, err := base64.StdEncoding.DecodeString(r.Bitmap)
+	require.NoError(w.t, err)
+	list := make([]bool, len(s.content)/cluster)
+	for i := range list {
+		list[i] = bitmap[i/8]>>(i%8)&1 == 1
+	}
+	return list, nil
+}
+
+// restore returns the first cluster in which the base with the changes is not the snapshot; -1 if
+// it is. differ is the number of clusters that differ, listed those in the list.
+func restore(s, base *snapshot, list []bool) (wrong, differ, listed int) {
+	image := make([]byte, len(s.content))
+	if base != nil {
+		copy(image, base.content)
+	}
+	wrong = -1
+	for i, has := range list {
+		part, want := image[i*cluster:(i+1)*cluster], s.content[i*cluster:(i+1)*cluster]
+		same := string(part) == string(want)
+		if !same {
+			differ++
+		}
+		if has {
+			listed++
+		} else if !same && wrong < 0 {
+			wrong = i
+		}
+	}
+	return wrong, differ, listed
+}
+
+// compare checks the changes between two snapshots, and counts.
+func (w *world) compare(s, base *snapshot) (refused bool) {
+	list, err := w.changes(s, base)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var rpc *spdkrpc.Error
+	if errors.As(err, &rpc) {
+		if w.refused[rpc.Code] == nil {
+			w.refused[rpc.Code] = map[string]int{}
+		}
+		w.refused[rpc.Code][rpc.Message]++
+		return true
+	}
+	require.NoError(w.t, err)
+	wrong, differ, listed := restore(s, base, list)
+	if wrong >= 0 {
+		w.stat["WRONG"]++
+		w.t.Errorf("cluster %d of %s is not restored from %v", wrong, s.uuid, base)
+	}
+	kind := "pairs"
+	if base == nil {
+		kind = "all"
+	}
+	w.stat[kind]++
+	w.stat[kind+": clusters that differ"] += differ
+	w.stat[kind+": clusters listed"] += listed
+	return false
+}
