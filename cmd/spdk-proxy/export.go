@@ -28,16 +28,19 @@ reporting, which snapshots of a volume in use need, the hosts that may connect, 
 listeners. If the volume is exported already, the command adds what is missing.
 
 The command prints the calls before it makes them, and then the commands for the
-hosts. If a call fails, it undoes those before it. --dry-run makes no changes.
+hosts. --dry-run makes no changes. If a call fails, the command undoes the calls
+before it. If the command is killed, repeat it: it completes the export.
 
-Without --listen, a new export listens wherever the target listens for other exports.
+Without --listen, a new export listens at all addresses of the target's other exports.
 --dhchap-key NAME names a key of the target's keyring with which the hosts
-authenticate; NAME=@FILE adds it from the first line of a file, in the form that
+authenticate. NAME=@FILE adds the key in the first line of a file, in the form that
 nvme gen-dhchap-key writes.
 
-Users of a tenant choose NQNs, hosts, addresses and names of keys that belong to the
-tenant: the proxy's refusal lists them. --nqn PREFIX: (with a colon at its end) is
-completed by the volume's UUID.
+Users with a tenant choose NQNs, hosts, addresses and names of keys that belong to the
+tenant. The proxy's refusal lists them. If the value of --nqn ends with a colon, the
+volume's UUID follows.
+
+The command refuses to change an export of the CSI driver unless --nqn names it.
 
 Exit codes: those of spdk-proxy call.`,
 		Example: `  spdk-proxy export lvs0/vol1 --host nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-000000000001 --listen 192.0.2.11:4420
@@ -72,13 +75,11 @@ Exit codes: those of spdk-proxy call.`,
 			if err != nil {
 				return misused(err)
 			}
-			if err := runPlan(ctx, cmd, p, dryRun); err != nil {
+			if err := runPlan(ctx, cmd, p, dryRun); err != nil || dryRun {
 				return err
 			}
-			if !dryRun {
-				if err := p.Verify(ctx, client); err != nil {
-					return err
-				}
+			if err := p.Verify(ctx, client); err != nil {
+				return err
 			}
 			printConnect(cmd, p)
 			return nil
@@ -87,12 +88,12 @@ Exit codes: those of spdk-proxy call.`,
 	o.addTo(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&r.Hosts, "host", nil, "NQN of a host that may connect; repeat it for several")
-	f.BoolVar(&r.AnyHost, "any-host", false, "let every host connect that reaches the address of --listen")
-	f.BoolVar(&r.Shared, "shared", false, "admit a host beside others that are admitted already")
-	f.StringArrayVar(&listen, "listen", nil, "IP address and port where hosts connect; repeat it for several paths")
-	f.StringVar(&transport, "transport", transport, "tcp or rdma, of --listen")
-	f.StringVar(&r.NQN, "nqn", "", "name of the subsystem; the UUID follows if it ends with a colon")
-	f.StringVar(&r.Serial, "serial", "", "serial number that hosts see (default: from the UUID)")
+	f.BoolVar(&r.AnyHost, "any-host", false, "admit every host that reaches an address of the export")
+	f.BoolVar(&r.Shared, "shared", false, "admit the host in addition to others that are admitted already")
+	f.StringArrayVar(&listen, "listen", nil, "IP address and port at which hosts connect; repeat it for several paths")
+	f.StringVar(&transport, "transport", transport, "transport of --listen: tcp or rdma")
+	f.StringVar(&r.NQN, "nqn", "", "NQN of the export; the volume's UUID follows if it ends with a colon")
+	f.StringVar(&r.Serial, "serial", "", "serial number that hosts see (default: the first 20 digits of the UUID)")
 	f.StringVar(&key, "dhchap-key", "", "key with which the hosts authenticate: NAME or NAME=@FILE")
 	f.StringVar(&ctrlrKey, "dhchap-ctrlr-key", "", "key with which the target authenticates to the hosts: NAME or NAME=@FILE")
 	f.BoolVar(&dryRun, "dry-run", false, "print the calls, and make no changes")
@@ -108,12 +109,13 @@ func newUnexport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unexport VOLUME [--host NQN...]",
 		Short: "Withdraw the export of a volume, or the admission of hosts",
-		Long: `Withdraw the export of a logical volume (LVSTORE/LVOL or UUID) over NVMe-oF, or with
---host the admission of hosts. When no host is left, the export ends. The volume and
-its data stay.
+		Long: `Withdraw the export of a logical volume (LVSTORE/LVOL or UUID) over NVMe-oF. With
+--host, withdraw only the admission of these hosts; the export ends with its last
+host. The volume and its data stay.
 
 The command refuses while a host that would lose the volume is connected, unless
---disconnect is given. It succeeds if there is nothing to withdraw.
+--disconnect is given. It succeeds if there is nothing to withdraw. It refuses to
+change an export of the CSI driver unless --nqn names it.
 
 Exit codes: those of spdk-proxy call.`,
 		Example: `  spdk-proxy unexport lvs0/vol1 --host nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-000000000001
@@ -136,8 +138,8 @@ Exit codes: those of spdk-proxy call.`,
 	o.addTo(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&w.Hosts, "host", nil, "NQN of a host that loses access; repeat it for several")
-	f.StringVar(&w.NQN, "nqn", "", "name that the export must have, as of spdk-proxy export")
-	f.BoolVar(&w.Disconnect, "disconnect", false, "end connections of these hosts, which lose what they have not written yet")
+	f.StringVar(&w.NQN, "nqn", "", "NQN that the export must have; the volume's UUID follows if it ends with a colon")
+	f.BoolVar(&w.Disconnect, "disconnect", false, "end connections of these hosts, which lose the data that they have not written yet")
 	f.BoolVar(&dryRun, "dry-run", false, "print the calls, and make no changes")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for each answer")
 	return cmd
@@ -150,7 +152,9 @@ func newExports() *cobra.Command {
 		Use:   "exports",
 		Short: "List exports over NVMe-oF, their hosts, and who is connected",
 		Long: `List the exports over NVMe-oF that the user may see: volume, NQN, hosts that may
-connect, listeners, and hosts that are connected.`,
+connect, listeners, and hosts that are connected. Lines that begin with ! name
+exports without ANA reporting, of which no snapshot is possible while a host is
+connected, and exports that admit every host.`,
 		Example: `  spdk-proxy exports
   spdk-proxy exports -o json | jq -r '.[] | select(.connected_hosts == []) | .volume'`,
 		Args: cobra.NoArgs,
@@ -206,7 +210,7 @@ func keyOf(flag, text string) (*exports.Key, error) {
 	return k, nil
 }
 
-// misused makes mistakes of a request mistakes on the command line.
+// misused returns errors of the kind ErrInvalid as mistakes on the command line.
 func misused(err error) error {
 	if errors.Is(err, exports.ErrInvalid) {
 		return usageError{err}
@@ -214,7 +218,7 @@ func misused(err error) error {
 	return err
 }
 
-// runPlan shows a plan, and carries it out unless it is a dry run.
+// runPlan prints a plan, and makes its calls unless dryRun is set.
 func runPlan(ctx context.Context, cmd *cobra.Command, p *exports.Plan, dryRun bool) error {
 	out, errOut := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	for _, w := range p.Warnings {
@@ -224,7 +228,7 @@ func runPlan(ctx context.Context, cmd *cobra.Command, p *exports.Plan, dryRun bo
 	case len(p.Steps) == 0:
 		fmt.Fprintf(out, "nothing to do for %s\n", p.Volume)
 	case dryRun:
-		fmt.Fprintln(out, "these calls would be made:")
+		fmt.Fprintln(out, "these calls would be made (dry run):")
 	default:
 		fmt.Fprintln(out, "these calls are made:")
 	}
@@ -240,14 +244,14 @@ func runPlan(ctx context.Context, cmd *cobra.Command, p *exports.Plan, dryRun bo
 // printConnect prints how the hosts of an export connect.
 func printConnect(cmd *cobra.Command, p *exports.Plan) {
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s is %s\non the host:\n", p.Volume, p.NQN)
+	fmt.Fprintf(out, "%s is exported as %s\ncommand on the host:\n", p.Volume, p.NQN)
 	for _, c := range p.Connect() {
 		fmt.Fprintf(out, "  %s\n", c)
 	}
 	if len(p.Hosts()) > 0 {
-		fmt.Fprintf(out, "/etc/nvme/hostnqn of the host: %s\n", strings.Join(p.Hosts(), " or "))
+		fmt.Fprintf(out, "/etc/nvme/hostnqn on the host contains: %s\n", strings.Join(p.Hosts(), " or "))
 	}
 	if p.Authenticates() {
-		fmt.Fprintln(out, "the host authenticates with its key: dhchap_key in /etc/nvme/config.json, or --dhchap-secret of nvme connect, which other users of the host can read while it runs")
+		fmt.Fprintln(out, "the host authenticates with its key: set dhchap_key in /etc/nvme/config.json. Other users of the host can read the argument of --dhchap-secret while nvme connect runs")
 	}
 }

@@ -39,7 +39,7 @@ func TestExport(t *testing.T) {
 
 	o := do(append(with, "--dry-run")...)
 	require.Zero(t, o.code, o.stderr)
-	assert.Contains(t, o.stdout, "these calls would be made:\n  spdkgate_key_add {\"name\":\"node1\",\"secret\":\"[redacted]\"}\n  nvmf_create_transport {\"trtype\":\"TCP\"}\n  nvmf_create_subsystem ")
+	assert.Contains(t, o.stdout, "these calls would be made (dry run):\n  spdkgate_key_add {\"name\":\"node1\",\"secret\":\"[redacted]\"}\n  nvmf_create_transport {\"trtype\":\"TCP\"}\n  nvmf_create_subsystem ")
 	assert.NotContains(t, o.stdout+o.stderr, exportKey)
 	assert.Contains(t, do("exports").stdout, "VOLUME  NQN  HOSTS  LISTENERS  CONNECTED\n", "nothing was made")
 	assert.Equal(t, "[]\n", do("exports", "-o", "json").stdout)
@@ -48,7 +48,7 @@ func TestExport(t *testing.T) {
 	require.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stderr, "done: nvmf_subsystem_add_listener\n")
 	assert.Regexp(t, `(?m)^  nvme connect -t tcp -a 127\.0\.0\.1 -s 4420 -n nqn\.2014-08\.org\.nvmexpress:uuid:[0-9a-f-]{36}$`, o.stdout)
-	assert.Contains(t, o.stdout, "/etc/nvme/hostnqn of the host: "+exportHost)
+	assert.Contains(t, o.stdout, "/etc/nvme/hostnqn on the host contains: "+exportHost)
 	assert.Contains(t, o.stdout, "the host authenticates with its key")
 	o = do(with[:6]...)
 	require.Zero(t, o.code, o.stderr)
@@ -61,16 +61,16 @@ func TestExport(t *testing.T) {
 
 	o = do("export", "lvs0/v0", "--host", otherHost)
 	assert.Equal(t, exitFailed, o.code)
-	assert.Contains(t, o.stderr, "share the volume (--shared). nothing was changed")
+	assert.Contains(t, o.stderr, "share the volume (--shared). Nothing was changed")
 	require.NoError(t, sim.ConnectHost(list[0].NQN, exportHost))
 	o = do("unexport", "lvs0/v0")
 	assert.Equal(t, exitFailed, o.code)
 	assert.Contains(t, o.stderr, "is connected")
 	o = do("unexport", "lvs0/v0", "--disconnect", "--dry-run")
-	assert.Contains(t, o.stdout, "these calls would be made:\n  nvmf_delete_subsystem")
+	assert.Contains(t, o.stdout, "these calls would be made (dry run):\n  nvmf_delete_subsystem")
 	o = do("unexport", "lvs0/v0", "--disconnect")
 	require.Zero(t, o.code, o.stderr)
-	assert.Contains(t, o.stderr, "warning: keys stay in the target's keyring: node1.")
+	assert.Contains(t, o.stderr, "warning: the target's keyring keeps these keys: node1.")
 	assert.Equal(t, "[]\n", do("exports", "-o", "json").stdout)
 
 	// A key that this export added goes with a failed export.

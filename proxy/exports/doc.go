@@ -1,7 +1,6 @@
-// Package exports makes, withdraws and lists exports of volumes over NVMe-oF for a person: it plans
-// the calls, so that they can be shown before they are made, makes them, and undoes them if one
-// fails.
+// Package exports makes, withdraws and lists exports of volumes over NVMe-oF for a person. It plans
+// the calls, so that they can be shown first. Then it makes them, and undoes them if one fails.
 //
-// The package must not know who the person is, and how the target is reached. It knows no nodes of
-// Kubernetes: the CSI driver has exports of its own (driver/export).
+// The package must not know who the person is and how the target is reached. Package driver/export
+// makes the exports of the CSI driver.
 package exports

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -15,8 +16,9 @@ type Step struct {
 	Method string
 	Shown  any // its parameters without secrets
 
-	do   func(ctx context.Context) error
-	undo *Step // nil: there is nothing to undo
+	do    func(ctx context.Context) error
+	undo  *Step // nil: there is nothing to undo, or the undo of another step covers it
+	stays bool  // it remains in effect if a later step fails
 }
 
 // String returns the call as a person reads it.
@@ -28,24 +30,36 @@ func (s Step) String() string {
 	return s.Method + " " + string(text)
 }
 
-// A Plan is what is to be done for an export. Without steps, everything is done already.
+// A Plan contains the calls that make or withdraw an export. Without steps, nothing is to be done.
 type Plan struct {
 	Volume   string // LVSTORE/LVOL
 	NQN      string
 	Steps    []Step
-	Warnings []string // what the person should know before
-	portals  []Portal // where hosts connect
-	hosts    []string // that were asked for
-	key      bool     // they authenticate
+	Warnings []string // consequences that a person must know before the calls are made
+
+	volume  volume
+	portals []Portal // where hosts connect
+	hosts   []string // of the request
+	anyHost bool
+	key     bool // the hosts authenticate
 }
 
-// PlanExport plans an export. It changes nothing. The error wraps ErrInvalid or ErrRefused if the
-// request is not to be carried out.
+// PlanExport plans an export. It changes nothing. The error is of the kind ErrInvalid or ErrRefused
+// if the request must not be carried out.
 func PlanExport(ctx context.Context, rpc *spdkrpc.Client, r Request) (*Plan, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
 	t := target{rpc}
+	if r.Key != nil {
+		release, err := rpc.Release(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read the target's release: %w", err)
+		}
+		if !release.Has(rpcschema.ChangesHostKeys) {
+			return nil, refuse("SPDK %s does not authenticate hosts: upgrade it to %s or later, or export the volume without a key", release, rpcschema.ChangesHostKeys.Since())
+		}
+	}
 	s, err := t.read(ctx, r.Volume)
 	if err != nil {
 		return nil, err
@@ -55,11 +69,11 @@ func PlanExport(ctx context.Context, rpc *spdkrpc.Client, r Request) (*Plan, err
 
 func (t target) plan(r Request, s state) (*Plan, error) {
 	v := s.volume
-	if s.iscsi != "" {
-		return nil, refuse("volume %s is exported over iSCSI, by target %s: hosts of both would overwrite each other's data", v.name, s.iscsi)
+	if s.offeredBy != "" {
+		return nil, refuse("%s offers volume %s already: the users of both would overwrite each other's data", s.offeredBy, v.name)
 	}
 	sub := exporting(s.subsystems, v)
-	p := &Plan{Volume: v.name, NQN: r.nqn(v.uuid), hosts: r.Hosts, key: r.Key != nil}
+	p := &Plan{Volume: v.name, NQN: r.nqn(v.uuid), volume: v, hosts: r.Hosts, anyHost: r.AnyHost, key: r.Key != nil}
 	if sub == nil {
 		return p, t.planNew(p, r, s)
 	}
@@ -67,7 +81,7 @@ func (t target) plan(r Request, s state) (*Plan, error) {
 	if requested != "" {
 		requested = r.nqn(v.uuid)
 	}
-	if err := checkOurs(sub, v, requested); err != nil {
+	if err := checkNamed(sub, v, requested); err != nil {
 		return nil, err
 	}
 	p.NQN = sub.NQN
@@ -78,13 +92,18 @@ func (t target) plan(r Request, s state) (*Plan, error) {
 // the listeners.
 func (t target) planNew(p *Plan, r Request, s state) error {
 	v := s.volume
-	for _, other := range s.subsystems {
-		if other.NQN == p.NQN {
+	leftover := false
+	for i := range s.subsystems {
+		switch other := &s.subsystems[i]; {
+		case other.NQN != p.NQN:
+		case isLeftover(other, r, v):
+			leftover = true
+		default:
 			return refuse("there is a subsystem %s that does not export volume %s: choose another name (--nqn), or delete it (spdk-proxy call nvmf_delete_subsystem nqn=%s)", p.NQN, v.name, p.NQN)
 		}
 	}
 	if v.claimed {
-		return refuse("another module of the target uses volume %s (claimed), such as another bdev or an export that this user does not see", v.name)
+		return refuse("volume %s is in use (claimed) by another bdev of the target, or by an export that this user must not see", v.name)
 	}
 	if err := p.listenAt(r, s, nil); err != nil {
 		return err
@@ -95,6 +114,12 @@ func (t target) planNew(p *Plan, r Request, s state) error {
 	for _, transport := range p.newTransports(s) {
 		params := spdkrpc.NVMfCreateTransportParams{Trtype: transport}
 		p.add("nvmf_create_transport", params, func(ctx context.Context) error { return t.rpc.NVMfCreateTransport(ctx, params) }, nil)
+		p.last().stays = true // SPDK cannot delete a transport
+	}
+	if leftover {
+		p.Steps = append(p.Steps, *t.deletion(p.NQN))
+		p.last().stays = true
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s exists without namespaces, hosts and listeners, as an interrupted export leaves it. It is deleted first", p.NQN))
 	}
 	create := spdkrpc.NVMfCreateSubsystemParams{
 		NQN: p.NQN, SerialNumber: new(r.serial(v.uuid)), MaxNamespaces: new(uint32(1)), AllowAnyHost: &r.AnyHost,
@@ -113,14 +138,21 @@ func (t target) planNew(p *Plan, r Request, s state) error {
 	}
 	for i := range p.Steps {
 		if s := &p.Steps[i]; strings.HasPrefix(s.Method, "nvmf_subsystem_") {
-			s.undo = nil // it goes with the subsystem
+			s.undo = nil // the deletion of the subsystem covers it
 		}
 	}
 	p.warn(r, s, len(r.Hosts))
 	return nil
 }
 
-// ownDeletion deletes a subsystem that this plan created, unless somebody else uses it by now.
+// isLeftover reports whether a subsystem with the NQN of a new export is what an interrupted export
+// of the same volume left before it added the namespace.
+func isLeftover(sub *spdkrpc.NVMfSubsystem, r Request, v volume) bool {
+	return strings.HasSuffix(sub.NQN, v.uuid) && sub.SerialNumber != nil && *sub.SerialNumber == r.serial(v.uuid) &&
+		len(sub.Namespaces)+len(sub.Hosts)+len(sub.ListenAddresses) == 0
+}
+
+// ownDeletion deletes a subsystem that this plan created, unless somebody else has changed it.
 func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 	s := t.deletion(nqn)
 	remove := s.do
@@ -133,7 +165,7 @@ func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 			foreign := slices.ContainsFunc(sub.Namespaces, func(n spdkrpc.NVMfNamespace) bool { return !v.is(n.BdevName) }) ||
 				slices.ContainsFunc(sub.Hosts, func(h spdkrpc.NVMfSubsystemHost) bool { return !slices.Contains(r.Hosts, h.NQN) })
 			if foreign {
-				return fmt.Errorf("somebody else has changed %s since: delete it if nobody needs it", nqn)
+				return fmt.Errorf("somebody else has changed %s meanwhile: delete it if nobody needs it", nqn)
 			}
 		}
 		return remove(ctx)
@@ -145,13 +177,13 @@ func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsystem) error {
 	v := s.volume
 	if !reportsANA(sub) {
-		return refuse("%s exports volume %s without ANA reporting, which cannot be added: no snapshot would be possible while a host is connected. Withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name, v.name)
+		return refuse("%s exports volume %s without ANA reporting, which SPDK cannot add: no snapshot would be possible while a host is connected. Withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name, v.name)
 	}
 	if r.Serial != "" && (sub.SerialNumber == nil || *sub.SerialNumber != r.Serial) {
 		return refuse("%s has another serial number, which cannot be changed: withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name)
 	}
 	if sub.AllowAnyHost && !r.AnyHost {
-		return refuse("%s admits every host, so that naming hosts excludes nobody: withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name)
+		return refuse("%s admits every host, so naming hosts would exclude no other host: withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name)
 	}
 	var missing []string
 	for _, h := range r.Hosts {
@@ -159,13 +191,15 @@ func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsyst
 		switch {
 		case now == nil:
 			missing = append(missing, h)
+			continue
 		case r.Key != nil && (now.DHCHAPKey == nil || *now.DHCHAPKey != r.Key.Name), r.CtrlrKey != nil && (now.DHCHAPCtrlrKey == nil || *now.DHCHAPCtrlrKey != r.CtrlrKey.Name):
-			return refuse("host %s is admitted to %s with other keys, or without: withdraw it (spdk-proxy unexport %s --host %s), then export the volume to it again", h, sub.NQN, v.name, h)
+			return refuse("host %s is admitted to %s with other keys or without keys: withdraw it (spdk-proxy unexport %s --host %s), then export the volume to it again", h, sub.NQN, v.name, h)
 		}
+		p.key = p.key || now.DHCHAPKey != nil
 	}
 	others := slices.DeleteFunc(slices.Clone(sub.Hosts), func(h spdkrpc.NVMfSubsystemHost) bool { return slices.Contains(r.Hosts, h.NQN) })
 	if len(missing) > 0 && len(others) > 0 && !r.Shared {
-		return refuse("volume %s is exported to host %s: two hosts that write at the same time destroy a file system that is not made for it. Withdraw that host (spdk-proxy unexport %s --host %s), or share the volume (--shared)",
+		return refuse("volume %s is exported to host %s: two hosts that write at the same time destroy any file system except a cluster file system. Withdraw that host (spdk-proxy unexport %s --host %s), or share the volume (--shared)",
 			v.name, others[0].NQN, v.name, others[0].NQN)
 	}
 	if err := p.listenAt(r, s, sub); err != nil {
@@ -215,14 +249,14 @@ func (p *Plan) listenAt(r Request, s state, sub *spdkrpc.NVMfSubsystem) error {
 	case len(p.portals) > 0:
 		return nil
 	case r.AnyHost:
-		return refuse("name an address (--listen): with any host, the network of the address decides who reaches the volume")
+		return refuse("name an address (--listen): if any host may connect, only the network of the address limits who reaches the volume")
 	}
 	for i := range s.subsystems {
 		add(portalsOf(&s.subsystems[i]))
 	}
 	add(s.discovery)
 	if len(p.portals) == 0 {
-		return refuse("the target listens nowhere yet, as far as this user sees: name an address of the storage server (--listen ADDRESS:4420)")
+		return refuse("this user sees no address at which the target listens: name an address of the storage server (--listen ADDRESS:4420)")
 	}
 	return nil
 }
@@ -243,11 +277,11 @@ func (t target) keys(p *Plan, r Request, s state) error {
 		case k == nil:
 			continue
 		case k.Secret == "" && s.keys != nil && !s.keys[k.Name]:
-			return refuse("there is no key %s in the target's keyring: give its secret, too (%s=@FILE)", k.Name, k.Name)
+			return refuse("there is no key %s in the target's keyring: add it by naming a file with its secret (%s=@FILE)", k.Name, k.Name)
 		case k.Secret == "":
 			continue
 		}
-		// A key that is there already stays: the proxy adds it only if the secret is the same.
+		// An existing key stays: the proxy accepts the call only if the secret is the same.
 		var undo *Step
 		if s.keys != nil && !s.keys[k.Name] {
 			remove := spdkrpc.SpdkgateKeyRemoveParams{Name: k.Name}
@@ -291,19 +325,30 @@ func (p *Plan) add(method string, shown any, do func(context.Context) error, und
 	p.Steps = append(p.Steps, Step{Method: method, Shown: shown, do: do, undo: undo})
 }
 
-// warn adds what a person should know before the export.
+// last returns the last step.
+func (p *Plan) last() *Step { return &p.Steps[len(p.Steps)-1] }
+
+// warn adds the consequences of an export.
 func (p *Plan) warn(r Request, s state, hosts int) {
+	p.warnDriver()
 	if r.AnyHost {
 		var at []string
 		for _, portal := range p.portals {
 			at = append(at, portal.String())
 		}
-		p.Warnings = append(p.Warnings, fmt.Sprintf("any host that reaches %s can connect, and read and overwrite the volume: only the network keeps others out", strings.Join(at, ", ")))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("any host that reaches %s can connect, and read and overwrite the volume: only the network keeps other hosts away", strings.Join(at, ", ")))
 	}
 	if hosts > 1 {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%d hosts are admitted: two hosts that write at the same time destroy a file system that is not made for it", hosts))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%d hosts are admitted: two hosts that write at the same time destroy any file system except a cluster file system", hosts))
 	}
 	if s.volume.snapshot {
 		p.Warnings = append(p.Warnings, "the volume is a snapshot: hosts can only read it")
+	}
+}
+
+// warnDriver warns if the export has a name of the CSI driver.
+func (p *Plan) warnDriver() {
+	if strings.HasPrefix(p.NQN, driverPrefix) {
+		p.Warnings = append(p.Warnings, p.NQN+" is a name of the CSI driver's exports: if Kubernetes has a PersistentVolume for this volume, the driver changes the export, too")
 	}
 }

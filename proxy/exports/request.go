@@ -19,16 +19,21 @@ const driverPrefix = "nqn.2020-04.io.spdk.csi:uuid:"
 
 // ErrRefused is the kind of errors of a request that is not carried out because of the target's
 // state. Nothing was changed.
-var ErrRefused = errors.New("nothing was changed")
+var ErrRefused = errors.New("refused")
 
 // ErrInvalid is the kind of errors of a request that makes no sense on any target.
 var ErrInvalid = errors.New("invalid request")
 
-func refuse(format string, args ...any) error {
-	return fmt.Errorf("%w. %w", fmt.Errorf(format, args...), ErrRefused)
-}
+// A refusal is an error of the kind ErrRefused.
+type refusal struct{ reason string }
 
-// A Request says how a volume is to be exported.
+func (r *refusal) Error() string { return r.reason + ". Nothing was changed" }
+
+func (r *refusal) Is(kind error) bool { return kind == ErrRefused }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// A Request describes how a volume is to be exported.
 type Request struct {
 	Volume string // LVSTORE/LVOL or UUID
 	// NQN of the subsystem. If it ends with a colon, the volume's UUID follows. Empty: that of the
@@ -37,10 +42,10 @@ type Request struct {
 	Serial  string // empty: of the volume's UUID
 	Hosts   []string
 	AnyHost bool
-	// Shared permits to admit a host beside others that are admitted already.
+	// Shared permits admitting a host in addition to others that are admitted already.
 	Shared bool
-	// Listen are the addresses for a new or existing export. Empty: all at which the target listens
-	// for other exports.
+	// Listen are the addresses for a new or existing export. Empty: those of the existing export; for
+	// a new one, all at which the target listens for other exports.
 	Listen []Portal
 	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil: none.
 	Key, CtrlrKey *Key
@@ -101,13 +106,13 @@ func (r Request) check() error {
 	case r.AnyHost && r.Key != nil:
 		return invalid("keys belong to hosts: name the hosts that authenticate, instead of permitting any host")
 	case r.CtrlrKey != nil && r.Key == nil:
-		return invalid("the target authenticates only to hosts that authenticate, too: give a key for the hosts")
+		return invalid("the target authenticates only to hosts that authenticate themselves: give a key for the hosts")
 	case r.NQN != "" && !strings.HasPrefix(r.NQN, "nqn."):
 		return invalid("%q is not an NQN: it begins with nqn., such as nqn.2024-01.com.example:", r.NQN)
 	}
 	for _, h := range r.Hosts {
 		if !strings.HasPrefix(h, "nqn.") {
-			return invalid("%q is not the NQN of a host: the host has it in /etc/nvme/hostnqn", h)
+			return invalid("%q is not the NQN of a host, which /etc/nvme/hostnqn of the host contains", h)
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime) // even after an interrupt
 		defer cancel()
-		return undone(ctx, fmt.Errorf("%s: %w", s.Method, err), undo, done)
+		return fmt.Errorf("%s: %w. %w", s.Method, err, undone(ctx, undo, p.Steps[:i], mayBeDone(err), done))
 	}
 	return nil
 }
@@ -40,8 +40,9 @@ func mayBeDone(err error) bool {
 	return kind == spdkrpc.OutcomeUnknown || kind == spdkrpc.NotSaved
 }
 
-// undone undoes steps, and returns failed with what it did.
-func undone(ctx context.Context, failed error, steps []Step, done func(Step)) error {
+// undone undoes steps in the reverse order, and returns what is in effect then, as the second
+// sentence of an error. made are the steps that were certainly made.
+func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step)) error {
 	var left []error
 	n := 0
 	for _, s := range slices.Backward(steps) {
@@ -57,34 +58,66 @@ func undone(ctx context.Context, failed error, steps []Step, done func(Step)) er
 			left = append(left, fmt.Errorf("%s: %w", s.undo, err))
 		}
 	}
+	var stays []string
+	for _, s := range made {
+		if s.stays {
+			stays = append(stays, s.String())
+		}
+	}
 	switch {
 	case len(left) > 0:
-		return fmt.Errorf("%w. Some of what this command did could not be undone: %w", failed, errors.Join(left...))
+		return &outcome{"These calls, which undo what this command did, failed: ", errors.Join(left...)}
+	case len(stays) > 0:
+		return &outcome{"These calls were made and stay in effect: ", errors.New(strings.Join(stays, ", "))}
 	case n > 0:
-		return fmt.Errorf("%w. What this command had done was undone", failed)
-	case mayBeDone(failed):
-		return failed
+		return &outcome{"What this command had done was undone", nil}
+	case unsure:
+		return &outcome{"Check the state (spdk-proxy exports), then repeat the command", nil}
 	}
-	return fmt.Errorf("%w. %w", failed, ErrRefused)
+	return &outcome{"Nothing was changed", nil}
 }
+
+// An outcome states what is in effect after a step failed.
+type outcome struct {
+	text string
+	err  error
+}
+
+func (o *outcome) Error() string {
+	if o.err == nil {
+		return o.text
+	}
+	return o.text + o.err.Error()
+}
+
+func (o *outcome) Unwrap() error { return o.err }
 
 // Verify reads the export back. It fails if the export is not as planned, for example because
 // somebody else changed it at the same moment.
 func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
 	subsystems, err := rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &p.NQN})
 	if err != nil || len(subsystems) != 1 {
-		return fmt.Errorf("read the export back: %w", errors.Join(err, errors.New("check it with spdk-proxy exports")))
+		return fmt.Errorf("cannot read %s back: %w", p.NQN, errors.Join(err, errors.New("check it with spdk-proxy exports")))
 	}
 	sub := &subsystems[0]
-	listens := portalsOf(sub)
+	differs := func(text string, args ...any) error {
+		return fmt.Errorf("somebody else changed the export at the same time: %s %s. Check it with spdk-proxy exports", p.NQN, fmt.Sprintf(text, args...))
+	}
+	switch {
+	case exporting(subsystems, p.volume) == nil:
+		return differs("does not export volume %s", p.Volume)
+	case sub.AllowAnyHost != p.anyHost:
+		return differs("does not admit the same hosts")
+	}
 	for _, h := range p.hosts {
 		if hostIn(sub, h) == nil {
-			return fmt.Errorf("somebody changed the export at the same moment: %s does not admit host %s. Check it with spdk-proxy exports", p.NQN, h)
+			return differs("does not admit host %s", h)
 		}
 	}
+	listens := portalsOf(sub)
 	for _, at := range p.portals {
 		if !slices.Contains(listens, at) {
-			return fmt.Errorf("somebody changed the export at the same moment: %s does not listen at %s. Check it with spdk-proxy exports", p.NQN, at)
+			return differs("does not listen at %s", at)
 		}
 	}
 	return nil
@@ -93,12 +126,23 @@ func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
 // Connect returns the commands with which a host connects to the export, one for each address.
 func (p *Plan) Connect() (commands []string) {
 	for _, at := range p.portals {
-		commands = append(commands, fmt.Sprintf("nvme connect -t %s -a %s -s %s -n %s", strings.ToLower(at.Transport), at.Addr, at.Port, p.NQN))
+		commands = append(commands, fmt.Sprintf("nvme connect -t %s -a %s -s %s -n %s", strings.ToLower(at.Transport), quote(at.Addr), quote(at.Port), quote(p.NQN)))
 	}
 	return commands
 }
 
-// Hosts returns the hosts that were asked for.
+// quote writes a word for a shell: other users may have chosen it.
+func quote(word string) string {
+	plain := func(c rune) bool {
+		return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || strings.ContainsRune(":._-", c)
+	}
+	if strings.IndexFunc(word, func(c rune) bool { return !plain(c) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Hosts returns the hosts of the request.
 func (p *Plan) Hosts() []string { return p.hosts }
 
 // Authenticates reports whether the hosts need a key to connect.

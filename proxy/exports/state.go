@@ -19,12 +19,12 @@ type volume struct {
 
 func (v volume) is(bdev string) bool { return bdev == v.uuid || bdev == v.name }
 
-// A state is what a plan depends on.
+// A state contains what a plan depends on.
 type state struct {
 	volume     volume
 	subsystems []spdkrpc.NVMfSubsystem // without that of discovery
 	discovery  []Portal
-	iscsi      string          // iSCSI target that exports the volume; "": none, or not known
+	offeredBy  string          // other export of the volume, such as an iSCSI target; "": none, or not known
 	transports map[string]bool // nil: not known
 	keys       map[string]bool // nil: not known
 }
@@ -32,7 +32,8 @@ type state struct {
 // A target reads and changes exports.
 type target struct{ rpc *spdkrpc.Client }
 
-// unknowable reports whether a user must not know something, or the target does not have it.
+// unknowable reports whether a read failed because the user must not make it, or because the target
+// does not have the method.
 func unknowable(err error) bool {
 	kind := spdkrpc.KindOf(err)
 	return kind == spdkrpc.Denied || kind == spdkrpc.MethodNotFound
@@ -83,16 +84,8 @@ func (t target) read(ctx context.Context, name string) (s state, err error) {
 	if s.subsystems, s.discovery, err = t.subsystems(ctx); err != nil {
 		return s, err
 	}
-	nodes, err := t.rpc.ISCSIGetTargetNodes(ctx)
-	if err != nil && !unknowable(err) {
-		return s, fmt.Errorf("list the iSCSI targets: %w", err)
-	}
-	for _, n := range nodes {
-		for _, l := range n.LUNs {
-			if s.volume.is(l.BdevName) {
-				s.iscsi = n.Name
-			}
-		}
+	if s.offeredBy, err = t.offeredBy(ctx, s.volume); err != nil {
+		return s, err
 	}
 	transports, err := t.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{})
 	if err == nil {
@@ -146,13 +139,14 @@ func portalsOf(s *spdkrpc.NVMfSubsystem) (list []Portal) {
 	return list
 }
 
-// checkOurs refuses to change a subsystem that is not meant, or that exports other volumes, too.
-func checkOurs(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
+// checkNamed refuses to change a subsystem with another name than the request's, one of the CSI driver
+// that the request does not name, and one that also exports other volumes.
+func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
 	switch {
 	case requested != "" && sub.NQN != requested:
 		return refuse("volume %s is exported as %s, not as %s", v.name, sub.NQN, requested)
 	case strings.HasPrefix(sub.NQN, driverPrefix) && requested == "":
-		return refuse("volume %s is exported as %s, which is a name of the CSI driver: Kubernetes decides who uses such a volume. If the driver does not manage this one, name the export (--nqn %s)", v.name, sub.NQN, sub.NQN)
+		return refuse("volume %s is exported as %s, which is a name of the CSI driver: Kubernetes decides which hosts use such a volume. If the driver does not manage this volume, name the export (--nqn %s)", v.name, sub.NQN, sub.NQN)
 	case len(sub.Namespaces) > 1:
 		return refuse("%s exports %d bdevs, and its hosts reach all of them: change it by single calls (spdk-proxy call)", sub.NQN, len(sub.Namespaces))
 	}

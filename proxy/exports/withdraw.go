@@ -10,12 +10,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Withdrawal says what is to be withdrawn.
+// A Withdrawal describes what is to be withdrawn.
 type Withdrawal struct {
 	Volume string   // LVSTORE/LVOL or UUID
 	NQN    string   // as in Request
 	Hosts  []string // empty: the export as a whole
-	// Disconnect permits to end connections.
+	// Disconnect permits ending connections.
 	Disconnect bool
 }
 
@@ -31,7 +31,7 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Volume: v.name}
+	p := &Plan{Volume: v.name, volume: v}
 	sub := exporting(subsystems, v)
 	if sub == nil {
 		return p, nil
@@ -41,7 +41,7 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 	if requested != "" {
 		requested = Request{NQN: w.NQN}.nqn(v.uuid)
 	}
-	if err := checkOurs(sub, v, requested); err != nil {
+	if err := checkNamed(sub, v, requested); err != nil {
 		return nil, err
 	}
 	var leaving []string
@@ -53,7 +53,7 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 	whole := len(w.Hosts) == 0
 	switch {
 	case !whole && sub.AllowAnyHost:
-		return nil, refuse("%s admits every host, so that no single one can be withdrawn: withdraw the export as a whole", sub.NQN)
+		return nil, refuse("%s admits every host, so no single host can be withdrawn: withdraw the whole export (spdk-proxy unexport %s)", sub.NQN, v.name)
 	case !whole && len(leaving) == 0:
 		return p, nil
 	case !whole:
@@ -64,11 +64,13 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 			return nil, err
 		}
 	}
+	p.warnDriver()
 	if whole {
 		p.Steps = append(p.Steps, *t.deletion(sub.NQN))
 	} else {
 		for _, h := range leaving {
 			p.Steps = append(p.Steps, *t.removal(sub.NQN, h))
+			p.last().stays = true
 		}
 	}
 	var keys []string
@@ -78,7 +80,7 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 		}
 	}
 	if len(keys) > 0 {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("keys stay in the target's keyring: %s. Remove those that nobody needs (spdk-proxy call spdkgate_key_remove name=NAME)", strings.Join(keys, ", ")))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("the target's keyring keeps these keys: %s. Remove those that no export needs (spdk-proxy call spdkgate_key_remove name=NAME)", strings.Join(keys, ", ")))
 	}
 	return p, nil
 }
@@ -91,7 +93,7 @@ func (t target) checkNotConnected(ctx context.Context, nqn string, hosts []strin
 	}
 	for _, h := range connected {
 		if whole || slices.Contains(hosts, h) {
-			return refuse("host %s is connected to %s, and would lose the volume with what it has not written yet: unmount it, and disconnect (nvme disconnect -n %s). If the host is lost, use --disconnect", h, nqn, nqn)
+			return refuse("host %s is connected to %s, and would lose the volume and the data that it has not written yet. On the host, unmount the volume and disconnect (nvme disconnect -n %s). If the host is lost, use --disconnect", h, nqn, quote(nqn))
 		}
 	}
 	return nil
