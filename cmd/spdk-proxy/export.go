@@ -147,16 +147,20 @@ Exit codes: those of spdk-proxy call.`,
 
 func newExports() *cobra.Command {
 	var o callOptions
+	var connected bool
 	output := "text"
 	cmd := &cobra.Command{
 		Use:   "exports",
 		Short: "List exports over NVMe-oF, their hosts, and who is connected",
 		Long: `List the exports over NVMe-oF that the user may see: volume, NQN, hosts that may
-connect, listeners, and hosts that are connected. Lines that begin with ! name
-exports without ANA reporting, of which no snapshot is possible while a host is
-connected, and exports that admit every host.`,
+connect, and listeners. Lines that begin with ! name exports without ANA reporting, of
+whose volumes no snapshot is possible while a host is connected, and exports that
+admit every host.
+
+--connected also lists the hosts that are connected. SPDK pauses the administrative
+commands of each subsystem for a moment to answer.`,
 		Example: `  spdk-proxy exports
-  spdk-proxy exports -o json | jq -r '.[] | select(.connected_hosts == []) | .volume'`,
+  spdk-proxy exports --connected -o json | jq -r '.[] | select(.connected_hosts == []) | .volume'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
@@ -168,11 +172,11 @@ connected, and exports that admit every host.`,
 				return err
 			}
 			defer end()
-			list, err := exports.List(ctx, spdkrpc.NewClient(caller))
+			list, err := exports.List(ctx, spdkrpc.NewClient(caller), connected)
 			if err != nil {
 				return err
 			}
-			text := []byte(exports.Table(list))
+			text := []byte(exports.Table(list, connected))
 			if output == "json" {
 				if text, err = exports.JSON(list); err != nil {
 					return err
@@ -184,6 +188,7 @@ connected, and exports that admit every host.`,
 	}
 	o.addTo(cmd)
 	f := cmd.Flags()
+	f.BoolVar(&connected, "connected", false, "also list the hosts that are connected")
 	f.StringVarP(&output, "output", "o", output, "text or json")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
 	completeValues(cmd, "output", "text", "json")

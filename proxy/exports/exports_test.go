@@ -73,7 +73,7 @@ func (w *world) export(r Request) *Plan {
 
 func (w *world) list() []Export {
 	w.t.Helper()
-	list, err := List(w.t.Context(), w.rpc)
+	list, err := List(w.t.Context(), w.rpc, true)
 	require.NoError(w.t, err)
 	return list
 }
@@ -101,6 +101,13 @@ func TestExport(t *testing.T) {
 				Volume: "lvs0/v0", UUID: w.v0, NQN: uuidPrefix + w.v0, Serial: strings.ReplaceAll(w.v0, "-", "")[:20], ANA: true,
 				Hosts: []Host{{NQN: hostA}}, Listeners: []string{"tcp 127.0.0.1:4420"}, Connected: []string{},
 			}}, w.list())
+			w.sim.ForgetCalls()
+			unread, err := List(t.Context(), w.rpc, false)
+			require.NoError(t, err)
+			assert.Nil(t, unread[0].Connected)
+			for _, c := range w.sim.Calls() {
+				assert.NotEqual(t, "nvmf_subsystem_get_controllers", c.Method, "it interrupts the subsystem")
+			}
 			p = w.plan(r)
 			assert.Empty(t, p.Steps)
 			assert.Equal(t, []string{"nvme connect -t tcp -a 127.0.0.1 -s 4420 -n " + uuidPrefix + w.v0}, p.Connect())
@@ -182,7 +189,7 @@ func TestWarnings(t *testing.T) {
 	p := w.export(Request{Volume: "lvs0/v0", AnyHost: true, Listen: []Portal{here}})
 	require.Len(t, p.Warnings, 1)
 	assert.Contains(t, p.Warnings[0], "any host that reaches 127.0.0.1:4420 can connect, and read and overwrite the volume")
-	assert.Contains(t, Table(w.list()), "admits every host")
+	assert.Contains(t, Table(w.list(), false), "admits every host")
 	p = w.plan(Request{Volume: "lvs0/s", Hosts: []string{hostA, hostB}, Listen: []Portal{here}})
 	require.Len(t, p.Warnings, 2)
 	assert.Contains(t, p.Warnings[0], "2 hosts are admitted")
@@ -221,6 +228,7 @@ lvs0/v0  nqn.a  nqn.h1 (key k), any  tcp 192.0.2.1:4420, rdma [::1]:4420  ?
 `, strings.ReplaceAll(strings.Split(Table([]Export{
 		{Volume: "lvs0/v0", NQN: "nqn.a", ANA: true, Hosts: []Host{{NQN: "nqn.h1", Key: "k"}, {NQN: "any"}}, Listeners: []string{"tcp 192.0.2.1:4420", "rdma [::1]:4420"}},
 		{NQN: "nqn.b", Connected: []string{}},
-	}), "!")[0], "\t", ""))
-	assert.Contains(t, Table([]Export{{Volume: "v\n\x1b", NQN: "n"}}), `v\u000a\u001b`)
+	}, true), "!")[0], "\t", ""))
+	assert.NotContains(t, Table(nil, false), "CONNECTED")
+	assert.Contains(t, Table([]Export{{Volume: "v\n\x1b", NQN: "n"}}, false), `v\u000a\u001b`)
 }

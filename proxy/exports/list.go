@@ -19,9 +19,9 @@ import (
 // readAtOnce is how many exports are asked for their connections at the same time.
 const readAtOnce = 32
 
-// An Export is one namespace of a subsystem, or a subsystem without any.
+// An Export describes one namespace of a subsystem, or a subsystem without namespaces.
 type Export struct {
-	Volume    string   `json:"volume"` // LVSTORE/LVOL, or the bdev's name if it is no logical volume; "" without a namespace
+	Volume    string   `json:"volume"` // LVSTORE/LVOL, or the bdev's name if it is not a logical volume; "" without a namespace
 	UUID      string   `json:"uuid,omitempty"`
 	NQN       string   `json:"nqn"`
 	Serial    string   `json:"serial_number,omitempty"`
@@ -29,17 +29,19 @@ type Export struct {
 	AnyHost   bool     `json:"any_host"`
 	Hosts     []Host   `json:"hosts"`
 	Listeners []string `json:"listeners"`
-	Connected []string `json:"connected_hosts"` // null if it could not be read
+	Connected []string `json:"connected_hosts"` // null if it was not read, or could not be
 }
 
-// A Host is admitted to an export.
+// A Host describes a host that is admitted to an export.
 type Host struct {
 	NQN string `json:"nqn"`
 	Key string `json:"dhchap_key,omitempty"`
 }
 
-// List lists the exports over NVMe-oF, sorted by volume.
-func List(ctx context.Context, rpc *spdkrpc.Client) ([]Export, error) {
+// List lists the exports over NVMe-oF, sorted by volume. If connections is set, it also lists the
+// connected hosts, for which SPDK interrupts the administrative commands of each subsystem for a
+// moment.
+func List(ctx context.Context, rpc *spdkrpc.Client, connections bool) ([]Export, error) {
 	t := target{rpc}
 	subsystems, _, err := t.subsystems(ctx)
 	if err != nil {
@@ -59,13 +61,16 @@ func List(ctx context.Context, rpc *spdkrpc.Client) ([]Export, error) {
 	reading.SetLimit(readAtOnce)
 	for i := range subsystems {
 		reading.Go(func() error {
-			connected, err := t.connected(rctx, subsystems[i].NQN)
-			if err != nil && !gone(err) && !unknowable(err) {
-				return err
+			var connected []string
+			var err error
+			if connections {
+				if connected, err = t.connected(rctx, subsystems[i].NQN); err != nil && !gone(err) && !unknowable(err) {
+					return err
+				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			exports = append(exports, exportsOf(&subsystems[i], names, connected, err == nil)...)
+			exports = append(exports, exportsOf(&subsystems[i], names, connected, connections && err == nil)...)
 			return nil
 		})
 	}
@@ -116,11 +121,17 @@ func JSON(exports []Export) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// Table writes exports for a person.
-func Table(exports []Export) string {
+// Table writes exports for a person, with the connected hosts if connections is set.
+func Table(exports []Export, connections bool) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "VOLUME\tNQN\tHOSTS\tLISTENERS\tCONNECTED")
+	row := func(cells ...string) {
+		if !connections {
+			cells = cells[:4]
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	row("VOLUME", "NQN", "HOSTS", "LISTENERS", "CONNECTED")
 	var notes []string
 	for _, e := range exports {
 		var hosts []string
@@ -138,7 +149,7 @@ func Table(exports []Export) string {
 		if e.Connected == nil {
 			connected = "?"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", cell([]string{e.Volume}), cell([]string{e.NQN}), cell(hosts), cell(e.Listeners), connected)
+		row(cell([]string{e.Volume}), cell([]string{e.NQN}), cell(hosts), cell(e.Listeners), connected)
 		switch {
 		case e.Volume == "":
 			notes = append(notes, e.NQN+" exports nothing")

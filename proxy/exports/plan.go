@@ -152,7 +152,7 @@ func isLeftover(sub *spdkrpc.NVMfSubsystem, r Request, v volume) bool {
 		len(sub.Namespaces)+len(sub.Hosts)+len(sub.ListenAddresses) == 0
 }
 
-// ownDeletion deletes a subsystem that this plan created, unless somebody else has changed it.
+// ownDeletion deletes a subsystem that this plan created, unless another user has changed it.
 func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 	s := t.deletion(nqn)
 	remove := s.do
@@ -165,7 +165,7 @@ func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 			foreign := slices.ContainsFunc(sub.Namespaces, func(n spdkrpc.NVMfNamespace) bool { return !v.is(n.BdevName) }) ||
 				slices.ContainsFunc(sub.Hosts, func(h spdkrpc.NVMfSubsystemHost) bool { return !slices.Contains(r.Hosts, h.NQN) })
 			if foreign {
-				return fmt.Errorf("somebody else has changed %s meanwhile: delete it if nobody needs it", nqn)
+				return fmt.Errorf("another user has changed %s meanwhile: delete it if nobody needs it", nqn)
 			}
 		}
 		return remove(ctx)

@@ -44,8 +44,8 @@ type Request struct {
 	AnyHost bool
 	// Shared permits admitting a host in addition to others that are admitted already.
 	Shared bool
-	// Listen are the addresses for a new or existing export. Empty: those of the existing export; for
-	// a new one, all at which the target listens for other exports.
+	// Listen are addresses of the export. Empty: those of the existing export; for a new one, all
+	// at which the target listens for other exports.
 	Listen []Portal
 	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil: none.
 	Key, CtrlrKey *Key

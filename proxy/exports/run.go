@@ -93,7 +93,7 @@ func (o *outcome) Error() string {
 func (o *outcome) Unwrap() error { return o.err }
 
 // Verify reads the export back. It fails if the export is not as planned, for example because
-// somebody else changed it at the same moment.
+// another user changed it at the same time.
 func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
 	subsystems, err := rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &p.NQN})
 	if err != nil || len(subsystems) != 1 {
@@ -101,7 +101,7 @@ func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
 	}
 	sub := &subsystems[0]
 	differs := func(text string, args ...any) error {
-		return fmt.Errorf("somebody else changed the export at the same time: %s %s. Check it with spdk-proxy exports", p.NQN, fmt.Sprintf(text, args...))
+		return fmt.Errorf("another user changed the export at the same time: %s %s. Check it with spdk-proxy exports", p.NQN, fmt.Sprintf(text, args...))
 	}
 	switch {
 	case exporting(subsystems, p.volume) == nil:

@@ -56,7 +56,7 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 		assert.Empty(t, w.plan(r).Steps)
 	}
 
-	// What could be somebody else's is left alone.
+	// A subsystem that another user may have made stays.
 	w := newWorld(t, "v26.05")
 	w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q,"serial_number":"other"}`, uuidPrefix+w.v0))
 	_, err := PlanExport(t.Context(), w.rpc, r)
@@ -101,7 +101,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	require.Error(t, p.Run(t.Context(), func(Step) {}))
 	assert.Equal(t, before, w.list())
 
-	// Somebody else uses the subsystem before a call fails.
+	// Another user changes the subsystem before a call fails.
 	p = w.plan(Request{Volume: "lvs0/v1", Hosts: []string{hostA}})
 	w.sim.ClearFaults()
 	w.sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_add_listener", Do: spdktest.Fail})
@@ -110,6 +110,6 @@ func TestFailedChangeIsUndone(t *testing.T) {
 			w.call("nvmf_subsystem_add_host", fmt.Sprintf(`{"nqn":%q,"host":%q}`, p.NQN, hostB))
 		}
 	})
-	require.ErrorContains(t, err, "somebody else has changed")
+	require.ErrorContains(t, err, "another user has changed")
 	assert.Len(t, w.list(), 2)
 }

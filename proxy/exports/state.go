@@ -139,8 +139,8 @@ func portalsOf(s *spdkrpc.NVMfSubsystem) (list []Portal) {
 	return list
 }
 
-// checkNamed refuses to change a subsystem with another name than the request's, one of the CSI driver
-// that the request does not name, and one that also exports other volumes.
+// checkNamed refuses to change a subsystem with another name than the request's, one of the CSI
+// driver that the request does not name, and one that also exports other volumes.
 func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
 	switch {
 	case requested != "" && sub.NQN != requested:

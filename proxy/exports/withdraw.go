@@ -19,7 +19,7 @@ type Withdrawal struct {
 	Disconnect bool
 }
 
-// PlanWithdrawal plans the end of an export, or of the admission of hosts. Without hosts that remain,
+// PlanWithdrawal plans the end of an export, or of the admission of hosts. If no host would remain,
 // the export ends. A plan without steps means that there is nothing to withdraw.
 func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Plan, error) {
 	t := target{rpc}

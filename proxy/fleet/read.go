@@ -19,8 +19,8 @@ type Bounds struct {
 }
 
 // Read calls read for each index below n, and returns when all have ended. The context of each has
-// a deadline of its own, and read must end with it. failed gets the error of one server: read's own,
-// or one that wraps ErrNoAnswer if the deadline passed.
+// a deadline of its own, and read must end with it. failed gets the error of one server: read's
+// own, or one that wraps ErrNoAnswer if the deadline passed.
 func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i int) error, failed func(i int, err error)) {
 	var all errgroup.Group
 	all.SetLimit(b.AtOnce)

@@ -8,12 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A refusal of a name, a host or an address states which ones the tenant may use. It does not reveal
-// those of other tenants.
+// A refusal of a name, a host or an address states which ones the tenant may use. It does not
+// reveal those of other tenants.
 func TestRefusalsStateWhatIsAllowed(t *testing.T) {
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = "nqn.2020-04.io.spdk.csi:uuid:" })
 	red, _ := w.settle()
-	tcp := func(addr, port string) p { return p{"trtype": "TCP", "adrfam": "IPv4", "traddr": addr, "trsvcid": port} }
+	tcp := func(addr, port string) p {
+		return p{"trtype": "TCP", "adrfam": "IPv4", "traddr": addr, "trsvcid": port}
+	}
 	for _, c := range []struct {
 		method string
 		params p

@@ -22,7 +22,7 @@ type Fleet struct {
 type Server struct {
 	Name      string  `json:"name"`
 	URL       string  `json:"url"`
-	Attention bool    `json:"attention"` // somebody must look at the server
+	Attention bool    `json:"attention"` // an administrator must look at the server
 	State     string  `json:"state"`     // up, or why there is no status, or what the target does instead
 	Error     string  `json:"error,omitempty"`
 	Status    *Status `json:"status,omitempty"`
