@@ -46,7 +46,8 @@ Exit codes: those of spdk-proxy call.`,
 		Example: `  spdk-proxy export lvs0/vol1 --host nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-000000000001 --listen 192.0.2.11:4420
   spdk-proxy export lvs0/vol1 --host "$(ssh node1 cat /etc/nvme/hostnqn)" --dhchap-key node1=@node1.key --dry-run
   spdk-proxy export lvs0/vol1 --any-host --listen 192.0.2.11:4420`,
-		Args: betweenArgs(1, 1, "the volume, as LVSTORE/LVOL or by its UUID"),
+		Args:              betweenArgs(1, 1, "the volume, as LVSTORE/LVOL or by its UUID"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			r.Volume = args[0]
 			if transport != "tcp" && transport != "rdma" {
@@ -120,7 +121,8 @@ change an export of the CSI driver unless --nqn names it.
 Exit codes: those of spdk-proxy call.`,
 		Example: `  spdk-proxy unexport lvs0/vol1 --host nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-000000000001
   spdk-proxy unexport lvs0/vol1`,
-		Args: betweenArgs(1, 1, "the volume, as LVSTORE/LVOL or by its UUID"),
+		Args:              betweenArgs(1, 1, "the volume, as LVSTORE/LVOL or by its UUID"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Volume = args[0]
 			ctx, caller, end, err := o.begin(cmd)
@@ -161,7 +163,8 @@ admit every host.
 commands of each subsystem for a moment to answer.`,
 		Example: `  spdk-proxy exports
   spdk-proxy exports --connected -o json | jq -r '.[] | select(.connected_hosts == []) | .volume'`,
-		Args: cobra.NoArgs,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
 				return usage("--output must be text or json")

@@ -29,7 +29,7 @@ func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime) // even after an interrupt
 		defer cancel()
-		return fmt.Errorf("%s: %w. %w", s.Method, err, undone(ctx, undo, p.Steps[:i], mayBeDone(err), done))
+		return fmt.Errorf("%w. %w", err, undone(ctx, undo, p.Steps[:i], mayBeDone(err), done))
 	}
 	return nil
 }
