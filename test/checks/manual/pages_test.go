@@ -53,7 +53,7 @@ cp tls.crt ca.pem && echo "$SPDK_PROXY_PASSWORD" >admin.password`,
 	},
 	{
 		path: "docs/exports.md",
-		// The stub of systemctl starts no spdk-proxy-keys, and the target is root's, as the proxy is.
+		// The stub of systemctl starts no spdk-proxy-keys.
 		setup: installed + `
 sed -i 's|^    socket: /run/spdk-proxy-keys.sock|    dir: /var/lib/spdk-keys|' /etc/spdk-proxy/spdk-proxy.yaml && mkdir -m 700 /var/lib/spdk-keys && systemctl restart spdk-proxy
 echo DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n: >host1.key && chmod 600 host1.key`,
