@@ -53,6 +53,7 @@ func TestExport(t *testing.T) {
 	o = do(with[:6]...)
 	require.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stdout, "nothing to do for lvs0/v0\n")
+	assert.Contains(t, o.stdout, "the host authenticates with its key", "the export has the key already")
 	assert.Contains(t, do("exports", "--connected").stdout, exportHost+" (key node1)  tcp 127.0.0.1:4420  -\n")
 	var list []exports.Export
 	require.NoError(t, json.Unmarshal([]byte(do("exports", "-o", "json").stdout), &list))

@@ -110,6 +110,7 @@ func TestExport(t *testing.T) {
 			}
 			p = w.plan(r)
 			assert.Empty(t, p.Steps)
+			assert.False(t, p.Authenticates())
 			assert.Equal(t, []string{"nvme connect -t tcp -a 127.0.0.1 -s 4420 -n " + uuidPrefix + w.v0}, p.Connect())
 			p = w.export(Request{Volume: "lvs0/v1", NQN: "nqn.2024-01.com.example:", Serial: "S1", Hosts: []string{hostB}})
 			assert.Regexp(t, `^nvme connect -t tcp -a 127\.0\.0\.1 -s 4420 -n nqn\.2024-01\.com\.example:[0-9a-f-]{36}$`, p.Connect()[0], "it listens where the other export does")
@@ -176,6 +177,9 @@ func TestExportRefuses(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Listen: at}, ErrRefused, "a name of the CSI driver")
 	assert.Contains(t, w.export(Request{Volume: "lvs0/v0", Hosts: a, Listen: at, NQN: driverPrefix}).Warnings[0], "is a name of the CSI driver's exports")
 	w.call("nvmf_delete_subsystem", `{"nqn":"`+driverPrefix+w.v0+`"}`)
+
+	w.call("bdev_lvol_create_lvstore", `{"bdev_name":"lvs0/v1","lvs_name":"inner"}`)
+	refuses(Request{Volume: "lvs0/v1", Hosts: a, Listen: at}, ErrRefused, "in use (claimed) by another bdev")
 
 	w.call("iscsi_create_portal_group", `{"tag":1,"portals":[{"host":"127.0.0.1","port":"3260"}]}`)
 	w.call("iscsi_create_initiator_group", `{"tag":1,"initiators":["ANY"],"netmasks":["ANY"]}`)
