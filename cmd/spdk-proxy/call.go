@@ -268,20 +268,3 @@ func (o callOptions) password() (string, error) {
 	}
 	return ask(os.Stdin, os.Stderr, fmt.Sprintf("Password of %s: ", o.user))
 }
-
-// completeCall offers methods, and then the parameters of one.
-func completeCall(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	var offers []cobra.Completion
-	if len(args) == 0 {
-		for _, m := range rpcschema.Default().Methods() {
-			offers = append(offers, cobra.CompletionWithDesc(m.Name, m.Summary))
-		}
-		return offers, cobra.ShellCompDirectiveNoFileComp
-	}
-	if m, ok := rpcschema.Default().Method(args[0]); ok {
-		for _, p := range m.Params {
-			offers = append(offers, cobra.CompletionWithDesc(p.Name+"=", p.Summary))
-		}
-	}
-	return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-}

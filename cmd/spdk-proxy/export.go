@@ -153,7 +153,7 @@ func newExports() *cobra.Command {
 	output := "text"
 	cmd := &cobra.Command{
 		Use:   "exports",
-		Short: "List exports over NVMe-oF, their hosts, and who is connected",
+		Short: "List exports over NVMe-oF and their hosts",
 		Long: `List the exports over NVMe-oF that the user may see: volume, NQN, hosts that may
 connect, and listeners. Lines that begin with ! name exports without ANA reporting, of
 whose volumes no snapshot is possible while a host is connected, and exports that
