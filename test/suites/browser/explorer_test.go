@@ -38,8 +38,8 @@ func TestExplorerMakesACall(t *testing.T) {
 	}
 }
 
-// The list has the methods of the target's build and of the proxy. A link to another method shows it
-// with a note.
+// The list has the methods of the target's build and of the proxy. A link to another method shows
+// it with a note.
 func TestExplorerListsMethodsOfTheTarget(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
