@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -141,41 +139,4 @@ func valuesOf(s *rpcschema.Schema, isJSON bool) (values []string) {
 		values = append(values, fmt.Sprint(v))
 	}
 	return values
-}
-
-// trimWord is the part of bash's completion that cobra does not have: bash takes what follows a "="
-// for the word to complete, so the part before must not be in the results.
-const trimWord = `
-    if [[ ${cur} != -* && ${cur} == *=* && ${COMP_WORDBREAKS} == *=* ]]; then
-        local i before="${cur%"${cur##*=}"}"
-        for i in "${!COMPREPLY[@]}"; do
-            COMPREPLY[i]="${COMPREPLY[i]#"${before}"}"
-        done
-    fi
-`
-
-// completeParametersInBash makes the script of "completion bash" complete name=value.
-func completeParametersInBash(root *cobra.Command) {
-	root.InitDefaultCompletionCmd()
-	bash, _, err := root.Find([]string{"completion", "bash"})
-	if err != nil {
-		return
-	}
-	bash.RunE = func(cmd *cobra.Command, _ []string) error {
-		plain, err := cmd.Flags().GetBool("no-descriptions")
-		if err != nil {
-			return err
-		}
-		var script bytes.Buffer
-		if err := root.GenBashCompletionV2(&script, !plain); err != nil {
-			return err
-		}
-		const last = "\n    __spdk-proxy_process_completion_results\n"
-		before, after, ok := strings.Cut(script.String(), last)
-		if !ok {
-			return errors.New("the completion script of the library has another form than expected")
-		}
-		_, err = fmt.Fprint(cmd.OutOrStdout(), before, last, trimWord, after)
-		return err
-	}
 }

@@ -56,7 +56,8 @@ func TestCompletionOffersUsers(t *testing.T) {
 	}
 }
 
-// bash takes the part after the last "=" for the word to complete.
+// bash takes the part after the last "=" for the word to complete, so the script must remove the
+// part before.
 func TestCompletionInBashReplacesTheValue(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

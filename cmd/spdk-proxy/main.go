@@ -77,7 +77,6 @@ it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
 	})
 	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newCheckLvstore(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newHandOverKeys(), newSaved(), newThaw(), newExport(), newUnexport(), newExports(), newStatus(), newTop(), newFleet(), newWatch(), newVersion(), newScript())
 	root.AddCommand(extraCommands...)
-	completeParametersInBash(root)
 	return root
 }
 
