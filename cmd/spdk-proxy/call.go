@@ -29,6 +29,7 @@ type callOptions struct {
 	tokenFile, cert, key                string
 	timeout                             time.Duration
 	streams                             bool // the command makes so many calls that a stream pays
+	explicit                            bool // a file has the options: environment variables do not count
 }
 
 func newCall() *cobra.Command {
@@ -173,7 +174,7 @@ type closer interface {
 }
 
 func (o callOptions) caller() (closer, error) {
-	if o.socket == "" {
+	if o.socket == "" && !o.explicit {
 		o.url = cmp.Or(o.url, os.Getenv(urlVariable))
 	}
 	if (o.socket == "") == (o.url == "") {
@@ -183,7 +184,7 @@ func (o callOptions) caller() (closer, error) {
 		return spdkrpc.NewSocket(o.socket), nil
 	}
 	user := o.user
-	if (o.tokenFile != "" || o.cert != "") && user == os.Getenv(userVariable) {
+	if !o.explicit && (o.tokenFile != "" || o.cert != "") && user == os.Getenv(userVariable) {
 		user = "" // the command line takes precedence over the environment
 	}
 	switch {
@@ -222,9 +223,18 @@ func (o callOptions) begin(cmd *cobra.Command) (ctx context.Context, caller clos
 	}, nil
 }
 
+// option returns the name of an option in errors: that of the flag, or of the key of a file that
+// lists servers.
+func (o callOptions) option(flag, key string) string {
+	if o.explicit {
+		return key
+	}
+	return flag
+}
+
 func (o callOptions) trusted() (*x509.CertPool, error) {
-	file, name := o.ca, "--ca"
-	if file == "" {
+	file, name := o.ca, o.option("--ca", "ca_file")
+	if file == "" && !o.explicit {
 		file, name = os.Getenv(caVariable), "$"+caVariable
 	}
 	if file == "" {
@@ -245,7 +255,7 @@ func (o callOptions) password() (string, error) {
 	if o.passwordFile != "" {
 		f, err := os.Open(o.passwordFile)
 		if err != nil {
-			return "", usage("--password-file: %w", err)
+			return "", usage("%s: %w", o.option("--password-file", "password_file"), err)
 		}
 		defer func() { _ = f.Close() }()
 		return firstLine(f)
@@ -257,21 +267,4 @@ func (o callOptions) password() (string, error) {
 		return "", usageError{errors.New("give the password with --password-file or $SPDK_PROXY_PASSWORD")}
 	}
 	return ask(os.Stdin, os.Stderr, fmt.Sprintf("Password of %s: ", o.user))
-}
-
-// completeCall offers methods, and then the parameters of one.
-func completeCall(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	var offers []cobra.Completion
-	if len(args) == 0 {
-		for _, m := range rpcschema.Default().Methods() {
-			offers = append(offers, cobra.CompletionWithDesc(m.Name, m.Summary))
-		}
-		return offers, cobra.ShellCompDirectiveNoFileComp
-	}
-	if m, ok := rpcschema.Default().Method(args[0]); ok {
-		for _, p := range m.Params {
-			offers = append(offers, cobra.CompletionWithDesc(p.Name+"=", p.Summary))
-		}
-	}
-	return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }

@@ -75,7 +75,7 @@ it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w: see `%s --help`", err, cmd.CommandPath())
 	})
-	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newCheckLvstore(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newHandOverKeys(), newSaved(), newThaw(), newStatus(), newTop(), newWatch(), newVersion(), newScript())
+	root.AddCommand(newServe(), newCheckConfig(), newHashPassword(), newToken(), newCall(), newCheckLvstore(), newPolicy(), newSchema(), newReload(), newProfile(), newGrantSocket(), newKeepKeys(), newHandOverKeys(), newSaved(), newThaw(), newExport(), newUnexport(), newExports(), newStatus(), newTop(), newFleet(), newWatch(), newVersion(), newScript())
 	root.AddCommand(extraCommands...)
 	return root
 }
@@ -124,7 +124,7 @@ func (e usageError) Unwrap() error { return e.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Exit codes; `spdk-proxy call --help` and `spdk-proxy check-lvstore --help` list them.
+// Exit codes; the help of call, check-lvstore and fleet lists them.
 const (
 	exitFailed         = 1
 	exitUsage          = 2
@@ -133,6 +133,7 @@ const (
 	exitDenied         = 5
 	exitDamaged        = 6
 	exitLimited        = 7
+	exitAttention      = 8
 )
 
 func exitCode(err error) int {
@@ -143,6 +144,9 @@ func exitCode(err error) int {
 	}
 	if errors.Is(err, errDamaged) {
 		return exitDamaged
+	}
+	if errors.Is(err, errAttention) {
+		return exitAttention
 	}
 	var refused *spdkrpc.Error
 	if errors.As(err, &refused) && (refused.Code == jsonrpc.CodeTooMany || refused.Code == jsonrpc.CodeTooManyLogins) {

@@ -335,11 +335,6 @@ func TestVersionAndHelp(t *testing.T) {
 	assert.Contains(t, o.stderr, `unknown command "sevre": did you mean serve?`)
 }
 
-func TestCompletion(t *testing.T) {
-	assert.Contains(t, run(t, "", "__complete", "call", "bdev_lvol_cr").stdout, "bdev_lvol_create\t")
-	assert.Contains(t, run(t, "", "__complete", "call", "bdev_lvol_create", "").stdout, "lvol_name=\t")
-}
-
 const notSaved = "warning: target.save is missing: the target's configuration is not saved, and is lost when spdk_tgt ends. Set target.save.dir, as the packaged configuration does\n"
 
 const notFrozen = "warning: target.freeze is missing: snapshots of volumes in use are refused. Set target.freeze.dir, as the packaged configuration does\n"

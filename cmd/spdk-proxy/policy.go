@@ -70,6 +70,7 @@ If the decision depends on parameters, the rules with conditions follow, denies 
 	o.addTo(cmd)
 	cmd.Flags().StringVar(&as, "as", "", "name of the user")
 	_ = cmd.MarkFlagRequired("as")
+	_ = cmd.RegisterFlagCompletionFunc("as", o.completeUsers)
 	return cmd
 }
 

@@ -59,6 +59,7 @@ The exit code is 0 if the call is allowed, 1 if it is not.`,
 	o.addTo(cmd)
 	cmd.Flags().StringVar(&as, "as", "", "name of the user")
 	_ = cmd.MarkFlagRequired("as")
+	_ = cmd.RegisterFlagCompletionFunc("as", o.completeUsers)
 	cmd.Flags().Var(&r, "spdk-version", "release of the target, such as v26.05, for which parameters are translated")
 	_ = cmd.RegisterFlagCompletionFunc("spdk-version", cobra.NoFileCompletions)
 	return cmd

@@ -124,10 +124,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails for unknown flags only
-}
-
 // A remote is a target that is read through a proxy or at a socket.
 type remote struct {
 	caller  spdkrpc.Caller

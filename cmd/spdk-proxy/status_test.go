@@ -20,7 +20,7 @@ import (
 )
 
 // stored makes a target with one volume.
-func stored(t *testing.T, sim *spdktest.Target) {
+func stored(t testing.TB, sim *spdktest.Target) {
 	socket := spdkrpc.NewSocket(sim.Socket())
 	defer func() { _ = socket.Close() }()
 	for _, c := range [][2]string{

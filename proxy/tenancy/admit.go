@@ -256,7 +256,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 	switch {
 	case kind == "address":
 		if !g.scope.ownsAddress(v) {
-			return nil, g.scope.refuse("%s: %s is not an address of this tenant", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: %s is not an address of this tenant%s", g.method.Name, g.shortPath(path), g.scope.allowed(kind))
 		}
 		return v, nil
 	case !isText:
@@ -269,7 +269,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		return v, nil
 	case plan.IsConfigured(kind):
 		if !g.scope.ownsNamed(kind, text) {
-			return nil, g.scope.refuse("%s: %s is not a host of this tenant", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: %s is not a host of this tenant%s", g.method.Name, g.shortPath(path), g.scope.allowed(kind))
 		}
 		return v, nil
 	case plan.IsNew(kind):
@@ -278,7 +278,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 			return nil, err
 		}
 		if !own || looksLikeUUID(text) {
-			return nil, g.scope.refuse("%s: %s is not a name that this tenant may choose", g.method.Name, g.shortPath(path))
+			return nil, g.scope.refuse("%s: %s is not a name that this tenant may choose%s", g.method.Name, g.shortPath(path), g.scope.allowed(plan.Created(kind)))
 		}
 		g.namedObjects++
 		return v, nil

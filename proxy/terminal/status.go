@@ -26,6 +26,12 @@ type Status struct {
 	Started  *time.Time `json:"started,omitempty"`
 	Restarts *int       `json:"restarts,omitempty"` // since the proxy started; absent without a proxy
 
+	// The proxy reports these in its metrics. They are absent without a proxy, or if the user must
+	// not read its metrics.
+	Proxy         string        `json:"proxy_version,omitempty"`
+	Configuration Configuration `json:"configuration,omitempty"`
+	Certificate   *time.Time    `json:"certificate_expires,omitempty"` // of the proxy's server
+
 	Stores      []Store     `json:"lvstores"`
 	Volumes     int         `json:"volumes"`
 	Snapshots   int         `json:"snapshots"`
@@ -73,6 +79,16 @@ type User struct {
 	Refused uint64 `json:"refused"` // by role, tenant or quota
 	Failed  uint64 `json:"failed"`  // all that did not succeed
 }
+
+// A Configuration states whether the target's configuration is saved for its next start.
+type Configuration string
+
+// The states of a target's configuration.
+const (
+	Saved   Configuration = "saved"
+	Unsaved Configuration = "unsaved"  // there are changes that are not saved yet
+	NotKept Configuration = "not-kept" // the proxy saves nothing (target.save)
+)
 
 // Limits of warnings.
 const (
@@ -139,7 +155,7 @@ func (s *Status) addMetrics(text string) error {
 		return nil
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	families, err := parser.TextToMetricFamilies(strings.NewReader(withoutHistograms(text)))
 	if err != nil {
 		return fmt.Errorf("read the proxy's metrics: %w", err)
 	}
@@ -172,6 +188,13 @@ func (s *Status) addMetrics(text string) error {
 		s.Users = append(s.Users, *u)
 	}
 	slices.SortFunc(s.Users, func(a, b User) int { return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Name, b.Name)) })
+	each("build_info", func(l map[string]string, _ float64) { s.Proxy = l["version"] })
+	s.Configuration = NotKept
+	each("target_config_save_pending", func(_ map[string]string, v float64) {
+		if s.Configuration = Saved; v > 0 {
+			s.Configuration = Unsaved
+		}
+	})
 	each("target_reconnects_total", func(_ map[string]string, v float64) { s.Restarts = new(int(v)) })
 	each("target_config_save_failed", func(_ map[string]string, v float64) {
 		if v > 0 {
@@ -216,19 +239,45 @@ func (s *Status) addMetrics(text string) error {
 		}
 	}
 	each("certificate_expiry_timestamp_seconds", expires("certificate"))
+	each("certificate_expiry_timestamp_seconds", func(l map[string]string, v float64) {
+		if l["certificate"] == "server" {
+			s.Certificate = new(time.Unix(int64(v), 0).UTC())
+		}
+	})
 	each("token_expiry_timestamp_seconds", expires("a token of"))
 	return nil
 }
 
+// withoutHistograms removes what addMetrics does not read: most of the text, whose parsing would
+// take most of the time of a reading of many servers.
+func withoutHistograms(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		name := strings.TrimPrefix(line, "# TYPE ")
+		if end := strings.IndexAny(name, "{ "); end >= 0 {
+			name = name[:end]
+		}
+		unread := strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") || strings.Contains(name, "_duration_seconds") || strings.HasPrefix(line, "# HELP ")
+		if !unread {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
 // JSON writes a status for scripts.
-func (s *Status) JSON() ([]byte, error) {
-	text, err := json.MarshalIndent(s, "", "  ")
+func (s *Status) JSON() ([]byte, error) { return toJSON(s) }
+
+// YAML writes the same as JSON.
+func (s *Status) YAML() ([]byte, error) { return toYAML(s) }
+
+func toJSON(v any) ([]byte, error) {
+	text, err := json.MarshalIndent(v, "", "  ")
 	return append(text, '\n'), err
 }
 
-// YAML writes the same as JSON.
-func (s *Status) YAML() ([]byte, error) {
-	text, err := json.Marshal(s)
+func toYAML(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
 	if err == nil {
 		text, err = yaml.JSONToYAML([]byte(printable.String(string(text)))) // YAML permits no control characters
 	}

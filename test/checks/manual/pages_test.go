@@ -43,6 +43,23 @@ spdk-proxy call nvmf_subsystem_add_host nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9
 
 var pages = []page{
 	{path: "docs/status.md", setup: installed},
+	{
+		path: "docs/fleet.md",
+		setup: installed + `
+sed -i 's/^target:$/target:\n  accept_loading_what_hosts_write: true/' /etc/spdk-proxy/spdk-proxy.yaml && systemctl restart spdk-proxy
+write_example docs/fleet.md yaml servers.yaml
+sed -i '/storage-[23]/d' servers.yaml
+cp tls.crt ca.pem && echo "$SPDK_PROXY_PASSWORD" >admin.password`,
+	},
+	{
+		path: "docs/exports.md",
+		// The stub of systemctl starts no spdk-proxy-keys.
+		setup: installed + `
+sed -i 's|^    socket: /run/spdk-proxy-keys.sock|    dir: /var/lib/spdk-keys|' /etc/spdk-proxy/spdk-proxy.yaml && mkdir -m 700 /var/lib/spdk-keys && systemctl restart spdk-proxy
+echo DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n: >host1.key && chmod 600 host1.key`,
+		typed: map[string]string{"192.0.2.11:4420": "127.0.0.1:4420"},
+		leave: []string{"nvme gen-dhchap-key"}, // needs nvme-cli
+	},
 	{path: "docs/events.md", setup: installed + "spdk-proxy call bdev_malloc_create name=m0 num_blocks=8 block_size=512\n(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; spdk-proxy call bdev_malloc_create num_blocks=8 block_size=512; done) >/dev/null 2>&1 &"},
 	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
 	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
@@ -175,7 +192,7 @@ printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-pro
 		// The proxy learns within 2 s whose the new lvstore is.
 		typed: map[string]string{
 			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
-			`"192.0.2.11"`: `"127.0.0.1"`,
+			"192.0.2.11:4420": "127.0.0.1:4420",
 		},
 	},
 	{path: "docs/wire.md", setup: installed},

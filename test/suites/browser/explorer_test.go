@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,31 @@ func TestExplorerMakesACall(t *testing.T) {
 		p.press(tab)
 		p.until(`[...document.querySelectorAll("pre")].some((e) => e.innerText.includes(` + "`" + part + "`" + `))`)
 	}
+}
+
+// The list has the methods of the target's build and of the proxy. A link to another method shows
+// it with a note.
+func TestExplorerListsMethodsOfTheTarget(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	p.show("explorer")
+	p.has("The target was built without ")
+	listed := eval[[]string](p, `[...document.querySelectorAll(".methods a .mono")].map((e) => e.innerText)`)
+	assert.Contains(t, listed, "bdev_lvol_create")
+	assert.Contains(t, listed, "spdkgate_lvol_snapshot")
+	assert.NotContains(t, listed, "bdev_rbd_create")
+	text, err := p.world.target.call("rpc_get_methods", object{"include_aliases": true})
+	require.NoError(t, err)
+	var built []string
+	require.NoError(t, json.Unmarshal(text, &built))
+	for _, name := range listed {
+		assert.True(t, slices.Contains(built, name) || strings.HasPrefix(name, "spdkgate_"), name)
+	}
+	p.show("explorer?method=bdev_rbd_create")
+	p.has("The target was built without this method.")
+	p.show("explorer?method=bdev_lvol_create")
+	p.until(described)
+	assert.NotContains(t, eval[string](p, `document.querySelector(".method").innerText`), "built without")
 }
 
 // The tab for rpc.py shows a command of rpc.py where that makes the same call, and otherwise a

@@ -64,8 +64,8 @@ func TestManifestsAreValid(t *testing.T) {
 	n.figure("%d objects; without those of %d groups of CRDs that are not installed", objects, len(skipped))
 }
 
-// missingGroup returns the API group of an object whose CRDs the cluster does not have: those of the
-// Prometheus operator, cert-manager and external-snapshot-metadata.
+// missingGroup returns the API group of an object whose CRDs the cluster does not have: one of the
+// Prometheus operator, cert-manager or external-snapshot-metadata.
 func missingGroup(object string) string {
 	for _, g := range []string{"monitoring.coreos.com", "cert-manager.io", "cbt.storage.k8s.io"} {
 		if strings.Contains(object, "apiVersion: "+g+"/") {

@@ -1,7 +1,7 @@
 // The OpenRPC document of what the user may call.
-import { getText } from "../api";
+import { call, getText } from "../api";
 import { Cell } from "../state";
-import { allowed, session } from "./session";
+import { allowed, can, session } from "./session";
 
 export interface Schema {
   $ref?: string;
@@ -75,7 +75,7 @@ export interface Method {
   "x-spdk-instead"?: string;
   "x-spdk-state"?: string[];
   "x-spdk-params"?: string;
-  "x-spdk-aliases"?: unknown;
+  "x-spdk-aliases"?: string[];
   "x-spdk-stalls"?: unknown;
   "x-spdk-served-by"?: string;
   "x-spdk-one-of"?: string[][];
@@ -114,7 +114,28 @@ async function load() {
   }
 }
 
-session.follow(() => { if (!session.value) document_.value = null; });
+// present has the names and aliases of the methods that the target was built with, or null as long
+// as they are unknown.
+export const present = new Cell<Set<string> | null>(null);
+
+// loadPresent reads which methods the target has. It fails silently: the page then shows all.
+export async function loadPresent(): Promise<void> {
+  try {
+    present.value = can("rpc_get_methods") ? new Set(await call<string[]>("rpc_get_methods", { include_aliases: true })) : null;
+  } catch {
+    present.value = null;
+  }
+}
+
+session.follow(() => {
+  if (session.value) return;
+  document_.value = null;
+  present.value = null;
+});
+
+// lacks reports whether the target was built without a method, names being those of present.
+export const lacks = (m: Method, names: Set<string> | null) =>
+  names !== null && !m["x-spdk-served-by"] && ![m.name, ...(m["x-spdk-aliases"] ?? [])].some((n) => names.has(n));
 
 // resolve follows a reference. Members beside $ref take precedence.
 export function resolve(schema: Schema): Schema {

@@ -1,7 +1,7 @@
 // The RPC explorer: every method that the user may call, from the schema.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import * as format from "../format";
-import { Method, area, document_, documentError, loadDocument } from "../model/document";
+import { Method, area, document_, documentError, loadDocument, lacks, loadPresent, present } from "../model/document";
 import { announce, change, link, route, useCell } from "../state";
 import { Empty, ErrorNote, Search } from "../ui/parts";
 import { MethodView } from "./method";
@@ -30,10 +30,13 @@ function moveFocus(e: KeyboardEvent) {
 export function Explorer() {
   const doc = useCell(document_), problem = useCell(documentError), here = useCell(route).values;
   const [query, setQuery] = useState(here.q ?? "");
-  useEffect(() => { if (!document_.value) void loadDocument(); }, []);
+  const names = useCell(present);
+  useEffect(() => { void (document_.value ? Promise.resolve() : loadDocument()).then(loadPresent); }, []);
   useEffect(() => change({ q: query }), [query]);
   useEffect(() => { if ((here.q ?? "") !== query) setQuery(here.q ?? ""); }, [here.q]);
-  const list = useMemo(() => found(doc?.methods ?? [], query), [doc, query]);
+  const offered = useMemo(() => (doc?.methods ?? []).filter((m) => !lacks(m, names)), [doc, names]);
+  const list = useMemo(() => found(offered, query), [offered, query]);
+  const missing = (doc?.methods.length ?? 0) - offered.length;
   const method = doc?.methods.find((m) => m.name === here.method);
   useEffect(() => { if (doc && query) announce(format.plural(list.length, "method") + " found"); }, [list.length]);
   if (!doc && problem) return <ErrorNote error={new Error(`The schema cannot be read: ${problem}`)} retry={() => void loadDocument()} />;
@@ -42,11 +45,11 @@ export function Explorer() {
       <div class="split">
         <section class="methods card" aria-label="Methods">
           <Search value={query} label="Search methods and parameters" onInput={setQuery} />
-          <p class="faint small figures">{doc ? `${format.count(list.length)} of ${format.plural(doc.methods.length, "method")} that you may call` : "Loading the schema…"}</p>
+          <p class="faint small figures">{doc ? `${format.count(list.length)} of ${format.plural(offered.length, "method")} that you may call${missing ? `. The target was built without ${format.count(missing)} more` : ""}` : "Loading the schema…"}</p>
           <nav aria-label="Methods" onKeyDown={moveFocus}><MethodList list={list} grouped={!query} chosen={method?.name} query={query} /></nav>
         </section>
         <div class="method" tabIndex={-1}>
-          {method ? <MethodView key={method.name} method={method} /> :
+          {method ? <MethodView key={method.name} method={method} lacking={lacks(method, names)} /> :
             doc && here.method ? <Empty title={`${here.method} is not among the methods that you may call`} /> :
               <Empty title="Choose a method">Each has its description, a form that knows the types, and the call for curl, Python and Go.</Empty>}
         </div>

@@ -20,7 +20,8 @@ interface Past { id: number; method: string; entries: Entries; at: number; milli
 
 const history_ = new Cell<Past[]>([]);
 
-export function MethodView({ method: m }: { method: Method }) {
+// MethodView shows a method. lacking: the target was built without it.
+export function MethodView({ method: m, lacking }: { method: Method; lacking: boolean }) {
   const again = history_.value.find((h) => h.method === m.name);
   const [entries, setEntries] = useState<Entries>(again?.entries ?? {});
   const [touched, setTouched] = useState(new Set<string>());
@@ -87,6 +88,7 @@ export function MethodView({ method: m }: { method: Method }) {
         {m["x-spdk-served-by"] && <span class="tag">answered by the proxy</span>}
         {m["x-spdk-stalls"] !== undefined && <span class="tag warn">stalls a reactor</span>}
       </p>
+      {lacking && <Alert level="warn">The target was built without this method. A call fails.</Alert>}
       <form onSubmit={submit} noValidate>
         {m.params.length > 0 && (
           <div class="choice" role="group" aria-label="Parameters">

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// offers returns what completion offers for the last word, without descriptions.
+func offers(t *testing.T, words ...string) (list []string) {
+	t.Helper()
+	for line := range strings.Lines(run(t, "", append([]string{"__complete"}, words...)...).stdout) {
+		if strings.HasPrefix(line, ":") {
+			return list
+		}
+		word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		list = append(list, word)
+	}
+	return list
+}
+
+func TestCompletionOffersMethodsAndParameters(t *testing.T) {
+	call := func(words ...string) []string { return offers(t, append([]string{"call"}, words...)...) }
+	assert.Contains(t, call("bdev_lvol_cr"), "bdev_lvol_create")
+	assert.Subset(t, call("bdev_lvol_create", ""), []string{"lvol_name=", "size_in_mib=", "thin_provision="})
+	assert.NotContains(t, call("bdev_lvol_create", "lvol_name=v", "lvol_name_is_no_parameter=1", ""), "lvol_name=", "it is given already")
+	assert.Subset(t, call("nvmf_subsystem_add_listener", ""), []string{"nqn=", "listen_address."})
+	assert.Subset(t, call("nvmf_subsystem_add_listener", "listen_address.trtype=tcp", "listen_address."), []string{"listen_address.traddr=", "listen_address.trsvcid="})
+	assert.NotContains(t, call("nvmf_subsystem_add_listener", "listen_address.trtype=tcp", "listen_address."), "listen_address.trtype=")
+	assert.Empty(t, call("nvmf_subsystem_add_listener", "nqn."))
+	assert.Empty(t, call("no_such_method", ""))
+	assert.Contains(t, call("spdkgate_key_add", ""), "secret=@", "a secret comes from a file")
+	assert.Contains(t, call("spdkgate_lvol_snapshot", ""), "snapshots:=", "only JSON expresses a list of objects")
+}
+
+func TestCompletionOffersValues(t *testing.T) {
+	call := func(words ...string) []string { return offers(t, append([]string{"call"}, words...)...) }
+	assert.Equal(t, []string{"thin_provision=false", "thin_provision=true"}, call("bdev_lvol_create", "thin_provision="))
+	assert.Equal(t, []string{"thin_provision:=false", "thin_provision:=true"}, call("bdev_lvol_create", "thin_provision:=t"))
+	assert.Subset(t, call("bdev_lvol_create", "clear_method="), []string{"clear_method=none", "clear_method=unmap"})
+	assert.Empty(t, call("bdev_lvol_create", "clear_method:="))
+	assert.Empty(t, call("bdev_lvol_create", "lvol_name="))
+	assert.Empty(t, call("bdev_lvol_create", "no_such_parameter="))
+	assert.Empty(t, call("nvmf_subsystem_add_listener", "listen_address.no_such_member="))
+	assert.Subset(t, call("bdev_nvme_attach_controller", "multipath="), []string{"multipath=failover"})
+}
+
+func TestCompletionOffersUsers(t *testing.T) {
+	path := writeConfig(t, "/no/target.sock", "")
+	for _, command := range []string{"show", "explain"} {
+		assert.Equal(t, []string{"admin"}, offers(t, "policy", command, "--config", path, "--as", ""))
+		assert.Empty(t, offers(t, "policy", command, "--config", "/no/such/file", "--as", ""))
+	}
+}
+
+// bash takes the part after the last "=" for the word to complete, so the script must remove the
+// part before.
+func TestCompletionInBashReplacesTheValue(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not installed")
+	}
+	script := run(t, "", "completion", "bash")
+	require.Zero(t, script.code, script.stderr)
+	complete := func(breaks, word string) string {
+		answer := run(t, "", "__complete", "call", "bdev_lvol_create", word).stdout
+		// The package bash-completion has _get_comp_words_by_ref.
+		cmd := exec.CommandContext(t.Context(), bash, "-c", `
+COMP_WORDBREAKS=$BREAKS
+_get_comp_words_by_ref() { words=(spdk-proxy call bdev_lvol_create "$WORD"); cword=3; cur=$WORD; prev=bdev_lvol_create; }
+spdk-proxy() { printf '%s' "$ANSWER"; }
+eval "$SCRIPT"
+compopt() { :; }
+__start_spdk-proxy
+printf '<%s>' "${COMPREPLY[@]}"`)
+		cmd.Env = []string{"BREAKS=" + breaks, "WORD=" + word, "ANSWER=" + answer, "SCRIPT=" + script.stdout}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	assert.Equal(t, "<write_zeroes>", complete(" =:", "clear_method=w"))
+	assert.Equal(t, "<clear_method=write_zeroes>", complete(" ", "clear_method=w"), "a user can remove = from the word breaks")
+	assert.Equal(t, "<false><true>", complete(" =:", "thin_provision="))
+	assert.Equal(t, "<clear_method=>", complete(" =:", "clear_m"))
+}

@@ -1,0 +1,73 @@
+package exports
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// offeredBy returns what offers a volume apart from NVMe-oF: an iSCSI target, a block device of the
+// target's host, or a disk of a virtual machine. Most of these do not claim the volume, so SPDK
+// would export it a second time. offeredBy skips those that the user must not read, and those that
+// the target was built without.
+func (t target) offeredBy(ctx context.Context, v volume) (name string, err error) {
+	for _, find := range []func(context.Context, volume) (string, error){t.byISCSI, t.byNBD, t.byUblk, t.byVhost} {
+		if name, err = find(ctx, v); err != nil && !unknowable(err) {
+			return "", fmt.Errorf("find out what else offers volume %s: %w", v.name, err)
+		}
+		if name != "" {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+func (t target) byISCSI(ctx context.Context, v volume) (string, error) {
+	nodes, err := t.rpc.ISCSIGetTargetNodes(ctx)
+	for _, n := range nodes {
+		for _, l := range n.LUNs {
+			if v.is(l.BdevName) {
+				return "the iSCSI target " + n.Name, nil
+			}
+		}
+	}
+	return "", err
+}
+
+func (t target) byNBD(ctx context.Context, v volume) (string, error) {
+	disks, err := t.rpc.NBDGetDisks(ctx, spdkrpc.NBDGetDisksParams{})
+	for _, d := range disks {
+		if v.is(d.BdevName) {
+			return "the block device " + d.NBDDevice + " of the storage server", nil
+		}
+	}
+	return "", err
+}
+
+func (t target) byUblk(ctx context.Context, v volume) (string, error) {
+	disks, err := t.rpc.UblkGetDisks(ctx, spdkrpc.UblkGetDisksParams{})
+	for _, d := range disks {
+		if v.is(d.BdevName) {
+			return "the block device " + d.UblkDevice + " of the storage server", nil
+		}
+	}
+	return "", err
+}
+
+func (t target) byVhost(ctx context.Context, v volume) (string, error) {
+	controllers, err := t.rpc.VhostGetControllers(ctx, spdkrpc.VhostGetControllersParams{})
+	for _, c := range controllers {
+		if b := c.BackendSpecific.Block; b != nil && b.Bdev != nil && v.is(*b.Bdev) {
+			return "the vhost controller " + c.Ctrlr, nil
+		}
+		for _, d := range c.BackendSpecific.SCSI {
+			for _, l := range d.LUNs {
+				if v.is(l.BdevName) {
+					return "the vhost controller " + c.Ctrlr, nil
+				}
+			}
+		}
+	}
+	return "", err
+}

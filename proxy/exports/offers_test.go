@@ -1,0 +1,52 @@
+package exports
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// A volume that something else offers is not exported a second time.
+func TestOtherOffersAreFound(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
+	for method, result := range map[string]string{
+		"nbd_get_disks":         `[{"nbd_device":"/dev/nbd0","bdev_name":"BDEV"}]`,
+		"ublk_get_disks":        `[{"ublk_device":"/dev/ublkb1","id":1,"queue_depth":1,"num_queues":1,"bdev_name":"BDEV"}]`,
+		"vhost_get_controllers": `[{"ctrlr":"vm.0","cpumask":"0x1","delay_base_us":0,"iops_threshold":0,"socket":"/s","backend_specific":{"block":{"readonly":false,"bdev":"BDEV","transport":"vhost_user_blk"}}}]`,
+		"":                      `[]`,
+	} {
+		for _, bdev := range []string{w.v0, "lvs0/v0", "lvs0/v1"} {
+			rpc := spdkrpc.NewClient(&answering{Caller: w.socket, method: method, result: strings.ReplaceAll(result, "BDEV", bdev)})
+			_, err := PlanExport(t.Context(), rpc, r)
+			if method == "" || bdev == "lvs0/v1" {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorIs(t, err, ErrRefused, method)
+			require.ErrorContains(t, err, "offers volume lvs0/v0 already")
+		}
+	}
+	w.sim.Inject(spdktest.Fault{Method: "iscsi_get_target_nodes", Do: spdktest.Fail})
+	_, err := PlanExport(t.Context(), w.rpc, r)
+	require.ErrorContains(t, err, "find out what else offers volume lvs0/v0")
+}
+
+// answering answers a method that the simulated target does not have.
+type answering struct {
+	spdkrpc.Caller
+	method, result string
+}
+
+func (a *answering) Call(ctx context.Context, method string, params, result any) error {
+	if method == a.method {
+		return json.Unmarshal([]byte(a.result), result)
+	}
+	return a.Caller.Call(ctx, method, params, result)
+}

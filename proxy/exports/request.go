@@ -1,0 +1,133 @@
+package exports
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// uuidPrefix begins an NQN that is unique because of a UUID. It needs no domain of one's own.
+const uuidPrefix = "nqn.2014-08.org.nvmexpress:uuid:"
+
+// driverPrefix begins the NQNs of the CSI driver's exports.
+const driverPrefix = "nqn.2020-04.io.spdk.csi:uuid:"
+
+// ErrRefused is the kind of errors of a request that is not carried out because of the target's
+// state. Nothing was changed.
+var ErrRefused = errors.New("refused")
+
+// ErrInvalid is the kind of errors of a request that makes no sense on any target.
+var ErrInvalid = errors.New("invalid request")
+
+// A refusal is an error of the kind ErrRefused.
+type refusal struct{ reason string }
+
+func (r *refusal) Error() string { return r.reason + ". Nothing was changed" }
+
+func (r *refusal) Is(kind error) bool { return kind == ErrRefused }
+
+func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// A Request describes how a volume is to be exported.
+type Request struct {
+	Volume string // LVSTORE/LVOL or UUID
+	// NQN of the subsystem. If it ends with a colon, the volume's UUID follows. Empty: that of the
+	// volume's export, or one of the UUID for a new export.
+	NQN     string
+	Serial  string // empty: of the volume's UUID
+	Hosts   []string
+	AnyHost bool
+	// Shared permits admitting a host in addition to others that are admitted already.
+	Shared bool
+	// Listen are addresses of the export. Empty: those of the existing export; for a new one, all
+	// at which the target listens for other exports.
+	Listen []Portal
+	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil: none.
+	Key, CtrlrKey *Key
+}
+
+// A Key is a key for DH-HMAC-CHAP in the target's keyring.
+type Key struct {
+	Name   string
+	Secret string // empty: the key is in the keyring
+}
+
+// A Portal is an address at which a target listens.
+type Portal struct {
+	Transport  string // TCP or RDMA
+	Addr, Port string
+}
+
+// ParsePortal parses ADDRESS:PORT.
+func ParsePortal(transport, text string) (Portal, error) {
+	at, err := netip.ParseAddrPort(text)
+	switch {
+	case err != nil || at.Port() == 0:
+		return Portal{}, fmt.Errorf("%w: %q is not an IP address with a port, such as 192.0.2.11:4420 or [2001:db8::11]:4420", ErrInvalid, text)
+	case at.Addr().IsUnspecified():
+		return Portal{}, fmt.Errorf("%w: hosts cannot connect to %s: name an address of the storage server", ErrInvalid, at.Addr())
+	}
+	return Portal{Transport: strings.ToUpper(transport), Addr: at.Addr().String(), Port: fmt.Sprint(at.Port())}, nil
+}
+
+// String returns ADDRESS:PORT, with brackets around an IPv6 address.
+func (p Portal) String() string { return net.JoinHostPort(p.Addr, p.Port) }
+
+func (p Portal) address() spdkrpc.NVMfListenAddress {
+	family := "IPv4"
+	if ip, err := netip.ParseAddr(p.Addr); err == nil && ip.Is6() {
+		family = "IPv6"
+	}
+	return spdkrpc.NVMfListenAddress{Trtype: p.Transport, Adrfam: &family, Traddr: p.Addr, Trsvcid: &p.Port}
+}
+
+func portalOf(a spdkrpc.NVMfTransportID) Portal {
+	addr := a.Traddr
+	if ip, err := netip.ParseAddr(addr); err == nil {
+		addr = ip.String() // one address has several spellings
+	}
+	return Portal{Transport: strings.ToUpper(a.Trtype), Addr: addr, Port: a.Trsvcid}
+}
+
+func (r Request) check() error {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+	}
+	switch {
+	case len(r.Hosts) == 0 && !r.AnyHost:
+		return invalid("name the hosts that may connect, or permit any host")
+	case len(r.Hosts) > 0 && r.AnyHost:
+		return invalid("either name hosts, or permit any host")
+	case r.AnyHost && r.Key != nil:
+		return invalid("keys belong to hosts: name the hosts that authenticate, instead of permitting any host")
+	case r.CtrlrKey != nil && r.Key == nil:
+		return invalid("the target authenticates only to hosts that authenticate themselves: give a key for the hosts")
+	case r.NQN != "" && !strings.HasPrefix(r.NQN, "nqn."):
+		return invalid("%q is not an NQN: it begins with nqn., such as nqn.2024-01.com.example:", r.NQN)
+	}
+	for _, h := range r.Hosts {
+		if !strings.HasPrefix(h, "nqn.") {
+			return invalid("%q is not the NQN of a host, which /etc/nvme/hostnqn of the host contains", h)
+		}
+	}
+	return nil
+}
+
+// nqn returns the NQN of a new export.
+func (r Request) nqn(uuid string) string {
+	nqn := cmp.Or(r.NQN, uuidPrefix)
+	if strings.HasSuffix(nqn, ":") {
+		nqn += uuid
+	}
+	return nqn
+}
+
+// serial returns the serial number of a new export. NVMe allows 20 characters.
+func (r Request) serial(uuid string) string {
+	return cmp.Or(r.Serial, strings.ReplaceAll(uuid, "-", "")[:20])
+}

@@ -1,0 +1,149 @@
+package exports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// undoTime bounds how long the calls that undo a failed plan may take.
+const undoTime = 30 * time.Second
+
+// Run makes the calls of a plan, one after the other. done is called after each. If one fails, Run
+// undoes those before it, in the reverse order, and the failed one if it may have been executed.
+func (p *Plan) Run(ctx context.Context, done func(Step)) error {
+	for i, s := range p.Steps {
+		err := s.do(ctx)
+		if err == nil {
+			done(s)
+			continue
+		}
+		undo := p.Steps[:i]
+		if mayBeDone(err) {
+			undo = p.Steps[:i+1]
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime) // even after an interrupt
+		defer cancel()
+		return fmt.Errorf("%w. %w", err, undone(ctx, undo, p.Steps[:i], mayBeDone(err), done))
+	}
+	return nil
+}
+
+// mayBeDone reports whether a call that failed may have changed the target nevertheless.
+func mayBeDone(err error) bool {
+	kind := spdkrpc.KindOf(err)
+	return kind == spdkrpc.OutcomeUnknown || kind == spdkrpc.NotSaved
+}
+
+// undone undoes steps in the reverse order, and returns what is in effect then, as the second
+// sentence of an error. made are the steps that were certainly made.
+func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step)) error {
+	var left []error
+	n := 0
+	for _, s := range slices.Backward(steps) {
+		if s.undo == nil {
+			continue
+		}
+		switch err := s.undo.do(ctx); {
+		case err == nil:
+			done(*s.undo)
+			n++
+		case gone(err):
+		default:
+			left = append(left, fmt.Errorf("%s: %w", s.undo, err))
+		}
+	}
+	var stays []string
+	for _, s := range made {
+		if s.stays {
+			stays = append(stays, s.String())
+		}
+	}
+	switch {
+	case len(left) > 0:
+		return &outcome{"These calls, which undo what this command did, failed: ", errors.Join(left...)}
+	case len(stays) > 0:
+		return &outcome{"These calls were made and stay in effect: ", errors.New(strings.Join(stays, ", "))}
+	case n > 0:
+		return &outcome{"What this command had done was undone", nil}
+	case unsure:
+		return &outcome{"Check the state (spdk-proxy exports), then repeat the command", nil}
+	}
+	return &outcome{"Nothing was changed", nil}
+}
+
+// An outcome states what is in effect after a step failed.
+type outcome struct {
+	text string
+	err  error
+}
+
+func (o *outcome) Error() string {
+	if o.err == nil {
+		return o.text
+	}
+	return o.text + o.err.Error()
+}
+
+func (o *outcome) Unwrap() error { return o.err }
+
+// Verify reads the export back. It fails if the export is not as planned, for example because
+// another user changed it at the same time.
+func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
+	subsystems, err := rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &p.NQN})
+	if err != nil || len(subsystems) != 1 {
+		return fmt.Errorf("cannot read %s back: %w", p.NQN, errors.Join(err, errors.New("check it with spdk-proxy exports")))
+	}
+	sub := &subsystems[0]
+	differs := func(text string, args ...any) error {
+		return fmt.Errorf("another user changed the export at the same time: %s %s. Check it with spdk-proxy exports", p.NQN, fmt.Sprintf(text, args...))
+	}
+	switch {
+	case exporting(subsystems, p.volume) == nil:
+		return differs("does not export volume %s", p.Volume)
+	case sub.AllowAnyHost != p.anyHost:
+		return differs("does not admit the same hosts")
+	}
+	for _, h := range p.hosts {
+		if hostIn(sub, h) == nil {
+			return differs("does not admit host %s", h)
+		}
+	}
+	listens := portalsOf(sub)
+	for _, at := range p.portals {
+		if !slices.Contains(listens, at) {
+			return differs("does not listen at %s", at)
+		}
+	}
+	return nil
+}
+
+// Connect returns the commands with which a host connects to the export, one for each address.
+func (p *Plan) Connect() (commands []string) {
+	for _, at := range p.portals {
+		commands = append(commands, fmt.Sprintf("nvme connect -t %s -a %s -s %s -n %s", strings.ToLower(at.Transport), quote(at.Addr), quote(at.Port), quote(p.NQN)))
+	}
+	return commands
+}
+
+// quote writes a word for a shell: other users may have chosen it.
+func quote(word string) string {
+	plain := func(c rune) bool {
+		return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || strings.ContainsRune(":._-", c)
+	}
+	if strings.IndexFunc(word, func(c rune) bool { return !plain(c) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Hosts returns the hosts of the request.
+func (p *Plan) Hosts() []string { return p.hosts }
+
+// Authenticates reports whether the hosts need a key to connect.
+func (p *Plan) Authenticates() bool { return p.key }

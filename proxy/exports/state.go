@@ -1,0 +1,154 @@
+package exports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A volume is a logical volume.
+type volume struct {
+	name, uuid string // name is LVSTORE/LVOL
+	snapshot   bool
+	claimed    bool
+}
+
+func (v volume) is(bdev string) bool { return bdev == v.uuid || bdev == v.name }
+
+// A state contains what a plan depends on.
+type state struct {
+	volume     volume
+	subsystems []spdkrpc.NVMfSubsystem // without that of discovery
+	discovery  []Portal
+	offeredBy  string          // other export of the volume, such as an iSCSI target; "": none, or not known
+	transports map[string]bool // nil: not known
+	keys       map[string]bool // nil: not known
+}
+
+// A target reads and changes exports.
+type target struct{ rpc *spdkrpc.Client }
+
+// unknowable reports whether a read failed because the user must not make it, or because the target
+// does not have the method.
+func unknowable(err error) bool {
+	kind := spdkrpc.KindOf(err)
+	return kind == spdkrpc.Denied || kind == spdkrpc.MethodNotFound
+}
+
+func (t target) volume(ctx context.Context, name string) (volume, error) {
+	bdevs, err := t.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
+	if errors.Is(err, spdkrpc.NoSuchDevice) {
+		return volume{}, refuse("there is no volume %s: name it LVSTORE/LVOL or by its UUID", name)
+	}
+	if err != nil {
+		return volume{}, fmt.Errorf("look for volume %s: %w", name, err)
+	}
+	if len(bdevs) != 1 || bdevs[0].DriverSpecific.Lvol == nil {
+		return volume{}, refuse("%s is not a logical volume", name)
+	}
+	b := bdevs[0]
+	v := volume{name: b.Name, uuid: b.UUID, claimed: b.Claimed, snapshot: b.DriverSpecific.Lvol.Snapshot != nil && *b.DriverSpecific.Lvol.Snapshot}
+	if len(b.Aliases) > 0 {
+		v.name = b.Aliases[0]
+	}
+	return v, nil
+}
+
+// subsystems lists all subsystems, and where the target listens for discovery.
+func (t target) subsystems(ctx context.Context) (subsystems []spdkrpc.NVMfSubsystem, discovery []Portal, err error) {
+	all, err := t.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list the exports: %w", err)
+	}
+	for _, s := range all {
+		if s.Subtype != spdkrpc.NVMfSubsystemSubtypeDiscovery {
+			subsystems = append(subsystems, s)
+			continue
+		}
+		for _, a := range s.ListenAddresses {
+			discovery = append(discovery, portalOf(a))
+		}
+	}
+	return subsystems, discovery, nil
+}
+
+// read reads what a plan to export a volume depends on.
+func (t target) read(ctx context.Context, name string) (s state, err error) {
+	if s.volume, err = t.volume(ctx, name); err != nil {
+		return s, err
+	}
+	if s.subsystems, s.discovery, err = t.subsystems(ctx); err != nil {
+		return s, err
+	}
+	if s.offeredBy, err = t.offeredBy(ctx, s.volume); err != nil {
+		return s, err
+	}
+	transports, err := t.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{})
+	if err == nil {
+		s.transports = map[string]bool{}
+		for _, tr := range transports {
+			s.transports[strings.ToUpper(tr.Trtype)] = true
+		}
+	} else if !unknowable(err) {
+		return s, fmt.Errorf("list the transports: %w", err)
+	}
+	keys, err := t.rpc.KeyringGetKeys(ctx)
+	if err == nil {
+		s.keys = map[string]bool{}
+		for _, k := range keys {
+			s.keys[k.Name] = !k.Removed
+		}
+	} else if !unknowable(err) {
+		return s, fmt.Errorf("list the keys: %w", err)
+	}
+	return s, nil
+}
+
+// exporting returns the subsystem that exports the volume; nil if none does.
+func exporting(subsystems []spdkrpc.NVMfSubsystem, v volume) *spdkrpc.NVMfSubsystem {
+	i := slices.IndexFunc(subsystems, func(s spdkrpc.NVMfSubsystem) bool {
+		return slices.ContainsFunc(s.Namespaces, func(n spdkrpc.NVMfNamespace) bool { return v.is(n.BdevName) })
+	})
+	if i < 0 {
+		return nil
+	}
+	return &subsystems[i]
+}
+
+// reportsANA reports whether a subsystem with namespaces reports ANA.
+func reportsANA(s *spdkrpc.NVMfSubsystem) bool {
+	return !slices.ContainsFunc(s.Namespaces, func(n spdkrpc.NVMfNamespace) bool { return n.Anagrpid == nil })
+}
+
+func hostIn(s *spdkrpc.NVMfSubsystem, nqn string) *spdkrpc.NVMfSubsystemHost {
+	i := slices.IndexFunc(s.Hosts, func(h spdkrpc.NVMfSubsystemHost) bool { return h.NQN == nqn })
+	if i < 0 {
+		return nil
+	}
+	return &s.Hosts[i]
+}
+
+func portalsOf(s *spdkrpc.NVMfSubsystem) (list []Portal) {
+	for _, a := range s.ListenAddresses {
+		list = append(list, portalOf(a))
+	}
+	return list
+}
+
+// checkNamed refuses to change a subsystem with another name than the request's, one of the CSI
+// driver that the request does not name, and one that also exports other volumes.
+func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
+	switch {
+	case requested != "" && sub.NQN != requested:
+		return refuse("volume %s is exported as %s, not as %s", v.name, sub.NQN, requested)
+	case strings.HasPrefix(sub.NQN, driverPrefix) && requested == "":
+		return refuse("volume %s is exported as %s, which is a name of the CSI driver: Kubernetes decides which hosts use such a volume. If the driver does not manage this volume, name the export (--nqn %s)", v.name, sub.NQN, sub.NQN)
+	case len(sub.Namespaces) > 1:
+		return refuse("%s exports %d bdevs, and its hosts reach all of them: change it by single calls (spdk-proxy call)", sub.NQN, len(sub.Namespaces))
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package exports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A Withdrawal describes what is to be withdrawn.
+type Withdrawal struct {
+	Volume string   // LVSTORE/LVOL or UUID
+	NQN    string   // as in Request
+	Hosts  []string // empty: the export as a whole
+	// Disconnect permits ending connections.
+	Disconnect bool
+}
+
+// PlanWithdrawal plans the end of an export, or of the admission of hosts. If no host would remain,
+// the export ends. A plan without steps means that there is nothing to withdraw.
+func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Plan, error) {
+	t := target{rpc}
+	v, err := t.volume(ctx, w.Volume)
+	if err != nil {
+		return nil, err
+	}
+	subsystems, _, err := t.subsystems(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Volume: v.name, volume: v}
+	sub := exporting(subsystems, v)
+	if sub == nil {
+		return p, nil
+	}
+	p.NQN = sub.NQN
+	requested := w.NQN
+	if requested != "" {
+		requested = Request{NQN: w.NQN}.nqn(v.uuid)
+	}
+	if err := checkNamed(sub, v, requested); err != nil {
+		return nil, err
+	}
+	var leaving []string
+	for _, h := range w.Hosts {
+		if hostIn(sub, h) != nil {
+			leaving = append(leaving, h)
+		}
+	}
+	whole := len(w.Hosts) == 0
+	switch {
+	case !whole && sub.AllowAnyHost:
+		return nil, refuse("%s admits every host, so no single host can be withdrawn: withdraw the whole export (spdk-proxy unexport %s)", sub.NQN, v.name)
+	case !whole && len(leaving) == 0:
+		return p, nil
+	case !whole:
+		whole = len(leaving) == len(sub.Hosts)
+	}
+	if !w.Disconnect {
+		if err := t.checkNotConnected(ctx, sub.NQN, leaving, whole); err != nil {
+			return nil, err
+		}
+	}
+	p.warnDriver()
+	if whole {
+		p.Steps = append(p.Steps, *t.deletion(sub.NQN))
+	} else {
+		for _, h := range leaving {
+			p.Steps = append(p.Steps, *t.removal(sub.NQN, h))
+			p.last().stays = true
+		}
+	}
+	var keys []string
+	for _, h := range sub.Hosts {
+		if (whole || slices.Contains(leaving, h.NQN)) && h.DHCHAPKey != nil && !slices.Contains(keys, *h.DHCHAPKey) {
+			keys = append(keys, *h.DHCHAPKey)
+		}
+	}
+	if len(keys) > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("the target's keyring keeps these keys: %s. Remove those that no export needs (spdk-proxy call spdkgate_key_remove name=NAME)", strings.Join(keys, ", ")))
+	}
+	return p, nil
+}
+
+// checkNotConnected refuses while one of the hosts is connected, or any if the whole export ends.
+func (t target) checkNotConnected(ctx context.Context, nqn string, hosts []string, whole bool) error {
+	connected, err := t.connected(ctx, nqn)
+	if err != nil {
+		return err
+	}
+	for _, h := range connected {
+		if whole || slices.Contains(hosts, h) {
+			return refuse("host %s is connected to %s, and would lose the volume and the data that it has not written yet. On the host, unmount the volume and disconnect (nvme disconnect -n %s). If the host is lost, use --disconnect", h, nqn, quote(nqn))
+		}
+	}
+	return nil
+}
+
+// connected returns the hosts that are connected to a subsystem, each once.
+func (t target) connected(ctx context.Context, nqn string) (hosts []string, err error) {
+	controllers, err := t.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: nqn})
+	if err != nil {
+		return nil, fmt.Errorf("list the hosts connected to %s: %w", nqn, err)
+	}
+	for _, c := range controllers {
+		if !slices.Contains(hosts, c.Hostnqn) {
+			hosts = append(hosts, c.Hostnqn)
+		}
+	}
+	slices.Sort(hosts)
+	return hosts, nil
+}
+
+// gone reports whether a subsystem does not exist any more.
+func gone(err error) bool {
+	return errors.Is(err, spdkrpc.NoSuchDevice) || errors.Is(err, spdkrpc.InvalidParams)
+}

@@ -1,0 +1,43 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// ErrNoAnswer is the error of a server that did not respond in time.
+var ErrNoAnswer = errors.New("no complete response in time")
+
+// Bounds limit a reading of several servers.
+type Bounds struct {
+	AtOnce int           // servers that are read at the same time
+	Each   time.Duration // for one server
+}
+
+// Read calls read for each index below n, and returns when all have ended. The context of each has
+// a deadline of its own, and read must end with it. failed gets the error of one server: read's
+// own, or one that wraps ErrNoAnswer if the deadline passed.
+func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i int) error, failed func(i int, err error)) {
+	var all errgroup.Group
+	all.SetLimit(b.AtOnce)
+	for i := range n {
+		all.Go(func() error {
+			one, cancel := context.WithTimeout(ctx, b.Each)
+			defer cancel()
+			err := read(one, i)
+			if errors.Is(one.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+				// What was read until then is incomplete, whatever read reports.
+				err = fmt.Errorf("%w: %s have passed", ErrNoAnswer, b.Each)
+			}
+			if err != nil {
+				failed(i, err)
+			}
+			return nil
+		})
+	}
+	_ = all.Wait() // its functions return no error
+}

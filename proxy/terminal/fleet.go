@@ -1,0 +1,191 @@
+package terminal
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
+)
+
+// A Fleet is what one screen shows about several storage servers. Its JSON is for scripts.
+type Fleet struct {
+	Time    time.Time `json:"time"`
+	Servers []Server  `json:"servers"`
+}
+
+// A Server is one storage server of a Fleet.
+type Server struct {
+	Name      string  `json:"name"`
+	URL       string  `json:"url"`
+	Attention bool    `json:"attention"` // an administrator must look at the server
+	State     string  `json:"state"`     // up, or why there is no status, or what the target does instead
+	Error     string  `json:"error,omitempty"`
+	Status    *Status `json:"status,omitempty"`
+}
+
+// NewServer makes a Server of its status. failed, if it is not nil, is why there is no status, and
+// state is one word for it.
+func NewServer(name, url string, s *Status, state string, failed error) Server {
+	one := Server{Name: name, URL: url, State: state, Status: s}
+	if failed != nil {
+		one.Error, one.Status, one.Attention = failed.Error(), nil, true
+		return one
+	}
+	if one.State = "up"; !s.Up {
+		one.State = "target-" + s.State
+	}
+	one.Attention = !s.Up || len(s.Warnings)+len(s.broken) > 0
+	return one
+}
+
+// urgency orders servers: the lowest comes first.
+func (s Server) urgency() int {
+	switch {
+	case s.Status == nil:
+		return 0
+	case !s.Status.Up:
+		return 1
+	case s.Attention:
+		return 2
+	}
+	return 3
+}
+
+// problems counts what is wrong with a server whose status is known.
+func (s Server) problems() int {
+	if s.Status == nil {
+		return 0
+	}
+	return len(s.Status.Warnings) + len(s.Status.broken)
+}
+
+// NewFleet sorts servers: first those that need attention most.
+func NewFleet(at time.Time, servers []Server) *Fleet {
+	f := &Fleet{Time: at.UTC(), Servers: slices.Clone(servers)}
+	slices.SortStableFunc(f.Servers, func(a, b Server) int {
+		return cmp.Or(cmp.Compare(a.urgency(), b.urgency()), cmp.Compare(b.problems(), a.problems()), cmp.Compare(a.Name, b.Name))
+	})
+	return f
+}
+
+// Attention returns the number of servers that need attention.
+func (f *Fleet) Attention() (n int) {
+	for _, s := range f.Servers {
+		if s.Attention {
+			n++
+		}
+	}
+	return n
+}
+
+// JSON writes a fleet for scripts.
+func (f *Fleet) JSON() ([]byte, error) { return toJSON(f) }
+
+// YAML writes the same as JSON.
+func (f *Fleet) YAML() ([]byte, error) { return toYAML(f) }
+
+// fleetHead has the titles of the columns of a fleet.
+var fleetHead = []string{"SERVER", "STATE", "SPDK", "PROXY", "FREE", "PROMISED", "CONFIG", "CERTIFICATE"}
+
+// Fleet writes a fleet as a table. Below a server, it has a line for each warning.
+func (p Page) Fleet(f *Fleet) string {
+	rows := make([][]string, len(f.Servers))
+	widths := make([]int, len(fleetHead))
+	for i, head := range fleetHead {
+		widths[i] = len(head)
+	}
+	for i, s := range f.Servers {
+		rows[i] = s.cells()
+		for k, cell := range rows[i] {
+			widths[k] = max(widths[k], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	line := func(colour, text string) {
+		if text = fit(text, p.Width); colour != "" {
+			text = p.colour(colour, text)
+		}
+		b.WriteString(text + "\n")
+	}
+	line(bold, columns(fleetHead, widths))
+	for i, s := range f.Servers {
+		line([]string{red, red, yellow, ""}[s.urgency()], columns(rows[i], widths))
+		if s.Error != "" {
+			line("", "  ! "+s.Error)
+		}
+		if s.Status == nil {
+			continue
+		}
+		for _, w := range s.Status.Warnings {
+			line("", "  ! "+w)
+		}
+		for _, failed := range s.Status.broken {
+			line("", "  ? "+failed)
+		}
+	}
+	line("", "")
+	line("", fmt.Sprintf("%s, %d need attention", Plural(len(f.Servers), "storage server"), f.Attention()))
+	if servers, methods := f.denied(); servers > 0 {
+		line("", fmt.Sprintf("? incomplete for %s, because the user's roles or tenant do not permit it: %s", Plural(servers, "storage server"), strings.Join(methods, ", ")))
+	}
+	return b.String()
+}
+
+// cells returns the row of a server. A value that is not known is a dash.
+func (s Server) cells() []string {
+	row := []string{printable.String(s.Name), s.State, "-", "-", "-", "-", "-", "-"}
+	st := s.Status
+	if st == nil {
+		return row
+	}
+	if n := s.problems(); st.Up && n > 0 {
+		row[1] = "up, " + Plural(n, "warning")
+	}
+	row[2], row[3], row[6] = cmp.Or(st.Release, "-"), cmp.Or(printable.String(st.Proxy), "-"), cmp.Or(string(st.Configuration), "-")
+	if len(st.Stores) > 0 {
+		var free, size uint64
+		promised := 0.0
+		for _, one := range st.Stores {
+			free, size = free+one.Free, size+one.Size
+			promised = max(promised, share(one.Committed, one.Size))
+		}
+		row[4], row[5] = bytes(free)+" of "+bytes(size), fmt.Sprintf("%.0f %%", 100*promised)
+	}
+	if st.Certificate != nil {
+		row[7] = st.Certificate.Format(time.DateOnly)
+	}
+	return row
+}
+
+// denied returns how many servers did not permit the user to read everything, and which methods
+// they refused.
+func (f *Fleet) denied() (servers int, methods []string) {
+	all := map[string]bool{}
+	for _, s := range f.Servers {
+		if s.Status == nil || len(s.Status.denied) == 0 {
+			continue
+		}
+		servers++
+		for _, m := range s.Status.denied {
+			all[m] = true
+		}
+	}
+	return servers, slices.Sorted(maps.Keys(all))
+}
+
+// columns writes one row of a table.
+func columns(cells []string, widths []int) string {
+	var b strings.Builder
+	for i, cell := range cells {
+		b.WriteString(cell)
+		if i < len(cells)-1 {
+			b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+		}
+	}
+	return b.String()
+}
