@@ -1,4 +1,4 @@
-// Tool is both of the example programs of external-snapshot-metadata, by the name under which it is
+// Backuptool is both of the example programs of external-snapshot-metadata, by the name under which it is
 // started: snapshot-metadata-lister prints the blocks of a snapshot, snapshot-metadata-verifier
 // copies them from a device to another one and compares the two. Their sources are modules of their
 // own that are not on the module proxy; all that they do is in package iterator, which is.
@@ -39,6 +39,7 @@ func run() (err error) {
 	text(&args.SnapshotName, "snapshot", "s", "VolumeSnapshot")
 	text(&args.PrevSnapshotName, "previous-snapshot", "p", "VolumeSnapshot taken before it")
 	text(&args.PrevSnapshotID, "previous-snapshot-id", "P", "handle of a snapshot taken before it")
+	flag.StringVar(&args.CSIDriver, "csi-driver", "", "SnapshotMetadataService; by default that of the snapshot's driver, which is looked up")
 	text(&source, "source-device-path", "src", "device with the content of the snapshot")
 	text(&target, "target-device-path", "tgt", "device with the content of the previous snapshot")
 	flag.String("kubeconfig", "", "ignored: the program runs in a pod")
