@@ -134,7 +134,7 @@ func TestChangedBlocks(t *testing.T) {
 	n.exec("backup", fmt.Sprintf("dd if=/dev/urandom of=/dev/copy bs=1M seek=%d count=1 conv=fsync 2>/dev/null", volumeMiB-1))
 	assert.Contains(t, n.fails("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy"), "do not match", "the comparison notices a difference")
 
-	// The sidecar refuses whoever may not read the snapshots of the namespace.
+	// A caller may do the same in its own namespace, but not read the snapshots of this one.
 	lister := "snapshot-metadata-lister -csi-driver " + driverName + " -n " + n.name + " -s tuesday"
 	n.exec("backup", lister)
 	other := &namespace{t: t, name: n.name + "-other", kubectl: env.cluster.Kubectl().In(n.name + "-other"), row: n.row}
