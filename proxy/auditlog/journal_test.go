@@ -85,7 +85,7 @@ func TestJournalHasSearchableFields(t *testing.T) {
 	assert.Equal(t, []string{"no"}, fields["SPDKGATE_ERROR"])
 	assert.Greater(t, len(fields["MESSAGE"][0]), maxParams/2)
 
-	// journald restarts: its socket is another one.
+	// journald restarts with a new socket.
 	require.NoError(t, d.conn.Close())
 	require.NoError(t, os.RemoveAll(socket))
 	other := new(logtest.Log)
