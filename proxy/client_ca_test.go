@@ -101,7 +101,7 @@ func TestReloadAndClientCertificates(t *testing.T) {
 	assert.Regexp(t, `\nspdk_proxy_client_crl_expiry_timestamp_seconds [1-9]`, g.scrape())
 	require.NoError(t, revoking(g.authority.Revoke(time.Now(), pair.Leaf)))
 	assert.Equal(t, 401, status())
-	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no list of revoked certificates in PEM form")
+	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no PEM-encoded list of revoked certificates")
 	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a list of revoked certificates")
 
 	// Renewed files cause a reload, because these files are watched.

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// Role says what its users may call.
+// Role defines what its users may call.
 type Role = policy.Role
 
 // PolicyUsers returns the users for package policy.

@@ -11,7 +11,7 @@ import (
 )
 
 // With the umask 077, a new file belongs to root alone, and check-config as root could read it.
-func TestFilesThatTheServiceCannotRead(t *testing.T) {
+func TestFilesUnreadableForServiceAreReported(t *testing.T) {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	const other = 12345
 	base := t.TempDir()
