@@ -20,7 +20,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-func TestLoad(t *testing.T) {
+func TestLoadAppliesDefaults(t *testing.T) {
 	path := file(t, `
 defaults: {ca_file: /ca.pem, user: admin, password_file: secret/password}
 servers:
@@ -63,8 +63,8 @@ func TestLoadRefuses(t *testing.T) {
 	assert.ErrorContains(t, err, "every user of this host may change")
 }
 
-// A server that does not respond gets an error at its deadline, and the others their results. No
-// more are read at the same time than permitted.
+// A server that does not respond gets an error at its deadline; the others get their results. No
+// more servers are read concurrently than permitted.
 func TestReadIsCompleteAndBounded(t *testing.T) {
 	const n = 20
 	wrong := errors.New("wrong")
@@ -82,7 +82,7 @@ func TestReadIsCompleteAndBounded(t *testing.T) {
 		switch i % 10 {
 		case 3:
 			<-ctx.Done()
-			return nil // as a reader whose incomplete reading is no error
+			return nil // like a reader that does not report an incomplete reading as an error
 		case 4:
 			return wrong
 		}
