@@ -159,8 +159,8 @@ func TestForgedReturnsFromTheIssuer(t *testing.T) {
 	assert.Zero(t, w.proxy.sessions.Count())
 }
 
-// Codes and tokens that the issuer did not give for this sign-in are refused.
-func TestCodesOfOtherSignIns(t *testing.T) {
+// Codes and tokens that the issuer did not issue for this sign-in are refused.
+func TestForeignCodesAndTokensAreRefused(t *testing.T) {
 	for says, more := range map[string]map[string]any{
 		"belongs to another sign-in":         {"nonce": "another"},
 		"belongs to another sign-in: sign":   {"nonce": nil},
