@@ -315,8 +315,8 @@ func stages() []*stage {
 			request: callOf("spdkgate_config_list_saved", ""),
 			want: refusal{
 				status: http.StatusBadRequest, code: jsonrpc.CodeMethodNotFound, outcome: "invalid",
-				message: "spdkgate_config_list_saved is not enabled, as the proxy's configuration has no target.save: ask the administrator of this proxy",
-				audit:   map[string]any{"decision": allowed, "rule": admins, "error": "spdkgate_config_list_saved is not enabled, as the proxy's configuration has no target.save: ask the administrator of this proxy"},
+				message: "spdkgate_config_list_saved is not enabled, because the proxy's configuration has no target.save: ask the administrator of this proxy",
+				audit:   map[string]any{"decision": allowed, "rule": admins, "error": "spdkgate_config_list_saved is not enabled, because the proxy's configuration has no target.save: ask the administrator of this proxy"},
 			},
 		},
 		{

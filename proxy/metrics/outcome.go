@@ -15,7 +15,7 @@ const (
 	InUse                   // the volume is in use and cannot be frozen for a snapshot
 	TooLarge                // the call is too large for SPDK, or the response for the proxy
 	Unauthenticated         // no valid credentials
-	CannotTell              // the token could not be verified: its issuer is unavailable
+	CannotTell              // the token could not be verified because its issuer is unavailable
 	Busy                    // too many calls at once, or too many failed logins
 	Draining                // the proxy was stopping
 	ClientGone              // the client disconnected, or sent its request too slowly
@@ -60,7 +60,7 @@ const (
 	NoCredentials
 	TooManyFailures // the credentials were not checked, because too many were wrong before
 	LoginBusy       // the credentials could not be checked in time
-	IssuerAway      // the token could not be verified: its issuer is unavailable
+	IssuerAway      // the token could not be verified because its issuer is unavailable
 	loginFailures
 )
 

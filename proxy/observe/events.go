@@ -68,7 +68,7 @@ type Source struct {
 	restarts int
 
 	known   bool              // next is known
-	paused  bool              // there were no listeners since the last query
+	paused  bool              // there have been no listeners since the last query
 	next    uint64            // number of the next notification
 	asOf    int               // number of restarts when it was read
 	volumes map[string]string // names (LVSTORE/LVOL) of volumes by UUID
@@ -106,7 +106,7 @@ func (w *Source) Look(ctx context.Context) {
 	w.readNotifications(ctx)
 }
 
-// Pause notes that there have been no listeners since the last query.
+// Pause records that there have been no listeners since the last query.
 func (w *Source) Pause() { w.paused = true }
 
 // lookAtTarget publishes changes in the target's state.
