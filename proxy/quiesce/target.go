@@ -23,7 +23,7 @@ type Target struct {
 	rpc *spdkrpc.Client
 }
 
-// retryingCaller is a Caller that knows the release of the target.
+// A retryingCaller is a Caller that knows the target's release.
 type retryingCaller struct {
 	spdkrpc.Caller
 	release rpcschema.Release
