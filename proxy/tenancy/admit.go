@@ -34,7 +34,7 @@ type Grant struct {
 // Hidden returns the number of names in the call that do not belong to the tenant.
 func (g *Grant) Hidden() int { return len(g.hidden) }
 
-// Raised returns the parameters changed to a safer value than the client's.
+// Raised returns the parameters that were set to a safer value than the client's.
 func (g *Grant) Raised() []string { return g.raised }
 
 // MayCall reports whether there are parameters with which the tenant's users may call a method.
