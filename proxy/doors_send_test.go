@@ -76,7 +76,7 @@ func sendSignIn(v *visitor, r request) response {
 	}
 	got := v.exchange("POST", "/console/session", body, append([]string{"Content-Type", "application/json"}, r.header...))
 	if got.message == "the name or the password is wrong" { // for people who typed them
-		got.message = "authentication failed: the credentials that were sent are not those of a user of this proxy: correct the name, password or token"
+		got.message = "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token"
 	}
 	return got
 }

@@ -57,7 +57,7 @@ func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	assert.NotContains(t, admitted(), volumeNQN)
 }
 
-// The same holds while the target lacks another object.
+// Access is saved before the response even while the target lacks another object.
 func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

@@ -117,7 +117,7 @@ func stages() []*stage {
 			request: with(func(r *request) { r.credentials = asNobody }),
 			want: refusal{
 				status: http.StatusUnauthorized, code: jsonrpc.CodeUnauthorized, outcome: "unauthenticated", login: "wrong_credentials",
-				message: "authentication failed: the credentials that were sent are not those of a user of this proxy: correct the name, password or token",
+				message: "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token",
 				audit:   map[string]any{"decision": unauthenticated, "user": "", "error": "unknown user or wrong credentials"},
 			},
 		},
@@ -159,7 +159,7 @@ func stages() []*stage {
 			}),
 			want: refusal{
 				status: http.StatusForbidden, code: jsonrpc.CodeForbidden, outcome: "denied", denial: "origin",
-				message: "a web page of another site made your browser send this call with your credentials. Nothing was executed; find out which page it was.",
+				message: "a web page on another site made your browser send this call with your credentials. Nothing was executed; find out which page it was.",
 				audit:   map[string]any{"decision": undecided, "error": gate.ErrCrossOrigin.Error()},
 			},
 		},

@@ -310,7 +310,7 @@ func TestEventStreamsEndWithTheServer(t *testing.T) {
 	s.stop()
 	f.ended()
 	require.NoError(t, <-s.done)
-	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
+	assert.Empty(t, b.log.Lines(t, "stopping although calls are still running"))
 }
 
 // Notifications that SPDK no longer has, and those that came while there was no listener, are

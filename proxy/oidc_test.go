@@ -214,7 +214,7 @@ func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 }
 
 // Attempts are limited like password attempts.
-func TestReturnsFromTheIssuerAreLimited(t *testing.T) {
+func TestFailedReturnsFromTheIssuerAreLimited(t *testing.T) {
 	w := newOIDC(t, map[string]any{"nonce": "another"})
 	u := w.browser()
 	for range 10 {

@@ -61,8 +61,8 @@ func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 	assert.NotContains(t, document, `"bdev_malloc_delete"`)
 }
 
-// A condition on the size in MiB also applies to a size in bytes, both if the size is translated
-// for a newer target and if an older target gets it unchanged.
+// A condition on the size in MiB also applies to a size in bytes, whether it is translated for a
+// newer target or sent unchanged to an older one.
 func TestConditionsApplyToOldNames(t *testing.T) {
 	const role = `lvols: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 8}, /lvs_name: {enum: [lvs]}}}]}`
 	for _, release := range []string{"v23.01", "v24.01", "v26.05"} {

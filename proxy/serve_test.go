@@ -132,7 +132,7 @@ func TestDrainIsBounded(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
 	s.stop()
 	require.NoError(t, <-s.done)
-	assert.Len(t, b.log.Lines(t, "stopping although calls are running"), 1)
+	assert.Len(t, b.log.Lines(t, "stopping although calls are still running"), 1)
 }
 
 func TestSlowBodiesAreDisconnected(t *testing.T) {

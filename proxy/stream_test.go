@@ -266,7 +266,7 @@ func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	code, _ = idle.closed()
 	assert.Equal(t, websocket.CloseGoingAway, code)
 	require.NoError(t, <-s.done)
-	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
+	assert.Empty(t, b.log.Lines(t, "stopping although calls are still running"))
 }
 
 // A client is asked to close its idle stream, so that a call that crosses with the end is not lost.

@@ -95,7 +95,7 @@ func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Repo
 		super.Bytes = size
 	}
 	if err == nil && (super.Bytes > size || super.offset(super.MetadataPages) > size) {
-		err = fmt.Errorf("%w: it describes %d bytes, the device has %d", ErrSuperBlock, super.Bytes, size)
+		err = fmt.Errorf("%w: it describes %d bytes, but the device has %d", ErrSuperBlock, super.Bytes, size)
 	}
 	c := &checker{Report: Report{Super: super, Allocated: map[string]uint64{}}, r: r, users: map[uint32]*blob{}, blobs: map[uint64]*blob{}}
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *checker) blob(at int64) error {
 			break
 		}
 		if int64(next) >= c.Super.MetadataPages || int64(n) > c.Super.MetadataPages {
-			c.found(at, "%s continues in page %d, which is out of range: it does not load", b.name(), next)
+			c.found(at, "%s continues on page %d, which is out of range: it does not load", b.name(), next)
 			return nil
 		}
 		at = int64(next)
@@ -282,7 +282,7 @@ func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 func (c *checker) own(b *blob, at int64, cluster uint32) bool {
 	metadata := (c.Super.MetadataStart + c.Super.MetadataPages) * PageSize
 	if int64(cluster) >= int64(len(c.owners)) || (int64(cluster)+1)*c.Super.ClusterSize <= metadata {
-		c.found(at, "%s has cluster %d, which is not a cluster for data", b.name(), cluster)
+		c.found(at, "%s has cluster %d, which is not a data cluster", b.name(), cluster)
 		return false
 	}
 	if other := c.blobs[uint64(firstID)+uint64(c.owners[cluster])-1]; other != nil && other != b && !b.unsettled && !other.unsettled {

@@ -146,7 +146,7 @@ func (p *pageReader) clusters(ctx context.Context, l *Lvol, visit func(index uin
 	l.Allocated = 0
 	one := func(index uint64, cluster uint32) error {
 		if !p.super.forData(cluster) {
-			return fmt.Errorf("%w: %s has cluster %d, which is not a cluster for data", ErrMetadata, l.blob.name(), cluster)
+			return fmt.Errorf("%w: %s has cluster %d, which is not a data cluster", ErrMetadata, l.blob.name(), cluster)
 		}
 		l.Allocated++
 		visit(index)
@@ -240,7 +240,7 @@ func (p *pageReader) cluster(ctx context.Context, l *Lvol, index uint64) (found 
 	note := func(i uint64, cluster uint32) error {
 		if i == index {
 			if found = cluster; !p.super.forData(cluster) {
-				return fmt.Errorf("%w: %s has cluster %d, which is not a cluster for data", ErrMetadata, l.blob.name(), cluster)
+				return fmt.Errorf("%w: %s has cluster %d, which is not a data cluster", ErrMetadata, l.blob.name(), cluster)
 			}
 		}
 		return nil

@@ -33,7 +33,7 @@ func (f *Fallback) Handle(ctx context.Context, r slog.Record) error {
 	err := f.First.Handle(ctx, r.Clone())
 	if err == nil {
 		if f.failing.CompareAndSwap(true, false) {
-			slog.New(f.Second).Info("the log of calls is written again where it belongs")
+			slog.New(f.Second).Info("the log of calls is written to its destination again")
 		}
 		return nil
 	}

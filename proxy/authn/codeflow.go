@@ -189,7 +189,7 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 	text, _ := given.Extra("id_token").(string)
 	jws, err := jose.ParseSignedCompact(text, algorithms)
 	if err != nil {
-		return nil, rejected("the issuer's answer has no ID token with a signature that this proxy accepts")
+		return nil, rejected("the issuer's response contains no ID token with a signature that this proxy accepts")
 	}
 	claims, _, err := f.issuer.verify(ctx, text, jws, f.ClientID)
 	if err != nil {
@@ -226,7 +226,7 @@ func withoutBody(err error) error {
 	if errors.As(err, &network) {
 		return network
 	}
-	return errors.New("the issuer's answer is not a token")
+	return errors.New("the issuer's response is not a token")
 }
 
 // IssuerRefused returns the error for a sign-in that the issuer refused with an OAuth error code.

@@ -214,7 +214,7 @@ func TestKeysComeFromFileOrDiscovery(t *testing.T) {
 
 // A reload keeps the keys of an issuer whose configuration is unchanged, so it needs no network. It
 // drops the keys of a changed issuer.
-func TestKeysOutliveAReload(t *testing.T) {
+func TestReloadKeepsIssuerKeys(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	first := newJWTAuthenticator(t, i, nil)
 	token := i.Token(audience, driver, inNamespace("spdkcsi"))

@@ -37,7 +37,7 @@ func newLocals(users []User) (*locals, error) {
 			other, taken := l.byUID[uid]
 			switch {
 			case uid == unmapped:
-				wrong = append(wrong, fmt.Errorf("user %s: local.users has %d, as which the kernel also shows users of other namespaces: use a user of its own", u.Name, uid))
+				wrong = append(wrong, fmt.Errorf("user %s: local.users contains %d, which the kernel also reports for users of other namespaces: use a dedicated user", u.Name, uid))
 			case taken && other != u.Name:
 				wrong = append(wrong, fmt.Errorf("users %s and %s have the same user of this host (%d) in local.users", other, u.Name, uid))
 			}
@@ -47,7 +47,7 @@ func newLocals(users []User) (*locals, error) {
 			i := slices.IndexFunc(l.byGID, func(r groupRule) bool { return r.gid == gid })
 			switch {
 			case gid == unmapped:
-				wrong = append(wrong, fmt.Errorf("user %s: local.groups has %d, as which the kernel also shows groups of other namespaces: use a group of its own", u.Name, gid))
+				wrong = append(wrong, fmt.Errorf("user %s: local.groups contains %d, which the kernel also reports for groups of other namespaces: use a dedicated group", u.Name, gid))
 			case i >= 0 && l.byGID[i].user != u.Name:
 				wrong = append(wrong, fmt.Errorf("users %s and %s have the same group of this host (%d) in local.groups", l.byGID[i].user, u.Name, gid))
 			}

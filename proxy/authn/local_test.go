@@ -47,8 +47,8 @@ func TestInvalidLocalRulesAreRefused(t *testing.T) {
 	for says, users := range map[string][]User{
 		"users a and b have the same user of this host (5)":  {{Name: "a", UIDs: []uint32{5}}, {Name: "b", UIDs: []uint32{5}}},
 		"users a and b have the same group of this host (5)": {{Name: "a", GIDs: []uint32{5}}, {Name: "b", GIDs: []uint32{5}}},
-		"local.users has 65534":                              {{Name: "a", UIDs: []uint32{65534}}},
-		"local.groups has 65534":                             {{Name: "a", GIDs: []uint32{65534}}},
+		"local.users contains 65534":                         {{Name: "a", UIDs: []uint32{65534}}},
+		"local.groups contains 65534":                        {{Name: "a", GIDs: []uint32{65534}}},
 	} {
 		_, err := New(users, Options{})
 		require.ErrorContains(t, err, says)

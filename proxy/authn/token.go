@@ -148,7 +148,7 @@ func newTokens(users []User, now func() time.Time) (*tokens, error) {
 	for _, u := range users {
 		for _, h := range u.Tokens {
 			if other, taken := t.bySum[h.sum]; taken {
-				wrong = append(wrong, fmt.Errorf("token %s is listed for user %s and for user %s: each user needs a token of its own", h.ID(), other.user, u.Name))
+				wrong = append(wrong, fmt.Errorf("token %s is listed for user %s and for user %s: each user needs its own token", h.ID(), other.user, u.Name))
 			}
 			t.bySum[h.sum] = storedToken{u.Name, h}
 		}

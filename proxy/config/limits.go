@@ -48,7 +48,7 @@ func (c *Config) PeerUIDs() ([]uint32, error) {
 			wrong = append(wrong, fmt.Errorf("target.peer_users: there is no user %s on this host: use the name or number of the user that spdk_tgt runs as", name))
 		}
 		if uid == 65534 {
-			wrong = append(wrong, fmt.Errorf("target.peer_users: %s (65534) is also how the kernel shows users of other namespaces: run spdk_tgt as a user of its own", name))
+			wrong = append(wrong, fmt.Errorf("target.peer_users: %s (65534) is also how the kernel reports users of other namespaces: run spdk_tgt as a dedicated user", name))
 		}
 		uids = append(uids, uid)
 	}

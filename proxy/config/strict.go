@@ -121,7 +121,7 @@ func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *ya
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if line, twice := lines[key.Value]; twice {
-			s.complain(key, "%s occurs in line %d already: keep one", join(path, key.Value), line)
+			s.complain(key, "%s already occurs in line %d: keep one", join(path, key.Value), line)
 			continue
 		}
 		lines[key.Value] = key.Line

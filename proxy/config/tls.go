@@ -57,7 +57,7 @@ func (t *TLS) Protocol() (minVersion uint16, suites []uint16, err error) {
 	case t.InsecurePlaintext && (t.MinVersion != "" || t.CipherSuites != nil):
 		return 0, nil, errors.New("tls: min_version and cipher_suites have no effect without TLS: remove them or insecure_plaintext")
 	case minVersion == tls.VersionTLS13 && t.CipherSuites != nil:
-		return 0, nil, errors.New("tls: cipher_suites is for TLS 1.2 only, as all suites of TLS 1.3 are secure: remove it or min_version")
+		return 0, nil, errors.New("tls: cipher_suites is only for TLS 1.2, because all suites of TLS 1.3 are secure: remove it or min_version")
 	}
 	secure := map[string]uint16{}
 	for _, s := range tls.CipherSuites() {

@@ -56,7 +56,7 @@ func Load(path string) ([]Server, error) {
 			continue
 		}
 		if first, twice := names[s.Name]; twice {
-			wrong = append(wrong, fmt.Errorf("servers[%d]: servers[%d] has the name %s, too: choose another name", i, first, s.Name))
+			wrong = append(wrong, fmt.Errorf("servers[%d]: servers[%d] also has the name %s: choose another name", i, first, s.Name))
 		}
 		if first, twice := urls[s.URL]; twice {
 			wrong = append(wrong, fmt.Errorf("servers[%d]: server %s has the same url: remove one of them", i, first))

@@ -38,7 +38,7 @@ servers:
 	}, list)
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadRefusals(t *testing.T) {
 	for text, says := range map[string]string{
 		"":            "the file is empty",
 		"servers: []": "servers is missing",
@@ -49,7 +49,7 @@ func TestLoadRefuses(t *testing.T) {
 		"servers: [{name: a, url: 'https://a', user: u}]":                                                                                  "user and password_file go together",
 		"servers: [{name: a, url: 'https://a', user: u, password_file: p, token_file: t}]":                                                 "either token_file",
 		"servers: [{name: a, url: 'https://a', token_file: t, key_file: k}]":                                                               "key_file needs cert_file",
-		"servers: [{name: a, url: 'https://a', token_file: t}, {name: a, url: 'https://b', token_file: t}]":                                "servers[1]: servers[0] has the name a",
+		"servers: [{name: a, url: 'https://a', token_file: t}, {name: a, url: 'https://b', token_file: t}]":                                "servers[1]: servers[0] also has the name a",
 		"servers: [{name: a, url: 'https://a', token_file: t}, {name: b, url: 'https://a', token_file: t}]":                                "servers[1]: server a has the same url",
 		"defaults: {name: d}\nservers: [{name: a, url: 'https://a', token_file: t}]":                                                       "defaults must not have name or url",
 		"servers: [{name: a, url: 'https://a', token_file: t}, {name: b, token_file: t}, {name: c, url: 'https://c', key_file: t}]\n---\n": "second document",

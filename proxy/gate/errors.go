@@ -25,7 +25,7 @@ import (
 
 // Errors that arise in the gate and at its endpoints.
 var (
-	ErrCrossOrigin  = errors.New("a web page of another site made a browser send this request")
+	ErrCrossOrigin  = errors.New("a web page on another site made a browser send this request")
 	ErrCSRF         = errors.New("the request does not have its session's CSRF token")
 	ErrSessionEnded = errors.New("the session has ended")
 	ErrDraining     = errors.New("the proxy is stopping")
@@ -103,7 +103,7 @@ var rows = []row{
 		}},
 	{name: "wrong credentials", kind: is(authn.ErrWrongCredentials),
 		status: http.StatusUnauthorized, code: jsonrpc.CodeUnauthorized, outcome: metrics.Unauthenticated, login: metrics.WrongCredentials,
-		text: "authentication failed: the credentials that were sent are not those of a user of this proxy: correct the name, password or token"},
+		text: "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token"},
 	{name: "no credentials", kind: is(authn.ErrNoCredentials),
 		status: http.StatusUnauthorized, code: jsonrpc.CodeUnauthorized, outcome: metrics.Unauthenticated, login: metrics.NoCredentials,
 		text: "authentication failed: send the name and password of a user of this proxy (HTTP Basic authentication) or, if the proxy accepts them, a user's bearer token or client certificate"},
@@ -134,7 +134,7 @@ var rows = []row{
 		text: "the request does not have its session's CSRF token (X-CSRF-Token). Nothing was executed; load the console again."},
 	{name: "a request that a page of another site caused", kind: is(ErrCrossOrigin),
 		status: http.StatusForbidden, code: jsonrpc.CodeForbidden, outcome: metrics.Denied, denial: metrics.ByOrigin,
-		text: "a web page of another site made your browser send this call with your credentials. Nothing was executed; find out which page it was."},
+		text: "a web page on another site made your browser send this call with your credentials. Nothing was executed; find out which page it was."},
 	{name: "too many streams", kind: is(ErrStreams),
 		status: statusBusy, code: jsonrpc.CodeTooMany, outcome: metrics.Busy, retry: 5 * time.Second,
 		text: "too many streams are open: close some, then retry"},

@@ -89,10 +89,10 @@ func (g *Gate) end(c *Call, value any, err error) {
 	}
 }
 
-// perform takes one call through the stages, and then executes it. The order of the stages is: is
-// the user within the rate limit, is the method known, is it allowed, are the parameters valid, do
-// the objects belong to the tenant, is the method enabled? An unauthorized caller learns only that
-// the call was refused.
+// perform takes one call through the stages, and then executes it. The stages check, in this order,
+// the user's rate limit, the method, the user's right to call it, the parameters, the tenant's
+// ownership of the objects, and whether the method is enabled. An unauthorized caller learns only
+// that the call was refused.
 func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value any, err error) {
 	defer g.recoverFrom(c.In, &err)
 	if c.asked.malformed != nil {

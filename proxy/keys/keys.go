@@ -98,14 +98,14 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 		return err
 	}
 	if known != nil && !placed(known, files) {
-		return refuse(syscall.EEXIST, "a key of this name exists that was not placed through this proxy: choose another name")
+		return refuse(syscall.EEXIST, "a key with this name exists that was not placed through this proxy: choose another name")
 	}
 	outcome, err := k.store.Place(name, secret)
 	switch {
 	case err != nil:
 		return err
 	case outcome == Differs:
-		return refuse(syscall.EEXIST, "a key of this name exists with another secret: remove it first (spdkgate_key_remove), or choose another name")
+		return refuse(syscall.EEXIST, "a key with this name exists with a different secret: remove it first (spdkgate_key_remove), or choose another name")
 	case known != nil:
 		return nil // it was already registered
 	}

@@ -102,9 +102,8 @@ func newChoice(previous *Configuration) (*Choice, error) {
 }
 
 // awaitsLoad reports whether the current configuration was chosen, but the target's live process
-// has not loaded it. There are three cases: the process is the one that ran before; it was started
-// before the choice; or it was starting during the choice, and had already read the replaced
-// configuration.
+// has not loaded it. There are three cases. The process ran before, or it was started before the
+// choice, or it was starting during the choice and had already read the replaced configuration.
 func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	choice := current.Saved.Chosen
 	if choice == nil {

@@ -71,7 +71,7 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	case !info.IsDir() || !ok:
 		return nil, fmt.Errorf("%s is not a directory: name a directory for saved configurations", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s is accessible to other users, and saved configurations contain secrets: chmod 700 %s", path, path)
+		return nil, fmt.Errorf("%s is accessible to other users, but saved configurations contain secrets: chmod 700 %s", path, path)
 	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
 	}

@@ -211,7 +211,8 @@ func TestKilledAtEveryCall(t *testing.T) {
 	killAtEveryCall(t, "v0")
 }
 
-// The same holds for a group, from the first call that changes something.
+// A proxy killed during a group snapshot, from the first call that changes something, leaves
+// nothing frozen either.
 func TestKilledAtEveryCallOfAGroup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

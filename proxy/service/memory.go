@@ -11,8 +11,8 @@ import (
 
 // The proxy's live heap is about ten MiB. With Go's defaults, the garbage collector would run after
 // every few thousand calls and take a third of their time. So the proxy raises GOGC, and raises it
-// further under load. It does not always use the higher value: long-lived objects, such as
-// connections, would be scattered among short-lived ones, and with 1,000 connections, 7 MiB could
+// further under load. It does not always use the higher value, because long-lived objects, such as
+// connections, would be scattered among short-lived ones. With 1,000 connections, 7 MiB could then
 // not be returned to the system.
 const (
 	gcPercent     = 200

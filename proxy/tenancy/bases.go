@@ -152,8 +152,8 @@ func askBases(ctx context.Context, ask Ask, name string) (names []string, err er
 	return names, err
 }
 
-// written reports whether an object whose name belongs to the tenant may have been written by a
-// host, because the lvstore or bdev with this name is based on a logical volume.
+// written reports whether an object may have been written by a host although its name belongs to
+// the tenant. This is so if the lvstore or bdev is based on a logical volume.
 func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, error) {
 	store, _, isAlias := strings.Cut(name, "/")
 	switch {

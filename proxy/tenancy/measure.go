@@ -31,9 +31,9 @@ var sizedBy = map[string]sizing{
 	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
-// measure returns what the call will use. If there is a quota of bytes, it also makes the call name
-// the bdevs whose size counts, and the lvstore whose clusters round the size, by UUID, so that the
-// names cannot refer to others.
+// measure returns what the call will use. If there is a quota of bytes, it also makes the call
+// name, by UUID, the bdevs whose size counts and the lvstore whose clusters round it. So the names
+// cannot refer to others.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if g.scope.Quota.Bytes == 0 {

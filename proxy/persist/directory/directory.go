@@ -125,7 +125,7 @@ func checkSaved(f, folder *os.File) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return fmt.Errorf("read %s: %w: it is not a regular file: find out which process created it, and remove it", f.Name(), ErrSuspect)
 	case st.Uid != own.Uid && (st.Uid != 0 || st.Nlink > 1):
-		return fmt.Errorf("read %s: %w: it belongs to user %d, and its directory to user %d: check its content, then change its owner to that of the directory (chown)", f.Name(), ErrSuspect, st.Uid, own.Uid)
+		return fmt.Errorf("read %s: %w: it belongs to user %d, but its directory to user %d: check its content, then change its owner to that of the directory (chown)", f.Name(), ErrSuspect, st.Uid, own.Uid)
 	case st.Mode&0o022 != 0:
 		return fmt.Errorf("read %s: %w: other users may write to it: check its content, then chmod 600", f.Name(), ErrSuspect)
 	}
