@@ -52,7 +52,7 @@ func TestDamageIsFound(t *testing.T) {
 		{"a run out of range", func(m image) { m.page(5, 6, noPage, runs(20, 1<<31)) }, "cluster 64, which is not a data cluster", 5},
 		{"a lost parent", func(m image) { clear(m[(metadataStart+2)*PageSize:][:PageSize]) }, "parent, blob 0x100000002, that does not exist", 1},
 		{"an extent page out of range", func(m image) { m.page(2, 0, noPage, table(600, metadataPages)) }, "lists extent page 60, which is out of range", 2},
-		{"a next page out of range", func(m image) { m.page(5, 0, metadataPages) }, "continues in page 60, which is out of range", 5},
+		{"a next page out of range", func(m image) { m.page(5, 0, metadataPages) }, "continues on page 60, which is out of range", 5},
 		{"a cycle of pages", func(m image) { m.page(5, 0, 5) }, "this page must be page 1 of", 5},
 		{"a malformed page", func(m image) { m.page(2, 0, noPage, desc(extentTable, []byte{1})) }, "malformed", 2},
 		{"an endless table", func(m image) {

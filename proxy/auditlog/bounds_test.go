@@ -37,7 +37,7 @@ func TestFallbackReportsFailuresOnce(t *testing.T) {
 			log.Info("line")
 		}
 		text := second.String()
-		return [3]int{strings.Count(text, "msg=line"), strings.Count(text, "cannot be written"), strings.Count(text, "written again")}
+		return [3]int{strings.Count(text, "msg=line"), strings.Count(text, "cannot be written"), strings.Count(text, "written to its destination again")}
 	}
 	assert.Equal(t, [3]int{0, 0, 0}, write(nil, 2))
 	for range 2 {

@@ -268,7 +268,7 @@ func TestInvalidIssuersAreRefused(t *testing.T) {
 		"jwks_file cannot be combined with jwks_url": {URL: "https://i.example", Audience: "x", JWKS: jwks, JWKSURL: "https://i.example"},
 		"jwks_file: not a JSON Web Key Set":          {URL: "https://i.example", Audience: "x", JWKS: []byte("x")},
 		"jwks_file: no key can verify":               {URL: "https://i.example", Audience: "x", JWKS: []byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)},
-		"ca_file has no certificate":                 {URL: "https://i.example", Audience: "x", Authority: "x"},
+		"ca_file contains no PEM-encoded certificate":                 {URL: "https://i.example", Audience: "x", Authority: "x"},
 	} {
 		_, err := New([]User{{Name: "a", Hashes: []Hash{newCountingHash("a", 1)}}}, Options{Issuers: []Issuer{i}})
 		require.ErrorContains(t, err, says)

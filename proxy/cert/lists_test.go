@@ -50,7 +50,7 @@ func TestRevocationLists(t *testing.T) {
 		assert.Equal(t, now.AddDate(0, 0, 7), expire.UTC(), "%v", days)
 	}
 	_, _, err = load()
-	require.ErrorContains(t, err, "there is no list")
+	require.ErrorContains(t, err, "there is no PEM-encoded list")
 	_, _, err = load(list(7), pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte("x")}))
 	require.ErrorContains(t, err, "crl.pem is not a list")
 	broken := errors.New("broken")

@@ -148,7 +148,7 @@ func TestExportRefusals(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v1", AnyHost: true}, ErrRefused, "name an address (--listen)")
 	refuses(Request{Volume: "lvs0/v0", Hosts: []string{hostB}}, ErrRefused, "share the volume (--shared)")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: "nqn.2024-01.com.example:other"}, ErrRefused, "not as nqn.2024-01.com.example:other")
-	refuses(Request{Volume: "lvs0/v0", Hosts: a, Serial: "other"}, ErrRefused, "another serial number")
+	refuses(Request{Volume: "lvs0/v0", Hosts: a, Serial: "other"}, ErrRefused, "a different serial number")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Key: key}, ErrRefused, "with different keys or without keys")
 	refuses(Request{Volume: "lvs0/v1", Hosts: a, NQN: uuidPrefix + w.v0}, ErrRefused, "does not export volume lvs0/v1")
 

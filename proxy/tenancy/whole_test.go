@@ -27,7 +27,7 @@ func TestCallsOnTheWholeTargetAreRefused(t *testing.T) {
 		_, err := w.call("alice", m.Name, nil)
 		var refused *Refusal
 		require.ErrorAs(t, err, &refused, m.Name)
-		assert.Contains(t, refused.Reason, "is about the whole target")
+		assert.Contains(t, refused.Reason, "affects the whole target")
 	}
 	assert.Positive(t, tried)
 	assert.Empty(t, w.sent, "and SPDK was not asked")
