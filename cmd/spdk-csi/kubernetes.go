@@ -50,7 +50,7 @@ func (f kubernetesFlags) check(node bool) error {
 	return nil
 }
 
-// register registers the driver with kubelet until ctx ends. The driver listens already.
+// register registers the driver with kubelet until ctx ends. The driver must already be listening.
 func (f kubernetesFlags) register(ctx context.Context, driverName string, log *slog.Logger) (serve func() error, err error) {
 	if f.registrationPath == "" {
 		return func() error { return nil }, nil
@@ -69,12 +69,12 @@ func (f kubernetesFlags) register(ctx context.Context, driverName string, log *s
 	return func() error { return r.Serve(ctx, l, listen) }, nil
 }
 
-// lookForLabels bounds the wait for the labels of a new node, and for an API server that does not
-// answer.
+// lookForLabels limits the wait for a new node's labels, and for an API server that does not
+// respond.
 const lookForLabels = 5 * time.Minute
 
-// topology completes a topology by labels of the Node object. Without access to the API, it logs
-// which labels are missing.
+// topology adds labels of the Node object to a topology. Without access to the API, it logs which
+// labels are missing.
 func (f kubernetesFlags) topology(ctx context.Context, node string, given map[string]string, log *slog.Logger) (map[string]string, error) {
 	var missing []string
 	for _, key := range f.topologyLabels {
@@ -115,8 +115,8 @@ func (f kubernetesFlags) modules(ctx context.Context) error {
 	return connect.LoadModules(ctx, f.transports, connect.Options{})
 }
 
-// untaint removes the startup taint when the driver is ready. Without access to the API, it logs
-// that it does not.
+// untaint removes the startup taint when the driver is ready. Without access to the API, it only
+// logs that it cannot.
 func (f kubernetesFlags) untaint(ctx context.Context, node, driverName string, maxVolumes int64, log *slog.Logger) {
 	if f.startupTaint == "" {
 		return

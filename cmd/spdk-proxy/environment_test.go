@@ -31,7 +31,7 @@ func TestFilesWithPrintedSecretsArePrivate(t *testing.T) {
 	}
 }
 
-// The environment variables of the manual do not affect a call by socket.
+// The environment variables in the manual do not affect a call through a socket.
 func TestCallInTheEnvironmentOfTheManual(t *testing.T) {
 	target := target(t)
 	path := writeConfig(t, target.Socket(), "")

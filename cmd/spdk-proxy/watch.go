@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// reconnectWait is the time before watch connects again.
+// reconnectWait is how long watch waits before it connects again.
 const reconnectWait = 2 * time.Second
 
 func newWatch() *cobra.Command {

@@ -19,7 +19,7 @@ var strikes = map[string]spdktest.Strike{
 	"delay": spdktest.Nothing, "hang": spdktest.Hang, "close": spdktest.Close, "crash": spdktest.Crash, "fail": spdktest.Fail,
 }
 
-// parseFault reads METHOD:WHAT[,…], as the command's help describes it.
+// parseFault parses METHOD:WHAT[,…], as the command's help describes it.
 func parseFault(text string) (f spdktest.Fault, err error) {
 	method, rest, ok := strings.Cut(text, ":")
 	if !ok || method == "" {
@@ -55,7 +55,7 @@ func parseFault(text string) (f spdktest.Fault, err error) {
 	return f, nil
 }
 
-// setFault reads one word after METHOD:WHAT.
+// setFault parses one word after METHOD:WHAT.
 func setFault(f *spdktest.Fault, word string) (err error) {
 	key, value, _ := strings.Cut(word, "=")
 	switch {

@@ -1,9 +1,9 @@
 // Package connect attaches exports of SPDK targets to this node, and detaches them.
 //
-// An [Export] describes what to attach; [ParseExport] parses it once from the context map of a
-// volume. A [Connector] attaches it and returns a [Device]: a block device of this node whose
-// identity (subsystem NQN and namespace UUID, or target IQN and LUN) was verified in sysfs. It
-// never uses udev's links to find devices, because they match by text and may be stale.
+// An [Export] describes what to attach; [ParseExport] parses it once from a volume's context map. A
+// [Connector] attaches it and returns a [Device]: a block device of this node whose identity
+// (subsystem NQN and namespace UUID, or target IQN and LUN) was verified in sysfs. It never uses
+// udev's links to find devices, because they match by text and may be stale.
 //
 // Every call can be repeated: Connect finds an existing connection, and Disconnect succeeds if
 // nothing is attached. The error of a call that reached its deadline reports what it was waiting

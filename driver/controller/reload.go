@@ -143,5 +143,5 @@ func (r *Reloading) Close() { r.current.Load().Close() }
 // Outages counts the calls that fail because a target is down.
 func (r *Reloading) Outages() *outage.Log { return r.current.Load().targets.outages }
 
-// HasTopology reports whether not every node reaches every target.
+// HasTopology reports whether some targets cannot be reached from every node.
 func (r *Reloading) HasTopology() bool { return r.current.Load().HasTopology() }

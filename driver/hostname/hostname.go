@@ -11,9 +11,9 @@ import "github.com/google/uuid"
 // changing it locks every node out of its volumes.
 var namespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
-// A Host is the names under which a node connects to targets. NVMe requires that each host NQN has
-// one host identifier, and that both differ between nodes: to a target, two nodes that share either
-// are one host.
+// A Host holds the names under which a node connects to targets. NVMe requires that each host NQN
+// has one host identifier, and that both differ between nodes: to a target, two nodes that share
+// either are one host.
 type Host struct {
 	UUID string // host identifier (hostid), lower case
 	NQN  string // NVMe host NQN

@@ -291,8 +291,8 @@ func (b *testService) cloneClass(t *testing.T) class.Class {
 	return class.Class{}
 }
 
-// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that
-// are larger.
+// largerBytes is the size of copies of 4 MiB volumes: on releases before v24.05, a copy cannot be
+// larger than its source.
 func (b *testService) largerBytes(t *testing.T) int64 {
 	t.Helper()
 	release, err := b.rpc.Release(t.Context())
