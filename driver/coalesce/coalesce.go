@@ -1,8 +1,8 @@
 // Package coalesce merges identical concurrent reads.
 //
-// A caller gets the result of a read that began after the call, so the result is as new as one of
-// its own read. It never gets the result of a read that was already running: what that read saw may
-// be older than the call.
+// A caller gets the result of a read that began after the call, so the result is as recent as if
+// the caller had read it. It never gets the result of a read that was already running: what that
+// read saw may be older than the call.
 //
 // It must not know what is read.
 package coalesce

@@ -6,8 +6,8 @@
 // udev's links to find devices, because they match by text and may be stale.
 //
 // Every call can be repeated: Connect finds an existing connection, and Disconnect succeeds if
-// nothing is attached. The error of a call that reached its deadline reports what it was waiting
-// for, and a later call continues from the state that the kernel has then.
+// nothing is attached. If a call reaches its deadline, its error reports what it was waiting for,
+// and a later call continues from the kernel's state at that time.
 //
 // The package supports NVMe over Fabrics, iSCSI and loop devices. It must not know CSI, gRPC, the
 // target's RPCs, or file systems on the device.

@@ -82,7 +82,7 @@ func (s *statistics) Call(ctx context.Context, method string, params, result any
 	return json.Unmarshal([]byte(s.answer), result)
 }
 
-// SPDK's ticks become seconds, and one volume is asked for by its name.
+// SPDK's ticks are converted to seconds, and a single volume is queried by name.
 func TestIOStatistics(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

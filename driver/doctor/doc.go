@@ -7,6 +7,6 @@
 // certificate, need one reading. All readings are lists, so this package is for administrators and
 // for checks once an hour.
 //
-// It must not know SPDK's RPC, gRPC, CSI's messages, how targets are reached, or how the lists of
-// Kubernetes were obtained.
+// It must not know SPDK's RPC, gRPC, CSI's messages, how targets are reached, or how Kubernetes'
+// lists were obtained.
 package doctor

@@ -86,7 +86,7 @@ func TestEndpointIsAPathOfTheNode(t *testing.T) {
 	}
 }
 
-// The socket is gone when Serve has returned, even if Serve ends while it begins.
+// The socket is gone when Serve has returned, even if Serve ends while it is starting.
 func TestEndsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -101,8 +101,8 @@ func TestEndsAtOnce(t *testing.T) {
 	}
 }
 
-// If kubelet's directory is cleaned, kubelet finds the driver again. A file of another process is
-// left alone.
+// If kubelet's directory is cleaned, kubelet finds the driver again. Another process's file is left
+// alone.
 func TestSocketIsMadeAgain(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)

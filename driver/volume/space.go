@@ -233,10 +233,10 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 
 // Usage reports how an lvstore is used, as of a reading at most some minutes ago.
 type Usage struct {
-	// PromisedBytes is the sum of the sizes of its volumes, and of what only its snapshots occupy.
+	// PromisedBytes is the sum of its volumes' sizes and of what only its snapshots occupy.
 	PromisedBytes int64
-	// LongestChain is the number of snapshots below the volume with the most. At maxDepth, no more
-	// are taken.
+	// LongestChain is the number of snapshots below the volume that has the most. At maxDepth, no
+	// more are taken.
 	LongestChain int
 }
 
