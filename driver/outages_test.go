@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A shift makes calls, at times of a clock that it sets itself.
+// A shift makes calls at times that it sets on its own clock.
 type shift struct {
 	calls
 	logs  drivertest.Log

@@ -60,7 +60,7 @@ func inFlight(t *testing.T, s *Server) (call, stopped <-chan error, release chan
 	return done, ended, release
 }
 
-// A call that runs when the process has to end is completed.
+// A call running when the process has to end is completed.
 func TestStopWaitsForCalls(t *testing.T) {
 	logs := &drivertest.Log{}
 	call, stopped, release := inFlight(t, &Server{Log: logs.Logger()})

@@ -140,8 +140,8 @@ type Admission struct {
 // every host.
 //
 // If the host has keys, Admit requires it to authenticate with them, and fails with
-// [ErrNoAuthentication] if the target cannot. A host that is admitted with other keys gets the new
-// ones; its connections stay.
+// [ErrNoAuthentication] if the target cannot. A host admitted with other keys gets the new ones;
+// its connections stay.
 //
 // Admit changes nothing before mayExport has succeeded, and calls it while it reads.
 func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {

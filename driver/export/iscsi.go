@@ -14,11 +14,11 @@ import (
 )
 
 // iscsi exports volumes over iSCSI: each has a target node, whose LUN 0 is the volume. Pairs of
-// portal group and initiator group determine which initiators may log in. All exports of a target
-// share its portal groups, one for each portal. Each node has an initiator group of its own, which
-// is removed when no target node refers to it any more.
+// portal group and initiator group determine which initiators may log in. All of a target's exports
+// share its portal groups, one for each portal. Each node has its own initiator group, which is
+// removed when no target node refers to it any more.
 //
-// SPDK can list these objects only all at once (still so on its master branch). So an export
+// SPDK can list these objects only all at once (still true on its master branch). So an export
 // creates the target node without reading first, and reads only if SPDK refuses because the target
 // node exists.
 type iscsi struct{ *Service }

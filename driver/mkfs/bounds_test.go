@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Each option takes its least and greatest values, and nothing beyond them.
+// Each option accepts its minimum and maximum, and nothing beyond.
 func TestBoundsOfOptions(t *testing.T) {
 	for _, c := range []struct {
 		fsType, option string

@@ -121,8 +121,7 @@ func TestCheckOfReadOnlyMount(t *testing.T) {
 	}
 }
 
-// Devices can be read whatever the size of their sectors is. SPDK's lvols have sectors of 512 or
-// 4096 bytes.
+// Devices can be read whatever their sector size. SPDK's lvols have sectors of 512 or 4096 bytes.
 func TestCheckOfEachSectorSize(t *testing.T) {
 	for _, bytes := range []string{"512", "1024", "2048", "4096"} {
 		d := newDisk(t, 8)

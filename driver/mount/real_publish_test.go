@@ -96,8 +96,8 @@ func TestBindDevice(t *testing.T) {
 	require.ErrorIs(t, m.BindDevice(t.Context(), d.device, t.TempDir(), false), ErrConflict, "the path is a directory")
 }
 
-// kubelet mounts what is published at another path, and changes that mount to read-write, whatever
-// was asked for.
+// kubelet mounts the published path at another path, and changes that mount to read-write, whatever
+// was requested.
 func TestReadWriteMountOfKubeletIsAccepted(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 16)
 	first, second, third := mountPoint(t, m, "first"), mountPoint(t, m, "second"), mountPoint(t, m, "third")

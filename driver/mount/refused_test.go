@@ -290,7 +290,7 @@ func TestExistingPathsAreKept(t *testing.T) {
 	require.ErrorContains(t, setReadOnly(file, true), "set "+file)
 }
 
-// Of a tool's long output, errors contain the beginning and the end.
+// If a tool's output is long, errors contain its beginning and end.
 func TestShorten(t *testing.T) {
 	exact := strings.Repeat("x", 2000)
 	assert.Equal(t, exact, shorten(exact))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fileDevice returns a file with a content as a device.
+// fileDevice returns a file with the given contents as a device.
 func fileDevice(t *testing.T, content []byte, flag int) *device {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
@@ -31,7 +31,7 @@ func TestDevicesThatCannotBeOpened(t *testing.T) {
 	assert.EqualValues(t, 5000, d.size)
 }
 
-// Only differing chunks are written, for any size of the device. A failure of either device fails
+// Only differing chunks are written, whatever the device's size. A failure of either device fails
 // the copy.
 func TestCopyOfDevices(t *testing.T) {
 	for _, size := range []int{markBytes, markBytes + 1, chunkBytes, chunkBytes + 1, 2*chunkBytes + 512} {

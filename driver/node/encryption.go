@@ -21,12 +21,12 @@ type Encrypter interface {
 	Close(ctx context.Context, name string) error
 }
 
-// SetEncrypter sets what encrypts volumes; without it, encrypted volumes are refused. It is called
-// before the node serves.
+// SetEncrypter sets the Encrypter; without one, encrypted volumes are refused. Call it before the
+// node serves.
 func (n *Node) SetEncrypter(e Encrypter) { n.encrypter = e }
 
-// encryption is how a volume is encrypted, as its volume context says. The zero value means not at
-// all.
+// encryption is how a volume is encrypted, according to its volume context. The zero value means
+// not encrypted.
 type encryption struct {
 	Type     string `json:"type,omitzero"`
 	Discards bool   `json:"discards,omitzero"`
@@ -36,7 +36,7 @@ func (e encryption) requested() bool { return e.Type != "" }
 
 func (r stageRecord) encrypted() bool { return r.Encryption.requested() }
 
-// readEncryption reads the volume context. The publish context has no say in it.
+// readEncryption reads the volume context. The publish context has no effect on it.
 func readEncryption(volume map[string]string) (encryption, error) {
 	e := encryption{volume[request.KeyEncryption], volume[request.KeyEncryptionDiscards] == "true"}
 	if e.requested() && e.Type != request.EncryptionLUKS2 {

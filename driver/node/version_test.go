@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden file of the record that is written")
 
-// goldenRecord has every member of the record.
+// goldenRecord contains every member of the record.
 var goldenRecord = stageRecord{
 	VolumeID: volID,
 	Export: connect.Export{

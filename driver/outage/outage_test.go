@@ -90,7 +90,7 @@ func TestOtherKindsAndTargetsAreLogged(t *testing.T) {
 	assert.False(t, b.Ongoing(""))
 }
 
-// A target that answers some calls, and fails others, does not write a line for each.
+// A target that completes some calls and fails others does not cause a line for each.
 func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 	b := newBench()
 	logged := 0

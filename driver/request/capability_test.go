@@ -40,7 +40,7 @@ func TestCapabilities(t *testing.T) {
 	assert.False(t, ReadOnly(block))
 }
 
-// Controller and node refuse a mount option that could harm a node, or that is of another file
+// Controller and node refuse mount options that could harm a node or that belong to another file
 // system.
 func TestMountOptionsOfCapabilities(t *testing.T) {
 	capability := func(fsType string, flags ...string) *csi.VolumeCapability {

@@ -8,7 +8,7 @@ import (
 )
 
 // Locks allow one call at a time on each object. A call never waits for a lock: CSI expects the
-// second call to be answered with ABORTED, and repeats it. DESIGN.md, "Order in the driver", lists
+// second call to fail with ABORTED, and callers retry it. DESIGN.md, "Order in the driver", lists
 // these and all other locks. A call claims:
 //
 //	CreateVolume      the name, and the id before it is answered (another call may be deleting the volume)
@@ -21,10 +21,10 @@ type Locks struct {
 	held map[string]int // number of shared holders; -1 for an exclusive one
 }
 
-// NewLocks returns locks, none of which is held.
+// NewLocks returns Locks with nothing held.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
-// A Claim is a set of locks that a call takes one after the other and releases together.
+// A Claim is a set of locks that a call acquires one by one and releases together.
 type Claim struct {
 	locks *Locks
 	free  []func()

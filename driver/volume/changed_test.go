@@ -34,8 +34,8 @@ func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInf
 	return err
 }
 
-// A call whose result another client changes at once fails as busy, so that the caller repeats it.
-// The repetition succeeds.
+// A call whose result another client changes at once fails as busy, so that the caller retries it.
+// The retry succeeds.
 func TestResultsThatChangeDuringTheCall(t *testing.T) {
 	t.Run("a created volume is deleted", func(t *testing.T) {
 		b := newTestService(t, export.TCP)
@@ -109,7 +109,7 @@ func TestResultsThatChangeDuringTheCall(t *testing.T) {
 	})
 }
 
-// deletions notes the lvols that are deleted.
+// deletions records the lvols that are deleted.
 type deletions struct {
 	spdkrpc.Caller
 	deleted *[]string

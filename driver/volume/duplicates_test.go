@@ -106,8 +106,8 @@ func TestManyControllersTakeOneSnapshot(t *testing.T) {
 					ids[i] = got.UUID
 					return
 				}
-				// All other errors tell to try again, as SPDK does when it refuses two operations
-				// at a time.
+				// All other errors tell the caller to retry, for example when SPDK refuses two
+				// operations at a time.
 				if t.Context().Err() != nil {
 					t.Error(err)
 					return

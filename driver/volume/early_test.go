@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An earlyList answers lists of lvols as a target that is still loading its lvstores, until a
-// snapshot is taken.
+// Until a snapshot is taken, an earlyList returns lists of lvols like a target that is still
+// loading its lvstores.
 type earlyList struct {
 	spdkrpc.Caller
 	mu    sync.Mutex

@@ -25,7 +25,7 @@ func (s *Service) Export(ctx context.Context, id string, h export.Host, conditio
 	return s.export(ctx, id, h, s.exports.Admit, conditions)
 }
 
-// Share is like Export for one host beside others; see [export.Service.Share].
+// Share is like Export, but for one more host along with others; see [export.Service.Share].
 func (s *Service) Share(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
 	return s.export(ctx, id, h, s.exports.Share, conditions)
 }

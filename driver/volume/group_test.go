@@ -214,8 +214,8 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Whichever RPC of a call fails, and however: the repeated call takes or deletes one whole group,
-// and nothing is left.
+// Whichever RPC of a call fails, and however, a retry takes or deletes one whole group, and nothing
+// is left.
 func TestGroupCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -252,8 +252,8 @@ func TestOneOfSeveralTargetsFails(t *testing.T) {
 	}
 }
 
-// Whichever RPC fails at one of the targets, and however: the repeated call takes one whole group,
-// and nothing is left.
+// Whichever RPC fails on one of the targets, and however, a retry takes one whole group, and
+// nothing is left.
 func TestCrashPointsOfAGroupOnSeveralTargets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

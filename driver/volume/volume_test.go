@@ -162,7 +162,7 @@ func (b *testService) create(t *testing.T, name string, mib int64) Volume {
 	return v
 }
 
-// A state is everything that operations may leave behind on a target.
+// A state holds everything that operations may leave behind on a target.
 type state struct {
 	Free       map[string]int64
 	Lvols      []string
