@@ -93,7 +93,7 @@ func (f kubernetesFlags) topology(ctx context.Context, node string, given map[st
 		found, err = client.Labels(ctx, node, missing, log)
 	}
 	if errors.Is(err, kubernetes.ErrNoAccess) || errors.Is(err, kubernetes.ErrForbidden) {
-		log.Error("the node has no topology by these labels: they are not in --topology, and the Node object cannot be read", "labels", missing, "error", err)
+		log.Error("the node has no topology for these labels: they are not in --topology, and the Node object cannot be read", "labels", missing, "error", err)
 		return given, nil
 	}
 	if err != nil {
@@ -123,7 +123,7 @@ func (f kubernetesFlags) untaint(ctx context.Context, node, driverName string, m
 	}
 	client, err := kubernetes.InCluster()
 	if err != nil {
-		log.Error("the startup taint is not removed. Pods wait until it is removed by hand", "node", node, "taint", f.startupTaint, "error", err)
+		log.Error("the startup taint is not removed. Pods wait until it is removed manually", "node", node, "taint", f.startupTaint, "error", err)
 		return
 	}
 	kubernetes.StartupTaint{

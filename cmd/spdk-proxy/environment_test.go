@@ -32,7 +32,7 @@ func TestFilesWithPrintedSecretsArePrivate(t *testing.T) {
 }
 
 // The environment variables in the manual do not affect a call through a socket.
-func TestCallInTheEnvironmentOfTheManual(t *testing.T) {
+func TestSocketCallIgnoresTheEnvironment(t *testing.T) {
 	target := target(t)
 	path := writeConfig(t, target.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)

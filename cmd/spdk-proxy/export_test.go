@@ -101,7 +101,7 @@ func TestExport(t *testing.T) {
 }
 
 // A tenant can export its volumes within its rights. Refusals list these rights.
-func TestExportOfATenant(t *testing.T) {
+func TestTenantExportsItsVolumes(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true})
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()

@@ -22,7 +22,7 @@ func TestKeepKeysServesOneConnection(t *testing.T) {
 }
 
 // Each instance has its own keys, even if their names are the same.
-func TestKeepKeysOfInstances(t *testing.T) {
+func TestInstancesKeepTheirOwnKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "spdk-proxy-keys.sock", dir)
 	keepKeys(t, dir, "spdk-proxy-keys@a.sock", filepath.Join(dir, "a"))

@@ -81,7 +81,7 @@ func TestPolicyExplain(t *testing.T) {
 }
 
 // The output is the same as in the manual.
-func TestTheDocumentedExplanation(t *testing.T) {
+func TestPolicyExplainMatchesTheManual(t *testing.T) {
 	text, err := os.ReadFile("../../docs/authorization.md")
 	require.NoError(t, err)
 	block := func(before, begin string) string {

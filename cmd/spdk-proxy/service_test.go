@@ -84,7 +84,7 @@ func TestSystemdIsNotified(t *testing.T) {
 	n.next("STOPPING=1")
 }
 
-func TestReloadAndItsOutcome(t *testing.T) {
+func TestReloadReportsItsOutcome(t *testing.T) {
 	runtime := t.TempDir()
 	// A killed process has left its socket.
 	require.NoError(t, os.WriteFile(filepath.Join(runtime, "control"), nil, 0o600))

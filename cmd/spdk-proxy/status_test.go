@@ -138,7 +138,7 @@ func TestTop(t *testing.T) {
 }
 
 // The completion scripts in the packages offer commands and flag values.
-func TestCompletionsOfThePackages(t *testing.T) {
+func TestPackagedCompletions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

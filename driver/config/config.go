@@ -203,7 +203,7 @@ func (n *Target) CertPool() (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("target %s: ca or caFile holds no certificate in PEM form", n.Name)
+		return nil, fmt.Errorf("target %s: ca or caFile contains no PEM-encoded certificate", n.Name)
 	}
 	return pool, nil
 }

@@ -121,7 +121,7 @@ func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) e
 			return err
 		}
 		if wanted.VolumeUUID && (fsType == "" || fsType == mkfs.Ext4) {
-			return fmt.Errorf("%w: filesystemUUID is for xfs and btrfs: remove it, as a node mounts copies of an ext4 beside their source without it", class.ErrParameter)
+			return fmt.Errorf("%w: filesystemUUID is only for xfs and btrfs: remove it; nodes mount a copy of an ext4 file system beside its source even if both have the same UUID", class.ErrParameter)
 		}
 	}
 	return nil

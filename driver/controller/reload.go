@@ -97,7 +97,7 @@ func (r *Reloading) Reload() error {
 	r.metrics.Reloaded(err == nil)
 	if err != nil {
 		if r.failed != err.Error() {
-			r.log.Error("configuration not reloaded: the former one stays in force", "error", err)
+			r.log.Error("configuration not reloaded: the previous one stays in force", "error", err)
 			r.failed = err.Error()
 		}
 		return err

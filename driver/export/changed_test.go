@@ -78,7 +78,7 @@ func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 
 // A call that cannot claim the portal group fails as busy only if another controller holds the
 // claim.
-func TestClaimOfUnknownOutcome(t *testing.T) {
+func TestPortalGroupClaimWithUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	lost := func(context.Context, any) error {
@@ -145,7 +145,7 @@ func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
 
 // If the volume's bdev disappeared for a while, for example during a hot removal, a publication
 // adds it again.
-func TestISCSITargetThatLostItsLUN(t *testing.T) {
+func TestMissingLUNIsAddedAgain(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))

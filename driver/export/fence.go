@@ -59,7 +59,7 @@ func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, e
 }
 
 func (s *Service) fencedError(h Host) error {
-	return fmt.Errorf("%w: target %s exports nothing to host %s: restart the node, so that no write of it is pending any more, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
+	return fmt.Errorf("%w: target %s exports nothing to host %s: restart the node, so that none of its writes is pending any more, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
 }
 
 // MarkFence is the first change for a host that is not fenced yet.
@@ -140,7 +140,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
-	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)
+	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
 // printable returns a node's id as a model number, which has at most 40 printable characters.
@@ -252,7 +252,7 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
-	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)
+	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
 // withHost lists the target nodes that only a host can use, and those that other hosts can also

@@ -72,7 +72,7 @@ func TestSubsystemBelongsToItsVolume(t *testing.T) {
 
 // Both names of a host are admitted and withdrawn together. Exports made by earlier versions keep
 // the one name.
-func TestBothNamesOfAHost(t *testing.T) {
+func TestBothHostNamesAreAdmitted(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	n1, h := drivertest.Host("n1"), drivertest.MultipathHost("n1")
 	id, old, ctx := f.bdev(t), f.bdev(t), t.Context()

@@ -97,7 +97,7 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 
 // If a call fails at any RPC, no target node lets initiators log in without CHAP. A retry sets the
 // right passwords, and after the withdrawal no group is left.
-func TestInterruptedCHAP(t *testing.T) {
+func TestInterruptedCallsNeverSkipCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)
 	for _, executed := range []bool{false, true} {

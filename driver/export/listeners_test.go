@@ -79,7 +79,7 @@ func TestMissingListenersAreAdded(t *testing.T) {
 
 // If an address is not up, volumes are reachable at the others. The address gets its listener
 // later.
-func TestListenerThatIsRefused(t *testing.T) {
+func TestRefusedListenerIsTolerated(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr, "")
@@ -103,7 +103,7 @@ func TestListenerThatIsRefused(t *testing.T) {
 
 // An existing export that is open to every host gets its listener only after all other hosts are
 // excluded.
-func TestListenerComesLast(t *testing.T) {
+func TestListenerIsAddedLast(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, n1 := t.Context(), drivertest.MultipathHost("n1")
 	for range 20 { // calls that go out together have any order

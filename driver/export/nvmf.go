@@ -378,7 +378,7 @@ func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) e
 	}
 	v, err := n.rpc.SpdkGetVersion(ctx)
 	if err != nil {
-		return fmt.Errorf("read the target's release, to learn whether subsystem %s exists: %w", nqn, err)
+		return fmt.Errorf("read the target's release, to find out whether subsystem %s exists: %w", nqn, err)
 	}
 	if v.Fields.Major < 26 || v.Fields.Major == 26 && v.Fields.Minor < 9 {
 		return fmt.Errorf("read subsystem %s: %w", nqn, refused)

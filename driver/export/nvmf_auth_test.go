@@ -182,7 +182,7 @@ func TestKeyRemovedMeanwhile(t *testing.T) {
 }
 
 // A target that cannot authenticate hosts exports nothing to hosts that must authenticate.
-func TestTargetsThatDoNotAuthenticate(t *testing.T) {
+func TestTargetsWithoutAuthenticationExportNothing(t *testing.T) {
 	h := drivertest.Host("a")
 	t.Run("release", func(t *testing.T) {
 		f := newFixture(t, export.TCP, "v24.01")

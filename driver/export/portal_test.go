@@ -24,7 +24,7 @@ import (
 const claimTag = 999
 
 // A target without a transport and portal group gets only one of each from many concurrent exports.
-func TestFirstExportsAtOnce(t *testing.T) {
+func TestConcurrentFirstExports(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr, "")
@@ -70,7 +70,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 }
 
 // While a call that creates the portal group may still be executed, no other call creates one.
-func TestPortalGroupOfUnknownOutcome(t *testing.T) {
+func TestPortalGroupWithUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	var late any
@@ -205,7 +205,7 @@ func firstExportFails(t *testing.T, address, name string, inject func(*drivertes
 }
 
 // The transport is missing when the listener is added, and exists when the driver looks for it.
-func TestTransportOfAnotherExportIsUsed(t *testing.T) {
+func TestTransportCreatedByAnotherExportIsUsed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", After: func(ctx context.Context) {
 		err := f.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})

@@ -95,7 +95,7 @@ func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 
 // A subsystem of the other kind, left by an interrupted call and admitting no host, is created
 // again.
-func TestInterruptedExportOfTheOtherKind(t *testing.T) {
+func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
 	interrupted := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_host", Before: func(context.Context, any) error {
@@ -128,7 +128,7 @@ func TestTwoControllersShareAndAdmit(t *testing.T) {
 }
 
 // An spdk-csi export admits every host: it is taken over for one host, as before.
-func TestSharingOfALegacyExport(t *testing.T) {
+func TestLegacyExportIsTakenOver(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
 	drivertest.LegacyExport(t, f.rpc, f.Config, id)

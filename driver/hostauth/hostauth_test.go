@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 }
 
 // However it is printed, a secret does not appear in the output.
-func TestSecretsAreNotShown(t *testing.T) {
+func TestSecretsAreNotPrinted(t *testing.T) {
 	k, err := hostauth.Read(hostauth.DHCHAP, map[string]string{"dhchap-key": key, "dhchap-ctrl-key": key}, class)
 	require.NoError(t, err)
 	type inside struct{ keys *hostauth.Keys }

@@ -79,7 +79,7 @@ func TestRefused(t *testing.T) {
 	assert.NoFileExists(t, socket)
 }
 
-func TestEndpointIsAPathOfTheNode(t *testing.T) {
+func TestEndpointIsAPathOnTheNode(t *testing.T) {
 	for _, endpoint := range []string{"", "csi.sock", "unix:///csi/csi.sock", "/csi/../csi.sock"} {
 		err := Registration{Driver: "csi.spdk.io", Endpoint: endpoint}.Check()
 		require.ErrorContains(t, err, "/var/lib/kubelet/plugins/csi.spdk.io/csi.sock", endpoint)
@@ -103,7 +103,7 @@ func TestEndsAtOnce(t *testing.T) {
 
 // If kubelet's directory is cleaned, kubelet finds the driver again. Another process's file is left
 // alone.
-func TestSocketIsMadeAgain(t *testing.T) {
+func TestRemovedSocketIsRecreated(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)
 	r.interval = time.Millisecond

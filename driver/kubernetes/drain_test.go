@@ -66,7 +66,7 @@ func TestDrainWaitsForVolumes(t *testing.T) {
 }
 
 // For a node without a Node object, the attachments show what is left.
-func TestAttachmentsDecideWithoutANodeObject(t *testing.T) {
+func TestDrainUsesAttachmentsWithoutANodeObject(t *testing.T) {
 	a := newAPI(t)
 	a.node = nil
 	attachment := func(attacher, node string) any {

@@ -58,7 +58,7 @@ func (s StartupTaint) Run(ctx context.Context) {
 		case errors.Is(err, ErrForbidden):
 			// The permission may be granted later, so this continues without logging again.
 			if last != "forbidden" {
-				s.Log.Error("the startup taint is not removed: no permission. Pods wait until it is removed by hand", "node", s.Node, "taint", s.Key, "error", err)
+				s.Log.Error("the startup taint is not removed: no permission. Pods wait until it is removed manually", "node", s.Node, "taint", s.Key, "error", err)
 			}
 			last = "forbidden"
 		case err != nil:

@@ -84,7 +84,7 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 }
 
 // Run ends with the process, whether it is waiting or making a call.
-func TestTaintsWhenTheProcessEnds(t *testing.T) {
+func TestTaintRemovalEndsWithTheProcess(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
 	a.set("spec", "taints", "["+ours+"]")
@@ -146,7 +146,7 @@ func TestAllTaintsWithTheKeyAreRemoved(t *testing.T) {
 
 // Without permission, one log line says that the taint stays. When permission is granted, the taint
 // is removed.
-func TestNoPermissionForTaints(t *testing.T) {
+func TestMissingTaintPermissionIsLoggedOnce(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
 	a.set("spec", "taints", "["+ours+"]")

@@ -11,7 +11,7 @@ import (
 )
 
 // Passphrases are leastLength to mostLength bytes long; a previous one may be shorter.
-func TestLengthsOfPassphrases(t *testing.T) {
+func TestPassphraseLengths(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct {
 		current, previous int

@@ -95,7 +95,7 @@ func TestMappingStatesAreRead(t *testing.T) {
 	}
 }
 
-func TestMappingsThatCannotBeRead(t *testing.T) {
+func TestUnreadableMappings(t *testing.T) {
 	for _, missing := range []error{unix.ENXIO, unix.ENODEV, unix.ENOENT} {
 		k, f := newFakeKernel(t)
 		f.fail[askStatus] = missing
@@ -121,7 +121,7 @@ func TestMappingsThatCannotBeRead(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestChangesOfMappings(t *testing.T) {
+func TestMappingRequests(t *testing.T) {
 	k, f := newFakeKernel(t)
 	require.NoError(t, k.check())
 	require.NoError(t, k.resume("vol"))

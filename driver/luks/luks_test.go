@@ -240,7 +240,7 @@ func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
 }
 
 // While other nodes may have the device open, or it is opened read-only, its header is not changed.
-func TestRotationOfSharedDevice(t *testing.T) {
+func TestSharedDeviceIsNotRotated(t *testing.T) {
 	for _, change := range []func(*Volume){func(v *Volume) { v.Shared = true }, func(v *Volume) { v.ReadOnly = true }} {
 		l, w := newWorld(t)
 		w.header(2, subsystemUsed)
@@ -308,7 +308,7 @@ func TestSuspendedMappingIsResumed(t *testing.T) {
 }
 
 // Passphrases never appear in arguments, logs or errors.
-func TestNoPassphraseIsShown(t *testing.T) {
+func TestPassphrasesNeverAppear(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
 	v.MayFormat = true

@@ -1,11 +1,10 @@
 // Package metrics counts the driver's work in Prometheus metrics: CSI calls by method and code, and
 // the calls to targets that they make. It also exports what others count or observe: the I/O of
-// published volumes, and the state of the volumes that are staged on a node. The metrics of proxies
-// and targets are not here: proxies export them (packages metrics and targetmetrics of proxy).
+// published volumes, and the state of volumes staged on a node. The metrics of proxies and targets
+// are not here: proxies export them (proxy's packages metrics and targetmetrics).
 //
-// The number of series is bounded: methods are those of CSI and SPDK, targets those of the
-// configuration, volumes those that are published or staged. It must not know gRPC or what a call
-// does.
+// The number of series is bounded: only methods of CSI and SPDK, configured targets, and published
+// or staged volumes have series. It must not know gRPC or what a call does.
 package metrics
 
 import (

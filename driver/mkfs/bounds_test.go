@@ -9,7 +9,7 @@ import (
 )
 
 // Each option accepts its minimum and maximum, and nothing beyond.
-func TestBoundsOfOptions(t *testing.T) {
+func TestMkfsOptionBounds(t *testing.T) {
 	for _, c := range []struct {
 		fsType, option string
 		least, most    int

@@ -21,7 +21,7 @@ const (
 var Types = []string{Ext4, XFS, Btrfs}
 
 // ErrOption is the kind of error for an unsupported file system or mkfs option.
-var ErrOption = errors.New("invalid option of mkfs")
+var ErrOption = errors.New("invalid mkfs option")
 
 // CheckType refuses file systems that volumes cannot have. An empty type means the default.
 func CheckType(fsType string) error {

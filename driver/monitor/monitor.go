@@ -141,7 +141,7 @@ func (m *Monitor) Check(ctx context.Context) {
 	}
 	if err != nil {
 		if !m.failed {
-			m.log.Error("cannot look at the node's volumes; trying again", "every", m.interval, "error", err)
+			m.log.Error("cannot check the node's volumes; trying again", "every", m.interval, "error", err)
 		}
 		m.failed = true
 		return
@@ -176,7 +176,7 @@ func (m *Monitor) read(ctx context.Context) ([]Volume, mount.Table, error) {
 	volumes, err := operation.Share(ctx, &m.reads, "list of staged volumes", func() ([]Volume, error) {
 		if !m.adopted {
 			if err := m.source.Adopt(mounts.Paths()); err != nil {
-				m.log.Warn("volumes that an earlier release has staged may not be monitored", "error", err)
+				m.log.Warn("volumes staged by an earlier release may remain unmonitored", "error", err)
 			}
 			m.adopted = true
 		}

@@ -49,7 +49,7 @@ func TestBind(t *testing.T) {
 	require.NoError(t, m.Unmount(t.Context(), staged))
 }
 
-func TestBindOfReadOnlyStage(t *testing.T) {
+func TestBindReadOnlyStage(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 64)
 	staged, target := mountPoint(t, m, "staging"), mountPoint(t, m, "target")
 	command(t, "mkfs.ext4", "-q", d.device)

@@ -22,7 +22,7 @@ func fileDevice(t *testing.T, content []byte, flag int) *device {
 	return d
 }
 
-func TestDevicesThatCannotBeOpened(t *testing.T) {
+func TestUnopenableDevicesAreRefused(t *testing.T) {
 	_, err := openDevice(filepath.Join(t.TempDir(), "none"), os.O_RDONLY)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = openDevice(t.TempDir(), os.O_RDWR)
@@ -33,7 +33,7 @@ func TestDevicesThatCannotBeOpened(t *testing.T) {
 
 // Only differing chunks are written, whatever the device's size. A failure of either device fails
 // the copy.
-func TestCopyOfDevices(t *testing.T) {
+func TestCopyWritesOnlyDifferingChunks(t *testing.T) {
 	for _, size := range []int{markBytes, markBytes + 1, chunkBytes, chunkBytes + 1, 2*chunkBytes + 512} {
 		want := bytes.Repeat([]byte{7}, size)
 		half := append(bytes.Repeat([]byte{7}, size/2), make([]byte, size-size/2)...)

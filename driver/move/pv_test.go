@@ -46,7 +46,7 @@ func TestParsePV(t *testing.T) {
 
 // A copy's PersistentVolume refers to the copy, and keeps what people and sidecars need from the
 // original's.
-func TestPVOfACopy(t *testing.T) {
+func TestCopyPersistentVolume(t *testing.T) {
 	p, err := ParsePV([]byte(onePV), "csi.spdk.io")
 	require.NoError(t, err)
 	of := func(r Result) (pv struct {

@@ -138,7 +138,7 @@ func unstageCall(n *Node, f *fakeNode, _ *csi.VolumeCapability, _ string) error 
 
 // Unstaging returns a final code only if nothing is left, or if another volume is staged at the
 // path.
-func TestUnstageOfDamagedRecordIsRepeated(t *testing.T) {
+func TestUnstageWithDamagedRecordIsRetried(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.staging, recordName), []byte("{"), 0o600))
 	_, err := n.NodeUnstageVolume(t.Context(), f.unstageRequest())

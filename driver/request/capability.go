@@ -41,7 +41,7 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 				return fmt.Errorf("%w: %w", ErrUnsupported, err)
 			}
 		default:
-			return fmt.Errorf("%w: volume_capability says neither block nor mount", ErrInvalid)
+			return fmt.Errorf("%w: volume_capability specifies neither block nor mount", ErrInvalid)
 		}
 		mode := c.GetAccessMode().GetMode()
 		if _, ok := accessModes[mode]; !ok {

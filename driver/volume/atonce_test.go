@@ -52,7 +52,7 @@ func TestNewLvstoresAreAwaited(t *testing.T) {
 }
 
 // A host is cut off even if the volume cannot be read.
-func TestDetachOfAnUnreadableVolume(t *testing.T) {
+func TestDetachUnreadableVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	host := drivertest.Host("n1")

@@ -36,7 +36,7 @@ func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInf
 
 // A call whose result another client changes at once fails as busy, so that the caller retries it.
 // The retry succeeds.
-func TestResultsThatChangeDuringTheCall(t *testing.T) {
+func TestConcurrentChangesFailAsBusy(t *testing.T) {
 	t.Run("a created volume is deleted", func(t *testing.T) {
 		b := newTestService(t, export.TCP)
 		s := b.after(t, "bdev_lvol_create", func(ctx context.Context) error {
@@ -129,7 +129,7 @@ func (d deletions) Call(ctx context.Context, method string, params, result any) 
 
 // A base that only the volume needs is deleted before the volume: after a crash in between, the
 // volume still leads to what is left. A base that a clone needs too is deleted afterwards.
-func TestOrderOfDeletedBases(t *testing.T) {
+func TestBaseDeletionOrder(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	shared, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-2", v.UUID)})

@@ -146,7 +146,7 @@ func (s *Service) proveDeleted(ctx context.Context, id string) error {
 			s.Name, ErrDropped, id, u.Clusters, u.Store.Name)
 	}
 	if clusters, refused := s.seen.refusal(id); refused && !(counted && clusters) {
-		return fmt.Errorf("target %s: %w: SPDK refused to delete volume %s, and lists it no longer, so it may be back after a restart: restart spdk_tgt, and then the controller of spdk-csi", s.Name, ErrDropped, id)
+		return fmt.Errorf("target %s: %w: SPDK refused to delete volume %s, but no longer lists it, so it may be back after a restart: restart spdk_tgt, and then the controller of spdk-csi", s.Name, ErrDropped, id)
 	}
 	s.seen.forgetRefusal(id)
 	return nil

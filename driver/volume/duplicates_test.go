@@ -22,7 +22,7 @@ func (b *testService) at(second int64, caller spdkrpc.Caller) *Service {
 }
 
 // If a call whose reply was lost is executed while it is repeated, one snapshot remains.
-func TestSnapshotWhoseReplyWasLost(t *testing.T) {
+func TestLostSnapshotReply(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	var late any

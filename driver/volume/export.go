@@ -85,7 +85,7 @@ func (s *Service) removeExport(ctx context.Context, id string) error {
 func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	hosts, err := s.exports.Hosts(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("target %s: read to which hosts volumes are exported: %w", s.Name, err)
+		return nil, fmt.Errorf("target %s: list the hosts that volumes are exported to: %w", s.Name, err)
 	}
 	return hosts, nil
 }

@@ -132,7 +132,7 @@ func TestGroupsThroughAnOldProxy(t *testing.T) {
 	assert.Len(t, b.state(t).Lvols, 2)
 }
 
-func TestGroupsThatCannotBeFrozen(t *testing.T) {
+func TestUnfreezableGroupsAreRefused(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
 		t.Skip("needs a simulated target: no host connects to a real one in this test")

@@ -169,7 +169,7 @@ func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo,
 	})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
-		return b, nil, fmt.Errorf("target %s: %w: bdev %s, on which an lvstore is, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
+		return b, nil, fmt.Errorf("target %s: %w: bdev %s, which holds an lvstore, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
 	case err != nil:
 		return b, nil, fmt.Errorf("target %s: find out whether bdev %s is on a logical volume: %w", s.Name, name, err)
 	case len(infos) != 1:
