@@ -15,7 +15,7 @@ const (
 	none          = 1<<32 - 1
 )
 
-// A Store is an lvstore.
+// A Store describes an lvstore.
 type Store struct {
 	UUID, Name    string
 	ClusterSize   int64 // bytes
@@ -24,11 +24,11 @@ type Store struct {
 	Lvols         []Lvol // lvol i is blob i+1, unless it says otherwise
 }
 
-// An Lvol is a logical volume or snapshot.
+// An Lvol describes a logical volume or snapshot.
 type Lvol struct {
 	UUID, Name string
 	Blob       int    // number of the blob, and its page; 0 for the default
-	Parent     int    // blob of the lvol below; 0 for none
+	Parent     int    // blob of the parent lvol; 0 for none
 	Clusters   uint64 // size
 	Allocated  []uint64
 	At         []uint32 // clusters of the device, one for each of Allocated; nil for the next ones
@@ -37,12 +37,12 @@ type Lvol struct {
 	Writable, External, Taking, Removing bool
 
 	RunLength bool // lists its clusters as run lengths
-	Continued bool // lists its clusters in a second page
+	Continued bool // lists its clusters on a second page
 
 	Start []byte // the content of its first cluster, if that is allocated
 }
 
-// Image returns the content of the device.
+// Image returns the device's content.
 func (s Store) Image() []byte {
 	m := make([]byte, s.Clusters*s.ClusterSize)
 	for at, content := range s.Content() {
@@ -73,15 +73,15 @@ func (s Store) Content() map[int64][]byte {
 	return w.content
 }
 
-// Page returns a metadata page of an image. Seal it after a change.
+// Page returns a metadata page of an image. After changing the page, call Seal.
 func Page(image []byte, n int64) []byte { return image[(MetadataStart+n)*PageSize:][:PageSize] }
 
-// Seal writes the checksum of a page.
+// Seal writes a page's checksum.
 func Seal(page []byte) {
 	le.PutUint32(page[PageSize-4:], crc32.Checksum(page[:PageSize-4], crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// A writer knows which pages and clusters are free.
+// A writer tracks which pages and clusters are free.
 type writer struct {
 	content map[int64][]byte
 	free    uint32 // metadata page
@@ -138,7 +138,8 @@ func (w *writer) lvol(at uint32, l Lvol) {
 
 func (w *writer) next() uint32 { w.free++; return w.free - 1 }
 
-// extents writes the extent pages, and returns the table of them. A part without clusters has none.
+// extents writes the extent pages and returns the extent table. A range without clusters has no
+// page.
 func (w *writer) extents(id uint64, where, pages []uint32) []byte {
 	table := le.AppendUint64(nil, uint64(len(where)))
 	for from := 0; from < len(where); from += PerExtent {

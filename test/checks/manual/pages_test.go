@@ -180,7 +180,7 @@ export PATH="$PWD/bin:$PATH"`,
 spdk-proxy call bdev_malloc_create name=m0 num_blocks=2048 block_size=512
 spdk-proxy call spdkgate_config_save
 cp -p /var/lib/spdk-proxy/target/current.json /var/lib/spdk-proxy/target/replaced-20260101T000000.000Z.json`,
-		typed: map[string]string{"saved use NAME": "saved use replaced-20260101T000000.000Z.json"},
+		typed: map[string]string{"saved use NAME": "saved use replaced-20260101T000000.000Z.json", "before-TIME.json": "replaced-20260101T000000.000Z.json"},
 	},
 	{
 		path: "docs/tenants.md",

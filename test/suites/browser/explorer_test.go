@@ -2,7 +2,6 @@ package browser
 
 import (
 	"encoding/json"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -289,37 +288,6 @@ func TestDestructiveCallAsksForTheName(t *testing.T) {
 	p.fill("To confirm, type scratch/doomed", "scratch/doomed")
 	p.press("Make the call")
 	p.until(`!!document.querySelector(".answers .tree")`)
-}
-
-func TestAuditLineAppearsLive(t *testing.T) {
-	p := newPage(t)
-	p.signIn("admin")
-	p.show("audit")
-	p.until(listed)
-	p.fill("Search user, method or object", "bdev_lvol_delete_lvstore viewer")
-	p.has("No call matches")
-	call := func(user, method, params string) int {
-		request, err := http.NewRequest(http.MethodPost, p.world.url+"/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
-		require.NoError(t, err)
-		request.SetBasicAuth(user, password)
-		response, err := insecureClient().Do(request)
-		require.NoError(t, err)
-		_ = response.Body.Close()
-		return response.StatusCode
-	}
-	require.Equal(t, http.StatusForbidden, call("viewer", "bdev_lvol_delete_lvstore", `{"lvs_name":"ssd"}`))
-	p.until(`document.querySelectorAll(".body .row[id]").length === 1 && document.querySelector(".body .row").innerText.includes("deny")`)
-	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
-	p.until(`document.querySelector(".panel").innerText.includes("ssd")`)
-
-	require.Equal(t, http.StatusOK, call("admin", "bdev_get_iostat", `{"reset_mode":"none"}`)) // only reads, with these parameters
-	p.fill("Search user, method or object", "")
-	const calls = `[...document.querySelectorAll(".body .row[id] .c-call")].map((c) => c.innerText)`
-	p.until(calls + `.some((c) => c.includes("_get_"))`)
-	p.press("Changes")
-	p.until(calls + `.includes("bdev_lvol_delete_lvstore") && !` + calls + `.some((c) => c.includes("_get_") || c.startsWith("console."))`)
-	require.Equal(t, http.StatusOK, call("admin", "bdev_get_iostat", `{"reset_mode":"all"}`))
-	p.until(calls + `.includes("bdev_get_iostat")`)
 }
 
 func TestAccessExplains(t *testing.T) {

@@ -66,8 +66,9 @@ var pictures = []picture{
 		p.until(`!!document.querySelector(".verdict .alert")`)
 	}},
 	{name: "access-phone-dark", hash: "access", width: 390, height: 844, dark: true, wait: `document.querySelectorAll("tbody tr").length > 100`},
-	{name: "audit-light", hash: "audit", width: 1440, height: 900, wait: listed},
-	{name: "audit-dark", hash: "audit", width: 1440, height: 900, dark: true, wait: listed, after: func(p *page) {
+	{name: "audit-phone", hash: "audit", width: 390, height: 844, wait: auditRows + " > 0"},
+	{name: "audit-light", hash: "audit", width: 1440, height: 900, wait: auditRows + " > 0"},
+	{name: "audit-dark", hash: "audit", width: 1440, height: 900, dark: true, wait: auditRows + " > 0", after: func(p *page) {
 		eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
 	}},
 	{name: "overview-light", hash: "overview", width: 1440, height: 900, wait: plotted},
