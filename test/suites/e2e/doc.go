@@ -33,8 +33,8 @@
 //     not on the module proxy), and node-driver-registrar is not tested.
 //   - The two nodes share a kernel: a node that loses its power takes neither a kernel's state nor
 //     a disk's cache with it, but its processes, mounts and what its volumes' file systems have not
-//     written. There is no kube-proxy and no DNS: TestChangedBlocks serves the Service of
-//     csi-snapshot-metadata itself, and its pods have the name in /etc/hosts.
+//     written. There is no kube-proxy and no DNS: the tests of
+//     csi-snapshot-metadata serve its Service and its name themselves.
 //   - NetworkPolicies are enforced only with -network-policies and the path of kube-router, v2.11
 //     or later, which the tests do not build: not all that it needs is on the module proxy. It runs
 //     beside kubelet, as controller of policies alone, with Debian's iptables and ipset, and the

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/spdkgate/spdkgate/test/suites/e2e/cluster"
 )
 
 // Names of csi-snapshot-metadata.
@@ -105,20 +107,23 @@ func (d *driver) createMetadataSecret(ctx context.Context) error {
 	return nil
 }
 
-// serveMetadataService does for the Service of csi-snapshot-metadata what kube-proxy would: it
-// passes connections to its address on to a ready pod. It returns the address.
-func (n *namespace) serveMetadataService() string {
+// serveMetadataService does for the Service of csi-snapshot-metadata what kube-proxy and a DNS
+// server would: pods find its address by its name, and reach a ready pod there.
+func (n *namespace) serveMetadataService() {
 	n.t.Helper()
 	address := env.run(n.t, "get", "service", metadataService, "--output=jsonpath={.spec.clusterIP}")
 	require.NoError(n.t, exec.Command("ip", "address", "add", address+"/32", "dev", "lo").Run())
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, metadataPort))
 	require.NoError(n.t, err)
+	names, err := net.ListenPacket("udp", net.JoinHostPort(cluster.Address, "53"))
+	require.NoError(n.t, err)
 	var connections errgroup.Group
 	n.t.Cleanup(func() {
-		require.NoError(n.t, listener.Close())
+		require.NoError(n.t, errors.Join(listener.Close(), names.Close()))
 		require.NoError(n.t, exec.Command("ip", "address", "delete", address+"/32", "dev", "lo").Run())
 		require.NoError(n.t, connections.Wait())
 	})
+	connections.Go(func() error { return answer(names, metadataHost, net.ParseIP(address)) })
 	connections.Go(func() error {
 		for {
 			c, err := listener.Accept()
@@ -131,7 +136,42 @@ func (n *namespace) serveMetadataService() string {
 			connections.Go(func() error { return forward(context.Background(), c) })
 		}
 	})
-	return address
+}
+
+// answer answers the questions of pods for the address of a name, and denies all others.
+func answer(conn net.PacketConn, name string, address net.IP) error {
+	const header = 12 // bytes
+	packet := make([]byte, 512)
+	for {
+		size, from, err := conn.ReadFrom(packet)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var asked []string
+		at := header
+		for at < size && packet[at] != 0 && at+1+int(packet[at]) < size {
+			asked = append(asked, string(packet[at+1:at+1+int(packet[at])]))
+			at += 1 + int(packet[at])
+		}
+		if at += 5; at > size { // the end of the name, type and class
+			continue
+		}
+		known, forIPv4 := strings.EqualFold(strings.Join(asked, "."), name), packet[at-3] == 1
+		reply := append([]byte{packet[0], packet[1], 0x85, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, packet[header:at]...)
+		switch {
+		case !known:
+			reply[3] |= 3 // no such name
+		case forIPv4:
+			reply[7] = 1
+			reply = append(append(reply, 0xc0, header, 0, 1, 0, 1, 0, 0, 0, 5, 0, net.IPv4len), address.To4()...)
+		}
+		if _, err := conn.WriteTo(reply, from); err != nil {
+			return err
+		}
+	}
 }
 
 // forward connects a client to a ready pod of the Service.
