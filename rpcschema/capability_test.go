@@ -20,7 +20,7 @@ func TestCapabilityOfARelease(t *testing.T) {
 	assert.Equal(t, Release{24, 5}, c.Since())
 }
 
-// The schema, in which the releases of methods, parameters and members are, agrees with the table.
+// The table agrees with the schema, which records the releases of methods, parameters and members.
 func TestCapabilitiesAgreeWithTheSchema(t *testing.T) {
 	d := Default()
 	method := func(name string) Window {
@@ -56,8 +56,7 @@ func TestCapabilitiesAgreeWithTheSchema(t *testing.T) {
 	}
 }
 
-// Each capability states the file in SPDK's source, and the commit or the real targets that show
-// it.
+// Each capability names the SPDK source file, and the commit or the real targets, that prove it.
 func TestCapabilitiesHaveASource(t *testing.T) {
 	source := regexp.MustCompile(`^"(lib|module)/[a-z0-9_/]+\.[ch]: .*([0-9a-f]{10}|seen on real v\d\d\.\d\d and v\d\d\.\d\d)\b.*"$`)
 	f, err := parser.ParseFile(token.NewFileSet(), "capability.go", nil, parser.SkipObjectResolution)

@@ -51,8 +51,7 @@ func TestAMemberNamedLikeAKeyword(t *testing.T) {
 	require.ErrorContains(t, d.ValidateResult("m", map[string]any{}, v2605), "/properties: is required")
 }
 
-// Objects in parameters are closed, named or not; objects that are only in results are left as they
-// are.
+// Objects in parameters are closed, whether named or not; objects used only in results stay open.
 func TestExportClosesWhatIsSent(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m",
 		"params":[{"name":"inline","schema":{"type":"object","properties":{"a":{"type":"string"}}}},{"name":"named","schema":{"$ref":"#/components/schemas/Sent"}}],

@@ -44,7 +44,7 @@ func TestTheDocumentIsOpenRPC(t *testing.T) {
 	}
 }
 
-// Mistakes that the structure must find.
+// Mistakes that this structure must detect.
 func TestMistakesAreNotOpenRPC(t *testing.T) {
 	s := openRPC(t)
 	const head, tail = `{"openrpc":"1.3.2","info":{"title":"t","version":"1"},"methods":[`, `]}`

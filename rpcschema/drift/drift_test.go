@@ -108,7 +108,7 @@ func TestMistakesInKnown(t *testing.T) {
 	}
 }
 
-// The embedded explanations name methods and parameters that exist, each once.
+// The embedded explanations name existing methods and parameters, each only once.
 func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 	reasons, err := readKnown(knownText)
 	require.NoError(t, err)
@@ -128,8 +128,8 @@ func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 	}
 }
 
-// SPDK_SRC_TREES names SPDK source trees, RELEASE=PATH separated by colons: all differences between
-// the schema and their schema files are known.
+// All differences between the schema and the schema files of the source trees in SPDK_SRC_TREES are
+// known. That variable holds RELEASE=PATH pairs, separated by colons.
 func TestAgainstSPDK(t *testing.T) {
 	trees := os.Getenv("SPDK_SRC_TREES")
 	if trees == "" {
