@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// recorder is a Caller of a given release that records what it is sent.
+// recorder is a Caller to a target of a given release. It records what is sent.
 type recorder struct {
 	release string
 	answer  string
@@ -65,7 +65,7 @@ func TestReleaseIsAskedOnceAndAgainAfterADoubtfulError(t *testing.T) {
 	assert.Contains(t, r.sent[len(r.sent)-1], `"size":5242880`)
 }
 
-// Errors that another release does not explain cost no further query of the release.
+// The release is not queried again after an error that another release would not explain.
 func TestReleaseIsNotAskedAgainAfterOtherErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind Kind

@@ -103,8 +103,8 @@ func TestTokenFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A connection uses the certificate that it was made with; after a refusal, the next call uses the
-// present one.
+// A connection uses the certificate with which it was established; after a refusal, the next call
+// uses the present one.
 func TestCertificateFilesAreReadAgain(t *testing.T) {
 	pair := filepath.Join(t.TempDir(), "pair.pem")
 	writeCertificate(t, pair, "old")

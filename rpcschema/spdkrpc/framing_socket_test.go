@@ -33,8 +33,8 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// Long replies that arrive together with short ones are read completely, whatever was read ahead
-// when a decoder is replaced.
+// Long replies that arrive together with short ones are read completely, regardless of how much was
+// read ahead when a decoder is replaced.
 func TestRepliesThatFollowEachOther(t *testing.T) {
 	var results []string
 	var all strings.Builder
@@ -53,7 +53,7 @@ func TestRepliesThatFollowEachOther(t *testing.T) {
 	}
 }
 
-// pieces simulates a busy socket: a read sometimes fills the buffer, but mostly returns less.
+// pieces simulates a busy socket: a read sometimes fills the buffer, but usually returns less.
 type pieces struct {
 	net.Conn
 	text   string

@@ -98,7 +98,7 @@ func TestWrongFormIsNotRepeated(t *testing.T) {
 	assert.EqualError(t, err, "cannot read a BdevFTLPropertyValue: the value is of type string: expected boolean or integer")
 }
 
-// An item of a list may be null, which is a nil pointer.
+// An item of a list may be null, which is read as a nil pointer.
 func TestUnionMayBeNull(t *testing.T) {
 	var list []*BdevRAIDBaseBdevEntry
 	require.NoError(t, json.Unmarshal([]byte(`["a",null]`), &list))
@@ -117,7 +117,7 @@ func TestRawJSONIsForOpenObjectsOnly(t *testing.T) {
 	}, generatedLines(t, `(\S+ \S*json\.RawMessage)`))
 }
 
-// generatedLines finds what a pattern's group matches in the generated files.
+// generatedLines returns what a pattern's group matches in the generated files.
 func generatedLines(t *testing.T, pattern string) (found []string) {
 	paths, err := filepath.Glob("*_gen.go")
 	require.NoError(t, err)
