@@ -27,10 +27,10 @@ type prober interface {
 }
 
 // A stream is one connection with many calls in flight, which are matched with their replies by id.
-// It is used for the target's socket and for WebSocket: the framing makes the difference. It may be
-// used concurrently.
+// It is used for the target's socket and for WebSocket; only the framing differs. It may be used
+// concurrently.
 //
-// Calls that are started while another goroutine writes go out together in the next write.
+// Calls started while another goroutine writes are sent together in the next write.
 type stream struct {
 	framing framing
 	prober  prober        // nil: silence is no sign of a lost connection

@@ -1,4 +1,4 @@
-// Package broken makes calls with exactly one mistake, for tests of code that refuses them.
+// Package broken makes calls with exactly one mistake each, for testing code that must refuse them.
 //
 // It knows the schema and package sample, and no program links it.
 package broken
