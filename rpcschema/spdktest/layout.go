@@ -13,12 +13,12 @@ import (
 // The layout shows which volumes are exported to which hosts, for a connector on the same host that
 // has neither NVMe-oF nor iSCSI:
 //
-//	exports/NQN/hosts                one admitted host NQN a line, or * for any
+//	exports/NQN/hosts                one admitted host NQN per line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
 //
-// NQN is escaped as a path segment of a URL (url.PathEscape). The directory is there while the
-// subsystem has a listener. iSCSI targets stand beside the subsystems: IQN, initiator names (* for
-// any), and the UUIDs of their bdevs.
+// NQN is escaped as a path segment of a URL (url.PathEscape). The directory exists while the
+// subsystem has a listener. iSCSI targets have the same layout, with the IQN, initiator names (*
+// for any), and the UUIDs of their bdevs.
 
 // An exported describes a subsystem or iSCSI target that a connector may reach.
 type exported struct {

@@ -1,8 +1,8 @@
-// Package realtarget gives tests a real spdk_tgt: the one whose socket $SPDK_SOCK names.
+// Package realtarget gives tests a real spdk_tgt: the one whose socket is named by $SPDK_SOCK.
 //
 // It refuses a target that is not empty, because a test must not delete objects that it did not
-// create. When the test has passed or failed, it empties the target, because one failed test must
-// not fail the next.
+// create. After the test, even if it failed, it empties the target, so that a failed test does not
+// make the next one fail.
 //
 // It knows SPDK's RPCs. It must not know the proxy, the driver, or the tests.
 package realtarget

@@ -38,8 +38,8 @@ func TestExplorerMakesACall(t *testing.T) {
 	}
 }
 
-// The list has the methods of the target's build and of the proxy. A link to another method shows
-// it with a note.
+// The list contains the methods of the target's build and of the proxy. A link to any other method
+// shows it with a note.
 func TestExplorerListsMethodsOfTheTarget(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -63,8 +63,8 @@ func TestExplorerListsMethodsOfTheTarget(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `document.querySelector(".method").innerText`), "built without")
 }
 
-// The tab for rpc.py shows a command of rpc.py where that makes the same call, and otherwise a
-// program that makes it.
+// The rpc.py tab shows an rpc.py command if that makes the same call, and otherwise a program that
+// makes it.
 func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -102,7 +102,7 @@ func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
 	}
 }
 
-// Every user of a host can read the arguments of a process, so a secret comes from a file or from
+// Every user on a host can read a process's arguments, so a secret comes from a file or from
 // standard input.
 func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
 	p := newPage(t)
@@ -132,7 +132,7 @@ func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
 	}
 }
 
-// The commands that the page shows make the calls.
+// The commands shown on the page make the calls.
 func TestExplorerCommandsRun(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -174,7 +174,7 @@ func TestExplorerCommandsRun(t *testing.T) {
 	}
 }
 
-// The schema refuses a value in the page, and nothing is sent.
+// The page refuses a value that the schema does not allow, and sends nothing.
 func TestExplorerRefusesWhatTheSchemaRefuses(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -231,7 +231,7 @@ func TestExplorerTakesJSON(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Fields for names of objects offer those that the user can see.
+// Fields for object names offer the names that the user can see.
 func TestExplorerSuggestsNames(t *testing.T) {
 	offered := func(p *page, method, field, typed string) string {
 		p.show("explorer?method=" + method)
