@@ -25,7 +25,7 @@ func axe(t *testing.T) string {
 	return string(source)
 }
 
-// findings returns axe's serious and critical findings.
+// findings is a script that returns axe's serious and critical findings.
 const findings = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical")
 	.flatMap((v) => v.nodes.map((n) => v.id + " at " + n.target.join(" ") + ": " + n.failureSummary.replace(/\s+/g, " "))))`
 

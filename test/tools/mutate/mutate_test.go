@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each change of a small package has the outcome that its test can have.
+// Each change to a small package has the expected outcome.
 func TestMutants(t *testing.T) {
 	packages, err := load(t.Context(), []string{"./testdata/sum"})
 	require.NoError(t, err)
@@ -47,7 +47,8 @@ func TestSample(t *testing.T) {
 	require.ErrorContains(t, err, "needs a program")
 }
 
-// The tests of a package that imports the changed one can detect what its own tests do not.
+// The tests of a package that imports the changed one can detect what the changed package's own
+// tests do not.
 func TestImporters(t *testing.T) {
 	packages, err := load(t.Context(), []string{"./testdata/sum"})
 	require.NoError(t, err)

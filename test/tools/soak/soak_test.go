@@ -56,8 +56,8 @@ func TestViolationsAreDetected(t *testing.T) {
 	assert.Equal(t, 5, w.book.nWrong, "no violations: the target was killed meanwhile")
 }
 
-// On a stream, each response must belong to a call that waits for it, and a lost response is an
-// error of its call.
+// On a stream, each response must belong to a waiting call, and a lost response is an error of its
+// call.
 func TestAnswersOnAStreamBelongToCalls(t *testing.T) {
 	o := &openStream{waiting: map[string]chan answer{}}
 	first, second := make(chan answer, 1), make(chan answer, 1)

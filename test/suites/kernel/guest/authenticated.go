@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// keysOf returns the secrets for both directions, by method: those with which the volume is
+// keysOf holds the secrets for both directions, by method: those with which the volume is
 // published, and others.
 var keysOf = map[string]struct{ right, other map[string]string }{
 	"dhchap": {
