@@ -11,8 +11,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// The verbs that each role allows, by "group/resource", with the names of objects that it is
-// limited to. The sidecars at the deployed versions need no more. A change here changes what an
+// The verbs that each role allows, by "group/resource", with the names of the objects to which it
+// is limited. The sidecars at the deployed versions need no more. A change here changes what an
 // attacker can do with a stolen token.
 var allowed = map[string]map[string]string{
 	"spdkcsi-provisioner-role": {
@@ -117,7 +117,7 @@ func TestRolesAreBoundToTheControllerOnly(t *testing.T) {
 	}
 }
 
-// The controller may read all Secrets that classes and volumes name.
+// The controller may read all Secrets named by classes and volumes.
 func TestNamedSecretsAreReadable(t *testing.T) {
 	role := find[*rbacv1.Role](t, plain(t), "spdkcsi-controller-role")
 	require.Equal(t, namespace, role.Namespace)
@@ -132,8 +132,8 @@ func TestNamedSecretsAreReadable(t *testing.T) {
 	}
 }
 
-// The sidecars may read further Secrets by name: in the release's namespace, in those that the
-// values list, or in all.
+// The sidecars may read additional Secrets by name: in the release's namespace, in the namespaces
+// listed in the values, or in all.
 func TestChartClassSecrets(t *testing.T) {
 	objects := rendered(t, map[string]any{"classSecrets": []any{
 		map[string]any{"name": "host-keys"},

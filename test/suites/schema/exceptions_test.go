@@ -52,8 +52,8 @@ func configs(subsystems ...string) (list []map[string]any) {
 // safe reports whether a method may be called with valid parameters that name no existing object.
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
-// The first ones would wait for bdevs that do not exist, and use bdevs that appear later; the last
-// one ends the state under test.
+// The first would wait for bdevs that do not exist, and use bdevs that appear later; the second
+// ends the state under test.
 var unsafe = []string{"bdev_ftl_create", "framework_start_init"}
 
 // nowhere names objects that do not exist.

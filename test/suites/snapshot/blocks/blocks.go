@@ -1,9 +1,9 @@
 // Package blocks writes to a device so that any later copy of it can be verified. Every block
 // contains the number of its write, and a seed determines the whole series of writes.
 //
-// Each write of a stream begins after the write before it was acknowledged. A copy of the device is
-// consistent if there is a number n such that each block has the data that writes 1 to n left
-// there.
+// Each write in a stream begins only when the previous one is acknowledged. A copy of the device is
+// consistent if there is a number n such that each block contains the data left there by writes 1
+// to n.
 package blocks
 
 import (

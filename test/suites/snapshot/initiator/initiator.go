@@ -1,7 +1,7 @@
 // Package initiator is a small NVMe/TCP host: one namespace, one command at a time.
 //
-// It handles ANA as Linux' native multipath does: a command to a namespace without an accessible
-// path waits until a path is accessible again, and does not fail. It has no keep-alive, no
+// It handles ANA like Linux's native multipath: a command to a namespace without an accessible path
+// does not fail, but waits until a path is accessible again. It has no keep-alive, no
 // authentication and no digests.
 package initiator
 
