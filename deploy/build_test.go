@@ -112,7 +112,7 @@ func TestImageBuildCommand(t *testing.T) {
 }
 
 // The images start a command that exists in the programs.
-func TestImageStartsACommand(t *testing.T) {
+func TestImagesStartExistingCommands(t *testing.T) {
 	for _, program := range programs {
 		for _, in := range load(t, program) {
 			if in.name != "CMD" {

@@ -172,7 +172,7 @@ func testPod(t *testing.T, values map[string]any) *corev1.Pod {
 
 // The pod of `helm test` has everything with which the controller reaches the storage servers, but
 // no access to Kubernetes.
-func TestChartTest(t *testing.T) {
+func TestHelmTestPod(t *testing.T) {
 	for _, token := range []bool{false, true} {
 		values := map[string]any{"credentials": map[string]any{"serviceAccountToken": token}}
 		pod := testPod(t, values)

@@ -72,7 +72,7 @@ func secretPurposes(t *testing.T, parameters map[string]string) []string {
 
 // The classes name Secrets for exactly those calls in which the driver needs one. The driver's
 // messages tell users to set these parameters.
-func TestClassesNameTheSecretsThatTheDriverNeeds(t *testing.T) {
+func TestClassesNameTheSecretsNeededByTheDriver(t *testing.T) {
 	source, err := os.ReadFile("../driver/controller/controller.go")
 	require.NoError(t, err)
 	var asked []string

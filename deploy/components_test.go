@@ -79,7 +79,7 @@ func TestComponentsAreListed(t *testing.T) {
 }
 
 // Without options, the rendered manifests are those in the files.
-func TestPlainManifestsAreUnchanged(t *testing.T) {
+func TestManifestsWithoutComponentsAreUnchanged(t *testing.T) {
 	rendered, _ := kustomize(t)
 	want := plain(t)
 	require.Len(t, rendered, len(want))

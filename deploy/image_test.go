@@ -156,7 +156,7 @@ func sent(t *testing.T, path string) bool {
 
 // .dockerignore sends all of the programs' source files to the builder, but no unrelated or secret
 // files.
-func TestBuildContextContainsSourceOnly(t *testing.T) {
+func TestBuildContextContainsOnlySource(t *testing.T) {
 	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/tools/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
 		assert.False(t, sent(t, path), path)
 	}
@@ -191,7 +191,7 @@ var packageOf = map[string]string{
 	"iscsiadm": "", // of this repository, see image/iscsiadm
 }
 
-func TestImageHasWhatTheDriverRuns(t *testing.T) {
+func TestImageContainsTheDriversTools(t *testing.T) {
 	var installed string
 	for _, in := range load(t, "spdk-csi") {
 		if in.name == "RUN" && strings.Contains(in.rest, "apt-get install") {

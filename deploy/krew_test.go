@@ -99,7 +99,7 @@ func TestKrewPlatforms(t *testing.T) {
 	}
 }
 
-func TestCompletionOfThePlugin(t *testing.T) {
+func TestKrewPluginCompletion(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "kubectl"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o700))
 	cmd := exec.Command("krew/kubectl_complete-spdkgate", "fence", "")

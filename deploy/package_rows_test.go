@@ -56,7 +56,7 @@ func (r packageRow) files(t *testing.T) map[string]string {
 
 // Both packages contain every unit, manual page and dashboard in the repository. TestPackages
 // checks this in built packages, but takes long.
-func TestPackageRowsNameEachFile(t *testing.T) {
+func TestPackageRowsIncludeAllFiles(t *testing.T) {
 	text, err := os.ReadFile("package/nfpm.yaml")
 	require.NoError(t, err)
 	var all struct{ Contents []packageRow }

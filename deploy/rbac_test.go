@@ -50,7 +50,7 @@ var allowed = map[string]map[string]string{
 	},
 }
 
-func TestRolesAllowNoMore(t *testing.T) {
+func TestRolesAllowOnlyTheListedVerbs(t *testing.T) {
 	found := map[string]map[string]string{}
 	for _, o := range plain(t) {
 		switch r := o.Object.(type) {
@@ -86,7 +86,7 @@ func flatten(t *testing.T, rules []rbacv1.PolicyRule) map[string]string {
 }
 
 // Every role is bound to the controller only; the node service has no role.
-func TestRolesAreBoundToTheControllerOnly(t *testing.T) {
+func TestRolesAreBoundOnlyToTheController(t *testing.T) {
 	objects := plain(t)
 	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}
 	var bound []string
@@ -118,7 +118,7 @@ func TestRolesAreBoundToTheControllerOnly(t *testing.T) {
 }
 
 // The controller may read all Secrets named by classes and volumes.
-func TestNamedSecretsAreReadable(t *testing.T) {
+func TestControllerCanReadNamedSecrets(t *testing.T) {
 	role := find[*rbacv1.Role](t, plain(t), "spdkcsi-controller-role")
 	require.Equal(t, namespace, role.Namespace)
 	i := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") })

@@ -91,7 +91,7 @@ func allPods(t *testing.T) map[string]corev1.PodSpec {
 
 var pinned = regexp.MustCompile(`^[a-z0-9.-]+\.[a-z]+/[a-z0-9./-]+:v?[0-9]+\.[0-9]+\.[0-9]+$`)
 
-func TestEveryContainer(t *testing.T) {
+func TestContainersAreRestricted(t *testing.T) {
 	for name, pod := range allPods(t) {
 		for _, c := range pod.Containers {
 			t.Run(name+"/"+c.Name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 
 // The volumes, ports and labels to which a pod refers exist. The API server checks the same, but
 // later.
-func TestReferencesInPods(t *testing.T) {
+func TestPodReferencesExist(t *testing.T) {
 	for name, pod := range allPods(t) {
 		checkReferences(t, name, pod)
 	}

@@ -30,7 +30,7 @@ func openRPC(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-func TestTheDocumentIsOpenRPC(t *testing.T) {
+func TestDocumentIsOpenRPC(t *testing.T) {
 	s := openRPC(t)
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(OpenRPC))
 	require.NoError(t, err)

@@ -33,7 +33,7 @@ func exportedWords(t *testing.T, d *Document, method string, r Release) string {
 	return string(text)
 }
 
-func TestRPCPyWordsOfARelease(t *testing.T) {
+func TestRPCPyWordsByRelease(t *testing.T) {
 	d, err := Load([]byte(`{"methods": [{"name": "m", "params": [
 		{"name": "nqn", "required": true, "schema": {"type": "string"}},
 		{"name": "flag", "schema": {"type": "boolean"}},
@@ -59,7 +59,7 @@ func TestRPCPyWordsOfARelease(t *testing.T) {
 	assert.Empty(t, exportedWords(t, d, "absent", v2605))
 }
 
-func TestRPCPyOfTheDocument(t *testing.T) {
+func TestExportedRPCPyWords(t *testing.T) {
 	assert.Equal(t, `{}`, exportedWords(t, Default(), "bdev_wait_for_examine", v2605), "a command without words")
 	assert.Empty(t, exportedWords(t, Default(), "nvmf_get_targets", v2605), "rpc.py has no such command")
 	assert.Contains(t, exportedWords(t, Default(), "nvmf_subsystem_allow_any_host", v2401), `{"clear":"--disable","set":"--enable"}`)

@@ -128,7 +128,7 @@ func TestOldOrNewMemberSuffices(t *testing.T) {
 
 // A call with an old name is sent with the present name, so every release must know the present
 // name, and no method may be called by the old name of another.
-func TestOldNamesOfMethods(t *testing.T) {
+func TestOldMethodNames(t *testing.T) {
 	old := 0
 	for _, m := range Default().Methods() {
 		for _, alias := range m.Aliases {

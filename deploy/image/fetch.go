@@ -53,7 +53,7 @@ func fetch(ctx context.Context, p debian, snapshot string) (string, error) {
 		return "", err
 	}
 	if digest(text) != p.sha256 {
-		return "", fmt.Errorf("%s does not have the digest that %s has: do not use it", p.path, lockFile)
+		return "", fmt.Errorf("the digest of %s differs from that in %s: do not use the file", p.path, lockFile)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err

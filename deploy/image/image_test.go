@@ -25,7 +25,7 @@ import (
 const repository = "../.."
 
 // The images match the Dockerfiles, and contain what a base image would have.
-func TestRecipesAndDockerfiles(t *testing.T) {
+func TestRecipesMatchDockerfiles(t *testing.T) {
 	var programs []string
 	for _, r := range recipes {
 		programs = append(programs, r.program)
@@ -86,7 +86,7 @@ func TestLock(t *testing.T) {
 	assert.Equal(t, string(want), string(got))
 	require.NoError(t, os.WriteFile(copied, []byte("amd64 x 1 short path -\n"), 0o600))
 	_, err = readLock(copied)
-	require.ErrorContains(t, err, "not a line of a lock")
+	require.ErrorContains(t, err, "not a valid lock line")
 }
 
 // A Debian package is unpacked without files that containers do not use, without setuid bits, and

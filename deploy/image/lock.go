@@ -42,7 +42,7 @@ func readLock(path string) (l lock, err error) {
 		case len(f) == 6 && len(f[4]) == 64:
 			l.packages = append(l.packages, debian{f[0], f[1], f[2], f[3], f[4], f[5]})
 		default:
-			return l, fmt.Errorf("%s:%d: not a line of a lock: write the file with make image-lock", path, n)
+			return l, fmt.Errorf("%s:%d: not a valid lock line: write the file with make image-lock", path, n)
 		}
 	}
 	return l, lines.Err()

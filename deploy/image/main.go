@@ -113,7 +113,7 @@ func run(ctx context.Context, o options) error {
 func (o options) check() error {
 	for _, p := range o.programs {
 		if !slices.ContainsFunc(recipes, func(r recipe) bool { return r.program == p }) {
-			return fmt.Errorf("-programs: no image is known of %q: name spdk-csi, spdk-proxy or both", p)
+			return fmt.Errorf("-programs: there is no image for %q: name spdk-csi, spdk-proxy or both", p)
 		}
 	}
 	for _, a := range o.architectures {

@@ -38,7 +38,7 @@ func writeSample(t *testing.T) (digest, path string) {
 
 // The same contents give the same bytes, regardless of the order of maps and parallel writes, and
 // of the build time.
-func TestLayoutIsReproducible(t *testing.T) {
+func TestImageIsReproducible(t *testing.T) {
 	first, path := writeSample(t)
 	archive, err := os.ReadFile(path)
 	require.NoError(t, err)

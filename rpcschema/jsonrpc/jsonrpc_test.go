@@ -43,7 +43,7 @@ func TestBatch(t *testing.T) {
 	assert.False(t, batch)
 }
 
-func TestBatchesThatAreWrongAsAWhole(t *testing.T) {
+func TestInvalidBatchesAreRefused(t *testing.T) {
 	one := `{"method":"m"}`
 	for name, c := range map[string]struct {
 		in   string
@@ -72,7 +72,7 @@ func TestBatchesThatAreWrongAsAWhole(t *testing.T) {
 	}
 }
 
-func TestDecodeRequestKeepsEverything(t *testing.T) {
+func TestDecodeRequestKeepsAllMembers(t *testing.T) {
 	r, err := decodeOne(`{"jsonrpc":"2.0","id":18446744073709551615,"method":"bdev_lvol_create","params":{"n":18446744073709551615,"f":1e3,"l":[null,true,"x"],"o":{}}}`, Limits{})
 	require.NoError(t, err)
 	assert.Equal(t, "bdev_lvol_create", r.Method)

@@ -54,7 +54,7 @@ func TestString(t *testing.T) {
 	}
 }
 
-func TestNamesThatLookAlike(t *testing.T) {
+func TestLookalikeNamesAreInvalid(t *testing.T) {
 	for _, name := range []string{"", "lvs0/vol1", "two words", "Größe", "日本", "naïve"} {
 		assert.True(t, ValidName(name), "%q", name)
 	}

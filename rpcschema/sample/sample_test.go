@@ -70,7 +70,7 @@ func TestEnumeratedValuesByRelease(t *testing.T) {
 	assert.Positive(t, later)
 }
 
-func TestNamesAreUsed(t *testing.T) {
+func TestMakerUsesNames(t *testing.T) {
 	k := Maker{Document: rpcschema.Default(), Names: map[string]string{"bdev": "mine"}}
 	m, _ := k.Document.Method("bdev_aio_delete")
 	assert.Equal(t, map[string]any{"name": "mine"}, k.Params(m))

@@ -89,7 +89,7 @@ func plain(t *testing.T, v any) any {
 	return value
 }
 
-func TestExportIsOfSPDKsMethods(t *testing.T) {
+func TestExportContainsOnlySPDKMethods(t *testing.T) {
 	out, err := run("export", "--spdk-version", "v26.05")
 	require.NoError(t, err)
 	assert.NotContains(t, out, "spdkgate_")

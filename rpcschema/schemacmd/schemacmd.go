@@ -22,7 +22,7 @@ import (
 )
 
 // ErrFound is returned by a command that has printed violations or differences.
-var ErrFound = errors.New("they are listed above")
+var ErrFound = errors.New("violations or differences were found: see above")
 
 // A UsageError reports a wrong command line.
 type UsageError struct{ Err error }

@@ -65,7 +65,7 @@ func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 
 // A caller waits for a connection no longer than its own context, and does not block other callers,
 // Connected or Close.
-func TestSocketConnectsWithoutTheLock(t *testing.T) {
+func TestSocketConnectsWithoutHoldingTheLock(t *testing.T) {
 	path := listen(t, func(p *peer) { p.answer(p.read(), "true") }, func(p *peer) { p.answer(p.read(), "true") })
 	checking, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once

@@ -70,7 +70,7 @@ func (c *credentials) header() (http.Header, error) {
 func bearer(token string) (string, error) {
 	token = strings.TrimSpace(token)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("the token is empty or malformed: it must be one word of ASCII")
+		return "", errors.New("the token is empty or malformed: it must be a single ASCII word")
 	}
 	return "Bearer " + token, nil
 }

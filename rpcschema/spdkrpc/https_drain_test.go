@@ -178,7 +178,7 @@ func TestStreamPingsBothWays(t *testing.T) {
 }
 
 // A server that pings without reading cannot fill the client's memory.
-func TestStreamBoundsAnswersToPings(t *testing.T) {
+func TestStreamLimitsResponsesToPings(t *testing.T) {
 	g := &gathering{gathers: true}
 	w := &webSocket{conn: g}
 	for range maxControl {
@@ -198,7 +198,7 @@ func TestStreamBoundsAnswersToPings(t *testing.T) {
 
 // A call refused by a stopping proxy is retried once, on a new connection, both by POST and on a
 // stream.
-func TestRefusedByAStoppingProxy(t *testing.T) {
+func TestCallRefusedByAStoppingProxyIsRetried(t *testing.T) {
 	var stopped string // the address of the client on the connection to the process that stops
 	h := proxied(t, func(w http.ResponseWriter, r *http.Request) {
 		var c call

@@ -130,7 +130,7 @@ func TestStreamIsOpenedWhenOffered(t *testing.T) {
 	assert.EqualValues(t, 1, p.asked.Load())
 }
 
-func TestStreamRepliesInAnyOrder(t *testing.T) {
+func TestStreamAcceptsRepliesInAnyOrder(t *testing.T) {
 	const n = 50
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
 		var calls []call
@@ -157,7 +157,7 @@ func TestStreamRepliesInAnyOrder(t *testing.T) {
 }
 
 // If one caller's deadline passes, the others continue to wait.
-func TestStreamDeadlineOfOneCall(t *testing.T) {
+func TestStreamDeadlineAffectsOnlyItsCall(t *testing.T) {
 	left := make(chan struct{})
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
 		slow, _ := readCall(ws)
@@ -246,7 +246,7 @@ func TestStreamIsLostBeforeTheWrite(t *testing.T) {
 }
 
 // A server that does not read delays no caller beyond the caller's deadline.
-func TestStreamServerDoesNotRead(t *testing.T) {
+func TestStreamToAServerThatDoesNotRead(t *testing.T) {
 	done := make(chan struct{})
 	_, h := behind(t, func(*websocket.Conn, *http.Request) { <-done })
 	connect(t, h)
@@ -357,7 +357,7 @@ func TestCloseEndsTheStream(t *testing.T) {
 }
 
 // A stream that was being opened when the client was closed ends.
-func TestCloseWhileAStreamIsOpened(t *testing.T) {
+func TestCloseWhileAStreamIsBeingOpened(t *testing.T) {
 	_, h := behind(t, echo)
 	s, err := h.streams.dial(t.Context(), "/stream")
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ type message struct {
 	method  string // of a notification, as JSON text
 }
 
-var errNoReply = errors.New("the peer's message has no id, or not one of result and error")
+var errNoReply = errors.New("the peer's message has no id, or does not have exactly one of result and error")
 
 // splitMessage reads a message. keep returns a part in memory that stays valid: dec reuses its own
 // memory, unless it has the whole text.

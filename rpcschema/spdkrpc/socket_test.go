@@ -116,7 +116,7 @@ func TestSocketDropsLateReplies(t *testing.T) {
 }
 
 // A caller without a deadline does not wait forever for a target that does not answer.
-func TestSocketBoundsCallsWithoutDeadline(t *testing.T) {
+func TestSocketLimitsCallsWithoutDeadline(t *testing.T) {
 	ended := make(chan struct{})
 	path := listen(t, func(p *peer) { p.read(); <-ended })
 	s := NewSocket(path, WithTimeout(20*time.Millisecond))
@@ -140,7 +140,7 @@ func TestSocketReconnectsAfterALostConnection(t *testing.T) {
 	assert.Equal(t, 7, got)
 }
 
-func TestSocketWithOneConnection(t *testing.T) {
+func TestSocketWithOneConnectionDoesNotReconnect(t *testing.T) {
 	path := listen(t, func(p *peer) { p.read() }) // closes with the call in flight
 	s := NewSocket(path, WithOneConnection())
 	t.Cleanup(func() { _ = s.Close() })

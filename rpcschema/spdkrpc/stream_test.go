@@ -91,7 +91,7 @@ func startMany(t *testing.T, f *script, s *stream, n uint64) (calls []Pending, f
 }
 
 // Calls started during a write are sent in the next one, in order.
-func TestStreamGathersCalls(t *testing.T) {
+func TestStreamBatchesCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, first := startMany(t, f, s, 4)
 	assert.Len(t, first, 1)
@@ -108,7 +108,7 @@ func TestStreamGathersCalls(t *testing.T) {
 }
 
 // After a failed write, calls that were not written completely are known not to have been executed.
-func TestStreamKnowsWhatWasWritten(t *testing.T) {
+func TestStreamDistinguishesUnwrittenCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 5)
 	f.results <- writeReply{1, nil}

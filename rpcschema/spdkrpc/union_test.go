@@ -93,7 +93,7 @@ func TestUnionWithTwoFieldsIsNotSent(t *testing.T) {
 	assert.ErrorContains(t, err, "set exactly one")
 }
 
-func TestWrongFormIsNotRepeated(t *testing.T) {
+func TestUnionErrorsOmitTheValue(t *testing.T) {
 	err := new(BdevFTLPropertyValue).UnmarshalJSON([]byte(`"secret"`))
 	assert.EqualError(t, err, "cannot read a BdevFTLPropertyValue: the value is of type string: expected boolean or integer")
 }
@@ -110,7 +110,7 @@ func TestUnionMayBeNull(t *testing.T) {
 
 // Raw JSON is used where the schema does not describe the members of an object, and nowhere else:
 // the package comment lists these places.
-func TestRawJSONIsForOpenObjectsOnly(t *testing.T) {
+func TestRawJSONIsOnlyForOpenObjects(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"result map[string]json.RawMessage", "RBD map[string]json.RawMessage", "Virtio map[string]json.RawMessage",
 		"Others map[string]json.RawMessage", "Others map[string]json.RawMessage", "Params map[string]json.RawMessage",

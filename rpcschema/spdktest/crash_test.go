@@ -90,9 +90,9 @@ func TestCrashLosesMemory(t *testing.T) {
 	}
 }
 
-// TestMedia checks that an lvstore reappears with its file, whatever the bdev's name, and is lost
+// TestLvstoreStaysOnItsFile checks that an lvstore reappears with its file, whatever the bdev's name, and is lost
 // when the start of the file is overwritten.
-func TestMedia(t *testing.T) {
+func TestLvstoreStaysOnItsFile(t *testing.T) {
 	b := start(t, Options{})
 	path := b.store()
 	volume := b.lvol("v", 10)

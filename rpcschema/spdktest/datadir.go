@@ -42,7 +42,7 @@ func openDataDir(root string) (*dataDir, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("data directory %s is another target's, take another: %w", root, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("data directory %s belongs to another target: use a different one: %w", root, err), lock.Close())
 	}
 	return &dataDir{root: root, lock: lock}, nil
 }

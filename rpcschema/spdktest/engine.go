@@ -112,7 +112,7 @@ var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
 // real target never responds.
 var (
 	errCrash  = errors.New("SPDK crashes here")
-	errSilent = errors.New("SPDK never answers here")
+	errSilent = errors.New("SPDK never responds here")
 )
 
 // before reports whether the target's release is older than another one.

@@ -93,8 +93,8 @@ func TestFaultsAreCounted(t *testing.T) {
 	b.ok("spdk_get_version", nil)
 }
 
-// TestDelayedCallLetsOthersPass checks this on one connection.
-func TestDelayedCallLetsOthersPass(t *testing.T) {
+// TestDelayedCallDoesNotBlockOthers checks this on one connection.
+func TestDelayedCallDoesNotBlockOthers(t *testing.T) {
 	b := start(t, Options{})
 	b.target.Inject(Fault{Delay: 200 * time.Millisecond})
 	c, err := net.Dial("unix", b.target.Socket())

@@ -33,7 +33,7 @@ func saved(t *testing.T, c *spdkrpc.Client) string {
 	return string(text)
 }
 
-func TestConfigFile(t *testing.T) {
+func TestConfigFileIsLoaded(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config.json")

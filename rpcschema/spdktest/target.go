@@ -151,15 +151,15 @@ func (t *Target) Restart() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return errors.New("the target is closed: start another")
+		return errors.New("the target is closed: start a new one")
 	}
 	t.down()
 	if err := t.media.loseMemory(t.dir); err != nil {
-		return fmt.Errorf("forget what was in memory: %w", err)
+		return fmt.Errorf("discard what was in memory: %w", err)
 	}
 	if t.dir != nil {
 		if err := t.dir.resetExports(); err != nil {
-			return fmt.Errorf("take exports away: %w", err)
+			return fmt.Errorf("remove the exports: %w", err)
 		}
 	}
 	e := newEngine(t)

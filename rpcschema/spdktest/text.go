@@ -12,7 +12,7 @@ import (
 // The outcomes of SPDK's parser for the bytes received so far.
 var (
 	errIncomplete = errors.New("no complete JSON value yet")
-	errUnparsable = errors.New("not JSON, or too deep")
+	errUnparsable = errors.New("not JSON, or nested too deeply")
 )
 
 // maxDepth is SPDK_JSON_MAX_NESTING_DEPTH.

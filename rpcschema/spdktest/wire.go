@@ -50,7 +50,7 @@ func listen(t *Target, e *engine) (*server, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("socket %s is in use, take another: %w", path, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("socket %s is in use: use a different one: %w", path, err), lock.Close())
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(err, lock.Close())

@@ -100,7 +100,7 @@ func testsIn(t *testing.T, folder string) map[string]bool {
 	return all
 }
 
-func TestRowsOfTables(t *testing.T) {
+func TestRowsOf(t *testing.T) {
 	const page = "# P\nText.\n\n| Feature | State |\n|---|---|\n| A | yes |\n| B | no: |\n\n## More\n\n| Feature | State |\n|---|---|\n| C | yes |\n"
 	assert.Equal(t, [][]string{{"A", "yes"}, {"B", "no:"}, {"C", "yes"}}, rowsOf(page))
 }

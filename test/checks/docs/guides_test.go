@@ -84,7 +84,7 @@ func tables(page string) (found [][][]string) {
 }
 
 // The sizing page states the sidecars' settings as in the manifests.
-func TestSidecarSettingsOfTheSizingPage(t *testing.T) {
+func TestSizingPageStatesSidecarSettings(t *testing.T) {
 	page := readPage(t, "docs/sizing.md")
 	controller := readPage(t, "deploy/kubernetes/controller.yaml")
 	for row, setting := range map[string]string{
@@ -102,7 +102,7 @@ func TestSidecarSettingsOfTheSizingPage(t *testing.T) {
 }
 
 // The architecture page names each port in the manifests.
-func TestPortsOfTheArchitecturePage(t *testing.T) {
+func TestArchitecturePageNamesAllPorts(t *testing.T) {
 	page := strings.ReplaceAll(readPage(t, "docs/architecture.md"), "8081 to 8084", "8081 8082 8083 8084")
 	ports := regexp.MustCompile(`(?:containerPort: |http-endpoint=[0-9.]*:|metrics-address=127.0.0.1:)(\d+)`)
 	for _, manifest := range []string{"controller.yaml", "node.yaml"} {

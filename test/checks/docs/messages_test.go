@@ -14,7 +14,7 @@ import (
 
 // The driver's messages on the troubleshooting page are in its code, word for word. Dots stand for
 // variable parts.
-func TestMessagesOfTheTroubleshootingPage(t *testing.T) {
+func TestTroubleshootingMessagesExist(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/csi-troubleshooting.md"))
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(page), "\n## Messages of the driver\n")

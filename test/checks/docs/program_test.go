@@ -18,7 +18,7 @@ import (
 
 // The test builds the program in docs/go-client.md in its own module, as a reader would, and runs
 // it.
-func TestProgramOfTheGoClientPage(t *testing.T) {
+func TestGoClientPageProgramRuns(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/go-client.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(page)

@@ -102,7 +102,7 @@ func textsOf(file *ast.File) map[token.Pos]string {
 
 var upperCase = regexp.MustCompile(`[A-Z]`)
 
-func TestTextsOfAFile(t *testing.T) {
+func TestTextsOf(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "x_test.go", `package x
 
 // first

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestCommandsOfTheManual(t *testing.T) {
+func TestManualCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -173,7 +173,7 @@ func TestBlockWith(t *testing.T) {
 }
 
 // Each entry in the list matches a block. Without root, this is all that is tested of the list.
-func TestBlocksOfTheListExist(t *testing.T) {
+func TestListedBlocksExist(t *testing.T) {
 	for _, p := range pages {
 		p.script(t, filepath.Join("../../..", p.path))
 	}

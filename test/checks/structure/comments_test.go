@@ -96,7 +96,7 @@ func isProse(line string) bool {
 
 func columns(line string) int { return utf8.RuneCountInString(line) }
 
-func TestNarrowAndWideCommentsAreFound(t *testing.T) {
+func TestBadlyWrappedCommentsAreFound(t *testing.T) {
 	long := strings.Repeat("word ", 19) + "and"
 	source := "// Package p has the right width.\npackage p\n\n" +
 		"//go:generate " + long + long + "\n\n" +

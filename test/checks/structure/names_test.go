@@ -67,7 +67,7 @@ func firstLine(s string) string {
 }
 
 // Each file has one topic. The length of generated files is not limited.
-func TestFilesStayReadable(t *testing.T) {
+func TestFilesAreNotTooLong(t *testing.T) {
 	const most = 400
 	for _, p := range packages(t) {
 		for _, f := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {

@@ -83,7 +83,7 @@ func comparisons(set *token.FileSet, importPath string, files []*ast.File, from 
 }
 
 // Every way to compare releases is found, and nothing else.
-func TestComparisonsOfReleasesAreFound(t *testing.T) {
+func TestReleaseComparisonsAreFound(t *testing.T) {
 	set := token.NewFileSet()
 	schema := types.NewPackage(module+"/rpcschema", "rpcschema")
 	parsed, err := parser.ParseFile(set, "release.go", `package rpcschema

@@ -12,7 +12,7 @@ import (
 
 // The size of each package in the proxy is limited, not counting tests and generated files, so that
 // a reader can keep it in mind.
-func TestPackagesOfTheProxyStaySmall(t *testing.T) {
+func TestProxyPackagesStaySmall(t *testing.T) {
 	const mostFiles, mostLines = 25, 3000
 	checked := 0
 	for _, p := range packages(t) {

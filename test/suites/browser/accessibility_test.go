@@ -67,7 +67,7 @@ func (p *page) inject(source string) {
 }
 
 // Everything can be done with the keyboard alone.
-func TestConsoleWorksWithAKeyboard(t *testing.T) {
+func TestConsoleWorksWithTheKeyboard(t *testing.T) {
 	p := newPage(t)
 	p.open("")
 	p.tabTo(`f.name === "user"`)

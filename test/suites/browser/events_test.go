@@ -10,7 +10,7 @@ import (
 )
 
 // Changes made by others on the target appear without a reload.
-func TestChangesAppearByThemselves(t *testing.T) {
+func TestChangesAppearWithoutReload(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.has("Live")

@@ -40,7 +40,7 @@ func TestExplorerMakesACall(t *testing.T) {
 
 // The list contains the methods of the target's build and of the proxy. A link to any other method
 // shows it with a note.
-func TestExplorerListsMethodsOfTheTarget(t *testing.T) {
+func TestExplorerListsTheTargetsMethods(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("explorer")
@@ -65,7 +65,7 @@ func TestExplorerListsMethodsOfTheTarget(t *testing.T) {
 
 // The rpc.py tab shows an rpc.py command if that makes the same call, and otherwise a program that
 // makes it.
-func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
+func TestExplorerShowsRPCPyCommands(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	const start = "scripts/rpc.py -s /run/spdk-proxy-rpc.sock "
@@ -104,7 +104,7 @@ func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
 
 // Every user on a host can read a process's arguments, so a secret comes from a file or from
 // standard input.
-func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
+func TestExplorerPutsNoSecretsInArguments(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	const note = ", because every user of this host can read arguments.\n"
@@ -175,7 +175,7 @@ func TestExplorerCommandsRun(t *testing.T) {
 }
 
 // The page refuses a value that the schema does not allow, and sends nothing.
-func TestExplorerRefusesWhatTheSchemaRefuses(t *testing.T) {
+func TestExplorerRefusesInvalidValues(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("explorer?method=bdev_lvol_create")
@@ -198,7 +198,7 @@ func TestExplorerRefusesWhatTheSchemaRefuses(t *testing.T) {
 
 // Parameters can be written as JSON, which the schema checks like the form. Numbers keep all their
 // digits.
-func TestExplorerTakesJSON(t *testing.T) {
+func TestExplorerAcceptsJSON(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("explorer?method=bdev_lvol_create")
@@ -252,7 +252,7 @@ func TestExplorerSuggestsNames(t *testing.T) {
 }
 
 // The policy refuses a call, and the page shows why.
-func TestExplorerShowsARefusal(t *testing.T) {
+func TestExplorerShowsWhyACallIsRefused(t *testing.T) {
 	p := newPage(t)
 	p.signIn("operator")
 	p.show("explorer?method=bdev_lvol_create")
@@ -276,7 +276,7 @@ func TestExplorerShowsARefusal(t *testing.T) {
 }
 
 // A destructive call asks for the object's name first.
-func TestDestructiveCallAsksForTheName(t *testing.T) {
+func TestDestructiveCallAsksForTheObjectsName(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	_, err := p.world.target.call("bdev_lvol_create", object{"lvol_name": "doomed", "size_in_mib": 4, "lvs_name": "scratch"})
@@ -322,7 +322,7 @@ func TestAuditLineAppearsLive(t *testing.T) {
 	p.until(calls + `.includes("bdev_get_iostat")`)
 }
 
-func TestAccessExplains(t *testing.T) {
+func TestAccessPageExplainsDecisions(t *testing.T) {
 	p := newPage(t)
 	p.signIn("operator")
 	p.show("access")

@@ -177,7 +177,7 @@ func TestStoppedTargetIsReportedOnce(t *testing.T) {
 }
 
 // A warning about a target that loads what hosts write appears where everyone looks first.
-func TestTargetThatExamines(t *testing.T) {
+func TestExaminingTargetShowsAWarning(t *testing.T) {
 	w, _ := smallWorld(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")

@@ -17,7 +17,7 @@ const shifts = `new Promise((done) => {
 	setTimeout(() => { observer.disconnect(); done(sum); }, 100);
 })`
 
-func TestFirstContentAndLayout(t *testing.T) {
+func TestFirstContentAppearsWithoutLayoutShifts(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	for page, content := range map[string]string{
@@ -43,7 +43,7 @@ func TestFirstContentAndLayout(t *testing.T) {
 const wholeRead = `performance.getEntriesByType("resource").some((e) => e.encodedBodySize > 8e6)`
 
 // Volumes and exports are listed before SPDK has answered with the long list of bdevs.
-func TestListsDoNotWaitForSizes(t *testing.T) {
+func TestListsDoNotWaitForBdevs(t *testing.T) {
 	p := newPage(t)
 	open := p.world.bdevs.shut()
 	t.Cleanup(open)
@@ -105,7 +105,7 @@ const scroll = `new Promise((done) => {
 })`
 
 // A volume's whole life can be managed through the page's dialogs.
-func TestLifeOfAVolume(t *testing.T) {
+func TestVolumeLifecycle(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("volumes?store=scratch")

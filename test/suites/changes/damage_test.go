@@ -18,7 +18,7 @@ import (
 
 // Whatever happens to a metadata page, the response is correct or an error. If a page with a valid
 // checksum lacks a cluster, only the cluster count that SPDK reports from v24.05 on reveals it.
-func TestDamagedMetadataAreRefused(t *testing.T) {
+func TestDamagedMetadataIsRefused(t *testing.T) {
 	w := newWorld(t, "aio", *seed)
 	w.prepare()
 	w.prepare()

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-func TestSimulated(t *testing.T) {
+func TestSimulatedTarget(t *testing.T) {
 	for name, opts := range map[string]spdktest.Options{
 		"v24.01":         {Release: rpcschema.MustRelease("v24.01")},
 		"v26.05":         {Release: rpcschema.MustRelease("v26.05")},
@@ -40,9 +40,9 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-// TestReal runs the suite on the target at SPDK_SOCK. The target must be on this host, and must not
+// TestRealTarget runs the suite on the target at SPDK_SOCK. The target must be on this host, and must not
 // be used by others during the test.
-func TestReal(t *testing.T) {
+func TestRealTarget(t *testing.T) {
 	throughAll(t, realtarget.Socket(t), t.TempDir())
 }
 

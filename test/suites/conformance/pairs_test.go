@@ -300,7 +300,7 @@ func (f *farm) runAll(rounds, first int, longest time.Duration) {
 }
 
 // On the simulation, which is fast, an operation on a volume takes some milliseconds.
-func TestPairsOfOperationsSimulated(t *testing.T) {
+func TestPairsOfOperationsOnSimulatedTarget(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			t.Parallel()
@@ -314,8 +314,8 @@ func TestPairsOfOperationsSimulated(t *testing.T) {
 	}
 }
 
-// TestPairsOfOperationsReal runs on the target at SPDK_SOCK.
-func TestPairsOfOperationsReal(t *testing.T) {
+// TestPairsOfOperationsOnRealTarget runs on the target at SPDK_SOCK.
+func TestPairsOfOperationsOnRealTarget(t *testing.T) {
 	f := newFarm(t, realtarget.Socket(t))
 	f.runAll(2, math.MaxInt, 30*time.Millisecond)
 }

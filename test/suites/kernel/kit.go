@@ -82,7 +82,7 @@ var creating sync.Mutex
 // openKit returns the newest kit in the user's cache, or creates one.
 func openKit(ctx context.Context, log func(format string, args ...any)) (kit, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return kit{}, fmt.Errorf("%w: they are for Linux on amd64", errNoKit)
+		return kit{}, fmt.Errorf("%w: they require Linux on amd64", errNoKit)
 	}
 	creating.Lock()
 	defer creating.Unlock()

@@ -15,7 +15,7 @@ import (
 
 // A volume and its snapshot are deleted concurrently through CSI. Afterwards both are gone with
 // their clusters, and neither comes back after a target restart.
-func TestVolumeAndSnapshotAreDeletedAtOnce(t *testing.T) {
+func TestVolumeAndSnapshotAreDeletedConcurrently(t *testing.T) {
 	rounds := 160
 	if os.Getenv("SPDK_TGT") == "" {
 		rounds = 10

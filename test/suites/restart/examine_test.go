@@ -73,7 +73,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 }
 
 // RAIDs with volumes on them are back.
-func TestRAIDWithoutAutoExamine(t *testing.T) {
+func TestRAIDsAreRestoredWithoutAutoExamine(t *testing.T) {
 	for name, superblock := range map[string]bool{"without superblock": false, "with superblock": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

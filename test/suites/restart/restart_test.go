@@ -168,7 +168,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	assert.False(t, w.start("-c", w.at("theirs.json")), "SPDK can load what it saves now: the correction in proxy/persist/correct.go is no longer needed")
 }
 
-func TestTargetStartedWithoutItsFile(t *testing.T) {
+func TestTargetStartedWithoutTheSavedFile(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()
@@ -196,7 +196,7 @@ func TestTargetStartedWithoutItsFile(t *testing.T) {
 
 // A change is followed at once by SIGTERM. The proxy must not save what the target still reports
 // while stopping.
-func TestConfigurationOfAStoppingTargetIsNotSaved(t *testing.T) {
+func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()
@@ -223,7 +223,7 @@ func TestConfigurationOfAStoppingTargetIsNotSaved(t *testing.T) {
 
 // The next process loads the file chosen by an administrator, whatever is changed in the running
 // one meanwhile.
-func TestChosenFileIsLoaded(t *testing.T) {
+func TestFileChosenByAdministratorIsLoaded(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()
@@ -256,7 +256,7 @@ func TestChosenFileIsLoaded(t *testing.T) {
 	assert.Contains(t, string(now), `"n1"`)
 }
 
-func TestMissingDisk(t *testing.T) {
+func TestDiskMissingAtRestart(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()

@@ -14,7 +14,7 @@ import (
 // without the other tenant's disk, which is added later. For a tenant, the name or the UUID never
 // refers to the nested object. If the nested lvstore's name is unique, it is loaded alongside the
 // other tenant's.
-func TestTwinOfAnotherTenantsLvstore(t *testing.T) {
+func TestLvstoreNamedLikeAnotherTenants(t *testing.T) {
 	for _, c := range []struct {
 		name, store string
 		examines    bool

@@ -13,7 +13,7 @@ import (
 
 // A host's access is withdrawn while the target has lost its configuration. When the target loads
 // the saved file again, that host is not admitted, but the others are.
-func TestWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
+func TestHostWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
 	for name, c := range map[string]struct {
 		withdraw string
 		left     []string
@@ -42,7 +42,7 @@ func TestWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
 }
 
 // Neither a publication nor an unpublication is reported as done before it is saved.
-func TestNothingIsDoneBeforeItIsSaved(t *testing.T) {
+func TestNothingIsReportedBeforeItIsSaved(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
 			d := newDriverWorld(t, transport)

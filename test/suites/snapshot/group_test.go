@@ -113,7 +113,7 @@ func broken(t *testing.T, snapshots []snapshotAt) bool {
 
 // Group snapshots preserve the order of dependent writes across volumes. Snapshots taken one after
 // another without the freeze do not; if they did, the first part would prove nothing.
-func TestGroupsKeepTheOrderOfWrites(t *testing.T) {
+func TestGroupSnapshotsPreserveWriteOrder(t *testing.T) {
 	for _, volumes := range []int{2, 8} {
 		t.Run(fmt.Sprint(volumes, " volumes"), func(t *testing.T) {
 			w := newEnvironment(newTarget(t))

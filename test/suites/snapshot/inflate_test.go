@@ -96,7 +96,7 @@ func TestUnprotectedInflationsLoseData(t *testing.T) {
 }
 
 // Through the proxy, no data is lost.
-func TestInflationsAtOnce(t *testing.T) {
+func TestConcurrentInflationsLoseNoData(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	for round, method := range []string{"bdev_lvol_inflate", "bdev_lvol_decouple_parent"} {
 		volumes := w.sources(round, 3)

@@ -21,7 +21,7 @@ import (
 
 // This is like TestSnapshotsOfVolumesUnderWrites, but the writing host is Linux in a virtual
 // machine, with native multipath.
-func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
+func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
 	var subjects []*subject
@@ -59,9 +59,9 @@ func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// This is like TestGroupsOnSeveralTargetsKeepTheOrderOfWrites, but the writing host is Linux in a
+// This is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, but the writing host is Linux in a
 // virtual machine.
-func TestGroupsOnSeveralTargetsThatLinuxWrites(t *testing.T) {
+func TestGroupSnapshotsAcrossTargetsWrittenByLinux(t *testing.T) {
 	all := twoTargets(t)
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
 	made := make(chan string, len(control.OrderedVolumes))

@@ -50,7 +50,7 @@ func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 }
 
 // This is like TestSnapshotsOfVolumesUnderWrites, but uses the proxy's method, without the driver.
-func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
+func TestProxySnapshotsOfVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newEnvironment(newTarget(t))

@@ -48,7 +48,7 @@ func TestClaimSameCores(t *testing.T) {
 
 // Group snapshots of volumes on two targets preserve the order of dependent writes across them. Two
 // group snapshots taken one after the other, one for each target, do not.
-func TestGroupsOnSeveralTargetsKeepTheOrderOfWrites(t *testing.T) {
+func TestGroupSnapshotsAcrossTargetsPreserveWriteOrder(t *testing.T) {
 	all := twoTargets(t)
 	var sources []string
 	var targets []initiator.Target

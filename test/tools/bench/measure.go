@@ -101,7 +101,7 @@ func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, s
 	workers.Wait()
 	close(failures)
 	if err := <-failures; err != nil {
-		return figures{}, fmt.Errorf("%s with %d in flight: %w", w.name, inFlight, err)
+		return figures{}, fmt.Errorf("%s with %d calls in flight: %w", w.name, inFlight, err)
 	}
 	var latencies []time.Duration
 	for i := range callers {

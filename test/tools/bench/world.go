@@ -50,7 +50,7 @@ func makeWorld(ctx context.Context, path string) (w *world, err error) {
 	} {
 		if err := w.socket.Call(ctx, c.method, c.params, c.result); err != nil {
 			w.clear(ctx)
-			return nil, errors.Join(fmt.Errorf("create the objects of the bench: %w", err), w.socket.Close())
+			return nil, errors.Join(fmt.Errorf("create the bench's objects: %w", err), w.socket.Close())
 		}
 	}
 	return w, nil

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrUnavailable means that this machine has no Debian package tools.
-var ErrUnavailable = errors.New("packages need Debian or a distribution based on it")
+var ErrUnavailable = errors.New("packages require Debian or a distribution based on it")
 
 // Download downloads the packages and all their dependencies, even those already installed, to a
 // new directory below dir, and returns the files. apt uses its own directory, so it needs no root.

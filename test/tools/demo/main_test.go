@@ -37,7 +37,7 @@ func main() {
 `
 
 // Ctrl-C is the normal way to end `make demo ARGS=--keep`, so make must not report it as an error.
-func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
+func TestCtrlCEndsMakeDemoWithoutError(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip("make is not installed")
 	}

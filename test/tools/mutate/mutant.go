@@ -289,7 +289,7 @@ func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if v, output := p.test(ctx, timeout, dir); v != survived && ctx.Err() == nil {
-		return fmt.Errorf("the tests of %s do not pass without any change, so changes cannot be tried: %s", p.ImportPath, output)
+		return fmt.Errorf("the tests of %s fail even without a change, so changes cannot be tested: %s", p.ImportPath, output)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func TestSample(t *testing.T) {
 	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute, false, false)
 	require.Error(t, err)
 	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, 7, 1, 2, time.Minute, false, false)
-	require.ErrorContains(t, err, "testdata/failing do not pass without any change")
+	require.ErrorContains(t, err, "testdata/failing fail even without a change")
 	require.ErrorContains(t, err, "needs a program")
 }
 

@@ -58,7 +58,7 @@ func TestViolationsAreDetected(t *testing.T) {
 
 // On a stream, each response must belong to a waiting call, and a lost response is an error of its
 // call.
-func TestAnswersOnAStreamBelongToCalls(t *testing.T) {
+func TestStreamResponsesBelongToCalls(t *testing.T) {
 	o := &openStream{waiting: map[string]chan answer{}}
 	first, second := make(chan answer, 1), make(chan answer, 1)
 	require.True(t, o.expect("1", first))
@@ -76,7 +76,7 @@ func TestAnswersOnAStreamBelongToCalls(t *testing.T) {
 
 // The error for a target that does not start contains the end of its log, which is deleted with the
 // soak's directory.
-func TestATargetThatDoesNotStartIsExplained(t *testing.T) {
+func TestErrorExplainsATargetThatDoesNotStart(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "spdk_tgt")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho no hugepages here: \"$@\"\nexit 3\n"), 0o755))
 	t.Setenv("SPDK_TGT", program)

@@ -181,7 +181,7 @@ func (o *openStream) deliver(a answer) error {
 	}
 	got := o.waiting[string(a.ID)]
 	if got == nil {
-		return fmt.Errorf("received a response to id %s, which waits for none", a.ID)
+		return fmt.Errorf("received a response to id %s, which is not waiting for one", a.ID)
 	}
 	delete(o.waiting, string(a.ID))
 	got <- a

@@ -78,7 +78,7 @@ func (s *scenario) authenticated(method string) (err error) {
 			detail, err := refusedWith(err, codes.FailedPrecondition, texts...)
 			for _, secret := range v.secrets {
 				if strings.Contains(detail, secret) && len(secret) > 8 {
-					err = errors.Join(err, errors.New("the error has a secret"))
+					err = errors.Join(err, errors.New("the error contains a secret"))
 				}
 			}
 			return detail, errors.Join(err, notConnected(v.context[connect.KeyNQN]), notLoggedIn(v.context[connect.KeyIQN]))
@@ -204,7 +204,7 @@ func (v *csiVolume) kernelHas(key string) error {
 	files, err := v.controllerFiles("dhchap_secret")
 	for _, file := range files {
 		if text, readErr := os.ReadFile(file); strings.TrimSpace(string(text)) != key {
-			err = errors.Join(err, readErr, fmt.Errorf("%s has another key", file))
+			err = errors.Join(err, readErr, fmt.Errorf("%s has a different key", file))
 		}
 	}
 	return err

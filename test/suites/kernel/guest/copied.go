@@ -60,7 +60,7 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 		out, err := move(ctx, "--volume="+v.id, "--parameter=lvstore="+store)
 		copied = regexp.MustCompile(`t0:[0-9a-f-]{36}`).FindString(out)
 		if err == nil && (copied == "" || copied == v.id) {
-			err = fmt.Errorf("no id of a copy: %s", out)
+			err = fmt.Errorf("the output names no copy: %s", out)
 		}
 		return copied, err
 	})

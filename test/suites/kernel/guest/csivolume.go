@@ -125,7 +125,7 @@ func (v *csiVolume) stats(atLeast int64) func(context.Context) (string, error) {
 		}
 		total := r.Usage[0].Total
 		if total < atLeast {
-			err = fmt.Errorf("has %d bytes in all, want %d or more", total, atLeast)
+			err = fmt.Errorf("has %d bytes in total, want at least %d", total, atLeast)
 		}
 		return fmt.Sprintf("%d MiB", total/mib), err
 	}
@@ -175,7 +175,7 @@ func (v *csiVolume) read(context.Context) (string, error) {
 		return "", err
 	}
 	if sha256.Sum256(data) != v.sum {
-		return "", errors.New("the bytes that were read differ from those written")
+		return "", errors.New("the bytes read differ from those written")
 	}
 	return "the same bytes", nil
 }

@@ -168,7 +168,7 @@ func (v *csiVolume) ciphertext(context.Context) (string, error) {
 		case at == 0 && !bytes.HasPrefix(chunk, []byte("LUKS\xba\xbe\x00\x02")):
 			return "", errors.New("there is no LUKS2 header")
 		case bytes.Contains(chunk[:n], []byte(marker)):
-			return "", errors.New("the target has plain text")
+			return "", errors.New("the target stores plaintext")
 		case errors.Is(err, io.EOF):
 			return "", nil
 		case err != nil:

@@ -212,7 +212,7 @@ func (k *killing) killAt(ctx context.Context, call func(context.Context) (string
 		return "", errors.Join(fmt.Errorf("the call had only %d steps", n), callErr)
 	}
 	if status.Code(callErr) != codes.Unavailable {
-		err = fmt.Errorf("%s: the call of a killed plugin returned: %w", where, callErr)
+		err = fmt.Errorf("%s: the call to the killed plugin returned: %w", where, callErr)
 	}
 	return where, errors.Join(err, k.plugin.stop(unix.SIGKILL), k.plugin.start(ctx, true))
 }

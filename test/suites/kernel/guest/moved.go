@@ -66,7 +66,7 @@ func (s *scenario) movedFrom() (err error) {
 				return "", errors.New("the write neither fails nor succeeds")
 			}
 			if w.err == nil || w.acked != acked {
-				return "", fmt.Errorf("%d writes were acknowledged, before the cut %d; error %w", w.acked, acked, w.err)
+				return "", fmt.Errorf("%d writes were acknowledged, %d of them before the cut; error %w", w.acked, acked, w.err)
 			}
 			s.figures = fmt.Sprintf("refused after %.1f s: %v", time.Since(start).Seconds(), w.err)
 			return s.figures, nil

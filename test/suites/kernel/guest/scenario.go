@@ -187,7 +187,7 @@ func (v *volume) read(context.Context) (string, error) {
 		return "", err
 	}
 	if sum := sha256.Sum256(data); !bytes.Equal(sum[:], v.sum[:]) {
-		return "", errors.New("the bytes that were read differ from those written")
+		return "", errors.New("the bytes read differ from those written")
 	}
 	return "the same 8 MiB", nil
 }
@@ -274,7 +274,7 @@ func (v *volume) block() {
 			return "", err
 		}
 		if err := write(v.public(), "over"); err == nil {
-			return "", errors.New("a read-only raw block volume can be written")
+			return "", errors.New("a read-only raw block volume is writable")
 		} else {
 			return err.Error(), nil
 		}

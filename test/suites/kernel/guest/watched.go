@@ -146,7 +146,7 @@ func logHas(texts ...string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no line of the plugin's log has %q", texts)
+	return fmt.Errorf("no line in the plugin's log contains %q", texts)
 }
 
 // scrapeHas waits until the plugin's metrics contain these lines.

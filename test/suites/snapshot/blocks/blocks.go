@@ -96,7 +96,7 @@ func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
 		}
 	}
 	if wrong > 0 {
-		return last, fmt.Errorf("%w: %d blocks do not have the data of writes 1 to %d; the first is block %d, which has write %d, want %d",
+		return last, fmt.Errorf("%w: %d blocks do not contain the data of writes 1 to %d; the first is block %d, which contains write %d, want %d",
 			ErrInconsistent, wrong, last, first, found[first], want[first])
 	}
 	return last, nil
@@ -123,7 +123,7 @@ func (s Stream) scan(r io.ReaderAt) (found []uint64, last uint64, err error) {
 				s.Fill(n, want)
 			}
 			if n == 0 || s.Block(n) != i || !bytes.Equal(b, want) {
-				return nil, 0, fmt.Errorf("%w: block %d has data that was never written there: % x…", ErrInconsistent, i, b[:32])
+				return nil, 0, fmt.Errorf("%w: block %d contains data never written there: % x…", ErrInconsistent, i, b[:32])
 			}
 			found[i], last = n, max(last, n)
 		}

@@ -130,7 +130,7 @@ func (d *Device) enable() error {
 			return nil
 		}
 	}
-	return errors.New("the controller does not become ready")
+	return errors.New("the controller did not become ready")
 }
 
 func command(opcode byte, ns uint32) *[64]byte {
