@@ -250,7 +250,7 @@ func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	}
 }
 
-// The encryption learns that a volume is used read-only, or by several nodes, so that it does not
+// The Encrypter learns that a volume is used read-only or by several nodes, so that it does not
 // change the header.
 func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
@@ -266,7 +266,7 @@ func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	}
 }
 
-// Passphrases are not logged, even when every step fails.
+// Passphrases are never logged, even when every step fails.
 func TestPassphrasesAreNotLogged(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	var log strings.Builder

@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A namespace is a bdev in a subsystem. It claims the bdev, and is removed with it.
+// A namespace is a bdev in a subsystem. It claims the bdev, and is removed together with it.
 type namespace struct {
 	nsid, anaGroup     uint32
 	bdev               *bdev
@@ -76,7 +76,7 @@ func (e *engine) nvmfAddNS(p spdkrpc.NVMfSubsystemAddNSParams) (uint32, error) {
 	return ns.nsid, e.export(s)
 }
 
-// hexText checks a hexadecimal string of n bytes, and writes it as SPDK reports it.
+// hexText checks a hexadecimal string of n bytes, and returns it as SPDK reports it.
 func hexText(p *string, n int) (string, bool) {
 	if p == nil {
 		return "", true

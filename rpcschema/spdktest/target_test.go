@@ -20,7 +20,7 @@ import (
 
 type p = map[string]any
 
-// A bench is a target and a client of it.
+// A bench is a target with a client.
 type bench struct {
 	*testing.T
 	target *Target

@@ -20,7 +20,7 @@ type base struct {
 
 const disk = "disk0"
 
-// bases make a target with a base of each kind.
+// bases lists functions that create a target with each kind of base.
 var bases = map[string]func(t *testing.T, bytes int64) (*target, base){
 	"aio": func(t *testing.T, bytes int64) (*target, base) {
 		image := newImage(t, bytes)
