@@ -90,8 +90,8 @@ func TestCrashLosesMemory(t *testing.T) {
 	}
 }
 
-// TestLvstoreStaysOnItsFile checks that an lvstore reappears with its file, whatever the bdev's name, and is lost
-// when the start of the file is overwritten.
+// TestLvstoreStaysOnItsFile checks that an lvstore reappears with its file, whatever the bdev's
+// name, and is lost when the start of the file is overwritten.
 func TestLvstoreStaysOnItsFile(t *testing.T) {
 	b := start(t, Options{})
 	path := b.store()

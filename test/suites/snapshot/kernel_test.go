@@ -59,8 +59,8 @@ func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// This is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, but the writing host is Linux in a
-// virtual machine.
+// This is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, but the writing host is Linux in
+// a virtual machine.
 func TestGroupSnapshotsAcrossTargetsWrittenByLinux(t *testing.T) {
 	all := twoTargets(t)
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
