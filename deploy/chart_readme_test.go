@@ -89,7 +89,7 @@ var passedOn = []string{
 	"networkPolicy.metricsFrom[].ipBlock", "networkPolicy.metricsFrom[].namespaceSelector", "networkPolicy.metricsFrom[].podSelector",
 	"networkPolicy.from[].ipBlock", "networkPolicy.from[].namespaceSelector", "networkPolicy.from[].podSelector",
 	"node.extraVolumes[]", "node.extraVolumeMounts[]",
-	"global", // Helm has it in every chart
+	"global", // Helm adds it to every chart
 }
 
 // The schemas refuse unknown keys at every depth, and know all keys of values.yaml.

@@ -10,7 +10,7 @@ import (
 // A view copies raw schemas, keeping only the members that one release has.
 type view struct {
 	release Release
-	closed  bool // objects that don't say otherwise refuse members they don't describe
+	closed  bool // objects refuse members they do not describe, unless they say otherwise
 }
 
 func (d *Document) rawDocument() (map[string]any, error) {

@@ -162,7 +162,7 @@ func selects(t *testing.T, m monitoringv1.PodMonitor, docs [][]byte) {
 	for _, e := range m.Spec.PodMetricsEndpoints {
 		require.NotNil(t, e.Port)
 		assert.Contains(t, ports, *e.Port, m.Name)
-		if *e.Port == "metrics" || *e.Port == "https" { // the others are of sidecars, which know no authentication
+		if *e.Port == "metrics" || *e.Port == "https" { // the others belong to sidecars, which do not support authentication
 			assert.True(t, e.Authorization != nil || e.BasicAuth != nil, m.Name)
 		}
 	}

@@ -118,7 +118,7 @@ func (t tree) unpack(ctx context.Context, file string) error {
 		}
 		name := merged(path.Clean("/" + h.Name)[1:])
 		if name == "" || h.Typeflag == tar.TypeDir || isLeftOut(name) {
-			continue // directories are made for what is in them
+			continue // directories are created for their contents
 		}
 		e := entry{kind: h.Typeflag, mode: fs.FileMode(h.Mode).Perm(), link: h.Linkname}
 		switch h.Typeflag {

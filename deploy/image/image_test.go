@@ -144,7 +144,7 @@ func TestSBOM(t *testing.T) {
 		{Path: "example.org/a", Version: "v1.0.0+incompatible"}, {Path: "example.org/old", Version: "v1", Replace: &debug.Module{Path: "example.org/new", Version: "v2"}},
 	}}
 	d := listContents(recipes[0], "arm64", options{version: "v1"}, info, packages, "sha256:abc")
-	require.NoError(t, spdxlib.ValidateDocument(d)) // relationships name packages of the document
+	require.NoError(t, spdxlib.ValidateDocument(d)) // relationships name packages in the document
 	ids, locators := map[spdx.ElementID]bool{}, ""
 	for _, p := range d.Packages {
 		assert.False(t, ids[p.PackageSPDXIdentifier], p.PackageSPDXIdentifier)

@@ -19,7 +19,7 @@ type explanation struct {
 	Method string            `yaml:"method"`
 	Param  string            `yaml:"param"`
 	Kind   Kind              `yaml:"kind"`
-	Since  rpcschema.Release `yaml:"since"` // releases that it applies to; left out: all
+	Since  rpcschema.Release `yaml:"since"` // releases to which it applies; all if empty
 	Until  rpcschema.Release `yaml:"until"`
 	Why    string            `yaml:"why"`
 	Shown  string            `yaml:"shown"` // file and function of SPDK that show it

@@ -17,7 +17,7 @@ const (
 	Renamed  Kind = "renamed"  // SPDK lists a deprecated name
 	Type     Kind = "type"     // JSON type or size of an integer
 	Required Kind = "required" // whether it must be given
-	Enum     Kind = "enum"     // the values that are allowed
+	Enum     Kind = "enum"     // the allowed values
 	Count    Kind = "count"    // how many items an array may have
 	Stale    Kind = "stale"    // known.yaml explains a difference that does not exist
 )

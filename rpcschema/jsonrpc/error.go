@@ -26,7 +26,7 @@ const (
 	CodeNotSaved       = -32050 // 500: executed, but a restart of the target would undo it
 	CodeUnreachable    = -32052 // 502: not sent, the target is unreachable
 	CodeDraining       = -32053 // 503: not sent, the proxy is stopping
-	CodeOutcomeUnknown = -32054 // 504: sent, but no reply came: check the state before retrying
+	CodeOutcomeUnknown = -32054 // 504: sent, but there was no reply: check the state before retrying
 )
 
 // An Error is the error member of a reply.

@@ -85,7 +85,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	}
 	switch n := l.store.checkName(p.CloneName); {
 	case n != 0:
-		return "", invalid(n) // up to v26.01 for a name that is not given, too
+		return "", invalid(n) // up to v26.01, also for a missing name
 	case !l.ReadOnly:
 		return "", invalid(syscall.EINVAL)
 	case l.busy:

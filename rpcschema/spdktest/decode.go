@@ -20,7 +20,7 @@ type decoder struct {
 	fields      map[string]field
 	required    []string
 	relaxed     bool // unknown members are ignored
-	optional    bool // params may be left out altogether
+	optional    bool // params may be omitted entirely
 	none        bool // params must be left out
 	decodeError int  // code of the response if the parameters cannot be decoded
 

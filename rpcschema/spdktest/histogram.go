@@ -30,7 +30,7 @@ const (
 	defaultGranularity = 7
 	defaultMinNsec     = 1000
 	defaultMaxNsec     = 120e9
-	maxGranularity     = 24 // a real target has no memory for more
+	maxGranularity     = 24 // a real target has no memory for a finer one
 )
 
 // shapeOf returns the shape for latencies from low up to high, in ticks.

@@ -13,7 +13,7 @@ type namespace struct {
 	bdev               *bdev
 	user               *bdevUser
 	uuid, nguid, eui64 string // as they are reported
-	hidden             bool   // from hosts that it was not shown to
+	hidden             bool   // from hosts to which it was not shown
 	hosts              map[string]bool
 	ptplFile           string
 }

@@ -145,7 +145,7 @@ type conn struct {
 func (c *conn) read() {
 	defer c.hangUp()
 	buf := make([]byte, 0, c.server.limits.Bytes)
-	for len(buf) < cap(buf) { // SPDK reads a full buffer's rest of nothing as the end
+	for len(buf) < cap(buf) { // SPDK takes a read into a full buffer, of 0 bytes, as the end
 		n, err := c.socket.Read(buf[len(buf):cap(buf)])
 		if n == 0 || err != nil {
 			return

@@ -74,7 +74,7 @@ func TestGroupsAreSkippedByName(t *testing.T) {
 	assert.Greater(t, len(summary.Passed), 25)
 }
 
-// TestRealTarget runs the suite on the target that SPDK_SOCK names, which must be on this host and
+// TestRealTarget runs the suite on the target named by SPDK_SOCK, which must be on this host and
 // must not be used by others during the test.
 func TestRealTarget(t *testing.T) {
 	straight(t, realtarget.Socket(t), t.TempDir())

@@ -190,7 +190,7 @@ func testWire(s *suite) {
 			"garbage", `{'a':1}`, `{"a":tru}`, `{"a":1 "b":2}`, `{a:1}`, "// c\n" + versionCall, "\ufeff" + versionCall, "}", `{"a":NaN}`, "{\"a\":\"\t\"}",
 			`{"a":"\x"}`, `{"a":1]`, `{"a":01}`, `{"a":+1}`, `{"a":"\ud83d"}`, "{\"a\":\"\xff\"}", "\x00" + versionCall, versionCall + "\x00", "GET / HTTP/1.1\r\n\r\n",
 			strings.TrimSuffix(versionCall, "}") + ",}",
-			versionCall + "garbage", // the good call's reply is lost, too
+			versionCall + "garbage", // the good call's reply is also lost
 			slowCall(1, 700) + "garbage",
 			`{"jsonrpc":"2.0","id":1,"method":"nosuch","params":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		} {

@@ -86,7 +86,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	assert.NotContains(t, string(lvols), "forged")
 
 	p.do(chromedp.Navigate(p.world.url + "/console/"))
-	p.until(`document.title.startsWith("Overview")`) // the session is still there
+	p.until(`document.title.startsWith("Overview")`) // the session still exists
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.problems = nil // of the other site's page

@@ -14,7 +14,7 @@ import (
 // A base is a bdev for an lvstore.
 type base struct {
 	bdev  string
-	image string // the file that has the content
+	image string // the file with the content
 	grow  func() // makes the bdev larger; nil: it cannot
 }
 

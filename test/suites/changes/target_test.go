@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	long = time.Minute // the bound of a wait that always ends earlier
+	long = time.Minute // the limit of a wait that always ends earlier
 	mib  = 1 << 20
 )
 

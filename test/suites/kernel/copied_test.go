@@ -38,7 +38,7 @@ func TestMovedCopyCanBeUsed(t *testing.T) {
 			return map[string]string{control.VolumeID: c.volumes[call.Volume].GetVolumeId()}, c.detach(ctx, call.Volume)
 		case control.Configuration:
 			return c.guestConfig(proxy, other)
-		case control.Publish: // a copy that spdk-csi move has made
+		case control.Publish: // a copy made by spdk-csi move
 			if id, ok := call.Parameters[control.VolumeID]; ok {
 				c.volumes[call.Volume] = &csi.Volume{VolumeId: id, VolumeContext: map[string]string{}}
 			}

@@ -6,6 +6,5 @@
 // include -m, the tests with two targets also need --disable-cpumask-locks there, because both
 // targets would claim the same cores. The driver's CreateSnapshot runs in the test process and
 // calls an spdk-proxy that runs in its own process. The writer is a small NVMe/TCP host (package
-// initiator), or, with
-// -tags kernel, Linux in a virtual machine (package test/suites/kernel).
+// initiator), or, with -tags kernel, Linux in a virtual machine (package test/suites/kernel).
 package snapshot

@@ -12,11 +12,11 @@ const (
 	ParamPort     = "spdkgate.port"     // port of the host's HTTP server
 	ParamScenario = "spdkgate.scenario" // scenario to run
 	ParamTarget   = "spdkgate.target"   // target to use
-	ParamAll      = "spdkgate.all"      // 1: also the cases that take long
+	ParamAll      = "spdkgate.all"      // 1: also run the long cases
 	ParamNode     = "spdkgate.node"     // id of the node; default FirstNode
 	ParamPhase    = "spdkgate.phase"    // phase of a scenario with several boots
 	ParamAcked    = "spdkgate.acked"    // with .VOLUME: what was acknowledged before this boot
-	ParamSameSize = "spdkgate.samesize" // 1: copies cannot be larger than what they are copies of
+	ParamSameSize = "spdkgate.samesize" // 1: copies cannot be larger than their source
 	ParamCase     = "spdkgate.case"     // regular expression of the cases to run
 )
 
@@ -37,7 +37,7 @@ const (
 	Restarted = "restarted" // writes while the target is killed and started again
 	PowerLoss = "powerloss" // writes until the host ends the machine; three phases
 
-	Authenticated = "authenticated" // a volume that requires authentication, by the method that ParamPhase names
+	Authenticated = "authenticated" // a volume that requires authentication, by the method named in ParamPhase
 
 	Own      = "own"       // the target of the guest's kernel
 	OwnISCSI = "own-iscsi" // the iSCSI target of the guest's kernel
@@ -92,13 +92,13 @@ const (
 	Remove = "remove" // delete a volume and its export
 
 	Publish        = "publish"         // publish a volume to a node
-	Move           = "move"            // take a volume from its node, and wait until another node has written to it
+	Move           = "move"            // unpublish a volume from its node, and wait until another node has written to it
 	Restart        = "restart"         // kill the target and start it again
 	Await          = "await"           // wait until the first node's write has failed
 	Failed         = "failed"          // the first node's write has failed
 	Snapshot       = "snapshot"        // take a snapshot of a volume
 	RemoveSnapshot = "remove snapshot" // delete a snapshot
-	Withdraw       = "withdraw"        // take a volume from all nodes, and return its id as VolumeID
+	Withdraw       = "withdraw"        // unpublish a volume from all nodes, and return its id as VolumeID
 	Configuration  = "configuration"   // return the driver's configuration: config.json, secret.json, and another lvstore
 	Forget         = "forget"          // the guest has deleted a volume
 )
