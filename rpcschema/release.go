@@ -19,7 +19,7 @@ var releaseText = regexp.MustCompile(`^(?:SPDK )?v(\d\d)\.(\d\d)(?:[.\-\s].*)?$`
 func ParseRelease(s string) (Release, error) {
 	m := releaseText.FindStringSubmatch(s)
 	if m == nil {
-		return Release{}, fmt.Errorf("%q is not an SPDK release: use a form such as v26.05", s)
+		return Release{}, fmt.Errorf("%q is not an SPDK release: write it as v26.05", s)
 	}
 	year, _ := strconv.Atoi(m[1])
 	month, _ := strconv.Atoi(m[2])

@@ -34,7 +34,7 @@ func TestParseRelease(t *testing.T) {
 	}
 	for _, in := range []string{"", "26.05", "v26", "v26.5", "SPDK", "v26.055", "xv26.05"} {
 		_, err := ParseRelease(in)
-		assert.ErrorContains(t, err, "not a release of SPDK", in)
+		assert.ErrorContains(t, err, "not an SPDK release", in)
 	}
 }
 

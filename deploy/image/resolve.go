@@ -129,7 +129,7 @@ func parseURIs(out, mirror string) (all []debian, err error) {
 	for line := range strings.Lines(out) {
 		m := printed.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
 		if m == nil || !strings.HasPrefix(m[1], mirror) {
-			return nil, fmt.Errorf("apt-get printed %q, which is not a package for %s with its SHA-256", line, mirror)
+			return nil, fmt.Errorf("apt-get printed %q, which is not a package of %s with its SHA-256", line, mirror)
 		}
 		path, err := url.PathUnescape(strings.TrimPrefix(m[1], mirror))
 		if err != nil {

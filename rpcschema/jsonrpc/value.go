@@ -170,7 +170,7 @@ func describe(err error) error {
 		return fmt.Errorf("member %s is given twice in one object: %w", syntax.JSONPointer, jsontext.ErrDuplicateName)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the JSON text ends unexpectedly at byte %d", syntax.ByteOffset)
+		return fmt.Errorf("the JSON text ends too early, at byte %d", syntax.ByteOffset)
 	}
 	return fmt.Errorf("not valid JSON at byte %d: %w", syntax.ByteOffset, syntax.Err)
 }

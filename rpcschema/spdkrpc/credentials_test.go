@@ -129,7 +129,7 @@ func TestInvalidCredentialsAreRefused(t *testing.T) {
 		"give one of":                      {URL: "https://h", Token: "secret", TokenFile: "/x"},
 		"a client certificate needs a key": {URL: "https://h", CertFile: "/x"},
 		"works only with an https:// URL":  {URL: "http://h", CertFile: "/x", KeyFile: "/x"},
-		"must be one word of ASCII":        {URL: "https://h", Token: "secret\r\nX: y"},
+		"must be a single ASCII word":      {URL: "https://h", Token: "secret\r\nX: y"},
 	} {
 		_, err := NewHTTPS(c)
 		require.ErrorContains(t, err, says)
