@@ -55,7 +55,7 @@ func TestUnopenedBarriersFail(t *testing.T) {
 		assert.NotContains(t, b.call(t, "bdev_lvol_get_lvols", ""), `"s1"`)
 	}
 	refused(b.post(snapshotWithBarrier("barrier-1", "s1", 1)), "not opened in time")
-	refused(b.post(barrierCall("barrier-1", "open")), "no call waits")
+	refused(b.post(barrierCall("barrier-1", "open")), "no call is waiting")
 
 	taken := make(chan got, 1)
 	go func() { taken <- b.post(snapshotWithBarrier("barrier-2", "s1", 5000)) }()
@@ -66,7 +66,7 @@ func TestUnopenedBarriersFail(t *testing.T) {
 	go func() { taken <- b.post(snapshotWithBarrier("barrier-3", "s1", 5000)) }()
 	require.Equal(t, http.StatusOK, b.post(barrierCall("barrier-3", "await")).StatusCode)
 	second := b.post(snapshotWithBarrier("barrier-3", "s2", 5000))
-	assert.Contains(t, second.body, "another call waits")
+	assert.Contains(t, second.body, "another call is waiting")
 	require.Equal(t, http.StatusOK, b.post(barrierCall("barrier-3", "give-up")).StatusCode)
 	refused(<-taken, "given up")
 }

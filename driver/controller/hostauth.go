@@ -23,7 +23,7 @@ func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, erro
 }
 
 // givenKeys returns the keys in the secrets of a ControllerUnpublishVolume request, or nil if there
-// are none. The request does not say whether the volume requires any. An interrupted call may have
+// are none. The request does not show whether the volume requires any. An interrupted call may have
 // placed them on the target.
 func givenKeys(method hostauth.Method, secrets map[string]string) *hostauth.Keys {
 	k, err := hostauth.Read(method, secrets, publishSecret)

@@ -179,7 +179,7 @@ func TestUnusablePassphrasesAreRefused(t *testing.T) {
 		"unknown encryption": {func(_ *Node, _ *fakeLUKS, req *csi.NodeStageVolumeRequest) {
 			req.VolumeContext[request.KeyEncryption] = "luks3"
 		}, codes.InvalidArgument, "luks3", nil},
-		"cannot encrypt": {func(n *Node, _ *fakeLUKS, _ *csi.NodeStageVolumeRequest) { n.encrypter = nil }, codes.InvalidArgument, "cannot encrypt", nil},
+		"cannot encrypt": {func(n *Node, _ *fakeLUKS, _ *csi.NodeStageVolumeRequest) { n.encrypter = nil }, codes.InvalidArgument, "does not support encryption", nil},
 		"unusable id":    {func(_ *Node, _ *fakeLUKS, req *csi.NodeStageVolumeRequest) { req.VolumeId = "a b" }, codes.InvalidArgument, "mapping", nil},
 		"wrong passphrase": {func(_ *Node, f *fakeLUKS, _ *csi.NodeStageVolumeRequest) { f.fail["open"] = luks.ErrWrongPassphrase },
 			codes.FailedPrecondition, "wrong passphrase", []string{"connect", "open", "unmount", "close", "disconnect"}},

@@ -24,7 +24,7 @@ const (
 	LoadsUnknown Loading = "unknown"
 )
 
-// Loads queries the target's proxy whether the target loads what hosts write.
+// Loads asks the target's proxy whether the target loads what hosts write.
 func (s *Service) Loads(ctx context.Context) (Loading, error) {
 	info, err := s.targetInfo(ctx)
 	switch {

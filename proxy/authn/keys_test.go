@@ -260,15 +260,15 @@ func TestTwoIssuersWithOneName(t *testing.T) {
 func TestInvalidIssuersAreRefused(t *testing.T) {
 	jwks := authntest.NewIssuer(t).JWKS()
 	for says, i := range map[string]Issuer{
-		"issuer is missing":                          {Name: "a", Audience: "x", JWKS: jwks},
-		"audience is missing":                        {URL: "https://i.example"},
-		"set jwks_url or jwks_file":                  {URL: "http://i.example", Audience: "x"},
-		"jwks_url must be https://":                  {URL: "https://i.example", Audience: "x", JWKSURL: "http://i.example/keys"},
-		"bearer_file requires jwks_url":              {URL: "https://i.example", Audience: "x", BearerFile: "/x"},
-		"jwks_file cannot be combined with jwks_url": {URL: "https://i.example", Audience: "x", JWKS: jwks, JWKSURL: "https://i.example"},
-		"jwks_file: not a JSON Web Key Set":          {URL: "https://i.example", Audience: "x", JWKS: []byte("x")},
-		"jwks_file: no key can verify":               {URL: "https://i.example", Audience: "x", JWKS: []byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)},
-		"ca_file contains no PEM-encoded certificate":                 {URL: "https://i.example", Audience: "x", Authority: "x"},
+		"issuer is missing":                           {Name: "a", Audience: "x", JWKS: jwks},
+		"audience is missing":                         {URL: "https://i.example"},
+		"set jwks_url or jwks_file":                   {URL: "http://i.example", Audience: "x"},
+		"jwks_url must be https://":                   {URL: "https://i.example", Audience: "x", JWKSURL: "http://i.example/keys"},
+		"bearer_file requires jwks_url":               {URL: "https://i.example", Audience: "x", BearerFile: "/x"},
+		"jwks_file cannot be combined with jwks_url":  {URL: "https://i.example", Audience: "x", JWKS: jwks, JWKSURL: "https://i.example"},
+		"jwks_file: not a JSON Web Key Set":           {URL: "https://i.example", Audience: "x", JWKS: []byte("x")},
+		"jwks_file: no key can verify":                {URL: "https://i.example", Audience: "x", JWKS: []byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)},
+		"ca_file contains no PEM-encoded certificate": {URL: "https://i.example", Audience: "x", Authority: "x"},
 	} {
 		_, err := New([]User{{Name: "a", Hashes: []Hash{newCountingHash("a", 1)}}}, Options{Issuers: []Issuer{i}})
 		require.ErrorContains(t, err, says)

@@ -70,7 +70,7 @@ func TestOneProbeAtATime(t *testing.T) {
 	for range 3 {
 		state := look(t, target)
 		assert.Equal(t, Unreachable, state.Phase)
-		assert.ErrorContains(t, state.Err, "does not answer")
+		assert.ErrorContains(t, state.Err, "does not respond")
 	}
 	assert.EqualValues(t, 1, f.probeResult.Load())
 	assert.EqualValues(t, 1, f.accepted.Load())
