@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
@@ -140,6 +141,13 @@ func TestExamplesReferToExistingObjects(t *testing.T) {
 			block := claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 			assert.Equal(t, block, len(v.Spec.Containers[0].VolumeDevices) == 1, o)
 			assert.Equal(t, !block, len(v.Spec.Containers[0].VolumeMounts) == 1, o)
+		case *corev1.ServiceAccount, *rbacv1.Role, *rbacv1.ClusterRole:
+		case *rbacv1.RoleBinding:
+			find[*rbacv1.Role](t, all, v.RoleRef.Name)
+			find[*corev1.ServiceAccount](t, all, v.Subjects[0].Name)
+		case *rbacv1.ClusterRoleBinding:
+			find[*rbacv1.ClusterRole](t, all, v.RoleRef.Name)
+			find[*corev1.ServiceAccount](t, all, v.Subjects[0].Name)
 		default:
 			t.Errorf("%v: what is it an example of?", o)
 		}

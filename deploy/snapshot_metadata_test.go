@@ -76,6 +76,7 @@ func TestSnapshotMetadata(t *testing.T) {
 			assert.Equal(t, map[string]string{
 				"authentication.k8s.io/tokenreviews": "create", "authorization.k8s.io/subjectaccessreviews": "create",
 				"snapshot.storage.k8s.io/volumesnapshots": "get", "snapshot.storage.k8s.io/volumesnapshotcontents": "get",
+				"cbt.storage.k8s.io/snapshotmetadataservices named " + driverName: "get",
 			}, flatten(t, find[*rbacv1.ClusterRole](t, objects, metadataName+"-role").Rules))
 			assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: namespace}}, find[*rbacv1.ClusterRoleBinding](t, objects, metadataName+"-binding").Subjects)
 		})

@@ -47,6 +47,7 @@ func (l *lvol) clones() (found []*lvol) {
 // takeOver gives a clone the clusters of its snapshot, and the snapshot's place in the chain.
 func (l *lvol) takeOver(snapshot *lvol) {
 	l.Allocated = max(l.Allocated, min(snapshot.Allocated, l.Clusters))
+	l.takeOverOwn(snapshot)
 	l.Parent, l.External = snapshot.Parent, snapshot.External
 	snapshot.External = ""
 }
@@ -70,12 +71,15 @@ func (e *engine) snapshotLvol(p spdkrpc.BdevLvolSnapshotParams) (string, error) 
 	}
 	r.Clusters, r.Allocated, r.Thin = l.Clusters, l.Allocated, l.Thin
 	r.Parent, r.External = l.Parent, l.External
+	if err := e.own(l.store.storeRecord, r); err != nil {
+		return "", err
+	}
 	l.Parent, l.External, l.Allocated, l.Thin = r.UUID, "", 0, true
 	id, err := e.keepNew(l.store, r)
 	if err != nil {
 		return "", err
 	}
-	return id, e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+	return id, errors.Join(e.dir.saveLvol(l.store.storeRecord, l.lvolRecord), e.writeMetadata(l.store.storeRecord))
 }
 
 func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {

@@ -54,7 +54,7 @@ func (e *engine) examine(b *bdev) {
 	var found string
 	switch d := b.driver.(type) {
 	case *aio:
-		found = readMark(d.path)
+		found = e.target.readMark(d.path)
 	case *lvol:
 		found = d.Written
 		e.assemble(d.superblock, b)

@@ -1,6 +1,7 @@
 package spdktest
 
 import (
+	"errors"
 	"slices"
 	"syscall"
 	"time"
@@ -296,9 +297,14 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 	if err != nil {
 		return err
 	}
+	if !l.ReadOnly {
+		if err := e.own(l.store.storeRecord, l.lvolRecord); err != nil {
+			return err
+		}
+	}
 	l.ReadOnly = true
 	l.frozen = l.frozen || e.before("v24.05")
-	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+	return errors.Join(e.dir.saveLvol(l.store.storeRecord, l.lvolRecord), e.writeMetadata(l.store.storeRecord))
 }
 
 // deleteLvol removes a volume. Users of its bdev lose it; if the volume is a snapshot, its only
@@ -351,7 +357,7 @@ func (e *engine) removeLvol(l *lvol, clones []*lvol) error {
 	}
 	e.releaseExternal(l)
 	delete(l.store.storeRecord.lvols, l.UUID)
-	return e.dir.removeLvol(l.store.storeRecord, l.lvolRecord)
+	return errors.Join(e.dir.removeLvol(l.store.storeRecord, l.lvolRecord), e.writeMetadata(l.store.storeRecord))
 }
 
 // dropLvol removes a volume from the lists. lost means that it stays on the medium.
