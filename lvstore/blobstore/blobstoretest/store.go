@@ -15,7 +15,7 @@ const (
 	none          = 1<<32 - 1
 )
 
-// A Store is an lvstore.
+// A Store describes an lvstore.
 type Store struct {
 	UUID, Name    string
 	ClusterSize   int64 // bytes
@@ -24,22 +24,22 @@ type Store struct {
 	Lvols         []Lvol // lvol i is blob i+1
 }
 
-// An Lvol is a logical volume or snapshot.
+// An Lvol describes a logical volume or snapshot.
 type Lvol struct {
 	UUID, Name string
-	Parent     int    // number of the lvol below, counted from 1; 0 for none
+	Parent     int    // number of the parent lvol, counted from 1; 0 for none
 	Clusters   uint64 // size
 	Allocated  []uint64
 
 	Writable, External, Taking, Removing bool
 
 	RunLength bool // lists its clusters as run lengths
-	Continued bool // lists its clusters in a second page
+	Continued bool // lists its clusters on a second page
 
 	Start []byte // the content of its first cluster, if that is allocated
 }
 
-// Image returns the content of the device.
+// Image returns the device's content.
 func (s Store) Image() []byte {
 	m := make([]byte, s.Clusters*s.ClusterSize)
 	b := m[:PageSize]
@@ -59,15 +59,15 @@ func (s Store) Image() []byte {
 	return m
 }
 
-// Page returns a metadata page of an image. Seal it after a change.
+// Page returns a metadata page of an image. After changing the page, call Seal.
 func Page(image []byte, n int64) []byte { return image[(MetadataStart+n)*PageSize:][:PageSize] }
 
-// Seal writes the checksum of a page.
+// Seal writes a page's checksum.
 func Seal(page []byte) {
 	le.PutUint32(page[PageSize-4:], crc32.Checksum(page[:PageSize-4], crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// A writer knows which pages and clusters are free.
+// A writer tracks which pages and clusters are free.
 type writer struct {
 	image   []byte
 	free    uint32 // metadata page
@@ -120,7 +120,8 @@ func (w *writer) lvol(at uint32, l Lvol) {
 
 func (w *writer) next() uint32 { w.free++; return w.free - 1 }
 
-// extents writes the extent pages, and returns the table of them. A part without clusters has none.
+// extents writes the extent pages and returns the extent table. A range without clusters has no
+// page.
 func (w *writer) extents(id uint64, where []uint32) []byte {
 	table := le.AppendUint64(nil, uint64(len(where)))
 	for from := 0; from < len(where); from += PerExtent {
