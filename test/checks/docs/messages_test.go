@@ -17,7 +17,7 @@ import (
 func TestMessagesOfTheTroubleshootingPage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/csi-troubleshooting.md"))
 	require.NoError(t, err)
-	_, section, found := strings.Cut(string(page), "\n## Messages of the driver\n")
+	_, section, found := strings.Cut(string(page), "\n## Messages from the driver\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
 	var code strings.Builder
