@@ -269,7 +269,7 @@ func TestOnlyChangesAreLogged(t *testing.T) {
 }
 
 // Findings from before a call changed a volume, or from while a call works on it, do not count.
-func TestVolumesThatChange(t *testing.T) {
+func TestVolumesChangingDuringChecks(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(1, "connecting")
 	m.Check(t.Context())
@@ -303,7 +303,7 @@ func TestVolumesThatChange(t *testing.T) {
 	assert.Equal(t, []string{"/staged", "/pod"}, f.adopted[0])
 }
 
-// interrupted calls a function while the monitor looks at a volume.
+// interrupted calls a function while the monitor checks a volume.
 type interrupted struct {
 	Mounter
 	during func()
@@ -314,7 +314,7 @@ func (i interrupted) Probe(ctx context.Context, p mount.Point) error {
 	return i.Mounter.Probe(ctx, p)
 }
 
-// Connections that the kernel has given up are restored, with pauses that grow, and never while a
+// Connections that the kernel has given up are restored, with growing pauses, and never while a
 // call works on the volume.
 func TestReconnect(t *testing.T) {
 	m, f := newFakeNode(t)

@@ -7,8 +7,8 @@
 //
 // All state is stored on the volumes themselves. Until the copy is complete and verified, its first
 // 4 KiB hold a mark (mark.go), so that an interrupted copy never passes for a complete one. The
-// original is exported to a node of the move's own (NodeOf) from the beginning until it is deleted
-// or given back, so that no other node can attach it.
+// original is exported to the move's own node (NodeOf) from the beginning until it is deleted or
+// given back, so that no other node can attach it.
 //
 // It does not depend on targets, SPDK's RPC or the implementation of connectors: it calls CSI's
 // controller service and a connector. Begin with Mover.Copy (move.go).

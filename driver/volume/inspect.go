@@ -85,8 +85,7 @@ type Nested struct {
 	Why  error  // of kind ErrNested
 }
 
-// Nested lists the lvstores and RAIDs that are on logical volumes, or of which it is unknown on
-// what they are.
+// Nested lists the lvstores and RAIDs that are on logical volumes, or for which that is unknown.
 func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	ctx = AskOnce(ctx)
 	stores, err := s.lvstores(ctx)

@@ -65,7 +65,7 @@ func TestLargestVolumeBesideOthers(t *testing.T) {
 	}
 }
 
-// A promise counts until it is kept or taken back, and a volume that grows counts once.
+// A promise counts until it is kept or taken back, and a growing volume counts once.
 func TestPromisedSpaceCountsUntilItIsReleased(t *testing.T) {
 	u := newSum()
 	_, err := u.promise("a", 11, 10)
