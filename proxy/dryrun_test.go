@@ -14,7 +14,7 @@ import (
 
 // The roles in the manual's example make the decisions documented in its table.
 func TestDocumentedRoles(t *testing.T) {
-	text := documented(t, "docs/authorization.md", "Roles of your own", "yaml")[0]
+	text := documented(t, "docs/authorization.md", "Custom roles", "yaml")[0]
 	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
 	rows, err := dryrun.ReadTable([]byte(table))
 	require.NoError(t, err)

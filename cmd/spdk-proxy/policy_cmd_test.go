@@ -92,7 +92,7 @@ func TestPolicyExplainMatchesTheManual(t *testing.T) {
 		inside, _, _ := strings.Cut(rest, "```")
 		return inside
 	}
-	path := writePolicy(t, block("## Roles of your own", "```yaml\n"))
+	path := writePolicy(t, block("## Custom roles", "```yaml\n"))
 	shown := block("## Explain a decision", "```console\n")
 	command, want, _ := strings.Cut(shown, "\n")
 	args := strings.Fields(strings.Replace(command, "spdk-proxy.yaml", path, 1))[2:]

@@ -227,7 +227,7 @@ func TestMetadataIsRefused(t *testing.T) {
 }
 
 // Contradictory responses and encrypted volumes return no ranges.
-func TestUnusableAnswersAreRefused(t *testing.T) {
+func TestUnusableResponsesAreRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	for name, change := range map[string]func(r *spdkrpc.ProxyLvolChanges){

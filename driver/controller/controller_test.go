@@ -71,7 +71,7 @@ func TestVolumesSpreadOverTargets(t *testing.T) {
 	assert.Greater(t, len(b.targets[1].lvols(t)), 8)
 }
 
-func TestLostReplyOfCreateIsReadBack(t *testing.T) {
+func TestCreateReadsBackAfterALostReply(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	for i := range 8 {
 		name := fmt.Sprintf("pvc-%d", i)

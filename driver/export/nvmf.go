@@ -78,8 +78,8 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		}
 		sub = nil
 	}
-	// Steps that the target confirmed are saved. Others may have been made by an earlier call, or
-	// by this one without its response.
+	// Steps that the target has confirmed are already saved. Others may have been made by an
+	// earlier call, or by this one without its response.
 	var foundDone atomic.Bool
 	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)
 	if err != nil {

@@ -79,8 +79,8 @@ func (n nvmf) removeSaved(ctx context.Context, nqn string, hosts []string) error
 	return nil
 }
 
-// fenceSaved removes a host from what a restarted target would export but does not export now. With
-// dryRun, it only returns what it would do.
+// fenceSaved removes a host from exports that the target does not have now, but would have after a
+// restart. With dryRun, it only returns what it would do.
 func (n nvmf) fenceSaved(ctx context.Context, h Host, dryRun bool) (all []Fencing, err error) {
 	for _, name := range []string{h.NQN, h.Multipath} {
 		if name == "" {

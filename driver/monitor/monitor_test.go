@@ -339,7 +339,7 @@ func TestReconnect(t *testing.T) {
 	}
 	const second = time.Second
 	assert.Equal(t, []time.Duration{0, 30 * second, 60 * second, 120 * second, 240 * second, 300 * second, 300 * second, 300 * second}, pauses)
-	assert.Equal(t, 1, strings.Count(f.log.String(), "cannot connect a volume again"), f.log.String())
+	assert.Equal(t, 1, strings.Count(f.log.String(), "cannot reconnect a volume"), f.log.String())
 	assert.Contains(t, scrape(m), `spdk_csi_node_reconnects_total{outcome="failed"} 8`)
 
 	f.clock = f.clock.Add(time.Hour)

@@ -1,7 +1,7 @@
 // Package move copies a volume that no node uses to another lvstore or target, and verifies the
 // copy. No node can attach the original until the copy has replaced it.
 //
-// The machine that it runs on attaches both volumes. So the targets need not reach each other, and
+// The machine running the move attaches both volumes. So the targets need not reach each other, and
 // may differ in release and transport. The copy includes the data that a volume shares with
 // snapshots and other volumes.
 //

@@ -20,7 +20,7 @@ type Exported struct {
 type Precondition func(context.Context) error
 
 // Export makes a volume reachable for one host, if all conditions succeed; see
-// [export.Service.Admit]. The conditions are evaluated at the same time.
+// [export.Service.Admit]. The conditions are evaluated concurrently.
 func (s *Service) Export(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
 	return s.export(ctx, id, h, s.exports.Admit, conditions)
 }

@@ -76,8 +76,8 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 // Permits reports whether the driver may use an lvol.
 func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
 
-// Nested describes an lvstore or a RAID that is on a logical volume, so that a host may have
-// written it.
+// Nested describes an lvstore or a RAID on a logical volume, which a host may therefore have
+// written.
 type Nested struct {
 	Kind string // "lvstore" or "RAID"
 	Name string

@@ -32,7 +32,7 @@ func TestLargestVolume(t *testing.T) {
 }
 
 // With a limit, the volumes that exist count.
-func TestLargestVolumeBesideOthers(t *testing.T) {
+func TestLargestVolumeWithExistingVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	b.create(t, "pvc-1", 8)
 	st := b.store(t, "lvs0")

@@ -250,7 +250,7 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, id, n.source)
 }
 
-func TestStoresAllowed(t *testing.T) {
+func TestOnlyAllowedStoresAreUsed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	only := NewTarget(Config{Config: export.Config{Name: "t0"}, Stores: []string{"lvs1"}}).Service(b.rpc)
