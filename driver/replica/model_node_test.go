@@ -30,7 +30,7 @@ func (m *stepper) stage(s world, n int) {
 			}
 		}
 	case Start:
-		w, err := m.rules.setInSync(s.W, s.self(n), d.InSync)
+		w, err := m.rules.start(s.W, s.self(n), d.InSync)
 		if m.rules.startEarly {
 			w, err = s.W, nil
 		}
@@ -83,6 +83,7 @@ func (m *stepper) start(s world, n int) {
 	}
 	violation := ""
 	switch {
+	case !s.writes(n): // a fenced node may read old data; nothing of it is recorded
 	case s.lacking(set) != 0:
 		violation = "an array starts with a replica that lacks an acknowledged write"
 	case t.differing(set):
@@ -250,6 +251,13 @@ func (m *stepper) heal(s world, n int) {
 		t.Nodes[n].Slots = slots
 		m.add(t, slotsChanged, n, 0, "")
 	}
+	if have := node.Members | node.Rebuilding; node.Hold == free && node.Plan == noPlan && !node.NoAPI && s.W.Held != have {
+		if w, err := s.W.Hold(s.self(n), have); err == nil {
+			t := s
+			t.W = w
+			m.add(t, heldStored, n, 0, "")
+		}
+	}
 	if node.Rebuilding != 0 {
 		id := node.Rebuilding.IDs()[0]
 		t := s
@@ -268,6 +276,7 @@ func (m *stepper) heal(s world, n int) {
 		}
 		violation := ""
 		switch {
+		case !s.writes(n):
 		case s.Replicas[source].Lacks:
 			violation = "a replica that lacks an acknowledged write is the source of a rebuild"
 		case t.Replicas[id].Lacks:
@@ -286,6 +295,11 @@ func (m *stepper) heal(s world, n int) {
 			continue
 		}
 		t := s
+		w, err := s.W.Hold(s.self(n), node.Members|SetOf(id))
+		if err != nil {
+			continue
+		}
+		t.W = w
 		rebuild := ByBitmap
 		switch m.rules.readd(node.Members, s.Replicas[id].Seen) {
 		case AddByBitmap:
@@ -298,7 +312,7 @@ func (m *stepper) heal(s world, n int) {
 		t.Replicas[id].Bit = node.Bit
 		t.Nodes[n].Rebuilding = SetOf(id)
 		if m.rules.listEarly {
-			if w, err := m.rules.setInSync(s.W, s.self(n), node.Members|SetOf(id)); err == nil {
+			if w, err := m.rules.setInSync(t.W, s.self(n), node.Members|SetOf(id)); err == nil {
 				t.W = w
 				t.Replicas[id].Seen.Superblock.Rebuild = NoRebuild
 			}

@@ -14,7 +14,9 @@ const (
 	powerBack
 	pluginRestarted
 	published
-	fencedHost
+	exported
+	unexported
+	lateExport
 	attached
 	errorReturned
 	replicaAdded
@@ -37,6 +39,7 @@ const (
 	released
 	rebuildBegun
 	rebuildStopped
+	heldStored
 	rebuilt
 	listed
 	slotsChanged
@@ -59,7 +62,9 @@ var kindTexts = [kindCount]struct {
 	powerBack:         {"%s is back", 0, 1},
 	pluginRestarted:   {"the plugin of %s restarts", 0, 1},
 	published:         {"the witness names %s", 0, 1},
-	fencedHost:        {"the host list of %s follows the witness", 1, 2},
+	exported:          {"%s is exported to the publication of the witness", 1, 2},
+	unexported:        {"the export of %s to an earlier publication ends", 1, 2},
+	lateExport:        {"a delayed call exports %s to an earlier publication", 1, 2},
 	attached:          {"%s gets the volume's context", 0, 1},
 	errorReturned:     {"the write of %s fails on %s", 0, 2},
 	replicaAdded:      {"the witness names another replica %s", 1, 2},
@@ -82,6 +87,7 @@ var kindTexts = [kindCount]struct {
 	released:          {"%s lets new writes go on", 0, 1},
 	rebuildBegun:      {"%s begins to rebuild %s", 0, 2},
 	rebuildStopped:    {"%s stops the rebuild of %s", 0, 2},
+	heldStored:        {"%s records which replicas md has", 0, 1},
 	rebuilt:           {"%s has rebuilt %s", 0, 2},
 	listed:            {"%s adds its members to the witness", 0, 1},
 	slotsChanged:      {"%s gives each replica of the witness a slot", 0, 1},
@@ -209,10 +215,22 @@ func (m *stepper) controller(s world) {
 	}
 	for id := range ID(MaxReplicas) {
 		r := s.Replicas[id]
-		if r.Exists && !r.Cut && r.Host != generation {
+		if r.Exists && !r.Cut {
 			t := s
-			t.Replicas[id].Host = generation
-			m.add(t, fencedHost, 0, id, "")
+			switch r.Host {
+			case generation:
+			case 0:
+				t.Replicas[id].Host = generation
+				m.add(t, exported, 0, id, "")
+			default:
+				t.Replicas[id].Host = 0
+				m.add(t, unexported, 0, id, "")
+			}
+			for late := uint8(1); late < generation && m.rules.admitUnchecked; late++ {
+				t := s
+				t.Replicas[id].Host = late
+				m.fault(t, lateExport, 0, id)
+			}
 		}
 		switch {
 		case !m.replace:
@@ -224,7 +242,7 @@ func (m *stepper) controller(s world) {
 				m.fault(t, replicaAdded, 0, id)
 			}
 		case s.W.Replicas.Len() == MaxReplicas:
-			if w, err := s.W.Remove(id); err == nil {
+			if w, err := m.rules.remove(s.W, id); err == nil {
 				t := s
 				t.W, t.Replicas[id] = w, replicaState{}
 				m.fault(t, replicaRemoved, 0, id)

@@ -11,7 +11,9 @@ import "fmt"
 type rules struct {
 	decide    func(self Writer, w Witness, known bool, v View) Decision
 	readd     func(running Set, s Seen) Return
+	start     func(w Witness, self Writer, inSync Set) (Witness, error)
 	setInSync func(w Witness, self Writer, inSync Set) (Witness, error)
+	remove    func(w Witness, id ID) (Witness, error)
 	// failFirst lets md go on without a replica before the witness has changed.
 	failFirst bool
 	// goOnAfterError lets md go on after an error of a live server as soon as the superblocks are
@@ -21,25 +23,25 @@ type rules struct {
 	listEarly bool
 	// startEarly starts an array before the witness has accepted the in-sync set.
 	startEarly bool
-	// publishLate changes the host lists before the witness.
-	publishLate bool
+	// admitUnchecked lets a delayed controller admit an earlier publication.
+	admitUnchecked bool
 	// dropSlot gives the slot of a replica that is not in sync to its replacement.
 	dropSlot bool
 }
 
 func productRules() rules {
-	return rules{decide: Decide, readd: Readd, setInSync: Witness.SetInSync}
+	return rules{decide: Decide, readd: Readd, start: Witness.Start, setInSync: Witness.SetInSync, remove: Witness.Remove}
 }
 
 const nodeCount = 2
 
 var nodeNames = [nodeCount]string{"node1", "node2"}
 
-// A replicaState is what is on a replica's server, and who reaches it.
+// A replicaState is what is on a replica's server, and which publication it is exported to.
 type replicaState struct {
 	Exists bool
 	Seen   Seen
-	Host   uint8 // the generation in the host list; 0: none
+	Host   uint8 // the generation that is exported; 0: none
 	Cut    bool  // the controller does not reach the server
 
 	Content uint8 // which write is there
@@ -110,7 +112,7 @@ func initialWorld() world {
 // runningWorld is a volume that node1 uses.
 func runningWorld() world {
 	s := initialWorld()
-	s.W = Witness{Writer: Writer{nodeNames[0], 1}, Created: true, Replicas: SetOf(0, 1), InSync: SetOf(0, 1), Epoch: 1}
+	s.W = Witness{Writer: Writer{nodeNames[0], 1}, Created: true, Replicas: SetOf(0, 1), InSync: SetOf(0, 1), Held: SetOf(0, 1), Epoch: 1}
 	for _, id := range s.W.Replicas.IDs() {
 		s.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: 1, InSync: s.W.Replicas}}
 		s.Replicas[id].Host = 1
@@ -237,5 +239,5 @@ type kind uint8
 
 func (e event) String() string {
 	text := kindTexts[e.Kind]
-	return fmt.Sprintf(text.format, []any{nodeNames[e.Node], string(rune('A' + e.ID))}[text.from:text.to]...)
+	return fmt.Sprintf(text.format, []any{nodeNames[e.Node%nodeCount], string(rune('A' + e.ID))}[text.from:text.to]...)
 }
