@@ -1,23 +1,58 @@
 package replica
 
 import (
-	"os"
-	"strconv"
+	"flag"
 	"testing"
-	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
-func TestModelScratch(t *testing.T) {
-	faults, _ := strconv.Atoi(os.Getenv("FAULTS"))
-	begin := time.Now()
-	m := &stepper{rules: productRules(), faults: uint8(faults), errors: os.Getenv("ERRORS") != "", replace: os.Getenv("REPLACE") != ""}
-	start := initialWorld()
-	if os.Getenv("RUNNING") != "" {
-		start = runningWorld()
+var (
+	faults = flag.Int("faults", 3, "failures and publications of TestModelWithMoreFailures")
+	states = flag.Int("states", 6_000_000, "states after which TestModelWithMoreFailures stops")
+)
+
+// No state that failures lead to violates an invariant. The search is complete: it ends when there
+// are no more states. Any number of writes, rebuilds and starts happens between the failures.
+func TestModel(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		initial world
+		model   stepper
+	}{
+		{"creation, and two failures or publications", initialWorld(), stepper{faults: 2}},
+		{"a volume in use, and two failures or publications", runningWorld(), stepper{faults: 2, errors: true}},
+		{"a third replica", runningWorld(), stepper{faults: 1, replace: true}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.model.rules = productRules()
+			r := search(&test.model, test.initial, 100, 10_000_000)
+			t.Logf("%d states, %d steps, depth %d", r.states, r.steps, r.depth)
+			assert.True(t, r.complete, "the search is not complete")
+			if r.found != nil {
+				t.Error(r.found)
+			}
+		})
 	}
-	r := search(m, start, 100, 3_000_000)
-	t.Logf("%d states, %d steps, depth %d, complete %v, %v", r.states, r.steps, r.depth, r.complete, time.Since(begin))
-	if r.found != nil {
-		t.Error(r.found)
+}
+
+// The same with more failures, up to a number of states. Options: go test ./driver/replica -run
+// TestModelWithMoreFailures -v -args -faults 4 -states 20000000.
+func TestModelWithMoreFailures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
+	for name, model := range map[string]stepper{
+		"two replicas":    {faults: uint8(*faults), errors: true},
+		"a third replica": {faults: uint8(*faults), replace: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model.rules = productRules()
+			r := search(&model, runningWorld(), 1000, *states)
+			t.Logf("%d states, %d steps, depth %d, complete: %v", r.states, r.steps, r.depth, r.complete)
+			if r.found != nil {
+				t.Error(r.found)
+			}
+		})
 	}
 }
