@@ -31,10 +31,11 @@ func (m *stepper) stage(s world, n int) {
 		}
 	case Start:
 		w, err := m.rules.start(s.W, s.self(n), d.InSync)
-		if m.rules.startEarly {
+		early := m.rules.startEarly && node.NoAPI
+		if early {
 			w, err = s.W, nil
 		}
-		if err == nil && (!node.NoAPI || m.rules.startEarly) {
+		if err == nil && (!node.NoAPI || early) {
 			t := s
 			t.W, t.Nodes[n].Known, t.Nodes[n].Plan, t.Nodes[n].PlanSet = w, d.InSync, planStart, d.InSync
 			m.add(t, decided, n, 0, "")
@@ -73,6 +74,9 @@ func (m *stepper) start(s world, n int) {
 	t := s
 	node := &t.Nodes[n]
 	node.Running, node.Members, node.Slots, node.Plan, node.PlanSet = true, set, s.W.Replicas, noPlan, 0
+	for _, id := range set.IDs() {
+		t.Replicas[id].Used = node.Generation
+	}
 	first := set.IDs()[0]
 	node.Bit = s.Replicas[first].Bit
 	if node.Bit {
@@ -124,10 +128,14 @@ func (m *stepper) writes(s world, n int) {
 			t.Nodes[n].WriteData |= SetOf(id)
 			t.Nodes[n].Bit = true
 			t.Replicas[id].Content = node.WriteID
-			m.add(t, dataWritten, n, id, "")
+			violation := ""
+			if s.Replicas[id].Used > node.Generation && !s.writes(n) {
+				violation = "a node writes to a replica that a later publication has used"
+			}
+			m.add(t, dataWritten, n, id, violation)
 		}
 	}
-	if node.WriteData.Contains(all) && (node.Hold != afterError || m.rules.failFirst) {
+	if node.WriteData.Contains(all) && (node.Hold != afterError || m.rules.inFlightReturns) {
 		t := s
 		for id := range ID(MaxReplicas) {
 			if s.Replicas[id].Exists && !node.WriteData.Has(id) {
@@ -194,7 +202,7 @@ func (m *stepper) maintain(s world, n int) {
 		if s.agrees(id, m.superblock(&s, n).InSync) {
 			continue
 		}
-		rebuilt = rebuilt && s.Replicas[id].Seen.Superblock.Rebuild == NoRebuild
+		rebuilt = rebuilt && (m.rules.listUnwritten || s.Replicas[id].Seen.Superblock.Rebuild == NoRebuild)
 		if s.reaches(n, id) {
 			t := s
 			t.Replicas[id].Seen = Seen{State: Ours, Superblock: m.superblock(&s, n)}
@@ -309,7 +317,7 @@ func (m *stepper) heal(s world, n int) {
 			continue
 		}
 		t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: s.W.Epoch, InSync: node.Members, Rebuild: rebuild}}
-		t.Replicas[id].Bit = node.Bit
+		t.Replicas[id].Bit, t.Replicas[id].Used = node.Bit, node.Generation
 		t.Nodes[n].Rebuilding = SetOf(id)
 		if m.rules.listEarly {
 			if w, err := m.rules.setInSync(t.W, s.self(n), node.Members|SetOf(id)); err == nil {
@@ -345,6 +353,9 @@ func (s world) stopped(n int) world {
 
 // violated returns the invariant that a state violates, if any.
 func (m *stepper) violated(s world) string {
+	if m.window {
+		return ""
+	}
 	if s.lacking(s.W.InSync) != 0 {
 		return "the witness lists a replica that lacks an acknowledged write"
 	}
@@ -356,7 +367,13 @@ func (m *stepper) violated(s world) string {
 func (m *stepper) unavailable(s world) string {
 	for n := range s.Nodes {
 		node := s.Nodes[n]
-		if !s.writes(n) || !s.W.Created || node.Off || node.NoAPI || node.Running || node.Plan == planStart {
+		if !s.writes(n) || node.Off || node.NoAPI || node.Running || node.Plan == planStart {
+			continue
+		}
+		if !s.W.Created {
+			if s.reachesAll(n, s.W.Replicas) && m.rules.decide(s.self(n), s.W, true, s.view(n)).Action != Create {
+				return "the volume cannot be created although all replicas are reachable"
+			}
 			continue
 		}
 		for id := range ID(MaxReplicas) {

@@ -56,3 +56,19 @@ func TestModelWithMoreFailures(t *testing.T) {
 		})
 	}
 }
+
+// The window that remains: md returns the writes in flight when a live server fails one of them. A
+// write is lost only if the node also loses power before the witness has changed.
+func TestWindowAfterErrorTakesTwoFailures(t *testing.T) {
+	m := &stepper{rules: productRules(), errors: true, window: true}
+	m.rules.inFlightReturns = true
+	m.faults = 1
+	r := search(m, runningWorld(), 100, 1_000_000)
+	assert.True(t, r.complete && r.found == nil, "one failure suffices: %v", r.found)
+	m.faults, m.only = 2, []kind{errorReturned, powerLost}
+	r = search(m, runningWorld(), 100, 1_000_000)
+	if assert.NotNil(t, r.found) {
+		assert.Equal(t, startLacking, r.found.violation)
+		t.Log(r.found)
+	}
+}

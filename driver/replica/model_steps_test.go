@@ -1,5 +1,7 @@
 package replica
 
+import "slices"
+
 // The events of the model.
 const (
 	linkLost kind = iota
@@ -107,7 +109,12 @@ type stepper struct {
 	// servers fail writes.
 	faults          uint8
 	replace, errors bool
-	steps           []step
+	// window permits a witness that lists a replica which lacks a write, so that mistakes behind it
+	// show when an array starts.
+	window bool
+	// only are the failures that happen; empty: all.
+	only  []kind
+	steps []step
 }
 
 func (m *stepper) add(s world, k kind, n int, id ID, violation string) {
@@ -116,7 +123,7 @@ func (m *stepper) add(s world, k kind, n int, id ID, violation string) {
 
 // fault adds a step that the number of faults bounds.
 func (m *stepper) fault(s world, k kind, n int, id ID) {
-	if s.Faults < m.faults {
+	if s.Faults < m.faults && (m.only == nil || slices.Contains(m.only, k)) {
 		s.Faults++
 		m.add(s, k, n, id, "")
 	}
@@ -209,7 +216,7 @@ func (m *stepper) controller(s world) {
 	for n := range s.Nodes {
 		if s.W.Writer.Node != nodeNames[n] {
 			t := s
-			t.W = s.W.Publish(nodeNames[n])
+			t.W = m.rules.publish(s.W, nodeNames[n])
 			m.fault(t, published, n, 0)
 		}
 	}

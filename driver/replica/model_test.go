@@ -11,6 +11,7 @@ import "fmt"
 type rules struct {
 	decide    func(self Writer, w Witness, known bool, v View) Decision
 	readd     func(running Set, s Seen) Return
+	publish   func(w Witness, node string) Witness
 	start     func(w Witness, self Writer, inSync Set) (Witness, error)
 	setInSync func(w Witness, self Writer, inSync Set) (Witness, error)
 	remove    func(w Witness, id ID) (Witness, error)
@@ -19,9 +20,13 @@ type rules struct {
 	// goOnAfterError lets md go on after an error of a live server as soon as the superblocks are
 	// written, as with native metadata.
 	goOnAfterError bool
+	// inFlightReturns lets the writes in flight at such an error return at once, as md does.
+	inFlightReturns bool
 	// listEarly adds a replica to the in-sync set when its rebuild begins.
 	listEarly bool
-	// startEarly starts an array before the witness has accepted the in-sync set.
+	// listUnwritten stores an in-sync set before the superblocks of its members.
+	listUnwritten bool
+	// startEarly starts an array without storing the witness if the API server does not answer.
 	startEarly bool
 	// admitUnchecked lets a delayed controller admit an earlier publication.
 	admitUnchecked bool
@@ -30,7 +35,7 @@ type rules struct {
 }
 
 func productRules() rules {
-	return rules{decide: Decide, readd: Readd, start: Witness.Start, setInSync: Witness.SetInSync, remove: Witness.Remove}
+	return rules{decide: Decide, readd: Readd, publish: Witness.Publish, start: Witness.Start, setInSync: Witness.SetInSync, remove: Witness.Remove}
 }
 
 const nodeCount = 2
@@ -47,6 +52,7 @@ type replicaState struct {
 	Content uint8 // which write is there
 	Lacks   bool  // an acknowledged write is missing
 	Bit     bool  // the bitmap on the replica marks the chunk
+	Used    uint8 // the last generation that has had it in an array
 }
 
 type plan uint8
@@ -115,7 +121,7 @@ func runningWorld() world {
 	s.W = Witness{Writer: Writer{nodeNames[0], 1}, Created: true, Replicas: SetOf(0, 1), InSync: SetOf(0, 1), Held: SetOf(0, 1), Epoch: 1}
 	for _, id := range s.W.Replicas.IDs() {
 		s.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: 1, InSync: s.W.Replicas}}
-		s.Replicas[id].Host = 1
+		s.Replicas[id].Host, s.Replicas[id].Used = 1, 1
 	}
 	s.Nodes[0] = nodeState{Generation: 1, Known: s.W.InSync, Running: true, Members: s.W.Replicas, Slots: s.W.Replicas}
 	return s
