@@ -173,8 +173,8 @@ func (m *stepper) clearBits(s world, n int) {
 	}
 }
 
-// superblock returns what a member's superblock says. It does not claim that a replica failed before
-// the witness has recorded it.
+// superblock returns what a member's superblock says. It does not claim that a replica failed
+// before the witness has recorded it.
 func (m *stepper) superblock(s *world, n int) Superblock {
 	if m.rules.goOnAfterError {
 		return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members}

@@ -42,8 +42,8 @@ type Witness struct {
 // NewWitness returns the witness of a volume that is being created.
 func NewWitness(replicas Set) Witness { return Witness{Replicas: replicas} }
 
-// Publish names the node that may write from now on; empty: none. The controller stores it before it
-// changes the host list of any replica, so that the former node can acknowledge no write that a
+// Publish names the node that may write from now on; empty: none. The controller stores it before
+// it removes the export of any replica, so that the former node can acknowledge no write that a
 // fenced replica lacks.
 func (w Witness) Publish(node string) Witness {
 	if w.Writer.Node != node {
