@@ -15,7 +15,7 @@ import (
 )
 
 // Bind mounts a staged file system at a second path. It creates the path, a directory, if missing.
-// It applies only those flags that belong to the mount, not to the file system (nosuid, noexec, …).
+// It applies only flags that belong to the mount (nosuid, noexec, …), not to the file system.
 func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error {
 	flags, ro, err := checkFlags("", flags)
 	if err == nil {
@@ -136,8 +136,8 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
-// sameAccess fails if the device is published with the other kind of access. The device tells
-// which, not its mounts: kubelet has a mount of its own, which is read-write in any case.
+// sameAccess fails if the device is published with the other kind of access. The device shows
+// which, not its mounts: kubelet's own mount is always read-write.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
 	if err != nil || len(others) == 0 {

@@ -76,8 +76,8 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 // Permits reports whether the driver may use an lvol.
 func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
 
-// Nested describes an lvstore or a RAID that is on a logical volume, so that a host may have
-// written it.
+// Nested describes an lvstore or a RAID on a logical volume, which a host may therefore have
+// written.
 type Nested struct {
 	Kind string // "lvstore" or "RAID"
 	Name string
@@ -85,8 +85,7 @@ type Nested struct {
 	Why  error  // of kind ErrNested
 }
 
-// Nested lists the lvstores and RAIDs that are on logical volumes, or of which it is unknown on
-// what they are.
+// Nested lists the lvstores and RAIDs that are on logical volumes, or for which that is unknown.
 func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	ctx = AskOnce(ctx)
 	stores, err := s.lvstores(ctx)

@@ -76,7 +76,7 @@ func (s *Service) CheckRawBlock(ctx context.Context) error {
 func (s *Service) checkHidden(ctx context.Context) error {
 	_, err := s.targetInfo(ctx)
 	if errors.Is(err, spdkrpc.MethodNotFound) || notAllowed(err) {
-		return fmt.Errorf("target %s: %w: the target's proxy does not say on which bdevs lvstores are, and is too old to hide those on logical volumes: upgrade spdk-proxy, and allow spdkgate_target_get_info to the driver's role", s.Name, ErrNested)
+		return fmt.Errorf("target %s: %w: the target's proxy does not show which bdevs the lvstores are on, and is too old to hide those on logical volumes: upgrade spdk-proxy, and allow spdkgate_target_get_info to the driver's role", s.Name, ErrNested)
 	}
 	return err
 }

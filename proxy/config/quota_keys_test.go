@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tenant without a quota of keys has the default one.
-func TestQuotaOfKeys(t *testing.T) {
+// A tenant without a key quota gets the default.
+func TestDefaultKeyQuota(t *testing.T) {
 	q, err := Quota{}.quota()
 	require.NoError(t, err)
 	assert.Equal(t, defaultKeys, q.Keys)
