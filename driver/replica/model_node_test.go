@@ -78,7 +78,9 @@ func (m *stepper) start(s world, n int) {
 		t.Replicas[id].Used = node.Generation
 	}
 	first := set.IDs()[0]
-	node.Bit = s.Replicas[first].Bit
+	// With an empty slot, md does not count the bits that it reads; the plugin sets them again
+	// before the first write.
+	node.Bit = s.Replicas[first].Bit && (set == node.Slots || !m.rules.forgetBits)
 	if node.Bit {
 		for _, id := range set.IDs() { // the resync after a crash reads from the first slot
 			t.copyChunk(first, id)
@@ -145,15 +147,33 @@ func (m *stepper) writes(s world, n int) {
 		t.Nodes[n].Write, t.Nodes[n].WriteID, t.Nodes[n].WriteBits, t.Nodes[n].WriteData = false, 0, 0, 0
 		m.add(t, acknowledged, n, 0, "")
 	}
-	if m.errors && node.Members.Len() > 1 {
-		for _, id := range (node.Members &^ node.WriteData).IDs() {
-			if s.reaches(n, id) && node.WriteBits.Contains(all) {
-				t := s
-				t.Nodes[n].Members &^= SetOf(id)
-				t.Nodes[n].Hold = afterError
-				m.fault(t, errorReturned, n, id)
-			}
+	if m.errors && node.WriteBits.Contains(all) {
+		m.fail(s, n)
+	}
+}
+
+// fail lets a live server fail the write. The gate of the replica closes, so that md does not see
+// the error, and opens again if the plugin finds that the server is well.
+func (m *stepper) fail(s world, n int) {
+	node := s.Nodes[n]
+	for _, id := range ((node.Members | node.Rebuilding) &^ node.WriteData).IDs() {
+		t := s
+		switch {
+		case node.Gates.Has(id):
+			t.Nodes[n].Gates &^= SetOf(id)
+			m.add(t, gateOpened, n, id, "")
+			continue
+		case !s.reaches(n, id):
+			continue
+		case !m.rules.noGates:
+			t.Nodes[n].Gates |= SetOf(id)
+		case node.Members.Has(id) && node.Members.Len() > 1:
+			t.Nodes[n].Members &^= SetOf(id)
+			t.Nodes[n].Hold = afterError
+		default:
+			continue
 		}
+		m.fault(t, errorReturned, n, id)
 	}
 }
 
@@ -217,6 +237,7 @@ func (m *stepper) maintain(s world, n int) {
 		fail := func(h hold) {
 			t := s
 			t.Nodes[n].Members, t.Nodes[n].Plan, t.Nodes[n].PlanSet = rest, noPlan, 0
+			t.Nodes[n].Gates &^= SetOf(id)
 			t.Nodes[n].Hold = max(node.Hold, h)
 			m.add(t, failed, n, id, "")
 		}
@@ -271,6 +292,7 @@ func (m *stepper) heal(s world, n int) {
 		t := s
 		t.Nodes[n].Rebuilding, t.Nodes[n].Full = 0, false
 		if !s.reaches(n, id) {
+			t.Nodes[n].Gates &^= SetOf(id)
 			m.add(t, rebuildStopped, n, id, "")
 			return
 		}

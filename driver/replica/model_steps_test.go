@@ -21,6 +21,7 @@ const (
 	lateExport
 	attached
 	errorReturned
+	gateOpened
 	replicaAdded
 	replicaRemoved
 	createSuperblock
@@ -69,6 +70,7 @@ var kindTexts = [kindCount]struct {
 	lateExport:        {"a delayed call exports %s to an earlier publication", 1, 2},
 	attached:          {"%s gets the volume's context", 0, 1},
 	errorReturned:     {"the write of %s fails on %s", 0, 2},
+	gateOpened:        {"%s repeats the I/O to %s", 0, 2},
 	replicaAdded:      {"the witness names another replica %s", 1, 2},
 	replicaRemoved:    {"%s is removed", 1, 2},
 	createSuperblock:  {"%s writes the first superblock of %s", 0, 2},

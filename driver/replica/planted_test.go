@@ -172,7 +172,9 @@ func plantedDecisions() []planted {
 func plantedOrders() []planted {
 	return []planted{
 		{"md goes on without a replica before the witness has changed", runningWorld(), stepper{faults: 1}, func(r *rules) { r.failFirst = true }, listsLacking},
-		{"md goes on after an error when the superblock is written", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.goOnAfterError = true }, listsLacking},
+		{"md goes on after an error when the superblock is written", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.noGates, r.goOnAfterError = true, true }, listsLacking},
+		{"md sees the error of a live server, and returns the writes in flight", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.noGates, r.inFlightReturns = true, true }, listsLacking},
+		{"md starts with an empty slot and forgets its bits", runningWorld(), stepper{faults: 2, only: []kind{serverLost, powerLost}}, func(r *rules) { r.forgetBits = true }, "a rebuilt replica differs"},
 		{"the witness lists a replica when its rebuild begins", runningWorld(), stepper{faults: 1}, func(r *rules) { r.listEarly = true }, listsLacking},
 		{"the witness lists a replica before its superblock is written", runningWorld(), stepper{faults: 2}, func(r *rules) { r.listUnwritten = true }, cannotStart},
 		{"a publication to a former node has its former generation", runningWorld(), stepper{faults: 2}, func(r *rules) {
@@ -203,7 +205,7 @@ func TestModelFindsPlantedMistakes(t *testing.T) {
 			m.rules = productRules()
 			if m.window { // such a start is no state of TestModel
 				if len(m.only) > 0 {
-					m.rules.goOnAfterError = true
+					m.rules.noGates, m.rules.goOnAfterError = true, true
 				}
 				r := search(&m, p.initial, 100, 1_000_000)
 				require.True(t, r.complete && r.found == nil, "without the mistake: %v", r.found)
