@@ -49,11 +49,11 @@ test: tools ## the tests, with the race detector, but for those of test-long: ab
 	$(TEST) -short -race ./...
 
 # Tests that begin with testing.Short(). A test compares this list with them, and with the table in CONTRIBUTING.md.
-LONG_TESTS    = TestAdmission TestCompletionsOfThePackages TestCommandsOfTheManual TestCreateWhileTargetsAreDown TestFailingTargetFailsTheCall TestImageBuildCommand TestKilledAtEveryCall \
+LONG_TESTS    = TestAdmission TestPackagedCompletions TestManualCommands TestCreateWhileTargetsAreDown TestFailingTargetFailsTheCall TestImageBuildCommand TestKilledAtEveryCall \
                 TestKilledAtEveryCallOfADeletion TestKilledAtEveryCallOfAGroup TestKrewPlatforms TestDoctorRepairsWhatCrashesLeave TestPackages TestRefusalsChangeNothing TestSanity TestSoak TestCostDoesNotGrow
 LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/checks/manual ./test/suites/sanity ./test/tools/soak
 # Those that are too slow with the race detector.
-SLOW_TESTS    = TestCostDoesNotGrow TestCrashPoints TestCrashPointsOfAGroupOnSeveralTargets TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints TestModelWithMoreFailures TestPairsOfCallsLeaveAConsistentState TestReuseCrashPoints
+SLOW_TESTS    = TestCostDoesNotGrow TestCrashPoints TestGroupOnSeveralTargetsCrashPoints TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints TestModelWithMoreFailures TestPairsOfCallsLeaveAConsistentState TestReuseCrashPoints
 SLOW_PACKAGES = ./driver/controller ./driver/replica ./driver/volume
 names         = '^($(subst $(eval ) ,|,$(strip $(1))))$$'
 

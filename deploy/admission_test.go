@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chartCases are options of the charts with which TestAdmission renders them. The names begin with
-// that of the chart.
+// chartCases holds the options with which TestAdmission renders the charts. Each name begins with
+// the chart's name.
 var chartCases = map[string]map[string]any{
 	"spdk-csi": nil,
 	"spdk-csi-everything": {
@@ -30,9 +30,9 @@ var chartCases = map[string]map[string]any{
 	"spdk-csi-registration":  {"node": map[string]any{"selfRegistration": true}},
 }
 
-// An API server checks the manifests: the admission policy for the node plugin's token, the Pod
-// Security Standards that the charts' pods meet, and the objects of the Prometheus operator. The
-// tests have a module of their own, because they need CEL and Kubernetes' admission library.
+// The manifests pass an API server's checks: the admission policy for the node plugin's token, the
+// Pod Security Standards for the charts' pods, and the Prometheus operator's objects. These tests
+// have their own module, because they need CEL and Kubernetes' admission library.
 func TestAdmission(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -19,7 +19,7 @@ import (
 
 const testVersion = "v1.2.3-test"
 
-// builds has the programs, built once for all tests by the build commands of the images.
+// builds holds the programs, built once for all tests with the images' build commands.
 var builds = map[string]func() (string, error){}
 
 func TestMain(m *testing.M) {
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildTool builds the tool of the module deploy/NAME, and returns its path in the go command's
-// cache. The first time takes minutes.
+// buildTool builds the tool in the module deploy/NAME, and returns its path in the go command's
+// cache. The first build takes minutes.
 func buildTool(name string) (string, error) {
 	cmd := exec.Command("go", "tool", "-modfile", "deploy/"+name+"/go.mod", "-n", name)
 	cmd.Dir = repository
@@ -52,7 +52,7 @@ func buildTool(name string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// build runs the image's build command unchanged, except for the path of the result.
+// build runs the image's build command unchanged, except for the output path.
 func build(program, out string) (string, error) {
 	source, err := os.ReadFile("image/" + program + ".Dockerfile")
 	if err != nil {
@@ -111,8 +111,8 @@ func TestImageBuildCommand(t *testing.T) {
 	}
 }
 
-// The images start a command that the programs have.
-func TestImageStartsACommand(t *testing.T) {
+// The images start a command that exists in the programs.
+func TestImagesStartExistingCommands(t *testing.T) {
 	for _, program := range programs {
 		for _, in := range load(t, program) {
 			if in.name != "CMD" {

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// Options of the driver's chart that the manifests do not have. TestChartValues has the values of
-// which each changes one line.
+// Options of the driver's chart that the manifests do not have. TestChartValues covers values that
+// change only one line each.
 
 func server(name, url string) map[string]any {
 	return map[string]any{"name": name, "rpcURL": url, "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}
@@ -100,7 +100,7 @@ func TestChartNetworkPolicy(t *testing.T) {
 	assert.Equal(t, map[string]string{"app": "spdk-proxy"}, find[*appsv1.DaemonSet](t, proxyRendered(t, nil), "spdk-proxy").Spec.Template.Labels)
 }
 
-// The token of those who read metrics is where the arguments say.
+// The token for reading metrics is mounted where the arguments expect it.
 func TestChartMetrics(t *testing.T) {
 	objects := rendered(t, map[string]any{"metrics": map[string]any{"tokenSecret": "metrics-token", "dashboards": true}})
 	for _, of := range []struct {
@@ -170,9 +170,9 @@ func testPod(t *testing.T, values map[string]any) *corev1.Pod {
 	return nil
 }
 
-// The pod of `helm test` has what the controller has to reach the storage servers, and no access to
-// Kubernetes.
-func TestChartTest(t *testing.T) {
+// The pod of `helm test` has everything with which the controller reaches the storage servers, but
+// no access to Kubernetes.
+func TestHelmTestPod(t *testing.T) {
 	for _, token := range []bool{false, true} {
 		values := map[string]any{"credentials": map[string]any{"serviceAccountToken": token}}
 		pod := testPod(t, values)

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write generated files")
 
 var charts = []string{chart, proxyChart}
 
-// updated compares a file with what it should contain, or writes it with -update.
+// updated compares a file with its expected content, or writes it if -update is given.
 func updated(t *testing.T, path, want string) {
 	t.Helper()
 	if *update {
@@ -37,7 +37,7 @@ func updated(t *testing.T, path, want string) {
 	assert.Equal(t, want, string(got), "run: go test ./deploy -run TestChart -update")
 }
 
-// README.md of each chart has all values, with their defaults and the comments of values.yaml.
+// Each chart's README.md lists all values, with their defaults and the comments in values.yaml.
 func TestChartReadmeListsAllValues(t *testing.T) {
 	for _, chart := range charts {
 		source, err := os.ReadFile(chart + "/values.yaml")
@@ -58,8 +58,8 @@ func TestChartReadmeListsAllValues(t *testing.T) {
 	}
 }
 
-// A chart cannot read files outside its directory, so it has copies of the alerts and dashboards in
-// monitoring.
+// A chart cannot read files outside its directory, so it contains copies of the alerts and
+// dashboards in monitoring.
 func TestChartFilesAreCopies(t *testing.T) {
 	rules, err := os.ReadFile("monitoring/spdk-proxy.rules.yaml")
 	require.NoError(t, err)
@@ -84,12 +84,12 @@ func TestChartFilesAreCopies(t *testing.T) {
 	}
 }
 
-// passedOn are values that are parts of Kubernetes objects: the API server checks them.
+// passedOn lists values that are parts of Kubernetes objects and are checked by the API server.
 var passedOn = []string{
 	"networkPolicy.metricsFrom[].ipBlock", "networkPolicy.metricsFrom[].namespaceSelector", "networkPolicy.metricsFrom[].podSelector",
 	"networkPolicy.from[].ipBlock", "networkPolicy.from[].namespaceSelector", "networkPolicy.from[].podSelector",
 	"node.extraVolumes[]", "node.extraVolumeMounts[]",
-	"global", // Helm has it in every chart
+	"global", // Helm adds it to every chart
 }
 
 // The schemas refuse unknown keys at every depth, and know all keys of values.yaml.
@@ -143,8 +143,8 @@ func testKnown(t *testing.T, chart, path string, schema, values map[string]any) 
 	}
 }
 
-// The schemas of the values have the keys that the programs read, except for those that the charts
-// set.
+// The schemas for the values have the keys that the programs read, except for those set by the
+// charts.
 func TestChartsKnowTheConfiguration(t *testing.T) {
 	properties := func(chart string) map[string]any {
 		var schema map[string]any
@@ -162,7 +162,7 @@ func TestChartsKnowTheConfiguration(t *testing.T) {
 	})
 }
 
-// testKeys compares the properties of a schema with the fields of a struct, in depth.
+// testKeys compares a schema's properties with a struct's fields, at every depth.
 func testKeys(t *testing.T, path string, schema map[string]any, of reflect.Type, except []string) {
 	var want []string
 	properties := schema["properties"].(map[string]any)
@@ -198,7 +198,7 @@ func testKeys(t *testing.T, path string, schema map[string]any, of reflect.Type,
 	assert.ElementsMatch(t, want, slices.Collect(maps.Keys(properties)), path)
 }
 
-// valueRows returns the values that have a comment "# --": name, default and comment.
+// valueRows returns the values with a "# --" comment: name, default and comment.
 func valueRows(t *testing.T, prefix string, n *goyaml.Node) (rows [][3]string) {
 	for i := 0; i < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]

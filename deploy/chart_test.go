@@ -24,7 +24,7 @@ import (
 
 const chart = "helm/spdk-csi"
 
-// helm runs helm, without any configuration of the user.
+// helm runs helm without any user configuration.
 func helm(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	program, err := builds["helm"]()
@@ -37,8 +37,8 @@ func helm(t *testing.T, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// noteFiles reads the files of a directory that another process reads, so that the go command does
-// not take a result from its cache after they have changed.
+// noteFiles reads the files in a directory that another process reads, so that the go command does
+// not use a cached result after they have changed.
 func noteFiles(t *testing.T, folder string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -62,8 +62,8 @@ func template(t *testing.T, chart, namespace string, values map[string]any) stri
 	return out
 }
 
-// kubernetesObjects decodes what helm has rendered, except for the objects of the Prometheus
-// operator, whose types are in another module (admission), of cert-manager, and for tests (hooks).
+// kubernetesObjects decodes what helm has rendered. It leaves out the Prometheus operator's
+// objects, whose types are in another module (admission), cert-manager's objects, and test hooks.
 func kubernetesObjects(t *testing.T, text string) (objects []object) {
 	t.Helper()
 	for doc := range strings.SplitSeq(text, "\n---\n") {
@@ -82,8 +82,8 @@ func rendered(t *testing.T, values map[string]any) []object {
 	return kubernetesObjects(t, template(t, chart, namespace, values))
 }
 
-// canonical returns an object as a value in which the order of named items, and the format of JSON
-// texts, do not matter.
+// canonical returns an object as a value that does not depend on the order of named items or the
+// format of JSON texts.
 func canonical(t *testing.T, o object) any {
 	t.Helper()
 	text, err := json.Marshal(o.Object)
@@ -118,8 +118,8 @@ func sorted(v any) any {
 	return v
 }
 
-// TestChartEqualsKustomize renders the chart and the manifests with each option: Helm's users get
-// what is tested as manifests.
+// TestChartEqualsKustomize renders the chart and the manifests with each option, because Helm users
+// must get what is tested as manifests.
 func TestChartEqualsKustomize(t *testing.T) {
 	for name, c := range map[string]struct {
 		values     map[string]any

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
@@ -36,7 +37,7 @@ func TestStorageClass(t *testing.T) {
 	assert.Equal(t, corev1.PersistentVolumeReclaimDelete, *c.ReclaimPolicy)
 	assert.Equal(t, storagev1.VolumeBindingImmediate, *c.VolumeBindingMode)
 	assert.Equal(t, "ext4", c.Parameters[prefix+"fstype"])
-	// Only calls of the controller have secrets: nodes never call the proxy.
+	// Only calls to the controller have secrets, because nodes never call the proxy.
 	assert.Equal(t, []string{"controller-expand", "controller-publish", "provisioner"}, secretPurposes(t, c.Parameters))
 }
 
@@ -47,7 +48,7 @@ func TestSnapshotClass(t *testing.T) {
 	assert.Equal(t, []string{"snapshotter", "snapshotter-list"}, secretPurposes(t, c.Parameters))
 }
 
-// secretPurposes returns the calls for which parameters name a Secret, sorted. The sidecars refuse
+// secretPurposes returns, sorted, the calls for which parameters name a Secret. The sidecars refuse
 // all other keys with their prefix.
 func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	known := []string{"controller-expand", "controller-publish", "provisioner", "snapshotter", "snapshotter-list"}
@@ -70,9 +71,9 @@ func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	return purposes
 }
 
-// The classes name Secrets for exactly those calls in which the driver needs one. Its messages tell
-// users to set these parameters.
-func TestClassesNameTheSecretsThatTheDriverNeeds(t *testing.T) {
+// The classes name Secrets for exactly those calls in which the driver needs one. The driver's
+// messages tell users to set these parameters.
+func TestClassesNameTheSecretsNeededByTheDriver(t *testing.T) {
 	source, err := os.ReadFile("../driver/controller/controller.go")
 	require.NoError(t, err)
 	var asked []string
@@ -84,7 +85,7 @@ func TestClassesNameTheSecretsThatTheDriverNeeds(t *testing.T) {
 	assert.ElementsMatch(t, asked, named)
 }
 
-// namedSecrets returns all references to Secrets in the manifests and examples, by their place.
+// namedSecrets returns all references to Secrets in the manifests and examples, by location.
 func namedSecrets(t *testing.T) map[string]corev1.SecretReference {
 	named := map[string]corev1.SecretReference{}
 	classes := map[string]map[string]string{
@@ -108,7 +109,7 @@ func namedSecrets(t *testing.T) map[string]corev1.SecretReference {
 	return named
 }
 
-// Examples refer to the classes of the manifests and to each other.
+// Examples refer to the classes in the manifests and to each other.
 func TestExamplesReferToExistingObjects(t *testing.T) {
 	all := examples(t)
 	for _, o := range all {
@@ -140,14 +141,21 @@ func TestExamplesReferToExistingObjects(t *testing.T) {
 			block := claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 			assert.Equal(t, block, len(v.Spec.Containers[0].VolumeDevices) == 1, o)
 			assert.Equal(t, !block, len(v.Spec.Containers[0].VolumeMounts) == 1, o)
+		case *corev1.ServiceAccount, *rbacv1.Role, *rbacv1.ClusterRole:
+		case *rbacv1.RoleBinding:
+			find[*rbacv1.Role](t, all, v.RoleRef.Name)
+			find[*corev1.ServiceAccount](t, all, v.Subjects[0].Name)
+		case *rbacv1.ClusterRoleBinding:
+			find[*rbacv1.ClusterRole](t, all, v.RoleRef.Name)
+			find[*corev1.ServiceAccount](t, all, v.Subjects[0].Name)
 		default:
 			t.Errorf("%v: what is it an example of?", o)
 		}
 	}
 }
 
-// sidecarFlags has the flags of the sidecars, from their source at the deployed versions. Check
-// them again for each new version.
+// sidecarFlags holds the sidecars' flags, from their source at the deployed versions. Check them
+// again for each new version.
 var sidecarFlags = map[string]string{
 	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst default-fstype extra-create-metadata leader-election feature-gates http-endpoint",
 	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst worker-threads max-entries default-fstype leader-election feature-gates http-endpoint",

@@ -20,14 +20,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// components are the options in kubernetes/components. A cluster has at most one of the last group.
+// components lists the options in kubernetes/components. A cluster has at most one of the last
+// group.
 var (
 	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "snapshot-metadata", "storage-capacity", "zones"}
 	kubeletRoots  = map[string]string{"kubelet-root/k0s": "/var/lib/k0s/kubelet", "kubelet-root/microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
 )
 
-// kustomize renders the manifests with components, in this order, as a user's kustomization does.
-// It returns the objects by kind and name, and the text.
+// kustomize renders the manifests with components, in the given order, as a user's kustomization
+// does. It returns the objects by kind and name, and the text.
 func kustomize(t *testing.T, components ...string) (objects []object, text string) {
 	t.Helper()
 	program, err := builds["kustomize"]()
@@ -59,8 +60,8 @@ func daemonSet(t *testing.T, objects []object) *appsv1.DaemonSet {
 	return find[*appsv1.DaemonSet](t, objects, "spdkcsi-node")
 }
 
-// TestComponentsAreListed compares the directories with kustomization.yaml, whose comments users
-// read, and with this test.
+// TestComponentsAreListed compares the component directories with kustomization.yaml, whose
+// comments users read, and with this test.
 func TestComponentsAreListed(t *testing.T) {
 	files, err := filepath.Glob("kubernetes/components/*/kustomization.yaml")
 	require.NoError(t, err)
@@ -77,8 +78,8 @@ func TestComponentsAreListed(t *testing.T) {
 	assert.ElementsMatch(t, slices.Concat(anyComponents, slices.Collect(maps.Keys(kubeletRoots))), there)
 }
 
-// Without options, the rendered manifests are those of the files.
-func TestPlainManifestsAreUnchanged(t *testing.T) {
+// Without options, the rendered manifests are those in the files.
+func TestManifestsWithoutComponentsAreUnchanged(t *testing.T) {
 	rendered, _ := kustomize(t)
 	want := plain(t)
 	require.Len(t, rendered, len(want))
@@ -89,8 +90,8 @@ func TestPlainManifestsAreUnchanged(t *testing.T) {
 	}
 }
 
-// All options together, in both orders, with each kubelet root: valid objects, consistent pods,
-// arguments that the program accepts, and the same result.
+// All options together, in both orders and with each kubelet root, give valid objects, consistent
+// pods, arguments that the program accepts, and the same result.
 func TestComponentsCanBeCombined(t *testing.T) {
 	for root, path := range kubeletRoots {
 		t.Run(root, func(t *testing.T) {
@@ -113,7 +114,8 @@ func TestComponentsCanBeCombined(t *testing.T) {
 	}
 }
 
-// environment has the literal values of a container's variables; the others have none.
+// environment returns the literal values of a container's variables, and empty strings for the
+// others.
 func environment(c corev1.Container) map[string]string {
 	values := map[string]string{}
 	for _, e := range c.Env {
@@ -122,7 +124,7 @@ func environment(c corev1.Container) map[string]string {
 	return values
 }
 
-// argValues returns all values of a flag that is repeated.
+// argValues returns all values of a repeated flag.
 func argValues(c corev1.Container, flag string) (values []string) {
 	for _, a := range c.Args {
 		if value, ok := strings.CutPrefix(a, flag+"="); ok {
@@ -132,7 +134,7 @@ func argValues(c corev1.Container, flag string) (values []string) {
 	return values
 }
 
-// accepts runs the program with a container's arguments, expanded as Kubernetes does, and --help.
+// accepts runs the program with a container's arguments, expanded as by Kubernetes, and --help.
 func accepts(t *testing.T, c corev1.Container) {
 	t.Helper()
 	values := environment(c)
@@ -163,8 +165,8 @@ func TestSelfRegistration(t *testing.T) {
 	assert.False(t, *pod.AutomountServiceAccountToken)
 }
 
-// No path of the node plugin is below another distribution's directory, and paths in the container
-// are those of the node.
+// No path used by the node plugin is below another distribution's directory, and paths in the
+// container are the same as on the node.
 func TestKubeletRoots(t *testing.T) {
 	for component, root := range kubeletRoots {
 		t.Run(component, func(t *testing.T) {
@@ -189,7 +191,7 @@ func TestKubeletRoots(t *testing.T) {
 	}
 }
 
-// The token of the node plugin is only in its own container, and allows what the plugin calls.
+// The node plugin's token is only in the plugin's own container, and allows what the plugin calls.
 func TestNodeLifecycle(t *testing.T) {
 	objects, _ := kustomize(t, "node-lifecycle")
 	pod := daemonSet(t, objects).Spec.Template.Spec
@@ -225,7 +227,8 @@ func TestNodeLifecycle(t *testing.T) {
 	assert.Equal(t, "NODE_ID", c.Env[0].Name, "the hook takes the node's name from it")
 }
 
-// csi-provisioner may read where nodes are, and the node plugin has the zone by one of two ways.
+// csi-provisioner may read the nodes' locations, and the node plugin learns its zone in one of two
+// ways.
 func TestZones(t *testing.T) {
 	objects, _ := kustomize(t, "zones")
 	c := daemonSet(t, objects).Spec.Template.Spec.Containers[0]
@@ -240,7 +243,7 @@ func TestZones(t *testing.T) {
 	assert.Equal(t, storagev1.VolumeBindingWaitForFirstConsumer, *find[*storagev1.StorageClass](t, objects, storageClass).VolumeBindingMode)
 }
 
-// csi-provisioner publishes free space in its own namespace, in objects of the Deployment.
+// csi-provisioner publishes free space in its own namespace, in objects owned by the Deployment.
 func TestStorageCapacity(t *testing.T) {
 	objects, _ := kustomize(t, "storage-capacity")
 	assert.True(t, *find[*storagev1.CSIDriver](t, objects, "csi.spdk.io").Spec.StorageCapacity)

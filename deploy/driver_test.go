@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// The driver's loader accepts the content of the ConfigMap.
+// The driver's loader accepts the ConfigMap's content.
 func TestConfigIsAcceptedByTheDriver(t *testing.T) {
 	cfg := loadConfig(t)
 	require.NotEmpty(t, cfg.Nodes)
@@ -44,8 +44,7 @@ func loadConfig(t *testing.T) *config.Config {
 	return cfg
 }
 
-// The driver's loader accepts the content of the Secret, which has an account for each storage
-// server.
+// The driver's loader accepts the Secret's content, which has an account for each storage server.
 func TestSecretIsAcceptedByTheDriver(t *testing.T) {
 	secret := find[*corev1.Secret](t, plain(t), "spdkcsi-secret")
 	require.Len(t, secret.StringData, 1)
@@ -86,7 +85,7 @@ func TestFilesAreWhereTheDriverLooks(t *testing.T) {
 	}
 }
 
-// The program accepts the arguments in the manifests, which select controller or node.
+// The program accepts the manifests' arguments, which select controller or node.
 func TestDriverFlagsAreAccepted(t *testing.T) {
 	program := binary(t, "spdk-csi")
 	for _, w := range workloads(t) {
@@ -104,7 +103,7 @@ func TestDriverFlagsAreAccepted(t *testing.T) {
 	}
 }
 
-// The driver accepts the handle and attributes of the static volume.
+// The driver accepts the static volume's handle and attributes.
 func TestStaticVolumeIsAccepted(t *testing.T) {
 	pv := find[*corev1.PersistentVolume](t, examples(t), "spdkcsi-pv-static")
 	server, lvol, ok := strings.Cut(pv.Spec.CSI.VolumeHandle, ":")
@@ -119,7 +118,7 @@ func TestStaticVolumeIsAccepted(t *testing.T) {
 	assert.Equal(t, export.NQN(lvol), attached.NQN, "the subsystem that the controller uses")
 }
 
-// section returns the part of a page below a heading.
+// section returns the part of a page under a heading.
 func section(t *testing.T, page, heading string) string {
 	t.Helper()
 	_, below, ok := strings.Cut(page, "\n"+heading+"\n")
@@ -130,8 +129,8 @@ func section(t *testing.T, page, heading string) string {
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
-// The example of placement in docs/csi-placement.md is a valid configuration. The table has its
-// keys and defaults.
+// The placement example in docs/csi-placement.md is a valid configuration. The table lists its keys
+// and defaults.
 func TestDocumentedPlacement(t *testing.T) {
 	page, err := os.ReadFile("../docs/csi-placement.md")
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ func TestGroupSnapshotClass(t *testing.T) {
 	assert.Len(t, c.Parameters, 4)
 }
 
-// The sidecar gets only what group snapshots need, and only with them.
+// The sidecar gets only the permissions that group snapshots need, and only with that component.
 func TestGroupSnapshotRole(t *testing.T) {
 	objects := manifests(t, groupFolder)
 	role := find[*rbacv1.ClusterRole](t, objects, "spdkcsi-group-snapshotter-role")
@@ -47,8 +47,8 @@ func TestGroupSnapshotRole(t *testing.T) {
 	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}, binding.Subjects)
 }
 
-// The patch turns the feature on in csi-snapshotter. Without the CRDs, that would end its other
-// work, so the plain manifests leave it off.
+// The patch turns the feature on in csi-snapshotter. Without the CRDs, this would stop
+// csi-snapshotter's other work, so the plain manifests leave it off.
 func TestGroupSnapshotPatch(t *testing.T) {
 	source, err := os.ReadFile(groupFolder + "/kustomization.yaml")
 	require.NoError(t, err)

@@ -23,7 +23,7 @@ const repository = ".."
 
 var programs = []string{"spdk-csi", "spdk-proxy"}
 
-// instruction is one instruction of a Dockerfile, with its continuation lines joined.
+// instruction is one instruction in a Dockerfile, with its continuation lines joined.
 type instruction struct {
 	line       int
 	name, rest string
@@ -31,8 +31,8 @@ type instruction struct {
 
 var dockerfileInstructions = []string{"ARG", "FROM", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
 
-// dockerfile parses the instructions that these Dockerfiles use, and refuses all others: each
-// complete parser depends on the modules of a container engine.
+// dockerfile parses the instructions that these Dockerfiles use, and refuses all others, because
+// every complete parser depends on a container engine's modules.
 func dockerfile(source string) ([]instruction, error) {
 	var found []instruction
 	continued := false
@@ -60,7 +60,7 @@ func dockerfile(source string) ([]instruction, error) {
 	return found, nil
 }
 
-// expand replaces ${NAME} by the defaults of ARG. A name without one is an error.
+// expand replaces ${NAME} with the default from ARG. A name without a default is an error.
 func expand(t *testing.T, args map[string]string, s string) string {
 	return os.Expand(s, func(name string) string {
 		value, ok := args[name]
@@ -154,9 +154,9 @@ func sent(t *testing.T, path string) bool {
 	return sent
 }
 
-// .dockerignore sends all source files of the programs to the builder, and no unrelated or secret
+// .dockerignore sends all of the programs' source files to the builder, but no unrelated or secret
 // files.
-func TestBuildContextContainsSourceOnly(t *testing.T) {
+func TestBuildContextContainsOnlySource(t *testing.T) {
 	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/tools/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
 		assert.False(t, sent(t, path), path)
 	}
@@ -179,7 +179,7 @@ func TestBuildContextContainsSourceOnly(t *testing.T) {
 	}
 }
 
-// Debian's packages of the programs that the node service runs.
+// The Debian packages of the programs that the node service runs.
 var packageOf = map[string]string{
 	"blkid": "util-linux", "nsenter": "util-linux",
 	"mount": "mount", "umount": "mount",
@@ -191,7 +191,7 @@ var packageOf = map[string]string{
 	"iscsiadm": "", // of this repository, see image/iscsiadm
 }
 
-func TestImageHasWhatTheDriverRuns(t *testing.T) {
+func TestImageContainsTheDriversTools(t *testing.T) {
 	var installed string
 	for _, in := range load(t, "spdk-csi") {
 		if in.name == "RUN" && strings.Contains(in.rest, "apt-get install") {
@@ -201,7 +201,7 @@ func TestImageHasWhatTheDriverRuns(t *testing.T) {
 	assert.Contains(t, installed, "--no-install-recommends")
 	run := commandsOf(t, filepath.Join(repository, "driver"))
 	require.NotEmpty(t, run)
-	// Programs that are run by computed names, by mount-utils and by image/iscsiadm.
+	// Programs run under computed names, by mount-utils and by image/iscsiadm.
 	run = append(run, "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "resize2fs", "xfs_growfs", "btrfs", "mount", "umount", "nsenter")
 	for _, program := range run {
 		pkg, known := packageOf[program]
@@ -218,8 +218,8 @@ func TestImageHasWhatTheDriverRuns(t *testing.T) {
 	assert.NotZero(t, info.Mode()&0o111, "image/iscsiadm must be executable")
 }
 
-// commandsOf returns the programs that the code below a directory runs: the literals that are
-// passed to functions that run commands.
+// commandsOf returns the programs run by the code below a directory: the literals passed to
+// functions that run commands.
 func commandsOf(t *testing.T, folder string) []string {
 	var found []string
 	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {

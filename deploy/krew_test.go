@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A krewPlugin is a manifest in the format of krew (krew.googlecontainertools.github.com/v1alpha2).
+// A krewPlugin is a manifest in krew's format (krew.googlecontainertools.github.com/v1alpha2).
 type krewPlugin struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -37,7 +37,7 @@ type krewPlatform struct {
 	Bin      string                `json:"bin"`
 }
 
-// krewPlatforms are the platforms for which make krew builds an archive.
+// krewPlatforms lists the platforms for which make krew builds an archive.
 func krewPlatforms(t *testing.T) []string {
 	t.Helper()
 	makefile, err := os.ReadFile("../Makefile")
@@ -47,8 +47,8 @@ func krewPlatforms(t *testing.T) []string {
 	return strings.Fields(string(line[1]))
 }
 
-// The manifest has what krew demands of it, an archive for each platform that make krew builds, and
-// its checksum.
+// The manifest contains what krew requires, and an archive with its checksum for each platform that
+// make krew builds.
 func TestKrewManifest(t *testing.T) {
 	folder, sums := t.TempDir(), map[string]string{}
 	for _, platform := range krewPlatforms(t) {
@@ -81,7 +81,7 @@ func TestKrewManifest(t *testing.T) {
 	require.Error(t, exec.Command("krew/manifest.sh", "v1.2.3", folder).Run(), "no checksum is left out")
 }
 
-// The plugin builds for all platforms of the manifest: it links nothing that only Linux has.
+// The plugin can be built for all platforms in the manifest: it links nothing that only Linux has.
 func TestKrewPlatforms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -99,7 +99,7 @@ func TestKrewPlatforms(t *testing.T) {
 	}
 }
 
-func TestCompletionOfThePlugin(t *testing.T) {
+func TestKrewPluginCompletion(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "kubectl"), []byte("#!/bin/sh\necho \"$@\"\n"), 0o700))
 	cmd := exec.Command("krew/kubectl_complete-spdkgate", "fence", "")

@@ -35,7 +35,7 @@ const (
 	driverName = "csi.spdk.io"
 )
 
-// object is one document of a manifest.
+// object is one document in a manifest.
 type object struct {
 	file string
 	runtime.Object
@@ -58,7 +58,7 @@ var decoder = func() runtime.Decoder {
 	return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
 }()
 
-// decode decodes manifests. Unknown kinds, and unknown and duplicate fields are errors.
+// decode decodes manifests. Unknown kinds, unknown fields and duplicate fields are errors.
 func decode(file string, source []byte) ([]object, error) {
 	var objects []object
 	for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(source))); ; {
@@ -84,7 +84,7 @@ func decode(file string, source []byte) ([]object, error) {
 	}
 }
 
-// manifests returns the objects of a directory.
+// manifests returns the objects in a directory.
 func manifests(t *testing.T, folder string) []object {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -108,7 +108,7 @@ func manifests(t *testing.T, folder string) []object {
 func plain(t *testing.T) []object    { return manifests(t, "kubernetes") }
 func examples(t *testing.T) []object { return manifests(t, "kubernetes/examples") }
 
-// find returns the object of a type and name.
+// find returns the object with the given type and name.
 func find[T runtime.Object](t *testing.T, objects []object, name string) T {
 	t.Helper()
 	var none T
@@ -139,7 +139,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 	}
 }
 
-// All objects are in the driver's namespace, or have no namespace.
+// All objects are in the driver's namespace or have no namespace.
 func TestObjectsAreInTheDriversNamespace(t *testing.T) {
 	clusterWide := []string{"Namespace", "CSIDriver", "StorageClass", "VolumeSnapshotClass", "ClusterRole", "ClusterRoleBinding"}
 	seen := map[string]bool{}

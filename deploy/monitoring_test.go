@@ -24,10 +24,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
 )
 
-// series has the labels of each metric, with the values that occurred.
+// series holds each metric's labels, with the values that occurred.
 type series map[string]map[string][]string
 
-// exposed returns the series of both programs after all events have occurred.
+// exposed returns both programs' series after all events have occurred.
 func exposed(t *testing.T) series {
 	const method = "bdev_get_bdevs"
 	m := metrics.New(metrics.Options{Version: "v1", Methods: []string{method}, State: func() metrics.State {
@@ -80,7 +80,7 @@ func exposed(t *testing.T) series {
 	return all
 }
 
-// reading returns a reading with everything that a target can have.
+// reading returns a reading that contains everything a target can have.
 func reading() *figures.Figures {
 	return &figures.Figures{
 		Up: true, Phase: "runtime", Release: "v26.05", Started: time.Now(), Failures: []figures.Failure{{Method: "nvmf_get_stats"}},
@@ -98,7 +98,7 @@ var (
 	grouping = regexp.MustCompile(`\b(?:by|on) \(([a-z, ]+)\)`)
 )
 
-// holds checks that the metrics and labels of an expression exist.
+// holds checks that the metrics and labels in an expression exist.
 func (s series) holds(t *testing.T, expr string) {
 	names := selector.FindAllStringSubmatch(expr, -1)
 	require.NotEmpty(t, names, expr)

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The Job attaches volumes as the node plugin does, and reaches targets as the controller does.
+// The Job attaches volumes like the node plugin, and reaches targets like the controller.
 func TestMoveJob(t *testing.T) {
 	spec := find[*batchv1.Job](t, manifests(t, "kubernetes/move"), "spdkcsi-move").Spec.Template.Spec
 	node := find[*appsv1.DaemonSet](t, plain(t), "spdkcsi-node").Spec.Template.Spec
@@ -39,7 +39,7 @@ type mounted struct {
 	source   *corev1.VolumeSource
 }
 
-// mountAt returns what the first container has mounted at a path.
+// mountAt returns the volume that the first container mounts at a path.
 func mountAt(p corev1.PodSpec, path string) (m mounted) {
 	for _, mount := range p.Containers[0].VolumeMounts {
 		if mount.MountPath != path {

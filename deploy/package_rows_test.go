@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A packageRow is a row of contents in package/nfpm.yaml.
+// A packageRow is an entry under contents in package/nfpm.yaml.
 type packageRow struct {
 	Source   string `yaml:"src"`
 	Target   string `yaml:"dst"`
@@ -27,7 +27,7 @@ type packageRow struct {
 }
 
 // files returns the files that the row adds to a package, with their modes. It returns nil for man
-// pages, which only a build makes.
+// pages, which only a build creates.
 func (r packageRow) files(t *testing.T) map[string]string {
 	t.Helper()
 	switch {
@@ -54,9 +54,9 @@ func (r packageRow) files(t *testing.T) map[string]string {
 	return files
 }
 
-// Both packages contain each unit, page of the manual and dashboard of the repository. TestPackages
-// finds the same in built packages, but takes long.
-func TestPackageRowsNameEachFile(t *testing.T) {
+// Both packages contain every unit, manual page and dashboard in the repository. TestPackages
+// checks this in built packages, but takes long.
+func TestPackageRowsIncludeAllFiles(t *testing.T) {
 	text, err := os.ReadFile("package/nfpm.yaml")
 	require.NoError(t, err)
 	var all struct{ Contents []packageRow }

@@ -25,7 +25,7 @@ func output(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// packaged has the files of the packages, with their modes as `ls` shows them.
+// packaged holds the files in the packages, with their modes as shown by `ls`.
 var packaged = map[string]string{
 	"/usr/bin/spdk-proxy":                                                   "-rwxr-xr-x",
 	"/usr/lib/systemd/system/spdk-proxy.service":                            "-rw-r--r--",
@@ -53,8 +53,8 @@ var packaged = map[string]string{
 	"/etc/spdk-proxy/spdk-proxy.yaml": "-rw-r-----",
 }
 
-// packagedBy adds the files of the repository to packaged, and the license at the path of the
-// format.
+// packagedBy adds to packaged the files from the repository, and the license at the package
+// format's path.
 func packagedBy(t *testing.T, license string) map[string]string {
 	all := maps.Clone(packaged)
 	all[license] = "-rw-r--r--"
@@ -171,7 +171,7 @@ var (
 	unitName = regexp.MustCompile(`spdk-proxy[\w@*-]*\.(service|socket|path)`)
 )
 
-// checkScript checks the syntax of a maintainer's script, and that the units in it exist.
+// checkScript checks a maintainer script's syntax, and that the units named in it exist.
 func checkScript(t *testing.T, script string) {
 	cmd := exec.Command("sh", "-n")
 	cmd.Stdin = strings.NewReader(script)
@@ -225,8 +225,8 @@ func TestUpgradeRestartsOnlyAValidService(t *testing.T) {
 	}
 }
 
-// runScript runs a maintainer's script with stubs of the commands that it calls, which print their
-// arguments.
+// runScript runs a maintainer script with stubs for the commands that it calls. The stubs print
+// their arguments.
 func runScript(t *testing.T, script []string, active, sound string) (stdout, stderr string) {
 	text, err := os.ReadFile(filepath.Join(repository, script[0]))
 	require.NoError(t, err)
@@ -272,8 +272,8 @@ func checkRPM(t *testing.T, rpm string) {
 	}
 }
 
-// The commands for the first start in the manual work with the files of `make install`.
-func TestTheDocumentedFirstStart(t *testing.T) {
+// The manual's commands for the first start work with the files installed by `make install`.
+func TestDocumentedFirstStart(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(repository, "docs/service.md"))
 	require.NoError(t, err)
 	_, rest, ok := strings.Cut(string(page), "Then set a password and start the service:\n```console\n")
@@ -283,8 +283,8 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// Stubs for this root directory: systemctl checks that each unit exists, and the program looks
-	// for its files there.
+	// These are stubs for this root directory: systemctl checks that each unit exists, and the
+	// program looks for its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,
@@ -301,8 +301,8 @@ func TestTheDocumentedFirstStart(t *testing.T) {
 	assert.NotContains(t, string(out), "warning")
 }
 
-// Removing the package removes the sockets in /run, and unmasks the units that the manual told
-// users to mask, so that the next installation works.
+// Removing the package removes the sockets in /run, and unmasks the units that users masked as told
+// by the manual, so that the next installation works.
 func TestPurgeRemovesSocketsAndMasks(t *testing.T) {
 	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {
 		text, err := os.ReadFile(filepath.Join(repository, "deploy/package", script))

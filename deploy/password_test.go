@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/config"
 )
 
-// block returns the first code block of a language in a section of the page about credentials.
+// block returns the first code block in the given language in a section of the credentials page.
 func block(t *testing.T, section, language string) string {
 	page, err := os.ReadFile("../docs/csi-credentials.md")
 	require.NoError(t, err)
@@ -28,9 +28,9 @@ func block(t *testing.T, section, language string) string {
 	return strings.ReplaceAll(found[1], "\n   ", "\n") // in a list
 }
 
-// Without a password, the projected volume has the token's file that the controller's own Secret
-// names, for the audience and account in the proxy's manual. New volumes name no Secret; the one
-// that existing volumes name stays.
+// Without a password, the projected volume contains the token file named in the controller's own
+// Secret, for the audience and account in the proxy's manual. New volumes name no Secret; the one
+// named by existing volumes stays.
 func TestTokenFileReplacesThePassword(t *testing.T) {
 	objects, _ := kustomize(t, "service-account-token")
 	pod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec
@@ -61,7 +61,7 @@ func TestTokenFileReplacesThePassword(t *testing.T) {
 	}
 	assert.JSONEq(t, block(t, "Without a password", "json"), secret.StringData["secret.json"])
 
-	// Of new volumes, no call has a Secret. Those that exist name the other one.
+	// For new volumes, no call has a Secret. Existing volumes name the other one.
 	assert.Empty(t, secretPurposes(t, find[*storagev1.StorageClass](t, objects, storageClass).Parameters))
 	assert.Empty(t, find[*snapshotv1.VolumeSnapshotClass](t, objects, snapshotClass).Parameters)
 	existing := find[*corev1.Secret](t, objects, "spdkcsi-secret")

@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The chart of spdk-proxy. proxy_run_test.go runs its result.
+// The tests here check the chart of spdk-proxy. proxy_run_test.go runs what it renders.
 const proxyChart = "helm/spdk-proxy"
 
-// proxyRendered returns the objects of the proxy's chart.
+// proxyRendered returns the objects rendered from the proxy's chart.
 func proxyRendered(t *testing.T, values map[string]any) []object {
 	t.Helper()
 	return kubernetesObjects(t, template(t, proxyChart, "spdk-proxy", values))
@@ -173,7 +173,7 @@ func TestProxyChartNetworkPolicy(t *testing.T) {
 	assert.Equal(t, "53/UDP 53/TCP 443 6443", rules(p.Egress[0].To, p.Egress[0].Ports))
 }
 
-// The certificate has the fields of cert-manager's API v1.
+// The certificate has the fields of cert-manager's v1 API.
 func TestProxyChartCertificate(t *testing.T) {
 	text := template(t, proxyChart, "spdk-proxy", map[string]any{"tls": map[string]any{"certManager": map[string]any{
 		"issuerRef": map[string]any{"name": "storage-ca", "kind": "ClusterIssuer"}, "dnsNames": []any{"storage-1.example"}, "ipAddresses": []any{"192.0.2.11"},
@@ -228,7 +228,7 @@ func TestProxyChartRefusesWrongValues(t *testing.T) {
 	require.NoError(t, err, out)
 }
 
-// README.md's description of spdk_tgt's pod matches the chart's defaults and the program.
+// The description of spdk_tgt's pod in README.md matches the chart's defaults and the program.
 func TestProxyChartTargetPod(t *testing.T) {
 	readme, err := os.ReadFile(proxyChart + "/README.md")
 	require.NoError(t, err)

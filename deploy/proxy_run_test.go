@@ -25,9 +25,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// podFiles writes the files that the proxy's container has into root, a directory instead of the
-// container's root, and returns the path of the configuration. Paths of the configuration must be
-// below what is mounted. root must be short, because it has sockets.
+// podFiles writes the files in the proxy's container to root, a directory in place of the
+// container's root, and returns the path of the configuration. Paths in the configuration must be
+// below mounted ones. root must be short, because it contains sockets.
 func podFiles(t *testing.T, root string, objects []object, server tls.Certificate, more map[string]string) (config string) {
 	t.Helper()
 	text := configuration(t, objects)
@@ -65,7 +65,7 @@ func serverCertificate(a *authntest.Authority) tls.Certificate {
 	})
 }
 
-// The program accepts what the chart writes, without a warning.
+// The program accepts what the chart writes without a warning.
 func TestProxyChartConfigurationIsValid(t *testing.T) {
 	authority := authntest.NewAuthority(t, "storage")
 	hash := strings.TrimSpace(hashOf(t, "correct horse"))
@@ -128,7 +128,7 @@ func hashOf(t *testing.T, password string) string {
 	return string(out)
 }
 
-// The proxy runs as the chart's pod says: as the user of the target, and as root without
+// The proxy runs as specified in the chart's pod: as the target's user, and as root without
 // capabilities. kubelet's probes succeed, and what the target needs after a restart is saved.
 func TestProxyChartServes(t *testing.T) {
 	root, user := shortFolder(t), os.Getuid()

@@ -11,8 +11,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// The verbs that each role allows, by "group/resource", with the names of objects that it is
-// limited to. The sidecars at the deployed versions need no more. A change here changes what an
+// The verbs that each role allows, by "group/resource", with the names of the objects to which it
+// is limited. The sidecars at the deployed versions need no more. A change here changes what an
 // attacker can do with a stolen token.
 var allowed = map[string]map[string]string{
 	"spdkcsi-provisioner-role": {
@@ -50,7 +50,7 @@ var allowed = map[string]map[string]string{
 	},
 }
 
-func TestRolesAllowNoMore(t *testing.T) {
+func TestRolesAllowOnlyTheListedVerbs(t *testing.T) {
 	found := map[string]map[string]string{}
 	for _, o := range plain(t) {
 		switch r := o.Object.(type) {
@@ -86,7 +86,7 @@ func flatten(t *testing.T, rules []rbacv1.PolicyRule) map[string]string {
 }
 
 // Every role is bound to the controller only; the node service has no role.
-func TestRolesAreBoundToTheControllerOnly(t *testing.T) {
+func TestRolesAreBoundOnlyToTheController(t *testing.T) {
 	objects := plain(t)
 	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}
 	var bound []string
@@ -117,8 +117,8 @@ func TestRolesAreBoundToTheControllerOnly(t *testing.T) {
 	}
 }
 
-// The controller may read all Secrets that classes and volumes name.
-func TestNamedSecretsAreReadable(t *testing.T) {
+// The controller may read all Secrets named by classes and volumes.
+func TestControllerCanReadNamedSecrets(t *testing.T) {
 	role := find[*rbacv1.Role](t, plain(t), "spdkcsi-controller-role")
 	require.Equal(t, namespace, role.Namespace)
 	i := slices.IndexFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") })
@@ -132,8 +132,8 @@ func TestNamedSecretsAreReadable(t *testing.T) {
 	}
 }
 
-// The sidecars may read further Secrets by name: in the release's namespace, in those that the
-// values list, or in all.
+// The sidecars may read additional Secrets by name: in the release's namespace, in the namespaces
+// listed in the values, or in all.
 func TestChartClassSecrets(t *testing.T) {
 	objects := rendered(t, map[string]any{"classSecrets": []any{
 		map[string]any{"name": "host-keys"},

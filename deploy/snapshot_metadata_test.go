@@ -16,7 +16,7 @@ import (
 
 const metadataName = "spdkcsi-snapshot-metadata"
 
-// SnapshotMetadataService is the object of cbt.storage.k8s.io/v1beta1, as its CRD describes it.
+// SnapshotMetadataService is the object in cbt.storage.k8s.io/v1beta1, as described by its CRD.
 type SnapshotMetadataService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -27,7 +27,7 @@ type SnapshotMetadataService struct {
 	} `json:"spec"`
 }
 
-// DeepCopyObject makes it an object of Kubernetes.
+// DeepCopyObject makes it a Kubernetes object.
 func (s *SnapshotMetadataService) DeepCopyObject() runtime.Object {
 	c := *s
 	return &c
@@ -38,7 +38,7 @@ func addSnapshotMetadata(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// Certificate, port, audience and rights of the sidecar fit each other.
+// The sidecar's certificate, port, audience and permissions are consistent.
 func TestSnapshotMetadata(t *testing.T) {
 	for name, objects := range map[string][]object{
 		"manifests": func() []object { o, _ := kustomize(t, "snapshot-metadata"); return o }(),
@@ -76,13 +76,14 @@ func TestSnapshotMetadata(t *testing.T) {
 			assert.Equal(t, map[string]string{
 				"authentication.k8s.io/tokenreviews": "create", "authorization.k8s.io/subjectaccessreviews": "create",
 				"snapshot.storage.k8s.io/volumesnapshots": "get", "snapshot.storage.k8s.io/volumesnapshotcontents": "get",
+				"cbt.storage.k8s.io/snapshotmetadataservices named " + driverName: "get",
 			}, flatten(t, find[*rbacv1.ClusterRole](t, objects, metadataName+"-role").Rules))
 			assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: namespace}}, find[*rbacv1.ClusterRoleBinding](t, objects, metadataName+"-binding").Subjects)
 		})
 	}
 }
 
-// Without the option there is nothing of it; with it, callers may connect.
+// Without the option, none of its objects exist; with it, callers may connect.
 func TestSnapshotMetadataIsOptional(t *testing.T) {
 	for _, o := range rendered(t, nil) {
 		assert.NotContains(t, o.meta.GetName(), metadataName)

@@ -50,7 +50,7 @@ func workloadNamed(t *testing.T, name string) workload {
 	return all[i]
 }
 
-// container returns the container of this name; the test fails if there is none.
+// container returns the container with this name; the test fails if there is none.
 func (w workload) container(t *testing.T, name string) corev1.Container {
 	t.Helper()
 	i := slices.IndexFunc(w.pod.Containers, func(c corev1.Container) bool { return c.Name == name })
@@ -58,7 +58,7 @@ func (w workload) container(t *testing.T, name string) corev1.Container {
 	return w.pod.Containers[i]
 }
 
-// mount returns the volume at a path of a container.
+// mount returns the volume at a path in a container.
 func (w workload) mount(t *testing.T, container, path string) (corev1.VolumeMount, corev1.Volume) {
 	t.Helper()
 	for _, m := range w.container(t, container).VolumeMounts {
@@ -75,7 +75,7 @@ func (w workload) mount(t *testing.T, container, path string) (corev1.VolumeMoun
 	return corev1.VolumeMount{}, corev1.Volume{}
 }
 
-// allPods returns the pods of the workloads and of the examples, by name.
+// allPods returns the pods in the workloads and the examples, by name.
 func allPods(t *testing.T) map[string]corev1.PodSpec {
 	pods := map[string]corev1.PodSpec{}
 	for _, w := range workloads(t) {
@@ -91,7 +91,7 @@ func allPods(t *testing.T) map[string]corev1.PodSpec {
 
 var pinned = regexp.MustCompile(`^[a-z0-9.-]+\.[a-z]+/[a-z0-9./-]+:v?[0-9]+\.[0-9]+\.[0-9]+$`)
 
-func TestEveryContainer(t *testing.T) {
+func TestContainersAreRestricted(t *testing.T) {
 	for name, pod := range allPods(t) {
 		for _, c := range pod.Containers {
 			t.Run(name+"/"+c.Name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestEveryContainer(t *testing.T) {
 	}
 }
 
-// checkReferences checks that the names of volumes and ports that a pod refers to exist.
+// checkReferences checks that the volumes and ports to which a pod refers exist.
 func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 	t.Helper()
 	volumes, used, ports := map[string]bool{}, map[string]bool{}, map[int32]string{}
@@ -160,9 +160,9 @@ func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 	}
 }
 
-// The names of volumes, ports and labels that a pod refers to exist. The API server checks the
-// same, but later.
-func TestReferencesInPods(t *testing.T) {
+// The volumes, ports and labels to which a pod refers exist. The API server checks the same, but
+// later.
+func TestPodReferencesExist(t *testing.T) {
 	for name, pod := range allPods(t) {
 		checkReferences(t, name, pod)
 	}
@@ -227,8 +227,8 @@ func TestNode(t *testing.T) {
 		assert.Equal(t, want, v.HostPath.Path)
 		assert.Equal(t, path == "/lib/modules" || path == "/host/proc", m.ReadOnly, path)
 	}
-	// A second mount of these directories would keep devices busy that are unmounted everywhere
-	// else.
+	// A second mount of these directories would keep devices busy after they are unmounted
+	// everywhere else.
 	for _, v := range w.pod.Volumes {
 		if v.HostPath != nil {
 			assert.NotContains(t, []string{"/", "/var", "/var/lib", "/var/lib/kubelet"}, v.HostPath.Path, v.Name)

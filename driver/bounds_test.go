@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// Each value of the configuration takes its least and greatest values, and nothing beyond them.
-// Each target has several addresses, or one; the one keeps its defaults out of the several.
+// Each configuration value accepts its minimum and maximum, and nothing beyond. Each target has one
+// address or several; the defaults for one must not apply to several.
 func TestListenReportsUnreadableDirectories(t *testing.T) {
 	_, err := Listen("unix://" + filepath.Join(t.TempDir(), strings.Repeat("x", 300), "csi.sock"))
 	require.ErrorContains(t, err, "file name too long")
@@ -38,7 +38,7 @@ func TestConnectionsAndCallsAreCounted(t *testing.T) {
 	assert.Equal(t, [2]int{0, 0}, counts())
 }
 
-// The server offers only the services that the process has, and logs a short id with each call.
+// The server offers only the services that the process runs, and logs a short id with each call.
 func TestServicesOfAServer(t *testing.T) {
 	type groups struct {
 		csi.UnimplementedGroupControllerServer

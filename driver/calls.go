@@ -40,7 +40,7 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return resp, call.end(err)
 }
 
-// A call is one that is running.
+// A call describes a running call.
 type call struct {
 	*calls
 	ctx    context.Context
@@ -73,7 +73,7 @@ func (r *call) received(req any) {
 	r.log.DebugContext(r.ctx, "call", "request", protosanitizer.StripSecrets(req))
 }
 
-// about returns the logger of the call, and the id of its volume or snapshot.
+// about returns the call's logger, and the id of its volume or snapshot.
 func (r *call) about() (log *slog.Logger, volumeID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,8 +101,8 @@ func (r *call) end(failed error) error {
 	return err
 }
 
-// level returns the level of the line for a failed call: a warning, unless it is a repetition of
-// what has been logged of a target that is down.
+// level returns the log level for a failed call: a warning, unless the line repeats what was
+// already logged about a target that is down.
 func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	target, kind := Outage(failed, volumeID)
 	switch {
@@ -115,7 +115,7 @@ func (c *calls) level(failed error, method, volumeID string) slog.Level {
 }
 
 // during returns the level of a line that only repeats what is known while calls fail because of a
-// target; of any target if it is empty.
+// target, or of any target if the name is empty.
 func (c *calls) during(usual slog.Level, target string) slog.Level {
 	if c.outages.Ongoing(target) {
 		return slog.LevelDebug
@@ -134,7 +134,7 @@ func (c *calls) recoverPanic(log *slog.Logger, call func() (any, error)) (resp a
 	return call()
 }
 
-// volumeOf returns the id of the volume or snapshot in a request; empty if it has none.
+// volumeOf returns the id of the volume or snapshot in a request, or "" if there is none.
 func volumeOf(req any) string {
 	if r, ok := req.(interface{ GetVolumeId() string }); ok {
 		return r.GetVolumeId()
@@ -174,8 +174,7 @@ func subject(req any) (attrs []any) {
 	return attrs
 }
 
-// isQuery reports whether a method is one that callers use every few seconds and that changes
-// nothing.
+// isQuery reports whether callers use a method every few seconds and it changes nothing.
 func isQuery(method string) bool {
 	name := path.Base(method)
 	return strings.Contains(name, "Get") || strings.HasPrefix(name, "List") || name == "Probe" || name == "Check"

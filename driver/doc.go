@@ -1,8 +1,8 @@
-// Package driver is the frame of the CSI driver's services: the gRPC server with its interceptor,
-// the identity service, and the one table that maps errors to gRPC codes (errors.go).
+// Package driver contains what the CSI driver's services share: the gRPC server with its
+// interceptor, the identity service, and the one table that maps errors to gRPC codes (errors.go).
 //
 // The services themselves are packages controller and node, which both use package request. The
 // command connects them.
 //
-// It must not know the services, their configuration, the proxy's insides, or SPDK's JSON.
+// It must not know the services, their configuration, the proxy's internals, or SPDK's JSON.
 package driver

@@ -12,7 +12,7 @@ import (
 )
 
 // Listen listens on a CSI endpoint: unix:///path, unix:/path, /path, or unix://path, which means
-// /path as in spdk-csi. It replaces a socket that a dead process left, but not one on which another
+// /path as in spdk-csi. It replaces a socket left by a dead process, but not one on which another
 // process listens.
 func Listen(endpoint string) (net.Listener, error) {
 	p, err := SocketPath(endpoint)

@@ -22,10 +22,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// codesOf is the one table that maps errors to gRPC codes, after the tables of the CSI
-// specification. The first match counts. A caller repeats ABORTED, UNAVAILABLE and
-// DEADLINE_EXCEEDED, and assumes that the call may still be running. An error that repeating cannot
-// cure must not have one of these codes.
+// codesOf is the only table that maps errors to gRPC codes, following the tables in the CSI
+// specification. The first match counts. After ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED, callers
+// retry, and assume that the call may still be running. An error that a retry cannot cure must not
+// have one of these codes.
 var codesOf = []struct {
 	kind error
 	code codes.Code
@@ -121,7 +121,7 @@ var codesOf = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// Code returns the gRPC code of an error of this package or of the packages below it.
+// Code returns the gRPC code for an error from this package or the packages below it.
 func Code(err error) codes.Code {
 	if err == nil {
 		return codes.OK
@@ -140,7 +140,7 @@ func Code(err error) codes.Code {
 	return codes.Internal
 }
 
-// remedies say what to do about errors of packages that cannot know the configuration.
+// remedies say what to do about errors from packages that cannot know the configuration.
 var remedies = []struct {
 	kind error
 	text string
@@ -153,8 +153,8 @@ var remedies = []struct {
 }
 
 // Status returns an error as a gRPC status, with its text and, if there is one, the remedy.
-// Kubernetes shows it as an event, and counts events with the same text. So the text of a failure
-// with a target contains only the target and the cause; the log contains the rest.
+// Kubernetes shows it as an event, and counts events with the same text. Therefore the text for a
+// target's failure contains only the target and the cause; the log contains the rest.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -190,8 +190,8 @@ func withRemedy(text string, err error) string {
 	return text
 }
 
-// failedTarget returns the failure with a target that determines the code of an error. It is nil if
-// there is none, or if the error's text is needed to understand it.
+// failedTarget returns the target failure that determines an error's code. It returns nil if there
+// is none, or if the error cannot be understood without its text.
 func failedTarget(err error) *request.TargetError {
 	var t *request.TargetError
 	if !errors.As(err, &t) || t.Cause == "" {
@@ -209,8 +209,8 @@ func failedTarget(err error) *request.TargetError {
 }
 
 // lostTarget is like failedTarget, for targets that were not reached or gave no response. Of
-// several calls at the same time, some may have been sent; which of them fails first must not make
-// a difference to callers, who repeat all of them.
+// several concurrent calls, some may have been sent; which of them fails first must make no
+// difference to callers, which retry all of them.
 func lostTarget(err error) *request.TargetError {
 	if t := failedTarget(err); t != nil && t.Lost {
 		return t

@@ -7,14 +7,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// DefaultName is the driver's name unless it is configured. It is the name of spdk-csi.
+// DefaultName is the driver's name unless another is configured. It is spdk-csi's name.
 const DefaultName = "csi.spdk.io"
 
 // Identity is CSI's identity service.
 type Identity struct {
 	csi.UnimplementedIdentityServer
 	Name, Version string
-	// Topology says that not every node reaches every volume.
+	// Topology means that some nodes cannot reach every volume.
 	Topology bool
 }
 

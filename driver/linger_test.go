@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// TestSidecarsFinishBeforeTheDriver: a sidecar that is stopped together with the driver makes the
+// TestSidecarsFinishBeforeTheDriver stops a sidecar together with the driver. The sidecar makes the
 // calls that it needs to complete its work, and then disconnects. The driver serves it until then.
 func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	for name, linger := range map[string]time.Duration{"lingers": time.Hour, "does not": 0} {
@@ -57,7 +57,7 @@ func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	}
 }
 
-// Sidecars that do not lead stay connected without calls.
+// Sidecars that are not the leader stay connected without making calls.
 func TestLinger(t *testing.T) {
 	const quiet, most = 2 * time.Second, 10 * time.Second
 	for name, c := range map[string]struct {

@@ -27,9 +27,9 @@ var outageKinds = []struct {
 	{context.DeadlineExceeded, "no response"},
 }
 
-// Outage returns the target because of which a call failed, and the kind of the failure, if every
-// call to that target may fail so. Otherwise kind is empty. volume is the id of the call's volume,
-// for errors that do not name a target; it may be empty.
+// Outage returns the target that made a call fail, and the kind of failure, if every call to that
+// target may fail that way. Otherwise kind is empty. volume is the id of the call's volume, for
+// errors that do not name a target; it may be empty.
 func Outage(err error, volume string) (target, kind string) {
 	if target = targetOf(err, volume); target == "" {
 		return "", ""

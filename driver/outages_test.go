@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A shift makes calls, at times of a clock that it sets itself.
+// A shift makes calls at times that it sets on its own clock.
 type shift struct {
 	calls
 	logs  drivertest.Log
@@ -102,7 +102,7 @@ func TestOutageWritesFewLines(t *testing.T) {
 }
 
 // On a node, the volume's id names the storage server.
-func TestOutageOnANode(t *testing.T) {
+func TestOutageIsCountedOnANode(t *testing.T) {
 	s := newShift()
 	for range 50 {
 		s.call(t, "NodeStageVolume", &csi.NodeStageVolumeRequest{VolumeId: "t0:" + anyUUID}, fmt.Errorf("%w: dial", connect.ErrUnreachable))
@@ -119,7 +119,7 @@ func TestOutageOnANode(t *testing.T) {
 
 // The text of an event names the target and the cause only, unless something else determines the
 // code.
-func TestTextOfAnEvent(t *testing.T) {
+func TestEventNamesTargetAndCause(t *testing.T) {
 	const want = "target t0: unreachable: connection refused (t0): check that the target's rpcURL is right, and that the proxy and spdk_tgt run there"
 	assert.ErrorContains(t, Status(down("t0")), "desc = "+want)
 	lost := &request.TargetError{Target: "t0", Lost: true, Cause: "unreachable: connection refused (t0)", Err: &spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown}}

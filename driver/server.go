@@ -34,11 +34,11 @@ type Server struct {
 	// Drain bounds the wait for calls in flight when the server stops. Zero means 20 s, less than
 	// Kubernetes' 30 s.
 	Drain time.Duration
-	// Linger is for how long no call has to be running before the server stops accepting calls,
-	// when it is to stop; at most half of Drain. Zero means that it stops accepting at once.
-	// Kubernetes stops the sidecars of a pod at the same moment. They complete what they have
-	// begun, with more calls, and then give up their leases. If they lose the driver before, they
-	// exit at once and keep the leases, and there is no leader until these expire.
+	// Linger is how long no call must have been running before a stopping server stops accepting
+	// calls; it waits at most half of Drain. Zero means that it stops accepting at once. Kubernetes
+	// stops a pod's sidecars at the same moment. They complete what they have begun, with more
+	// calls, and then give up their leases. If they lose the driver before, they exit at once and
+	// keep the leases, and there is no leader until these expire.
 	Linger time.Duration
 }
 
@@ -67,8 +67,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)
 	}
-	// Tools for people and probes: grpcurl lists and calls methods, grpc-health-probe asks whether
-	// the process serves. Like Probe, the response does not depend on targets.
+	// These services are for people and probes: grpcurl lists and calls methods, grpc-health-probe
+	// checks whether the process serves. Like Probe, the response does not depend on targets.
 	reflection.Register(server)
 	state := health.NewServer()
 	healthpb.RegisterHealthServer(server, state)

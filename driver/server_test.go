@@ -63,7 +63,7 @@ func TestListen(t *testing.T) {
 	require.ErrorContains(t, err, "not a directory")
 }
 
-// A stubController answers DeleteVolume with the result of a function.
+// A stubController returns a function's result from DeleteVolume.
 type stubController struct {
 	csi.UnimplementedControllerServer
 	deleteVolume func() error

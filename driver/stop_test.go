@@ -60,7 +60,7 @@ func inFlight(t *testing.T, s *Server) (call, stopped <-chan error, release chan
 	return done, ended, release
 }
 
-// A call that runs when the process has to end is completed.
+// A call running when the process has to end is completed.
 func TestStopWaitsForCalls(t *testing.T) {
 	logs := &drivertest.Log{}
 	call, stopped, release := inFlight(t, &Server{Log: logs.Logger()})
@@ -81,7 +81,7 @@ func TestStopWaitsForALimitedTime(t *testing.T) {
 }
 
 // The log lines of a call name its snapshot.
-func TestSnapshotsInTheLog(t *testing.T) {
+func TestLogNamesTheSnapshot(t *testing.T) {
 	r := &csi.DeleteSnapshotRequest{SnapshotId: "t0:1"}
 	assert.Equal(t, "t0:1", volumeOf(r))
 	assert.Equal(t, []any{"snapshot", "t0:1"}, subject(r))
@@ -91,7 +91,7 @@ func TestSnapshotsInTheLog(t *testing.T) {
 }
 
 // An external provisioner passes topology to the driver only if the driver says that it has one.
-func TestCapabilityOfTopology(t *testing.T) {
+func TestTopologyCapability(t *testing.T) {
 	for _, topology := range []bool{true, false} {
 		r, err := (&Identity{Topology: topology}).GetPluginCapabilities(t.Context(), nil)
 		require.NoError(t, err)

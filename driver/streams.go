@@ -23,7 +23,7 @@ func (c *calls) interceptStream(service any, stream grpc.ServerStream, info *grp
 	return call.end(err)
 }
 
-// receiving is a stream that notes the request of its call.
+// receiving is a stream that records its call's request.
 type receiving struct {
 	grpc.ServerStream
 	ctx  context.Context

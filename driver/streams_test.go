@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// A stubMetadata answers GetMetadataDelta with two messages, and the result of a function.
+// A stubMetadata returns two messages and a function's result from GetMetadataDelta.
 type stubMetadata struct {
 	csi.UnimplementedSnapshotMetadataServer
 	delta func(ctx context.Context) error
@@ -88,7 +88,7 @@ func TestStreams(t *testing.T) {
 	assert.NotContains(t, text, "not to be logged")
 }
 
-// Programs that watch the state of the process are no calls of CSI.
+// Calls from programs that watch the process's state are not CSI calls.
 func TestWatchesAreNotLogged(t *testing.T) {
 	logs := &drivertest.Log{}
 	conn, stop := drivertest.Serve(t, &Server{Identity: &Identity{}, Log: logs.Logger()})

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// withTeam adds a user of a tenant, and a role with conditions.
+// withTeam adds a tenant's user, and a role with conditions.
 func withTeam(c *config.Config) {
 	c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
 	c.Roles["small"] = config.Role{
@@ -31,7 +31,7 @@ func decoded[T any](t *testing.T, g got) (v T) {
 	return v
 }
 
-func TestAccess(t *testing.T) {
+func TestAccessListsAllowedMethods(t *testing.T) {
 	b := newBench(t, "v26.05", withTeam)
 	u := b.browser()
 	u.signIn(passwordOf("team", viewerPassword))

@@ -7,10 +7,11 @@ import (
 	"net/http"
 )
 
-// Alive reports whether this process still serves: it sends /healthz to the handler, which takes
-// the same locks as connections and calls. It uses neither the target nor the network, so that
-// neither an unreachable target nor a flood of clients makes the service look dead. It waits until
-// [Server.Serve] has begun, and returns an error after that has ended, or if ctx ends first.
+// Alive checks whether this process still serves requests. It passes a request for /healthz to the
+// handler, which takes the same locks as connections and calls. It uses neither the target nor the
+// network, so that neither an unreachable target nor a flood of clients makes the service look
+// dead. It waits until [Server.Serve] has begun, and returns an error after that has ended, or if
+// ctx ends first.
 func (s *Server) Alive(ctx context.Context) error {
 	select {
 	case <-s.began:

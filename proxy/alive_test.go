@@ -48,7 +48,7 @@ func TestProxyIsNotAliveBeforeItServes(t *testing.T) {
 	require.ErrorIs(t, newBench(t, "v26.05").proxy.Alive(ctx), context.Canceled)
 }
 
-// A proxy whose handler answers with an error is not alive.
+// A proxy whose handler responds with an error is not alive.
 func TestFailedResponseIsNotAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)

@@ -34,8 +34,8 @@ func TestAuditLine(t *testing.T) {
 	assert.Equal(t, "WARN", b.lastCall()["level"])
 }
 
-// A client's names for its request are in the log, if they have the right form.
-func TestTracesOfClients(t *testing.T) {
+// The ids that a client gives its request are logged if they are well-formed.
+func TestClientRequestIDsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	for _, c := range []struct{ id, parent, loggedID, loggedTrace string }{
@@ -60,7 +60,7 @@ func TestTracesOfClients(t *testing.T) {
 	}
 }
 
-// The log contains no secrets of clients, however their calls end.
+// The log contains no secrets from clients, however their calls end.
 func TestSecretsAreNotLogged(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05")
@@ -74,7 +74,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":"`+secret+`"}`)
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":{"key":"`+secret+`"`)
 	call("admin", secret, create)
-	call(secret, "x", create) // a password instead of the name
+	call(secret, "x", create) // a password in place of the name
 	require.Len(t, b.log.Lines(t, "call"), 8)
 	for _, hidden := range []string{secret, adminPassword, viewerPassword, basicHeader("admin", adminPassword), hashes()[adminPassword], "$2a$"} {
 		assert.NotContains(t, b.log.String(), hidden)
@@ -90,8 +90,8 @@ func TestLongInputIsNotLogged(t *testing.T) {
 	assert.Less(t, len(b.log.String()), 16<<10)
 }
 
-// Parameters are logged in spite of padding with spaces and other calls in the batch.
-func TestPaddingHidesNoParameters(t *testing.T) {
+// Parameters are logged despite padding with spaces and other calls in the batch.
+func TestPaddingDoesNotHideParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
 	want := map[string]any{"name": "m0", "num_blocks": 2048.0, "block_size": 512.0}
 	b.post(createMalloc[:1] + strings.Repeat(" ", 17<<10) + createMalloc[1:])
@@ -107,13 +107,13 @@ func TestPaddingHidesNoParameters(t *testing.T) {
 	assert.Equal(t, "(16395 bytes, too long to be logged)", b.lastCall()["params"])
 }
 
-// Package auditlog tests how lines of unauthenticated requests are merged.
+// How lines for unauthenticated requests are merged is tested in package auditlog.
 const (
 	linesPerSource = 10
 	mergedMessage  = "unauthenticated calls"
 )
 
-// Unauthenticated requests share lines; those of users never do.
+// Unauthenticated requests share lines; requests from users never do.
 func TestOnlyUnauthenticatedRequestsAreMerged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for range 30 {

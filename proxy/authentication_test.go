@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// gatehouse is a proxy with the configuration in docs/authentication.md. It serves over TLS, and
+// gatehouse is a proxy with the configuration from docs/authentication.md. It serves over TLS, and
 // has fixtures for all kinds of credentials.
 type gatehouse struct {
 	*serving
@@ -42,7 +42,7 @@ func (g *gatehouse) file(name string, content []byte) {
 	require.NoError(g.t, os.WriteFile(filepath.Join(g.dir, name), content, 0o600))
 }
 
-// load reads the documented configuration, with the paths and addresses of the test.
+// load reads the documented configuration, with the test's paths and addresses.
 func (g *gatehouse) load(change ...string) *config.Config {
 	example := documented(g.t, "docs/authentication.md", "Set up authentication", "yaml")[0]
 	require.Contains(g.t, example, documentedAt)
@@ -81,7 +81,7 @@ func (g *gatehouse) client(pair *tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// ask makes a call that every user of the test may make.
+// ask makes a call that every user in the test may make.
 func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	r, err := http.NewRequest("POST", "https://"+g.addr, strings.NewReader(version))
 	require.NoError(g.t, err)
@@ -98,7 +98,7 @@ func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	return got{resp, string(text)}, nil
 }
 
-// unmerged makes the next unauthenticated request get a line of its own in the log.
+// unmerged makes the next unauthenticated request get its own line in the log.
 func (g *gatehouse) unmerged() {
 	g.proxy.auditLog.Flush()
 }
@@ -115,7 +115,7 @@ func (g *gatehouse) csiToken(audience, subject string, more map[string]any) stri
 	return g.issuer.Token(audience, subject, claims)
 }
 
-// The test tries each kind of credential, valid and invalid in each way, alone and with others.
+// Each kind of credential is tested valid and invalid in every way, alone and together with others.
 func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	g := newGatehouse(t)
 	pair := func(p tls.Certificate) *tls.Certificate { return &p }
@@ -258,7 +258,7 @@ func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 
 // Many made-up tokens cause few requests to the issuer, and do not delay other clients from the
 // same address.
-func TestFloodOfMadeUpTokens(t *testing.T) {
+func TestFloodOfForgedTokensIsContained(t *testing.T) {
 	g := newGatehouse(t)
 	client := g.client(nil)
 	claims := []byte(`{"iss":"https://kubernetes.default.svc.cluster.local","aud":"spdk-proxy","sub":"x","exp":4102444800}`)

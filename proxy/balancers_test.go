@@ -77,8 +77,8 @@ func TestXForwardedFor(t *testing.T) {
 	require.ErrorContains(t, b.proxy.Reload(&other), "load_balancers has changed")
 }
 
-// Only load balancers are believed.
-func TestXForwardedForOfOthers(t *testing.T) {
+// Only load balancers are trusted.
+func TestXForwardedForFromOthersIsIgnored(t *testing.T) {
 	for _, b := range []*bench{newBench(t, "v26.05"), newBench(t, "v26.05", behind(config.XForwardedFor, "203.0.113.9")), newBench(t, "v26.05", behind(config.ProxyProtocol, "127.0.0.1"))} {
 		require.Equal(t, http.StatusOK, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version), "X-Forwarded-For", "198.51.100.1").StatusCode)
 		assert.Contains(t, b.lastCall()["source"], "127.0.0.1:")
@@ -86,8 +86,7 @@ func TestXForwardedForOfOthers(t *testing.T) {
 	}
 }
 
-// A served connection begins with the header of the PROXY protocol, before TLS; without one, it is
-// closed.
+// A served connection begins with a PROXY protocol header, before TLS. Without one, it is closed.
 func TestProxyProtocol(t *testing.T) {
 	for name, encryption := range map[string]config.TLS{"TLS": {SelfSignedDir: t.TempDir()}, "plaintext": {InsecurePlaintext: true}} {
 		t.Run(name, func(t *testing.T) { testProxyProtocol(t, encryption) })

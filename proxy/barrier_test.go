@@ -21,7 +21,7 @@ func snapshotWithBarrier(id, name string, ms int) string {
 	return rpcCall(safeSnapshotMethod, fmt.Sprintf(`{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":%q}],"barrier":{"id":%q,"wait_ms":%d}}`, name, id, ms))
 }
 
-// A snapshot with a barrier is taken when its user opens the barrier, and not before.
+// A snapshot with a barrier is taken only when its user opens the barrier.
 func TestSnapshotsWaitAtTheirBarrier(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: c.Users[0].PasswordHash, Roles: []string{policy.Admin}})
@@ -43,7 +43,7 @@ func TestSnapshotsWaitAtTheirBarrier(t *testing.T) {
 	assert.NotContains(t, b.call(t, "nvmf_subsystem_get_listeners", `{"nqn":"nqn.2016-06.io.spdk:v"}`), `"inaccessible"`)
 }
 
-func TestBarriersThatAreNotOpened(t *testing.T) {
+func TestUnopenedBarriersFail(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.exported(t, true)
 	refused := func(g got, says string) {
@@ -55,7 +55,7 @@ func TestBarriersThatAreNotOpened(t *testing.T) {
 		assert.NotContains(t, b.call(t, "bdev_lvol_get_lvols", ""), `"s1"`)
 	}
 	refused(b.post(snapshotWithBarrier("barrier-1", "s1", 1)), "not opened in time")
-	refused(b.post(barrierCall("barrier-1", "open")), "no call waits")
+	refused(b.post(barrierCall("barrier-1", "open")), "no call is waiting")
 
 	taken := make(chan got, 1)
 	go func() { taken <- b.post(snapshotWithBarrier("barrier-2", "s1", 5000)) }()
@@ -66,7 +66,7 @@ func TestBarriersThatAreNotOpened(t *testing.T) {
 	go func() { taken <- b.post(snapshotWithBarrier("barrier-3", "s1", 5000)) }()
 	require.Equal(t, http.StatusOK, b.post(barrierCall("barrier-3", "await")).StatusCode)
 	second := b.post(snapshotWithBarrier("barrier-3", "s2", 5000))
-	assert.Contains(t, second.body, "another call waits")
+	assert.Contains(t, second.body, "another call is waiting")
 	require.Equal(t, http.StatusOK, b.post(barrierCall("barrier-3", "give-up")).StatusCode)
 	refused(<-taken, "given up")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// answers returns the responses of a batch, as "id code" or "id result".
+// answers returns the responses in a batch, as "id code" or "id result".
 func (g got) answers(t *testing.T) (list []string) {
 	var replies []struct {
 		ID     json.RawMessage
@@ -59,7 +59,7 @@ func TestBatchIsExecutedInOrder(t *testing.T) {
 	}
 }
 
-func TestEachCallOfABatchIsDecidedByItself(t *testing.T) {
+func TestBatchCallsAreDecidedIndividually(t *testing.T) {
 	b := newBench(t, "v26.05")
 	batch := `[{"id":1,"method":"bdev_get_bdevs"},` + createNamed("m0") + `,{"id":3,"method":"no_such"},{"id":4,"method":"bdev_get_bdevs","params":{"nam":"x"}},{"id":5,"method":"bdev_get_bdevs"}]`
 	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(batch))
@@ -71,7 +71,7 @@ func TestEachCallOfABatchIsDecidedByItself(t *testing.T) {
 	assert.Equal(t, jsonrpc.CodeUnauthorized, g.code(t), "one answer to an unauthenticated batch")
 }
 
-func TestBatchOfNotifications(t *testing.T) {
+func TestBatchOfNotificationsHasNoResponse(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.post(`[{"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":64,"block_size":512}},{"method":"spdk_kill_instance","params":{"x":1}}]`)
 	assert.Equal(t, 204, g.StatusCode)
@@ -132,8 +132,8 @@ func TestBatchEndsEarly(t *testing.T) {
 	}{
 		"the client leaves": {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
 		"the proxy stops":   {func(b *bench, _ context.CancelFunc) { b.proxy.gate.Drain() }, 503},
-		// The results of any number of concurrent batches of a user take no more memory than the
-		// manual documents.
+		// However many batches a user sends concurrently, their results take no more memory than
+		// the manual documents.
 		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.takeMemory("admin") }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {

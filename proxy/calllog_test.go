@@ -15,8 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Each call is in the file before the client has the response, and only there, without secrets.
-func TestCallsInAFile(t *testing.T) {
+// Each call is written to the file, and only there, before the client gets the response. The file
+// contains no secrets.
+func TestCallsAreLoggedToAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.log")
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Log.Calls.To, c.Log.Calls.Path = config.CallsToFile, path
@@ -65,7 +66,8 @@ func TestCallsInAFile(t *testing.T) {
 	}
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_audit_failures_total 0\n")
 
-	// When the file fails, calls are served, and their lines go to the ordinary log.
+	// When writing to the file fails, calls are still served, and their lines go to the ordinary
+	// log.
 	require.NoError(t, b.proxy.callLog.Close())
 	written := len(lines())
 	require.Equal(t, http.StatusOK, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version)).StatusCode)
@@ -74,7 +76,7 @@ func TestCallsInAFile(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_audit_failures_total 1\n")
 }
 
-func TestAFileThatCannotBeOpened(t *testing.T) {
+func TestUnopenableCallLogPreventsStart(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for path, says := range map[string]string{filepath.Join(t.TempDir(), "none", "calls.log"): "no such file", t.TempDir(): "is a directory"} {
 		c := *b.config

@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A user's calls beyond the rate wait, and are refused if they would wait too long. Other users are
-// not affected.
-func TestCallsPerSecond(t *testing.T) {
+// A user's calls beyond the rate limit wait, and are refused if they would wait too long. Other
+// users are not affected.
+func TestCallRateIsLimitedPerUser(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UsersCallsPerSecond = map[string]int{"viewer": 3} })
 	batch := "[" + strings.Repeat(version+",", 40) + version + "]"
 	flood := b.postTogether("viewer", viewerPassword, slices.Repeat([]string{version}, 41))

@@ -53,9 +53,9 @@ func (p *poisoner) value(s *rpcschema.Schema, v any) any {
 	return v
 }
 
-// Every method is called with secrets in all sensitive parameters and in some others, by users who
-// may and may not call it, well-formed and malformed. No secret is in the log, at any level, or in
-// the metrics.
+// Every method is called with secrets in all sensitive parameters and some others, by users who may
+// and may not call it, in well-formed and malformed requests. No secret appears in the log, at any
+// level, or in the metrics.
 func TestSecretsAreNeitherLoggedNorCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "spdk_get_version", Times: -1, Do: spdktest.Nothing})

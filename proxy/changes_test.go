@@ -23,8 +23,8 @@ import (
 const changesMethod = "spdkgate_lvol_changes"
 
 // chained creates the snapshots s1 and s2 of the volume v on a file. The simulated target writes no
-// metadata there, so chained writes those that SPDK would have: snapshot sN has cluster N, and the
-// clusters that the target counts.
+// metadata to it, so chained writes the metadata that SPDK would have written. Snapshot sN has
+// cluster N, and as many clusters as the target counts.
 func (b *bench) chained(t *testing.T) (file string) {
 	file = filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(file, make([]byte, 16<<20), 0o600))
@@ -65,7 +65,7 @@ func changedClusters(t *testing.T, body string) (list []int) {
 	return list
 }
 
-func TestChangesOfSnapshots(t *testing.T) {
+func TestSnapshotChangesAreReturned(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	file := b.chained(t)
 	all := rpcCall(changesMethod, `{"snapshot":"lvs0/s2"}`)
@@ -94,7 +94,7 @@ func TestChangesOfSnapshots(t *testing.T) {
 	assert.Contains(t, g.body, "full backup")
 }
 
-// Before v24.05, the target does not count clusters, so the configuration must accept it.
+// Before v24.05, the target does not count clusters, so the configuration must accept that.
 func TestChangesBeforeV2405(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		b := newBench(t, "v24.01", withJournal(t), func(c *config.Config) { c.Target.AcceptChangesWithoutCounts = accept })
@@ -109,7 +109,7 @@ func TestChangesBeforeV2405(t *testing.T) {
 	}
 }
 
-// While changes are read, no snapshot of the chain is deleted, and the other way round.
+// While changes are read, no snapshot in the chain is deleted, and vice versa.
 func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.chained(t)
@@ -137,8 +137,8 @@ func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 	<-done
 }
 
-// A tenant reads changes of its own snapshots only.
-func TestChangesOfTenants(t *testing.T) {
+// A tenant can read only the changes of its own snapshots.
+func TestTenantsReadOnlyTheirChanges(t *testing.T) {
 	b := newSafeBench(t, "v26.05", oneTeam, withJournal(t))
 	b.chained(t)
 	for _, params := range []string{`{"snapshot":"lvs0/%s"}`, `{"snapshot":"lvs0/%s","base":"lvs0/s1"}`, `{"snapshot":"lvs0/s1","base":"lvs0/%s"}`} {
@@ -156,7 +156,7 @@ func TestChangesOfTenants(t *testing.T) {
 	assert.Contains(t, b.as(t, "team", changesMethod, `{"snapshot":"lvs0/s2","base":"lvs0/s1"}`, http.StatusOK).body, `"bitmap"`)
 }
 
-// A device that does not answer ends the call at its deadline.
+// If the device does not respond, the call ends at its deadline.
 func TestChangesEndAtTheirDeadline(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{changesMethod: config.Duration(200 * time.Millisecond)}

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// CheckFile reads a configuration file. Its error lists everything that is wrong with it. It makes
-// no certificate and does not connect.
+// CheckFile reads a configuration file. Its error lists everything that is wrong with the file. It
+// does not make a certificate, and does not connect to anything.
 func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -26,7 +26,7 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 	return c, nil
 }
 
-// check lists everything that is wrong with a configuration and that config.Load does not detect.
+// check lists everything wrong with a configuration that config.Load does not detect.
 func check(c *config.Config, schema *rpcschema.Document) error {
 	_, err := gate.NewSettings(c, schema, nil)
 	if c.TLS.CertFile != "" {
@@ -37,16 +37,16 @@ func check(c *config.Config, schema *rpcschema.Document) error {
 }
 
 // checkRoles lists what is wrong with roles, tenants and timeouts in a file whose other keys are
-// wrong, so that an administrator can correct all of them at once.
+// wrong, so that an administrator can correct all mistakes at once.
 func checkRoles(path string, schema *rpcschema.Document) error {
 	c, err := config.LoadWhatDecodes(path)
 	if err != nil {
-		return nil // config.Load has returned the same error
+		return nil // config.Load has already returned the same error
 	}
 	return gate.CheckRoles(c, schema)
 }
 
-// certSource is where the certificate of the configuration comes from.
+// certSource returns where the configured certificate comes from.
 func certSource(c *config.Config) cert.Source {
 	return cert.Source{
 		CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, SelfSignedDir: c.TLS.SelfSignedDir, Listen: c.Listen, ReadFile: config.ReadTrusted,

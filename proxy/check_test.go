@@ -34,7 +34,7 @@ func TestValidConfigsAreAccepted(t *testing.T) {
 	}
 }
 
-// The first line of each *.bad.yml has the expected error.
+// The first line of each *.bad.yml contains the expected error.
 func TestInvalidConfigsAreRefused(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("config/testdata/*.bad.yml")
@@ -94,8 +94,8 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// check-config reports all mistakes at once, including those of roles if another key is misspelt.
-func TestCheckFile(t *testing.T) {
+// check-config reports all mistakes at once, including those in roles if another key is misspelled.
+func TestCheckFileReportsAllMistakes(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

@@ -7,16 +7,16 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// A targetClaim shows to other proxies of the host that this one serves the target. Each proxy
-// makes only its own calls wait for each other, and a deletion beside another call can lose space
-// or crash the target.
+// A targetClaim shows other proxies on the host that this one serves the target. Each proxy makes
+// only its own calls wait for each other, but a deletion concurrent with another call can lose
+// space or crash the target.
 type targetClaim struct {
 	socket string
 	log    *slog.Logger
 
 	mu      sync.Mutex
 	wanted  bool   // from take to drop
-	release func() // nil: another proxy has the claim, or this one does not want it
+	release func() // nil if another proxy has the claim, or this one does not want it
 }
 
 // take claims the target until drop. It logs an error if another proxy has claimed it.

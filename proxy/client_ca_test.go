@@ -57,7 +57,7 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 			assert.NotEqual(t, "allow", g.lastCall()["decision"])
 
 			// A header is still accepted on connections whose certificate is no longer valid,
-			// except if certificates are required.
+			// unless certificates are required.
 			answer, err = g.ask(kept, basicHeader("admin", adminPassword))
 			if strings.Contains(name, "to be had") {
 				assert.Error(t, err)
@@ -68,8 +68,8 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 	}
 }
 
-// Removing a user's certificate name takes effect at once, too; a refused reload has no effect.
-func TestReloadAndClientCertificates(t *testing.T) {
+// Removing a user's certificate name also takes effect at once. A refused reload has no effect.
+func TestReloadAppliesToClientCertificates(t *testing.T) {
 	g := newGatehouse(t)
 	pair := g.authority.Client(named("dashboard.example"))
 	client := g.client(&pair)
@@ -89,7 +89,7 @@ func TestReloadAndClientCertificates(t *testing.T) {
 	require.NoError(t, g.proxy.Reload(g.load()))
 	assert.Equal(t, 200, status())
 
-	// So does a list of revoked certificates.
+	// A list of revoked certificates also takes effect at once.
 	revoking := func(list []byte) error {
 		next := g.load()
 		g.file("client-ca.crl", list)
@@ -101,7 +101,7 @@ func TestReloadAndClientCertificates(t *testing.T) {
 	assert.Regexp(t, `\nspdk_proxy_client_crl_expiry_timestamp_seconds [1-9]`, g.scrape())
 	require.NoError(t, revoking(g.authority.Revoke(time.Now(), pair.Leaf)))
 	assert.Equal(t, 401, status())
-	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no list of revoked certificates in PEM form")
+	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no PEM-encoded list of revoked certificates")
 	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a list of revoked certificates")
 
 	// Renewed files cause a reload, because these files are watched.

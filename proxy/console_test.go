@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-func TestTheConsoleIsServed(t *testing.T) {
+func TestConsoleIsServed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.http.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	u := b.browser()
@@ -30,8 +30,8 @@ func TestTheConsoleIsServed(t *testing.T) {
 	assert.Equal(t, http.StatusOK, b.do("POST", "/consoles", "admin", adminPassword, strings.NewReader(version)).StatusCode, "a path of rpc_http_proxy.py's clients")
 }
 
-// With console: false, its paths do not exist, and cookies mean nothing.
-func TestTheConsoleIsOff(t *testing.T) {
+// With console: false, the console's paths do not exist, and its cookies are ignored.
+func TestDisabledConsoleIsNotServed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
 	u.signIn(passwordOf("admin", adminPassword))

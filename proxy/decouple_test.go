@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// SPDK reads beyond the end of a list when it decouples a volume that is larger than its parent.
+// SPDK reads beyond the end of a list when it decouples a volume larger than its parent.
 func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
@@ -32,7 +32,7 @@ func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	assert.Equal(t, -19, b.post(rpcCall(decoupleMethod, `{"name":"lvs0/none"}`)).code(t), "SPDK's own answer")
 }
 
-// SPDK v24.01 crashes when it inflates a volume that is larger than its parent.
+// SPDK v24.01 crashes when it inflates a volume larger than its parent.
 func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 	for release, refused := range map[string]bool{"v24.01": true, "v26.05": false} {
 		b := newBench(t, release, withJournal(t))
@@ -50,8 +50,8 @@ func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 	}
 }
 
-// SPDK lets a snapshot become a clone of its own clone. Then it cannot be read, or loaded after a
-// restart.
+// SPDK lets a snapshot become a clone of its own clone. The snapshot can then be neither read nor,
+// after a restart, loaded.
 func TestParentLoopsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	for _, store := range []string{"lvs0", "lvs1"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-func TestDiscover(t *testing.T) {
+func TestDiscoverReturnsAllowedMethods(t *testing.T) {
 	b := newBench(t, "v24.01")
 	g := b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(`{"id":1,"method":"rpc.discover"}`))
 	require.Equal(t, 200, g.StatusCode, g.body)

@@ -26,15 +26,15 @@ func batchOfOne(r request) string { return "[" + r.call() + "]" }
 
 func explainText(request) string { return `{"method":"bdev_get_bdevs"}` }
 
-// asNobody are credentials of no user.
+// asNobody returns credentials that belong to no user.
 func asNobody(*visitor) []string {
 	return []string{"Authorization", basicHeader("nobody", adminPassword)}
 }
 
-// clientAddress is what a load balancer adds.
+// clientAddress is the header that a load balancer adds.
 var clientAddress = []string{"X-Forwarded-For", "198.51.100.1"}
 
-// signIn begins a session of the caller.
+// signIn begins a session for the caller.
 func (v *visitor) signIn() {
 	v.session = v.browser()
 	got := v.session.do("POST", "/console/session", passwordOf(caller, adminPassword), clientAddress...)
@@ -44,8 +44,8 @@ func (v *visitor) signIn() {
 	v.session.csrf = began.CSRF
 }
 
-// sendHTTP sends requests with the session of the visitor, or else with credentials. text is the
-// text of the body; nil: it has none.
+// sendHTTP sends requests with the visitor's session or, without one, with credentials. text
+// returns the body; nil means no body.
 func sendHTTP(verb, path string, text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		body := ""
@@ -68,7 +68,7 @@ func sendHTTP(verb, path string, text func(request) string) func(*visitor, reque
 	}
 }
 
-// sendSignIn sends a request that signs in.
+// sendSignIn sends a sign-in request.
 func sendSignIn(v *visitor, r request) response {
 	body := passwordOf(caller, adminPassword)
 	if r.credentials != nil {
@@ -76,12 +76,12 @@ func sendSignIn(v *visitor, r request) response {
 	}
 	got := v.exchange("POST", "/console/session", body, append([]string{"Content-Type", "application/json"}, r.header...))
 	if got.message == "the name or the password is wrong" { // for people who typed them
-		got.message = "authentication failed: the credentials that were sent are not those of a user of this proxy: correct the name, password or token"
+		got.message = "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token"
 	}
 	return got
 }
 
-// exchange makes one request of HTTP. Empty headers are left out.
+// exchange makes one HTTP request. Empty headers are left out.
 func (v *visitor) exchange(verb, path, body string, header []string) response {
 	r, err := http.NewRequest(verb, v.http.URL+path, strings.NewReader(body))
 	require.NoError(v.t, err)
@@ -103,8 +103,8 @@ func (v *visitor) exchange(verb, path, body string, header []string) response {
 	return got.read(text)
 }
 
-// read reads the error in a response of JSON-RPC, with one call or a batch of one, or of the
-// console. The status of a batch says nothing about its calls.
+// read reads the error in a response from the console or from JSON-RPC, for one call or a batch of
+// one. A batch's status says nothing about its calls.
 func (got response) read(text []byte) response {
 	var batch []localAnswer
 	var one struct {
@@ -124,7 +124,7 @@ func (got response) read(text []byte) response {
 	return got
 }
 
-// connect connects to the socket for programs of this host.
+// connect connects to the socket for programs on this host.
 func (v *visitor) connect() {
 	l, err := stream.ListenLocal(v.config.ListenUnix)
 	require.NoError(v.t, err)
@@ -133,7 +133,7 @@ func (v *visitor) connect() {
 	v.program = (&serving{bench: v.bench}).program()
 }
 
-// sendLocally sends the text of a request to the socket for programs of this host.
+// sendLocally sends the text of a request to the socket for programs on this host.
 func sendLocally(text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		var answer json.RawMessage
@@ -148,13 +148,13 @@ func sendUpgrade(v *visitor, r request) response {
 	return sendHTTP(http.MethodGet, web.StreamPath, nil)(v, r)
 }
 
-// openStream opens a stream of the caller.
+// openStream opens a stream for the caller.
 func (v *visitor) openStream() {
 	s := &serving{bench: v.bench, addr: v.http.Listener.Addr().String()}
 	v.stream = s.stream(caller, adminPassword)
 }
 
-// sendMessage sends the text of a request in the stream.
+// sendMessage sends the text of a request on the stream.
 func sendMessage(text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		_, answer, err := v.stream.send(text(r)).ws.ReadMessage()
@@ -163,7 +163,7 @@ func sendMessage(text func(request) string) func(*visitor, request) response {
 	}
 }
 
-// sendDryRun decides a request without a proxy.
+// sendDryRun decides on a request without a proxy.
 func sendDryRun(v *visitor, r request) response {
 	d, err := dryrun.New(v.config, rpcschema.Default())
 	require.NoError(v.t, err)
@@ -188,7 +188,7 @@ func sendDryRun(v *visitor, r request) response {
 	return response{status: answer.Status, code: answer.Err.Code, message: answer.Err.Message, rule: rule}
 }
 
-// refusalOf is the error with which the proxy would refuse a call that was dry-run.
+// refusalOf returns the error with which the proxy would refuse a dry-run call.
 func refusalOf(c *dryrun.Result) error {
 	switch {
 	case c.Decision.Rule == policy.NoRuleThere:

@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The roles in the manual's example decide as its table documents.
-func TestTheDocumentedRoles(t *testing.T) {
-	text := documented(t, "docs/authorization.md", "Roles of your own", "yaml")[0]
+// The roles in the manual's example make the decisions documented in its table.
+func TestDocumentedRoles(t *testing.T) {
+	text := documented(t, "docs/authorization.md", "Custom roles", "yaml")[0]
 	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
 	rows, err := dryrun.ReadTable([]byte(table))
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestTheDocumentedRoles(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A dry run decides like the proxy.
+// A dry run makes the same decisions as the proxy.
 func TestDryRunDecidesLikeTheProxy(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}, "reader": {"read-only"}}))
 	r, err := dryrun.New(b.config, rpcschema.Default())

@@ -23,7 +23,7 @@ const (
 	worker4   = "nqn.2014-08.org.nvmexpress:uuid:44444444-4444-4444-8444-444444444444"
 )
 
-// crash kills the target, and starts it with the saved configuration.
+// crash kills the target, and restarts it with the saved configuration.
 func (r *restartBench) crash(t *testing.T) {
 	t.Helper()
 	r.target.Crash()
@@ -31,8 +31,8 @@ func (r *restartBench) crash(t *testing.T) {
 	r.reconnected(t)
 }
 
-// A fence, an unpublication and a publication elsewhere, each followed by a crash: the restarted
-// target admits exactly the hosts that the responses promised.
+// A fence, an unpublication and a publication elsewhere are each followed by a crash. The restarted
+// target admits exactly the hosts promised in the responses.
 func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -57,7 +57,7 @@ func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	assert.NotContains(t, admitted(), volumeNQN)
 }
 
-// The same while the target lacks another object.
+// Access is saved before the response even while the target lacks another object.
 func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -106,7 +106,7 @@ func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 }
 
 // A volume is deleted, alone or with its lvstore, and the target dies before its configuration is
-// saved. The export of the volume is not missing afterwards, and other objects are saved.
+// saved. Afterwards, the volume's export does not count as missing, and other objects are saved.
 func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	for method, params := range map[string]string{"bdev_lvol_delete": `{"name":"lvs0/v"}`, "bdev_lvol_delete_lvstore": `{"lvs_name":"lvs0"}`} {
 		for _, executed := range []bool{true, false} {
@@ -136,13 +136,13 @@ func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	}
 }
 
-// If the change cannot be saved, the response says that it was made. A repetition that SPDK
-// refuses, and a client that only waits, wait for the save too.
-func TestResponseSaysThatAChangeIsNotSaved(t *testing.T) {
+// If the change cannot be saved, the response says that it was made. A retry that SPDK refuses, and
+// a client that only waits, also wait for the save.
+func TestResponseReportsUnsavedChange(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	block := filepath.Join(r.dir, ".new-current.json")
-	require.NoError(t, os.MkdirAll(filepath.Join(block, "x"), 0o700)) // nothing can be written beside it
+	require.NoError(t, os.MkdirAll(filepath.Join(block, "x"), 0o700)) // nothing else can be written
 	g := r.post(`{"id":1,"method":"nvmf_subsystem_remove_host","params":{"nqn":"` + volumeNQN + `","host":"nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111"}}`)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeNotSaved, g.code(t))
@@ -157,7 +157,7 @@ func TestResponseSaysThatAChangeIsNotSaved(t *testing.T) {
 
 // The saved file admits a host to a subsystem that the target lacks. Clients can learn that, and
 // remove the host, although SPDK refuses the call.
-func TestRemovalFromTheSavedFileAlone(t *testing.T) {
+func TestHostIsRemovedFromSavedFileAlone(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.call(t, "nvmf_subsystem_add_host", `{"nqn":"`+volumeNQN+`","host":"`+worker3+`"}`)
@@ -173,9 +173,9 @@ func TestRemovalFromTheSavedFileAlone(t *testing.T) {
 	assert.NotContains(t, subsystems, worker3)
 }
 
-// The saved file admits a host to a subsystem that the target has without it. The deletion of the
-// subsystem removes the host from the file, too: a client whose deletion is confirmed need not ask
-// what a restarted target would export again.
+// The saved file admits a host to a subsystem, but the target has the subsystem without the host.
+// Deleting the subsystem also removes the host from the file. So a client whose deletion is
+// confirmed need not check what a restarted target would export again.
 func TestDeletedSubsystemLeavesNoMissingHost(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -189,7 +189,7 @@ func TestDeletedSubsystemLeavesNoMissingHost(t *testing.T) {
 	assert.NotContains(t, r.call(t, "nvmf_get_subsystems", ""), volumeNQN)
 }
 
-// Many calls at once share few saves.
+// Many concurrent calls share a few saves.
 func TestConcurrentCallsShareSaves(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)

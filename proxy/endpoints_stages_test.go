@@ -59,7 +59,7 @@ func anyCall(d *endpoint) request {
 	return request{method: "bdev_get_bdevs"}
 }
 
-// callOf makes a call at endpoints that take any.
+// callOf makes a call at endpoints that take any call.
 func callOf(method, params string) func(*endpoint) request {
 	return func(d *endpoint) request {
 		if d.method != "" {
@@ -78,7 +78,7 @@ func with(change func(*request)) func(*endpoint) request {
 	}
 }
 
-// mayOnly lets the caller make only the calls that rules allow.
+// mayOnly lets the caller make only calls allowed by the given rules.
 func mayOnly(allowed func(d *endpoint) []policy.Rule) func(*config.Config, *endpoint) {
 	return func(c *config.Config, d *endpoint) {
 		c.Roles["limited"] = config.Role{Allow: allowed(d)}
@@ -117,7 +117,7 @@ func stages() []*stage {
 			request: with(func(r *request) { r.credentials = asNobody }),
 			want: refusal{
 				status: http.StatusUnauthorized, code: jsonrpc.CodeUnauthorized, outcome: "unauthenticated", login: "wrong_credentials",
-				message: "authentication failed: the credentials that were sent are not those of a user of this proxy: correct the name, password or token",
+				message: "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token",
 				audit:   map[string]any{"decision": unauthenticated, "user": "", "error": "unknown user or wrong credentials"},
 			},
 		},
@@ -159,7 +159,7 @@ func stages() []*stage {
 			}),
 			want: refusal{
 				status: http.StatusForbidden, code: jsonrpc.CodeForbidden, outcome: "denied", denial: "origin",
-				message: "a web page of another site made your browser send this call with your credentials. Nothing was executed; find out which page it was.",
+				message: "a web page on another site made your browser send this call with your credentials. Nothing was executed; find out which page it was.",
 				audit:   map[string]any{"decision": undecided, "error": gate.ErrCrossOrigin.Error()},
 			},
 		},
@@ -315,8 +315,8 @@ func stages() []*stage {
 			request: callOf("spdkgate_config_list_saved", ""),
 			want: refusal{
 				status: http.StatusBadRequest, code: jsonrpc.CodeMethodNotFound, outcome: "invalid",
-				message: "spdkgate_config_list_saved is not enabled, as the proxy's configuration has no target.save: ask the administrator of this proxy",
-				audit:   map[string]any{"decision": allowed, "rule": admins, "error": "spdkgate_config_list_saved is not enabled, as the proxy's configuration has no target.save: ask the administrator of this proxy"},
+				message: "spdkgate_config_list_saved is not enabled, because the proxy's configuration has no target.save: ask the administrator of this proxy",
+				audit:   map[string]any{"decision": allowed, "rule": admins, "error": "spdkgate_config_list_saved is not enabled, because the proxy's configuration has no target.save: ask the administrator of this proxy"},
 			},
 		},
 		{
@@ -358,7 +358,7 @@ func stages() []*stage {
 	}
 }
 
-// zero is the number 0 in a condition.
+// zero returns the number 0 for a condition.
 func zero() *policy.Integer {
 	n := new(policy.Integer)
 	if err := yaml.Unmarshal([]byte("0"), n); err != nil {
@@ -367,12 +367,12 @@ func zero() *policy.Integer {
 	return n
 }
 
-// takeSlots takes the caller's slots, and all places in front of them.
+// takeSlots takes all of the caller's slots, and all places in their wait lists.
 func takeSlots(v *visitor) {
 	_, err := v.proxy.target.AcquireSlot(v.t.Context(), caller)
 	require.NoError(v.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	const places = 4 // of target's queue, for each slot
+	const places = 4 // places in the target's queue for each slot
 	var waiting sync.WaitGroup
 	for range places {
 		waiting.Go(func() { _, _ = v.proxy.target.AcquireSlot(ctx, caller) })

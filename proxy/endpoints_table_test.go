@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/stream"
 )
 
-// dryRunEndpoint begins the names of the endpoints of a dry run.
+// dryRunEndpoint begins the names of dry-run endpoints.
 const dryRunEndpoint = "dry run"
 
-// opens is a reason of messages in a stream.
+// opens is a reason for messages on a stream.
 const opens = "the stage refuses the request that opens the stream"
 
-// Reasons that several endpoints share.
+// Reasons shared by several endpoints.
 var (
 	asksTheKernel = reasons{
 		wrongCredentials: "the kernel names the process's user; see " + unknownProcess,
@@ -148,8 +148,8 @@ func TestEachPageIsAnEndpoint(t *testing.T) {
 	}
 }
 
-// The reasons why stages do not apply are about stages that exist.
-func TestReasonsNameStages(t *testing.T) {
+// The reasons why stages do not apply refer to existing stages.
+func TestReasonsNameExistingStages(t *testing.T) {
 	names := map[string]bool{}
 	for _, s := range stages() {
 		require.False(t, names[s.name], s.name)

@@ -15,24 +15,26 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// An endpoint is where requests enter the proxy. To add an endpoint, add a row to endpoints().
+// An endpoint is a place where requests enter the proxy. To add an endpoint, add a row to
+// endpoints().
 type endpoint struct {
 	name string
-	// method is the only method that the endpoint serves; "": it takes calls of any method.
+	// method is the only method that the endpoint serves; "" means that it takes calls to any
+	// method.
 	method string
-	// open is called before the stage's preparations. nil: nothing is to be opened.
+	// open is called before the stage's preparations. nil means that there is nothing to open.
 	open func(d *visitor)
 	// send sends a request that the endpoint must refuse.
 	send func(d *visitor, r request) response
-	// exempt names the stages that cannot refuse a request at this endpoint, and why.
+	// exempt names the stages that cannot refuse a request at this endpoint, with the reasons.
 	exempt reasons
-	// ruleless means that no rule of a role allows the endpoint's method.
+	// ruleless means that the endpoint's method is not allowed by any role's rule.
 	ruleless bool
 	// local means that this process's user must be a user of the proxy.
 	local bool
 }
 
-// reasons are why a stage does not apply to an endpoint, by the name of the stage.
+// reasons maps the name of a stage to the reason why it does not apply to an endpoint.
 type reasons map[string]string
 
 // because merges reasons.
@@ -49,13 +51,13 @@ func because(all ...reasons) reasons {
 type stage struct {
 	name    string
 	hosts   bool                            // the target loads what hosts write
-	config  func(*config.Config, *endpoint) // nil: the caller may make all calls
+	config  func(*config.Config, *endpoint) // nil if the caller may make all calls
 	prepare func(d *visitor)                // nil: nothing
 	request func(d *endpoint) request
 	want    refusal
 }
 
-// A request is what a test sends through an endpoint.
+// A request describes what a test sends to an endpoint.
 type request struct {
 	method, params string
 	text           string   // instead of a call, if it is not ""
@@ -64,7 +66,7 @@ type request struct {
 	noCSRF         bool
 }
 
-// call is the text of a JSON-RPC request.
+// call returns the text of a JSON-RPC request.
 func (r request) call() string {
 	switch {
 	case r.text != "":
@@ -75,18 +77,18 @@ func (r request) call() string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, r.method, r.params)
 }
 
-// A response is what the client of an endpoint gets. Fields that the endpoint does not have are
+// A response holds what an endpoint's client gets. Fields that do not apply to the endpoint are
 // zero.
 type response struct {
 	status  int // of HTTP
 	code    int // of JSON-RPC
 	message string
-	http    bool   // the client got a response of HTTP
+	http    bool   // the client got an HTTP response
 	retry   string // Retry-After
-	rule    string // of a dry run
+	rule    string // for a dry run
 }
 
-// A refusal is what a stage's refusal looks like at all endpoints.
+// A refusal describes what a stage's refusal looks like at all endpoints.
 type refusal struct {
 	status, code int
 	message      string
@@ -98,7 +100,7 @@ type refusal struct {
 	reaches      bool   // the target gets the call
 }
 
-// at is the refusal of a request, with its method and target.
+// at returns the refusal of a request, with its method and target.
 func (r refusal) at(v *visitor, q request) *refusal {
 	fill := strings.NewReplacer("METHOD", q.method, "SOCKET", v.target.Socket()).Replace
 	r.message, r.audit = fill(r.message), maps.Clone(r.audit)
@@ -109,7 +111,7 @@ func (r refusal) at(v *visitor, q request) *refusal {
 	return &r
 }
 
-// A visitor is the client of an endpoint in one test.
+// A visitor is an endpoint's client in one test.
 type visitor struct {
 	*bench
 	endpoint *endpoint
@@ -124,7 +126,7 @@ const (
 	team   = "team-of-caller"
 )
 
-// inTeam makes the caller a user of a tenant.
+// inTeam makes the caller a tenant's user.
 func inTeam(c *config.Config, _ *endpoint) {
 	for i := range c.Users {
 		if c.Users[i].Name == caller {
@@ -203,7 +205,7 @@ func (s *stage) refuses(t *testing.T, d *endpoint) {
 	assert.Equal(t, want.counters(), v.increased(before), "metrics")
 }
 
-// ofEndpoint are the members of an audit entry that depend on the request and the endpoint.
+// ofEndpoint lists the members of an audit entry that depend on the request and the endpoint.
 var ofEndpoint = []string{"time", "msg", "request_id", "auth", "credential", "source", "method", "params", "resources", "batch", "latency_ms"}
 
 // withoutEndpoint returns the members of an audit entry that are the same at all endpoints.
@@ -215,14 +217,14 @@ func withoutEndpoint(entry map[string]any) map[string]any {
 	return rest
 }
 
-// entry is what the audit log has of the refusal.
+// entry returns what the audit log contains about the refusal.
 func (r *refusal) entry() map[string]any {
 	e := map[string]any{"level": "WARN", "user": caller, "rule": "", "status": float64(r.status), "code": float64(r.code)}
 	maps.Copy(e, r.audit)
 	return e
 }
 
-// counters are the counters that the refusal increases.
+// counters returns the counters that the refusal increases.
 func (r *refusal) counters() map[string]float64 {
 	user, _ := r.entry()["user"].(string)
 	list := map[string]float64{
@@ -238,7 +240,7 @@ func (r *refusal) counters() map[string]float64 {
 	return list
 }
 
-// refusedEntries are the audit log's entries of calls that ended with an error.
+// refusedEntries returns the audit log's entries for calls that ended with an error.
 func (v *visitor) refusedEntries() (found []map[string]any) {
 	for _, line := range v.log.Lines(v.t, "call") {
 		if _, failed := line["error"]; failed {
@@ -248,6 +250,6 @@ func (v *visitor) refusedEntries() (found []map[string]any) {
 	return found
 }
 
-// isDryRun reports whether the endpoint decides without a proxy: it has neither audit log nor
+// isDryRun reports whether the endpoint decides without a proxy, and so has neither audit log nor
 // metrics.
 func (d *endpoint) isDryRun() bool { return strings.HasPrefix(d.name, dryRunEndpoint) }

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// The time for a request's body does not end a stream of events.
-func TestEventsOutlastTheTimeForABody(t *testing.T) {
+// The timeout for a request's body does not end an event stream.
+func TestEventStreamOutlastsBodyTimeout(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(50 * time.Millisecond) })
 	s := serve(t, b)
 	f := s.follow("admin", adminPassword, "")

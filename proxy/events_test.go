@@ -97,7 +97,7 @@ func (f *follower) ended() (types []string) {
 	return types
 }
 
-// listening waits until the proxy has looked at the target's notifications, for n listeners.
+// listening waits until the proxy has read the target's notifications for n listeners.
 func (s *serving) listening(t *testing.T, n int) {
 	looked := func() bool {
 		for _, c := range s.target.Calls() {
@@ -132,7 +132,7 @@ func TestEvents(t *testing.T) {
 			assert.Greater(t, volume.ID, added.ID)
 			assert.WithinDuration(t, time.Now(), volume.Time, time.Minute)
 
-			// A client that connects again gets what it has missed.
+			// A client that reconnects gets what it has missed.
 			f.leave()
 			f.ended()
 			b.post(`{"id":1,"method":"bdev_lvol_delete","params":{"name":"lvs0/v0"}}`)
@@ -147,7 +147,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Any number of listeners cost the target one look a second, and no listener none.
+// Any number of listeners cost the target one query a second; without listeners, there are none.
 func TestListenersShareAQuery(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -191,7 +191,7 @@ func TestEventsAboutTheTarget(t *testing.T) {
 	up := f.await("target_restarted")
 	assert.Contains(t, up.Text, "v26.05")
 	created := 0
-	reported := func() bool { // the first ones may be those that the proxy finds when it begins to look
+	reported := func() bool { // the first ones may be those that the proxy finds when it begins to poll
 		b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"after%d","num_blocks":8,"block_size":512}}`, created))
 		created++
 		for {
@@ -208,7 +208,7 @@ func TestEventsAboutTheTarget(t *testing.T) {
 	require.Eventually(t, reported, long, 50*time.Millisecond, "numbers of notifications begin anew")
 }
 
-// Full lvstores, quotas and certificates are conditions, which end.
+// Full lvstores, nearly used quotas and expiring certificates are conditions, which begin and end.
 func TestConditionsBeginAndEnd(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		tenant := c.Tenants["team-a"]
@@ -238,14 +238,14 @@ func TestConditionsBeginAndEnd(t *testing.T) {
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
 
 	b.as(t, "admin", "bdev_lvol_delete", `{"name":"lvs-a/v1"}`, http.StatusOK)
-	b.readAnew() // which would read the list of volumes a minute later
+	b.readAnew() // because it would read the list of volumes only a minute later
 	w.LookAtConditions(t.Context())
 	assert.ElementsMatch(t, []string{"lvstore_full_over lvs-a", "quota_near_over team-a"}, taken(team, teamA))
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
 }
 
-// A tenant gets events of its own objects only, and none whose owner is unknown.
-func TestTenantsSeeTheirEventsOnly(t *testing.T) {
+// A tenant gets only events about its own objects, and none about objects with an unknown owner.
+func TestTenantsSeeOnlyTheirEvents(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		for i := range c.Users {
 			c.Roles["listeners"] = config.Role{Allow: rules(notificationsMethod)}
@@ -272,7 +272,7 @@ func TestTenantsSeeTheirEventsOnly(t *testing.T) {
 	}
 }
 
-func TestEventsAreRefused(t *testing.T) {
+func TestUnauthorizedListenersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Roles["viewer"] = config.Role{Allow: rules("spdk_get_version")} })
 	assert.Equal(t, http.StatusUnauthorized, b.do("GET", "/events", "", "", nil).StatusCode)
 	assert.Equal(t, http.StatusUnauthorized, b.do("GET", "/events", "admin", "wrong", nil).StatusCode)
@@ -282,10 +282,10 @@ func TestEventsAreRefused(t *testing.T) {
 	assert.Empty(t, b.reached())
 }
 
-// A reload that takes the right away ends the stream at once, and one that does not leaves it.
+// A reload that removes the right to a stream ends the stream at once; other reloads leave it open.
 func TestReloadEndsForbiddenStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.web.StreamCheck = time.Hour // not what ends them
+	b.proxy.web.StreamCheck = time.Hour // so that this is not what ends them
 	s := serve(t, b)
 	admin, viewer := s.follow("admin", adminPassword, ""), s.follow("viewer", viewerPassword, "")
 	s.listening(t, 2)
@@ -302,7 +302,7 @@ func TestReloadEndsForbiddenStreams(t *testing.T) {
 }
 
 // A stopping proxy does not wait for streams.
-func TestStreamsOfEventsEndWithTheServer(t *testing.T) {
+func TestEventStreamsEndWithTheServer(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)
 	f := s.follow("admin", adminPassword, "")
@@ -310,10 +310,11 @@ func TestStreamsOfEventsEndWithTheServer(t *testing.T) {
 	s.stop()
 	f.ended()
 	require.NoError(t, <-s.done)
-	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
+	assert.Empty(t, b.log.Lines(t, "stopping although calls are still running"))
 }
 
-// Notifications that SPDK no longer has, and those that came without a listener, are gaps.
+// Notifications that SPDK no longer has, and those that came while there was no listener, are
+// reported as gaps.
 func TestLostNotificationsAreGaps(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.events = events.New(10000)
@@ -348,8 +349,8 @@ func TestLostNotificationsAreGaps(t *testing.T) {
 	assert.Len(t, list, 2)
 }
 
-// The page lists the types of events.
-func TestTheDocumentedEvents(t *testing.T) {
+// The page lists all event types.
+func TestDocumentedEvents(t *testing.T) {
 	page, err := os.ReadFile("../docs/events.md")
 	require.NoError(t, err)
 	said := map[string]bool{}

@@ -12,7 +12,7 @@ import (
 
 // A new process of the target numbers its notifications from 0 again. A stream continues with them,
 // without waiting until they reach the numbers of the old process.
-func TestNotificationsOfARestartedTarget(t *testing.T) {
+func TestStreamContinuesAfterTargetRestart(t *testing.T) {
 	b := newBench(t, "v26.05")
 	go b.proxy.target.Watch()
 	l := b.proxy.events.Subscribe(0)

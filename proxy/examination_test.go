@@ -22,7 +22,7 @@ func targetInfoOf(t *testing.T, g got) (info spdkrpc.ProxyTargetInfo) {
 	return *response.Result
 }
 
-func TestTargetInfo(t *testing.T) {
+func TestTargetInfoReportsExamination(t *testing.T) {
 	b := newTenantBench(t)
 	info := targetInfoOf(t, b.as(t, teamA, "spdkgate_target_get_info", "", http.StatusOK))
 	require.NotNil(t, info.ExaminesVolumes)
@@ -40,7 +40,7 @@ func oneTeam(c *config.Config) {
 	c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
 }
 
-// While the target examines volumes, users of tenants are refused, and administrators are not.
+// While the target examines volumes, tenants' users are refused, but administrators are not.
 func TestTenantsAreRefusedWhileTheTargetExamines(t *testing.T) {
 	b := newBench(t, "v26.05", oneTeam)
 	for _, method := range []string{"bdev_get_bdevs", "spdk_get_version", "nvmf_get_subsystems", "bdev_wait_for_examine"} {

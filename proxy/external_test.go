@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A target that examines no volumes would not find an external clone of a volume after a restart,
+// After a restart, a target that examines no volumes would not find an external clone of a volume,
 // so the proxy refuses to make one. Disks can have such clones.
 func TestVolumesAreRefusedAsExternalParents(t *testing.T) {
 	for name, c := range map[string]struct {

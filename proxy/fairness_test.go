@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// newFairBench has the volumes v and v0 to v16, and the users admin and other, who has the same
-// password.
+// newFairBench makes a bench with the volumes v and v0 to v16, and the users admin and other, who
+// have the same password.
 func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 	b := newBench(t, release, withJournal(t), func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: c.Users[0].PasswordHash, Roles: []string{policy.Admin}})
@@ -28,8 +28,8 @@ func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 	return b
 }
 
-// awaitAtBarriers has a user take 16 snapshots with barriers, and waits until n of them wait at
-// their barriers. open opens those.
+// awaitAtBarriers makes a user take 16 snapshots with barriers, and waits until n of them are
+// waiting at their barriers. open opens those barriers.
 func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) {
 	var calls []string
 	for i := range 16 {
@@ -51,7 +51,7 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 		})
 	}
 	t.Cleanup(func() {
-		for ended := false; !ended; { // those that have had no slot yet arrive later
+		for ended := false; !ended; { // those without a slot so far arrive later
 			for i := range 16 {
 				b.of(user, barrierCall(fmt.Sprint("barrier-", i), "give-up"))
 			}
@@ -75,8 +75,8 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 	}
 }
 
-// One user's snapshots that wait at barriers keep neither deletions nor snapshots of another user
-// from running, with a barrier or without one.
+// One user's snapshots waiting at barriers do not keep another user's deletions and snapshots, with
+// or without a barrier, from running.
 func TestBarriersDoNotDelayOtherUsers(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{})
 	open := b.awaitAtBarriers(t, "admin", 8)
@@ -94,7 +94,7 @@ func TestBarriersDoNotDelayOtherUsers(t *testing.T) {
 	open()
 }
 
-// A snapshot that waits at a barrier is a running call of its user.
+// A snapshot waiting at a barrier counts as a running call of its user.
 func TestBarriersCountAsRunningCalls(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{UsersInFlight: map[string]int{"admin": 2}})
 	open := b.awaitAtBarriers(t, "admin", 2)
@@ -102,9 +102,9 @@ func TestBarriersCountAsRunningCalls(t *testing.T) {
 	open()
 }
 
-// Calls of a user who may make one at a time do not wait for each other: a deletion is one call,
+// A user who may make only one call at a time can delete a volume: the deletion counts as one call,
 // although the proxy makes several for it.
-func TestOneCallAtATime(t *testing.T) {
+func TestDeletionCountsAsOneCall(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{UsersInFlight: map[string]int{"admin": 1}})
 	b.call(t, snapshotMethod, `{"lvol_name":"lvs0/v0","snapshot_name":"s"}`)
 	b.call(t, decoupleMethod, `{"name":"lvs0/v0"}`)
@@ -112,8 +112,8 @@ func TestOneCallAtATime(t *testing.T) {
 	b.call(t, safeDeleteMethod, `{"name":"lvs0/s"}`)
 }
 
-// Before v24.09, volumes cannot be listed while one is deleted. Group snapshots that wait at
-// barriers delete nothing.
+// Before v24.09, volumes cannot be listed while one is being deleted. Group snapshots waiting at
+// barriers delete nothing, so listings are possible.
 func TestBarriersDoNotPreventListings(t *testing.T) {
 	b := newFairBench(t, "v24.01", config.Limits{})
 	taken := make(chan got, 1)

@@ -32,7 +32,7 @@ type witness struct {
 	release rpcschema.Release
 
 	mu      sync.Mutex
-	allowed map[string]int // by call, as inWords writes it
+	allowed map[string]int // by call, in the form of inWords
 	wrong   []string       // panics and other faults
 }
 
@@ -54,7 +54,7 @@ func (w *witness) Handle(_ context.Context, r slog.Record) error {
 	method, _ := rpcschema.Default().Method(said["method"].(string))
 	params, known := said["params"].(json.Marshaler)
 	if _, tooLong := said["params"].(string); tooLong || method == nil {
-		return nil // it must not have reached SPDK, or had better be shorter here
+		return nil // it must not have reached SPDK
 	}
 	var fitted map[string]any
 	if known {
@@ -75,14 +75,13 @@ func (w *witness) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// inWords writes a call in one form, independent of the order of members and the spelling of
-// numbers.
+// inWords returns a call in a form independent of the order of members and the spelling of numbers.
 func inWords(method string, params map[string]any) string {
 	text, err := jsonrpc.Marshal(plainNumbers(rpcschema.Default().Redact(method, params)))
 	return fmt.Sprint(method, " ", string(text), err)
 }
 
-// plainNumbers writes integers in digits only, as a target reads them.
+// plainNumbers writes integers in plain digits, as a target reads them.
 func plainNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -108,9 +107,9 @@ func plainNumbers(v any) any {
 	return v
 }
 
-// FuzzConnection sends any bytes on a connection, unchanged or as the body of a user with few
-// rights. Nothing panics; only calls that were allowed with exactly their parameters reach SPDK;
-// and other users are still served.
+// FuzzConnection sends arbitrary bytes on a connection, either unchanged or as the body of a
+// request by a user with few rights. Nothing panics, SPDK receives only calls that were allowed
+// with exactly these parameters, and other users are still served.
 func FuzzConnection(f *testing.F) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(f, err)
@@ -178,7 +177,7 @@ func FuzzConnection(f *testing.F) {
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(long)))
-		_, _ = conn.Write(text) // it may be closed before it has all
+		_, _ = conn.Write(text) // it may be closed before everything is written
 		if framing%3 == 0 {
 			_ = conn.(*net.TCPConn).CloseWrite()
 		}
@@ -204,7 +203,7 @@ func FuzzConnection(f *testing.F) {
 		defer w.mu.Unlock()
 		require.Empty(t, w.wrong)
 		for words, times := range reached {
-			if !strings.HasPrefix(words, "spdk_get_version ") && !strings.HasPrefix(words, "notify_get_types ") && !strings.HasPrefix(words, "framework_get_config ") { // calls of the proxy itself
+			if !strings.HasPrefix(words, "spdk_get_version ") && !strings.HasPrefix(words, "notify_get_types ") && !strings.HasPrefix(words, "framework_get_config ") { // the proxy's own calls
 				require.LessOrEqual(t, times, w.allowed[words], "%s\nafter %q", words, text)
 			}
 		}

@@ -47,7 +47,7 @@ const (
 
 const long = time.Minute // a timeout that a working test never reaches
 
-// A bench is a proxy for a simulated target, with its log.
+// A bench is a proxy in front of a simulated target, with its log.
 type bench struct {
 	t      *testing.T
 	target *spdktest.Target
@@ -100,7 +100,7 @@ func newBench(t *testing.T, release string, change ...func(*config.Config)) *ben
 }
 
 // newSafeBench makes a proxy for a target that does not load what hosts write into volumes, as
-// tenants need it.
+// tenants require.
 func newSafeBench(t *testing.T, release string, change ...func(*config.Config)) *bench {
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true}, change...)
 }
@@ -120,7 +120,7 @@ func newBenchWith(t *testing.T, opts spdktest.Options, change ...func(*config.Co
 	return b
 }
 
-// A got is a response to a client.
+// A got is a response that a client got.
 type got struct {
 	*http.Response
 	body string
@@ -155,7 +155,7 @@ func (b *bench) post(body string) got {
 	return b.do("POST", "/", "admin", adminPassword, strings.NewReader(body))
 }
 
-// postTogether sends each call in a request of its own, all at the same time.
+// postTogether sends each call in its own request, all concurrently.
 func (b *bench) postTogether(user, password string, calls []string) []got {
 	answers := make([]got, len(calls))
 	var sending sync.WaitGroup
@@ -172,7 +172,7 @@ func (b *bench) lastCall() map[string]any {
 	return lines[len(lines)-1]
 }
 
-// reached returns the methods that SPDK received, without the proxy's own calls.
+// reached returns the methods of the calls that SPDK received, except the proxy's own.
 func (b *bench) reached() (methods []string) {
 	for _, c := range b.target.Calls() {
 		if c.Method != "spdk_get_version" && c.Method != "notify_get_types" && c.Method != "framework_get_config" {
@@ -182,7 +182,7 @@ func (b *bench) reached() (methods []string) {
 	return methods
 }
 
-// handOver provides users' passwords as systemd's credentials.
+// handOver provides users' passwords as systemd credentials.
 func handOver(t *testing.T, passwords map[string]string) {
 	dir := t.TempDir()
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
@@ -193,8 +193,8 @@ func handOver(t *testing.T, passwords map[string]string) {
 
 const createMalloc = `{"id":1,"method":"bdev_malloc_create","params":{"name":"m0","num_blocks":2048,"block_size":512}}`
 
-// documented returns the code blocks of a language in a section (## or ###) of a page of the
-// manual, such as docs/wire.md.
+// documented returns the code blocks in a language from a section (## or ###) of a manual page,
+// such as docs/wire.md.
 func documented(t *testing.T, page, section, language string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", page))

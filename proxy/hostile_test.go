@@ -22,29 +22,29 @@ func asUser(user string) string {
 	return "Authorization: " + basicHeader(user, map[string]string{"admin": adminPassword, "viewer": viewerPassword}[user]) + "\r\n"
 }
 
-// Hostile clients do not prevent the calls of other users, and nothing that they send reaches SPDK.
+// Hostile clients do not prevent other users' calls, and nothing they send reaches SPDK.
 func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	post := "POST / HTTP/1.1\r\nHost: x\r\n"
 	for _, hostile := range []struct {
 		name  string
 		send  string
-		again string // is sent repeatedly while the proxy accepts it
+		again string // sent repeatedly as long as the proxy accepts it
 	}{
 		{name: "says nothing"},
 		{name: "half a line", send: "POST / HT"},
-		{name: "a header without end", send: "POST / HTTP/1.1\r\nHost: x\r\n", again: "X: y\r\n"},
-		{name: "a bomb of headers", send: post + strings.Repeat("A: b\r\n", 4*web.MaxHeaderBytes)},
+		{name: "an endless header", send: "POST / HTTP/1.1\r\nHost: x\r\n", again: "X: y\r\n"},
+		{name: "a flood of headers", send: post + strings.Repeat("A: b\r\n", 4*web.MaxHeaderBytes)},
 		{name: "a long name", send: "POST /" + strings.Repeat("x", 4*web.MaxHeaderBytes)},
 		{name: "nobody's body", send: post + "Content-Length: 262144\r\n\r\n{", again: " "},
-		{name: "a body that does not come", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{"},
-		{name: "a body that comes slowly", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{", again: " "},
-		{name: "a body that is announced too long", send: post + asUser("viewer") + "Content-Length: 9223372036854775807\r\n\r\n{", again: " "},
+		{name: "a body that is never sent", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{"},
+		{name: "a body that is sent slowly", send: post + asUser("viewer") + "Content-Length: 262144\r\n\r\n{", again: " "},
+		{name: "a body with too large a Content-Length", send: post + asUser("viewer") + "Content-Length: 9223372036854775807\r\n\r\n{", again: " "},
 		{name: "chunks without end", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n", again: "1\r\n \r\n"},
 		{name: "extensions of chunks", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n", again: "1;" + strings.Repeat("x", 1000) + "\r\n \r\n"},
-		{name: "a trailer without end", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n0\r\n", again: "X: y\r\n"},
+		{name: "an endless trailer", send: post + asUser("viewer") + "Transfer-Encoding: chunked\r\n\r\n0\r\n", again: "X: y\r\n"},
 		{name: "two lengths", send: post + asUser("viewer") + "Content-Length: 3\r\nContent-Length: 300\r\n\r\n{}"},
 		{name: "length and chunks", send: post + asUser("viewer") + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"},
-		{name: "expects to be told to go on", send: post + "Expect: 100-continue\r\nContent-Length: 100\r\n\r\n"},
+		{name: "expects 100-continue", send: post + "Expect: 100-continue\r\nContent-Length: 100\r\n\r\n"},
 		{name: "expects something else", send: post + asUser("viewer") + "Expect: the unexpected\r\nContent-Length: 2\r\n\r\n{}"},
 		{name: "asks without reading", send: "", again: "GET /openrpc.json HTTP/1.1\r\nHost: x\r\n" + asUser("viewer") + "\r\n"},
 		{name: "HTTP/2", send: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", again: "\x00\x00\x00\x04\x00\x00\x00\x00\x00"},
@@ -75,8 +75,8 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// The time to read a request is bounded, whether the client sends slowly or not at all. So is the
-// time to write a response.
+// The time for reading a request is bounded, whether the client sends slowly or not at all. So is
+// the time for writing a response.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
@@ -103,7 +103,7 @@ func TestHostileConnectionsEnd(t *testing.T) {
 			c.closed()
 		})
 	}
-	t.Run("TLS that is not begun, to plain HTTP", func(t *testing.T) {
+	t.Run("no TLS handshake, but plain HTTP", func(t *testing.T) {
 		c := s.dial()
 		c.send("\x16\x03\x01\x02\x00\x01\x00")
 		require.NoError(t, c.Conn.(*net.TCPConn).CloseWrite())
@@ -114,9 +114,9 @@ func TestHostileConnectionsEnd(t *testing.T) {
 	}, long, time.Millisecond, "and takes no place any longer")
 }
 
-// Calls that a page of another site makes with an administrator's browser are refused. The log has
-// the administrator's name.
-func TestPagesOfOtherSites(t *testing.T) {
+// Calls that a page on another site makes with an administrator's browser are refused. The log
+// contains the administrator's name.
+func TestPagesOnOtherSitesAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	pages := []string{"/metrics", "/metrics/target", "/openrpc.json"}
 	for name, header := range map[string][]string{
@@ -151,7 +151,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 	}
 }
 
-// Expect: 100-continue is answered to authenticated clients.
+// Only authenticated clients get a response to Expect: 100-continue.
 func TestContinueIsSentToAuthenticatedClientsOnly(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", asUser("admin"), len(version)))
@@ -161,7 +161,7 @@ func TestContinueIsSentToAuthenticatedClientsOnly(t *testing.T) {
 	assert.Equal(t, http.StatusOK, c.answer().StatusCode)
 }
 
-// Requests that are sent at once on one connection are answered in their order.
+// Requests pipelined on one connection are answered in order.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 20 * time.Millisecond})
@@ -179,8 +179,8 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// Neither old versions of TLS nor HTTP/2 are supported.
-func TestOnlyNewTLS(t *testing.T) {
+// Neither old TLS versions nor HTTP/2 are supported.
+func TestOldTLSAndHTTP2AreRefused(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS("")))
 	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 	require.ErrorContains(t, err, "protocol version")
@@ -193,8 +193,8 @@ func TestOnlyNewTLS(t *testing.T) {
 	}
 }
 
-// The configuration can ask for more, also by a reload.
-func TestVersionAndSuitesOfTLS(t *testing.T) {
+// The configuration can be stricter, even after a reload.
+func TestConfiguredTLSVersionAndSuites(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	s := serve(t, b)
 	dial := func(version uint16) (*tls.Conn, error) {
@@ -219,9 +219,9 @@ func TestVersionAndSuitesOfTLS(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// The connections of one source are limited. Further ones are closed before the TLS handshake; open
-// ones continue.
-func TestConnectionsOfOneSource(t *testing.T) {
+// The number of connections from one source is limited. Further ones are closed before the TLS
+// handshake; open ones continue.
+func TestConnectionsPerSourceAreLimited(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *config.Config) { c.Limits.ConnectionsPerSource = 3 }))
 	var open []*rawClient
 	for range 3 {

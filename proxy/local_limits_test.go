@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Users whom no rule names are refused, with the ids of their requests. A reload decides again
-// about open connections.
+// Users not named in any rule are refused in responses with their requests' ids. After a reload,
+// open connections are decided on again.
 func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "nobody"))
 	s := serveLocally(t, b)
@@ -52,7 +52,7 @@ func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	require.ErrorContains(t, b.proxy.Reload(&with), "listen_unix has changed")
 }
 
-// A client's messages, and the memory that it takes, are bounded.
+// A client's messages and the memory it takes are bounded.
 func TestLocalClientsAreLimited(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) {
 		c.Limits.RequestKiB, c.Limits.Read, c.ListenUnix.Idle = 16, config.Duration(50*time.Millisecond), config.Duration(100*time.Millisecond)
@@ -93,8 +93,8 @@ func TestLocalClientsAreLimited(t *testing.T) {
 	assert.Less(t, total, 16<<10)
 }
 
-// A client that does not read its responses loses its connection. No other client waits.
-func TestLocalClientsThatDoNotRead(t *testing.T) {
+// A client that does not read its responses loses its connection, and no other client has to wait.
+func TestNonReadingLocalClientsAreDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
 	slow := s.program()
@@ -117,7 +117,7 @@ func TestLocalClientsThatDoNotRead(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// A panic ends its connection only, and leaves nothing behind.
+// A panic ends only its own connection, and leaves nothing behind.
 func TestLocalPanicClosesOneConnection(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}

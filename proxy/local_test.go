@@ -39,7 +39,7 @@ func local(t *testing.T, name string) func(*config.Config) {
 	}
 }
 
-// serveLocally is serve for a bench with a socket for programs of this host.
+// serveLocally is like serve, for a bench with a socket for programs on this host.
 func serveLocally(t *testing.T, b *bench) *serving {
 	l, err := b.proxy.Listen()
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func serveLocally(t *testing.T, b *bench) *serving {
 	return s
 }
 
-// A program is a client on the socket for programs of this host.
+// A program is a client on the socket for programs on this host.
 type program struct {
 	t *testing.T
 	*net.UnixConn
@@ -130,7 +130,7 @@ func TestLocalCalls(t *testing.T) {
 	assert.EqualValues(t, 403, lines[4]["status"])
 }
 
-// The messages are those of SPDK's own protocol, and are answered as SPDK does.
+// Messages and responses follow SPDK's own protocol.
 func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 	s := serveLocally(t, newBench(t, "v26.05", local(t, "admin")))
 	const after = `{"id":99,"method":"spdk_get_version"}`
@@ -190,7 +190,7 @@ func TestLocalStream(t *testing.T) {
 	}
 	p.answered("1", 0)
 
-	// Answers come in the order in which the calls end.
+	// Responses come in the order in which the calls end.
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Delay: 100 * time.Millisecond})
 	p.send(`{"id":1,"method":"bdev_get_iostat"}` + strings.Replace(version, "1", "2", 1))
 	p.answered("2", 0)
@@ -205,8 +205,8 @@ func TestLocalStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// SPDK starts the calls of a connection in the order in which they arrived, although the proxy has
-// to query the target before some of them.
+// SPDK starts a connection's calls in the order in which they arrived, although the proxy has to
+// query the target before some of them.
 func TestLocalCallsStartInOrder(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
@@ -251,8 +251,8 @@ func TestLocalBatches(t *testing.T) {
 	}
 }
 
-// A client that has closed its half of the connection gets its responses.
-func TestLocalHalfClosed(t *testing.T) {
+// A client that has closed its half of the connection still gets its responses.
+func TestHalfClosedLocalClientGetsItsResponses(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 50 * time.Millisecond})
@@ -262,8 +262,8 @@ func TestLocalHalfClosed(t *testing.T) {
 	p.closed()
 }
 
-// The call of a client that has gone while it waited for a slot is not executed.
-func TestDisconnectedLocalClientLosesNoCall(t *testing.T) {
+// If a client disconnects while its call waits for a slot, the call is not executed.
+func TestWaitingCallOfDisconnectedLocalClientIsDropped(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	gone := make(chan struct{})
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Until: gone})
@@ -272,7 +272,7 @@ func TestDisconnectedLocalClientLosesNoCall(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.Loads()["admin"].InFlight == 1 }, long, time.Millisecond)
 	p := s.program().send(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
-	time.Sleep(2 * 10 * time.Millisecond) // a call that waited for less is sent without another look at its client
+	time.Sleep(2 * 10 * time.Millisecond) // a call that waited less is sent without checking its client again
 	require.NoError(t, p.Close())
 	close(gone)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 2 }, long, time.Millisecond)
@@ -284,7 +284,7 @@ func TestDisconnectedLocalClientLosesNoCall(t *testing.T) {
 	assert.NotContains(t, b.reached(), "bdev_malloc_create")
 }
 
-func TestLocalCallsRunInParallel(t *testing.T) {
+func TestLocalCallsRunConcurrently(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
 	var all sync.WaitGroup

@@ -41,9 +41,9 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
-// TestRPCsOfADeletion lists what the proxy asks SPDK to delete a volume. It needs no new
-// connection, whose release it would query.
-func TestRPCsOfADeletion(t *testing.T) {
+// To delete a volume, the proxy makes only these calls to SPDK. It needs no new connection, for
+// which it would have to query the release.
+func TestDeletionMakesTheseRPCs(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
 	for _, name := range []string{"lvs0/x", "lvs0/y"} {
@@ -58,8 +58,8 @@ func TestRPCsOfADeletion(t *testing.T) {
 	assert.Equal(t, []string{"bdev_get_bdevs", "bdev_get_bdevs", "bdev_lvol_delete"}, sent)
 }
 
-// SPDK executes a call after its deadline, and may need minutes for it. The volume, its parent and
-// its clones are not deleted before SPDK has answered.
+// SPDK may execute a call after its deadline, and may need minutes for it. The volume, its parent
+// and its clones are not deleted before SPDK has responded.
 func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	for method, params := range map[string]string{
 		"bdev_lvol_inflate": `{"name":"lvs0/v"}`, "bdev_lvol_decouple_parent": `{"name":"lvs0/v"}`, "bdev_lvol_resize": `{"name":"lvs0/v","size_in_mib":12}`,
@@ -86,7 +86,7 @@ func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	}
 }
 
-// SPDK skips clusters of a volume that it inflates beside another one of the lvstore.
+// When SPDK inflates two volumes in an lvstore concurrently, it skips clusters.
 func TestInflatedVolumesHaveAllClusters(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 50 * time.Millisecond})
 	b.family(t)
@@ -102,7 +102,7 @@ func TestInflatedVolumesHaveAllClusters(t *testing.T) {
 	}
 }
 
-// While a shallow copy writes to a volume, none of its lvstore is inflated.
+// While a shallow copy writes to a volume, no volume in its lvstore is inflated.
 func TestInflationsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
 	b.family(t)
@@ -114,7 +114,7 @@ func TestInflationsWaitForShallowCopies(t *testing.T) {
 	b.refusedAsBusy(t, "bdev_lvol_inflate", `{"name":"lvs0/c"}`)
 }
 
-// A shallow copy continues after its call was answered.
+// A shallow copy continues after the response to its call.
 func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
 	b.family(t)
@@ -127,7 +127,7 @@ func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	assert.Contains(t, b.call(t, "bdev_lvol_check_shallow_copy", `{"operation_id":1}`), `"complete"`, "the proxy leaves the status to the client")
 }
 
-// SPDK deletes volumes also by UUIDs in capital letters, which name no bdev.
+// SPDK also deletes volumes by UUIDs in capital letters, which are not bdev names.
 func TestDeletionsByOtherNamesWait(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsAllow })
 	b.family(t)
@@ -145,7 +145,7 @@ func TestDeletionsByOtherNamesWait(t *testing.T) {
 	b.call(t, "bdev_lvol_delete", `{"name":"`+id+`"}`)
 }
 
-// A call has locked only the name that it uses, which is not the one that the deletion uses.
+// A call locks only the name it uses, which differs from the one that the deletion uses.
 func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -161,7 +161,7 @@ func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	assert.Contains(t, <-done, `"result"`)
 }
 
-// SPDK answers EPERM after it has given the snapshot's bdev the new alias.
+// SPDK responds with EPERM, but only after giving the snapshot's bdev the new alias.
 func TestSnapshotsAreNotRenamed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)

@@ -13,14 +13,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// takeMemory takes more than a user may have.
+// takeMemory takes more memory than a user may have.
 func (b *bench) takeMemory(user string) int {
 	const n = gate.MemoryPerUser + 8<<20
 	b.proxy.gate.AddFor(user, n)
 	return n
 }
 
-// A call with a long response waits while the pending responses of its user fill the limit.
+// A call with a long response waits while its user's pending responses exhaust the limit.
 func TestLongResponseWaitsForMemory(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 100 {
@@ -28,7 +28,7 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 	}
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`
 	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the response is long")
-	n := b.takeMemory("admin") // by answers that arrived after this call was admitted
+	n := b.takeMemory("admin") // by responses that arrived after this call was admitted
 	conn, err := b.proxy.target.Connect(t.Context(), "admin")
 	require.NoError(t, err)
 	answered := make(chan error)
@@ -42,9 +42,9 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// The declared length of a body counts before the body arrives: many slow bodies take no more
-// memory than others.
-func TestAnnouncedBodiesAreBounded(t *testing.T) {
+// The declared length of a body counts before the body arrives, so that many slow bodies take no
+// more memory than others.
+func TestDeclaredBodyLengthsAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
 	s := serve(t, b)
 	head := "POST / HTTP/1.1\r\nHost: x\r\n" + asUser("viewer")

@@ -31,7 +31,7 @@ func (b *bench) scrape() string {
 	return w.Body.String()
 }
 
-// Calls are counted with their user, method and outcome.
+// Calls are counted by user, method and outcome.
 func TestCallsAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
@@ -67,7 +67,7 @@ func TestCallsAreCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), `spdk_proxy_outcomes_total{outcome="unreachable"} 1`)
 }
 
-// A call that SPDK has not answered is counted as in flight, and its connection as open.
+// A call without a response from SPDK is counted as in flight, and its connection as open.
 func TestCallsInFlightAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.Handler())
@@ -112,14 +112,14 @@ func TestReloadDropsSeries(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_config_last_reload_successful 1\n")
 }
 
-func TestCertificateExpiryIsSeen(t *testing.T) {
+func TestCertificateExpiryIsExported(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.TLS = config.TLS{SelfSignedDir: t.TempDir()} })
 	at := b.proxy.cert.Current().Leaf.NotAfter
 	assert.Equal(t, map[string]time.Time{"server": at}, b.proxy.observe.Expiries())
 	assert.Contains(t, b.scrape(), `spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} `)
 	assert.Greater(t, time.Until(at), 24*time.Hour)
 
-	// The expiry of a client CA after a reload: that of the first to expire.
+	// After a reload, the first client CA to expire counts.
 	dir := b.config.TLS.SelfSignedDir
 	_, err := cert.Load(cert.Source{SelfSignedDir: dir, ReadFile: os.ReadFile}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestCertificateExpiryIsSeen(t *testing.T) {
 	assert.NotContains(t, b.proxy.observe.Expiries(), "client_ca")
 }
 
-func TestTokenExpiryIsSeen(t *testing.T) {
+func TestTokenExpiryIsExported(t *testing.T) {
 	sum := strings.Repeat("0", 63)
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users[1].TokenHashes = []string{

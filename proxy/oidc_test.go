@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/console"
 )
 
-// An oidcWorld is a proxy whose users may sign in at the page of an issuer.
+// An oidcWorld is a proxy whose users can sign in at an issuer's page.
 type oidcWorld struct {
 	*bench
 	issuer *authntest.Issuer
@@ -48,11 +48,11 @@ func newOIDC(t *testing.T, more map[string]any) *oidcWorld {
 // A journey is a sign-in at the issuer's page, up to the browser's return.
 type journey struct {
 	ticket string
-	back   url.Values // the query with which the browser comes back
+	back   url.Values // the query with which the browser returns
 	page   url.Values // the query with which it went to the issuer
 }
 
-// begin goes to the issuer's page, and comes back to the proxy's endpoint.
+// begin goes to the issuer's page, up to the redirect back to the proxy.
 func (w *oidcWorld) begin(u *browser) (j journey) {
 	w.t.Helper()
 	resp := u.do("GET", "/console/oidc/start", "")
@@ -80,7 +80,7 @@ func (w *oidcWorld) begin(u *browser) (j journey) {
 	return j
 }
 
-// end comes back from the issuer.
+// end returns from the issuer to the proxy.
 func (w *oidcWorld) end(u *browser, j journey) got {
 	w.t.Helper()
 	header := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}
@@ -129,8 +129,8 @@ func TestSignInTicketsAreCookies(t *testing.T) {
 	assert.Regexp(t, `^`+flowCookie+`=[\w-]+; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax$`, resp.Header.Get("Set-Cookie"))
 }
 
-// A browser that did not begin the sign-in, or that brings something else than the issuer gave it,
-// gets no session, and the issuer is not even asked.
+// A browser that did not begin the sign-in, or that brings something other than what the issuer
+// gave it, gets no session, and the issuer is not even queried.
 func TestForgedReturnsFromTheIssuer(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
@@ -159,8 +159,8 @@ func TestForgedReturnsFromTheIssuer(t *testing.T) {
 	assert.Zero(t, w.proxy.sessions.Count())
 }
 
-// Codes and tokens that the issuer did not give for this sign-in are refused.
-func TestCodesOfOtherSignIns(t *testing.T) {
+// Codes and tokens that the issuer did not issue for this sign-in are refused.
+func TestForeignCodesAndTokensAreRefused(t *testing.T) {
 	for says, more := range map[string]map[string]any{
 		"belongs to another sign-in":         {"nonce": "another"},
 		"belongs to another sign-in: sign":   {"nonce": nil},
@@ -213,8 +213,8 @@ func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 	fresh.issuer.Register("console", "another secret", "ann@example", nil)
 }
 
-// Attempts are limited like those of passwords.
-func TestReturnsFromTheIssuerAreLimited(t *testing.T) {
+// Attempts are limited like password attempts.
+func TestFailedReturnsFromTheIssuerAreLimited(t *testing.T) {
 	w := newOIDC(t, map[string]any{"nonce": "another"})
 	u := w.browser()
 	for range 10 {
@@ -231,8 +231,8 @@ func TestConsoleWithoutAnIssuerHasNoSignInPage(t *testing.T) {
 	}
 }
 
-// No secret of a sign-in is in the log: at any level, successful or not.
-func TestSecretsOfSignInsAreNotLogged(t *testing.T) {
+// The log contains no secret from a sign-in, at any level, whether successful or not.
+func TestSignInSecretsAreNotLogged(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
 	var secrets []string

@@ -24,13 +24,13 @@ import (
 )
 
 // A wireClient imitates an existing client byte for byte: what its HTTP library sends, and how it
-// reads a response.
+// reads responses.
 type wireClient struct {
 	name   string
 	file   string // its calls, in testdata/clients
 	header string // with the length and the credentials to be filled in
 	kept   bool   // it reuses connections
-	denied string // a line of the calls with a result that its role does not permit
+	denied string // a line in the calls whose result its role does not permit
 	checks func(t *testing.T, request map[string]any, status int, response map[string]any) (failure string)
 }
 
@@ -42,16 +42,17 @@ var wireClients = []wireClient{
 }
 
 const (
-	// Go's client; the password is sent without being asked for.
+	// This is Go's client, which sends the password without being challenged.
 	spdkCSIHeader = "POST / HTTP/1.1\r\nHost: 127.0.0.1:9009\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: %d\r\n" +
 		"Authorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
-	// requests.post with data as text: no Content-Type, and a session of its own for each call.
+	// This is requests.post with data as text: without Content-Type, and with a separate session
+	// for each call.
 	cinderHeader = "POST / HTTP/1.1\r\nHost: 127.0.0.1:9009\r\nUser-Agent: python-requests/2.34.2\r\nAccept-Encoding: gzip, deflate\r\n" +
 		"Accept: */*\r\nConnection: keep-alive\r\nContent-Length: %d\r\nAuthorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\n\r\n"
 )
 
-// TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant of
-// docs/old-clients.md, beside a subsystem of another owner.
+// TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant in
+// docs/old-clients.md, next to another owner's subsystem.
 func TestCinderAsATenant(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		documented := strings.Replace(documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0], "192.0.2.11", "127.0.0.1", 1) // as in the recorded calls
@@ -87,8 +88,8 @@ func TestCinderAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads a response like rpcClient.call: it ignores the body if the status is 400 or more,
-// ids must be the same numbers, and it distinguishes errors by their text.
+// asSPDKCSI reads a response like rpcClient.call. It ignores the body if the status is 400 or more,
+// requires ids to be equal numbers, and distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		return fmt.Sprintf("HTTP error code: %d", status)
@@ -100,8 +101,8 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads a response like _rpc_call: the status must be ok in the sense of the Python
-// library requests, and there must be a result.
+// asCinder reads a response like _rpc_call. The status must be ok as defined by the Python library
+// requests, and there must be a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		text, _ := json.Marshal(response)
@@ -114,7 +115,7 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 	return ""
 }
 
-// TestOldClientsKeepWorking replays the life of a volume with existing clients, on old and current
+// TestOldClientsKeepWorking replays a volume's life cycle with existing clients, on old and current
 // releases of the target. SPDK_SOCK names a real target, which must be freshly started.
 func TestOldClientsKeepWorking(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
@@ -191,7 +192,7 @@ func (b *bench) live(t *testing.T, client wireClient) {
 	t.Logf("%d calls", calls)
 }
 
-// A wire has the connections of a client.
+// A wire holds a client's connections.
 type wire struct {
 	t       *testing.T
 	client  wireClient
@@ -250,8 +251,8 @@ func (w *wire) call(body, want string, names map[string]string) {
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Each kind of translation is made, logged in the line of the call, and warned of once for each
-// user, even after reloads.
+// Each kind of translation is made, logged with the call, and causes one warning for each user,
+// even after reloads.
 func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})
@@ -288,8 +289,8 @@ func TestTranslationsAreLogged(t *testing.T) {
 }
 
 // Without translation, old parameters are refused with a message that names the new ones. A reload
-// is enough to switch it off.
-func TestTranslationCanBeSwitchedOff(t *testing.T) {
+// suffices to disable translation.
+func TestTranslationCanBeDisabled(t *testing.T) {
 	b := newBench(t, "v26.05")
 	next := *b.config
 	next.Compatibility.Translate = false
@@ -309,7 +310,7 @@ func TestTranslationCanBeSwitchedOff(t *testing.T) {
 }
 
 // The example on the page works as documented.
-func TestOldClientsPage(t *testing.T) {
+func TestOldClientsPageExample(t *testing.T) {
 	const page, example = "docs/old-clients.md", "Use an old client"
 	requests, answers := documented(t, page, example, "json"), documented(t, page, example, "text")
 	require.Len(t, answers, 1)
@@ -329,7 +330,7 @@ func TestOldClientsPage(t *testing.T) {
 		assert.Equal(t, want[key], line[key], key)
 	}
 
-	// Translation is switched off as documented.
+	// Translation is disabled as documented.
 	next := *b.config
 	require.NoError(t, config.DecodeStrict([]byte(documented(t, page, "Turn translation off", "yaml")[0]), &next))
 	require.NoError(t, b.proxy.Reload(&next))
@@ -376,7 +377,7 @@ func TestOldClientsPageIsComplete(t *testing.T) {
 	assert.Greater(t, gone, 30)
 }
 
-// documentedMessage returns the client's error message in the page.
+// documentedMessage returns the client's error message from the page.
 func documentedMessage(t *testing.T, page string) string {
 	return strings.TrimSpace(documented(t, page, "Turn translation off", "text")[0])
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// ownMethods is the table of what the proxy serves itself: methods that the schema describes, and
-// pages. Each passes the same stages as SPDK's methods (gate.Gate.Perform), which read here what
-// differs.
+// ownMethods returns the table of what the proxy serves itself: methods described in the schema,
+// and pages. Each passes through the same stages as SPDK's methods (gate.Gate.Perform). The table
+// tells the stages what differs.
 func (s *Server) ownMethods() []gate.Own {
 	const (
 		save, keys = "target.save", "target.keys"
@@ -55,12 +55,13 @@ func (s *Server) ownMethods() []gate.Own {
 	}
 }
 
-// byExecutor makes the function that serves a method from one of the Executor, which is made later.
+// byExecutor makes the function that serves a method from a method of the Executor, which is
+// created later.
 func (s *Server) byExecutor(serve func(*execute.Executor, context.Context, execute.Command) (json.RawMessage, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.execute, ctx, r.Command) }
 }
 
-// byConsole is byExecutor for the console.
+// byConsole is like byExecutor, for the console.
 func (s *Server) byConsole(serve func(*console.Server, context.Context, *gate.Request) (any, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.console, ctx, r) }
 }

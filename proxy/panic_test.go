@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A panickingLog panics at each line with a given message.
+// A panickingLog panics on each line with a given message.
 type panickingLog struct {
 	slog.Handler
 	at string
@@ -29,8 +29,8 @@ func (l *panickingLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-// A panic outside of the stages of a call is in the log at the default level, in the metrics, and
-// answered to the client.
+// A panic outside a call's stages is logged at the default level, counted in the metrics, and
+// reported to the client.
 func TestPanicsAreReported(t *testing.T) {
 	b := newBench(t, "v26.05")
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
@@ -53,7 +53,7 @@ func TestPanicsAreReported(t *testing.T) {
 }
 
 // After a panic in the middle of a response, the response does not look complete.
-func TestPanicInsideAResponseClosesTheConnection(t *testing.T) {
+func TestPanicDuringAResponseClosesTheConnection(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.web.AnswerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/abort" {
@@ -77,7 +77,7 @@ func TestPanicInsideAResponseClosesTheConnection(t *testing.T) {
 	assert.Len(t, b.log.Lines(t, "panic"), 1, "http.ErrAbortHandler is not a panic")
 }
 
-func TestPanicsBesideRequests(t *testing.T) {
+func TestPanicsOutsideRequestsAreContained(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.gate.Contain("late reply", func() { panic("bug") })
 	assert.Len(t, b.log.Lines(t, "panic"), 1)

@@ -14,18 +14,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A hostileTenant writes lvstores into its volumes and makes calls, both by chance. It names all
-// UUIDs that exist, as an attacker who has learned them.
+// A hostileTenant writes lvstores into its volumes and makes calls, both at random. It uses all
+// existing UUIDs, like an attacker who has learned them.
 type hostileTenant struct {
 	*bench
 	random  *rand.Rand
 	log     []string // what was done
 	victim  string
-	known   []string // UUIDs of bdevs and of former ones
-	volumes []string // volumes of the tenant, with former ones
+	known   []string // UUIDs of current and former bdevs
+	volumes []string // the tenant's current and former volumes
 }
 
-// try makes a call, and returns its result; nil if it failed.
+// try makes a call, and returns its result, or nil if it failed.
 func (h *hostileTenant) try(user, method string, params map[string]any) json.RawMessage {
 	text, err := json.Marshal(params)
 	require.NoError(h.t, err)
@@ -94,8 +94,8 @@ func (h *hostileTenant) step(i int) {
 	}
 }
 
-// check fails the test if the tenant has gained anything, or another one has lost anything. With
-// loaded, the target loads lvstores in volumes, which may claim other tenants' volumes.
+// check fails the test if the tenant has gained anything, or another one has lost anything. loaded
+// means that the target loads lvstores in volumes, which may claim other tenants' volumes.
 func (h *hostileTenant) check(loaded bool) {
 	type info struct {
 		Name     string
@@ -143,9 +143,9 @@ func (h *hostileTenant) check(loaded bool) {
 	require.NotNil(h.t, h.try(teamB, "nvmf_delete_subsystem", map[string]any{"nqn": nqn}))
 }
 
-// A tenant that writes anything into its volumes, and calls anything, neither gains nor takes
-// anything. If it fails, the test logs all calls. A seed repeats them, with other UUIDs:
-// go test -run TestHostileTenantHarmsNoOther/loaded=false/3 ./proxy
+// A tenant that writes anything into its volumes, and calls anything, neither gains anything nor
+// takes anything from others. If the test fails, it logs all calls. To repeat them with other
+// UUIDs, use the seed: go test -run TestHostileTenantHarmsNoOther/loaded=false/3 ./proxy
 func TestHostileTenantHarmsNoOther(t *testing.T) {
 	c := newTenantBench(t).config
 	for _, loaded := range []bool{false, true} {

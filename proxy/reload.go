@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// Reload replaces users, roles, tenants, timeouts, limits of requests, the console and the
-// certificate. Running calls keep the settings that they began with. If it returns an error,
-// nothing has changed. It may not be called concurrently.
+// Reload replaces users, roles, tenants, timeouts, request limits, console settings and the
+// certificate. Running calls keep the settings they began with. If it returns an error, nothing has
+// changed. It must not be called concurrently.
 func (s *Server) Reload(c *config.Config) error {
 	old := s.config
 	var wrong []error

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A restartBench is a proxy that saves the configuration and keeps keys, for a target that starts
+// A restartBench is a proxy that saves the configuration and stores keys, for a target that starts
 // with the saved configuration.
 type restartBench struct {
 	*bench
@@ -124,7 +124,7 @@ func TestRestartedTargetIsRestored(t *testing.T) {
 	assert.NotContains(t, r.log.String(), secret)
 }
 
-func TestTargetWithoutItsConfiguration(t *testing.T) {
+func TestSavedFileSurvivesTargetWithoutConfiguration(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.save(t)
@@ -159,7 +159,7 @@ func TestTargetWithoutItsConfiguration(t *testing.T) {
 	assert.Equal(t, string(before), string(text))
 }
 
-// Only what changes the target is followed by a save.
+// Only calls that change the target are followed by a save.
 func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)
@@ -187,8 +187,8 @@ func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	assert.False(t, pending(), "it is saved before the response")
 }
 
-// A change that SPDK executes after the deadline of its call is saved, although the target was read
-// at the deadline, before the execution.
+// A change that SPDK executes after its call's deadline is saved, although the target was read at
+// the deadline, before the execution.
 func TestLateChangesAreSaved(t *testing.T) {
 	r := newRestartBench(t, func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{"bdev_malloc_create": config.Duration(10 * time.Millisecond)}
@@ -246,14 +246,14 @@ func TestKeysThroughTheProxy(t *testing.T) {
 	assert.Contains(t, r.log.String(), `"name":"k"`)
 }
 
-func TestKeysOfOlderTargets(t *testing.T) {
+func TestKeysOnOlderTargets(t *testing.T) {
 	b := newBench(t, "v24.01", func(c *config.Config) { c.Target.Keys.Dir = filepath.Join(t.TempDir(), "keys") })
 	g := b.post(`{"id":1,"method":"spdkgate_key_add","params":{"name":"k","secret":"` + secret + `"}}`)
 	assert.Equal(t, http.StatusBadRequest, g.StatusCode)
 	assert.Contains(t, g.body, "v24.05", "which release has it")
 }
 
-func TestWithoutKeysAndSaving(t *testing.T) {
+func TestDisabledKeysAndSavingAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for method, key := range map[string]string{"spdkgate_key_add": "target.keys", "spdkgate_config_save": "target.save"} {
 		params := map[string]string{"spdkgate_key_add": `,"params":{"name":"k","secret":"` + secret + `"}`}[method]
@@ -266,7 +266,7 @@ func TestWithoutKeysAndSaving(t *testing.T) {
 	assert.Contains(t, newRestartBench(t).call(t, "rpc.discover", ""), "spdkgate_key_add")
 }
 
-func TestKeysOfTenants(t *testing.T) {
+func TestTenantsManageOnlyTheirKeys(t *testing.T) {
 	keysDir := filepath.Join(t.TempDir(), "keys")
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Target.Keys.Dir = keysDir
@@ -305,7 +305,8 @@ func TestKeysOfTenants(t *testing.T) {
 	}
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
 
-	// Only one change of a tenant is in progress at a time; changes of others are not delayed.
+	// Only one of a tenant's changes is in progress at a time; other tenants' changes are not
+	// delayed.
 	give, err := b.proxy.execute.HoldKeys(t.Context(), "team-a")
 	require.NoError(t, err)
 	waits := make(chan got)
@@ -327,7 +328,7 @@ func TestEnablingSavingNeedsARestart(t *testing.T) {
 }
 
 // The example in docs/restart.md works.
-func TestTheRestartPage(t *testing.T) {
+func TestRestartPageExample(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk0")
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))

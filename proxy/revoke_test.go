@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
-// runbook runs documented commands in the proxy's directory, and then applies the calls of
-// systemctl to the proxy.
+// runbook runs documented commands in the proxy's directory, and then applies their systemctl calls
+// to the proxy.
 func (g *gatehouse) runbook(commands string) {
 	bin := g.t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("another password"), bcrypt.MinCost)
@@ -51,8 +51,8 @@ func (g *gatehouse) reload() {
 }
 
 // The documented commands revoke each kind of credential at once, even on an open connection, and
-// also a user's only credential. Other credentials remain valid.
-func TestTheDocumentedRevocation(t *testing.T) {
+// even a user's only credential. Other credentials remain valid.
+func TestDocumentedRevocation(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
 	require.Len(t, blocks, 4)
 	type way struct {
@@ -158,7 +158,7 @@ func TestMissingTLSFilesAmongTheSecrets(t *testing.T) {
 }
 
 // A self-signed certificate in memory is kept across reloads.
-func TestAReloadKeepsTheCertificateInMemory(t *testing.T) {
+func TestReloadKeepsTheCertificateInMemory(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	shown := func() *tls.Certificate { return b.proxy.cert.Current() }
 	first := shown()

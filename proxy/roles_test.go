@@ -61,8 +61,8 @@ func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 	assert.NotContains(t, document, `"bdev_malloc_delete"`)
 }
 
-// A condition on the size in MiB also applies to a size in bytes. That is so if the size is
-// translated for a newer target, and if an older target gets it unchanged.
+// A condition on the size in MiB also applies to a size in bytes, whether it is translated for a
+// newer target or sent unchanged to an older one.
 func TestConditionsApplyToOldNames(t *testing.T) {
 	const role = `lvols: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 8}, /lvs_name: {enum: [lvs]}}}]}`
 	for _, release := range []string{"v23.01", "v24.01", "v26.05"} {
@@ -81,7 +81,7 @@ func TestConditionsApplyToOldNames(t *testing.T) {
 	}
 }
 
-// Users with read-only see no secrets; users with more rights see them.
+// Users with the role read-only see no secrets; users with more rights do.
 func TestReadersSeeNoSecrets(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05", withRoles(t, "both: {extends: [read-only], allow: [accel_crypto_keys_get]}",
@@ -107,7 +107,7 @@ func TestReadersSeeNoSecrets(t *testing.T) {
 
 // In learning mode, calls that would have been refused are executed and logged, and a role can be
 // created from the log.
-func TestLearning(t *testing.T) {
+func TestLearningModeExecutesAndLogs(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}), func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "new", PasswordHash: hashes()[adminPassword], Learning: true})
 		c.Users[2].Learning = true

@@ -15,10 +15,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// The documented commands replace a password without a restart: clients keep their connection and
-// sessions, both passwords are valid for a time, and the log reports which one was used.
-func TestTheDocumentedReplacementOfAPassword(t *testing.T) {
-	const next = "another password" // that the runbook's hash-password hashes
+// The documented commands replace a password without a restart. Clients keep their connections and
+// sessions, both passwords are valid for a time, and the log shows which one was used.
+func TestDocumentedPasswordReplacement(t *testing.T) {
+	const next = "another password" // hashed by the runbook's hash-password
 	steps := documented(t, "docs/authentication.md", "Replace a password", "console")
 	require.Len(t, steps, 3)
 	g := newGatehouse(t)

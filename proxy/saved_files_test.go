@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An administrator lists and fetches the saved configurations by calls, without access to the
+// An administrator can list and fetch the saved configurations through calls, without access to the
 // machine.
-func TestSavedFilesByCalls(t *testing.T) {
+func TestSavedFilesAreFetchedThroughCalls(t *testing.T) {
 	r := newRestartBench(t)
 	r.call(t, "nvmf_create_transport", `{"trtype":"TCP"}`)
 	r.save(t)
@@ -60,7 +60,7 @@ func TestSavedFilesByCalls(t *testing.T) {
 	}
 }
 
-// A change that is not saved yet when the proxy stops is saved then.
+// A change not yet saved when the proxy stops is saved at that point.
 func TestChangesAreSavedWhenTheProxyStops(t *testing.T) {
 	r := newRestartBench(t)
 	s := serve(t, r.bench)

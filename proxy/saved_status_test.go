@@ -62,7 +62,7 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 }
 
 // The status is available without a target.
-func TestStatusWithoutATarget(t *testing.T) {
+func TestSavedStatusWithoutATarget(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.save(t)
@@ -82,7 +82,7 @@ func TestStatusWithoutATarget(t *testing.T) {
 	assert.Contains(t, without.post(`{"id":1,"method":"spdkgate_config_get_status"}`).body, "target.save")
 }
 
-func TestStatusIsNotForTenants(t *testing.T) {
+func TestSavedStatusIsNotForTenants(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Target.Save = config.Save{Dir: filepath.Join(t.TempDir(), "target"), Keep: 5}
 		c.Roles["volumes"] = config.Role{Allow: rules("spdkgate_*")}

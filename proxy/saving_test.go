@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Key files that nothing uses are removed only while it is certain which are used.
+// Unused key files are removed only while it is certain which ones are in use.
 func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 	r := newRestartBench(t)
 	r.proxy.execute.StartSaving()
@@ -37,7 +37,7 @@ func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 	assert.FileExists(t, unused, "the target cannot say which keys it uses")
 }
 
-// The proxy does not start with what it cannot open: it names the key or the file.
+// The proxy does not start if it cannot open a file. The error names the key or the file.
 func TestServerNeedsItsFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

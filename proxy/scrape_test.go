@@ -28,7 +28,7 @@ import (
 
 const observability = "docs/observability.md"
 
-// series returns the metrics of a scrape by name, each with a sample.
+// series returns the names of the metrics in a scrape.
 func series(t *testing.T, text string) map[string]bool {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -40,8 +40,8 @@ func series(t *testing.T, text string) map[string]bool {
 	return names
 }
 
-// The configurations of proxy and Prometheus on the page work together.
-func TestTheDocumentedScrape(t *testing.T) {
+// The documented configurations of the proxy and Prometheus work together.
+func TestDocumentedScrape(t *testing.T) {
 	examples := documented(t, observability, "Metrics", "yaml")
 	require.Len(t, examples, 3)
 	dir := t.TempDir()
@@ -72,7 +72,7 @@ func TestTheDocumentedScrape(t *testing.T) {
 	assert.Equal(t, "spdkgate_get_metrics", b.lastCall()["method"], "a scrape is in the log")
 	assert.Equal(t, "allow", b.lastCall()["decision"])
 
-	// The scraper may make no other calls; its scrapes are counted.
+	// The scraper may not make any other calls. Its scrapes are counted.
 	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", scrape.Auth.Username, viewerPassword, strings.NewReader(createMalloc)).StatusCode)
 	again := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil).body
 	assert.Contains(t, again, `spdk_proxy_calls_total{method="spdkgate_get_metrics",outcome="ok",user="prometheus"} 1`)
@@ -83,7 +83,7 @@ func TestTheDocumentedScrape(t *testing.T) {
 	assert.True(t, series(t, answer.Result)["spdk_proxy_calls_total"])
 	assert.Equal(t, http.StatusBadRequest, b.post(`{"id":1,"method":"spdkgate_get_metrics","params":{"a":1}}`).StatusCode)
 
-	// Without a target.
+	// Metrics are available without a target.
 	require.NoError(t, b.target.Close())
 	assert.Eventually(t, func() bool {
 		g := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil)
@@ -92,7 +92,7 @@ func TestTheDocumentedScrape(t *testing.T) {
 }
 
 // Refused clients learn nothing.
-func TestMetricsAreRefused(t *testing.T) {
+func TestUnauthorizedScrapesAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
 		for i := range c.Users {
@@ -127,7 +127,7 @@ func TestMetricsAreRefused(t *testing.T) {
 	assert.NotContains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, metricsMethod)
 }
 
-// The metrics without a password have their own address, which closes with the server.
+// Metrics without a password are served on their own address, which is closed with the server.
 func TestMetricsOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	l, err := b.proxy.Listen()
@@ -182,13 +182,13 @@ func TestMetricsAddressIsTaken(t *testing.T) {
 
 var code = regexp.MustCompile("`([a-z_…]+)`")
 
-// rows returns the cells of a table in a section of the page.
+// rows returns the cells of a table in a section of the manual page.
 func rows(t *testing.T, section string) (found [][]string) {
 	text, err := os.ReadFile("../" + observability)
 	require.NoError(t, err)
 	_, rest, ok := strings.Cut(string(text), "# "+section+"\n")
 	require.True(t, ok, section)
-	rest, _, _ = strings.Cut(rest, "\n### ") // the sections of the driver follow
+	rest, _, _ = strings.Cut(rest, "\n### ") // the driver's sections follow
 	rest, _, _ = strings.Cut(rest, "\n## ")
 	for line := range strings.SplitSeq(rest, "\n") {
 		if strings.HasPrefix(line, "| `") {
@@ -199,8 +199,8 @@ func rows(t *testing.T, section string) (found [][]string) {
 	return found
 }
 
-// The page lists exactly the metrics that the proxy has.
-func TestTheDocumentedMetrics(t *testing.T) {
+// The manual page lists exactly the metrics that the proxy provides.
+func TestDocumentedMetrics(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	require.NoError(t, os.Mkdir(saved, 0o700))
 	b := newBench(t, "v26.05", func(c *config.Config) {
@@ -210,7 +210,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 	})
 	b.post(createMalloc)
 	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)
-	b.post(`{"jsonrpc":"2.0","id":1,"method":"spdkgate_target_get_info"}`) // otherwise asked in the background
+	b.post(`{"jsonrpc":"2.0","id":1,"method":"spdkgate_target_get_info"}`) // otherwise read in the background
 	text := b.scrape()
 	said := map[string]bool{}
 	for _, row := range rows(t, "List of metrics") {
@@ -230,8 +230,8 @@ func TestTheDocumentedMetrics(t *testing.T) {
 	assert.Equal(t, said, counted)
 }
 
-// The audit log has exactly the keys that the page lists.
-func TestTheDocumentedAuditLog(t *testing.T) {
+// The audit log contains exactly the keys listed on the manual page.
+func TestDocumentedAuditLogKeys(t *testing.T) {
 	said := map[string]bool{}
 	for _, row := range rows(t, "Audit log") {
 		for _, m := range code.FindAllStringSubmatch(row[0], -1) {
@@ -275,7 +275,7 @@ func TestTheDocumentedAuditLog(t *testing.T) {
 	assert.Contains(t, string(page), "`"+mergedMessage+"`")
 }
 
-// The log has the objects of a call with their kinds, up to a limit.
+// The log contains a call's objects with their kinds, up to a limit.
 func TestResourcesAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(`{"id":1,"method":"nvmf_subsystem_add_ns","params":{"nqn":"nqn.2026-11.example:a","namespace":{"bdev_name":"lvs0/vol1"}}}`)
@@ -293,9 +293,9 @@ func TestResourcesAreLogged(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// A GET has the same limits as the call that it replaces: memory, concurrency, and draining when
-// the proxy stops.
-func TestGetsAreWithinTheLimitsOfCalls(t *testing.T) {
+// A GET is subject to the same limits as the call that it replaces: memory, concurrency, and
+// draining when the proxy stops.
+func TestGetsHaveTheLimitsOfCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 		get := func() got { return b.do("GET", path, "admin", adminPassword, nil) }

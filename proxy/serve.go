@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/stream"
 )
 
-// Listen listens at the address of the configuration, for an IPv4 address on IPv4 only.
+// Listen listens at the configured address. For an IPv4 address, it listens only on IPv4.
 func (s *Server) Listen() (net.Listener, error) {
 	network := "tcp"
 	if a, err := netip.ParseAddrPort(s.config.Listen); err == nil && a.Addr().Is4() {
@@ -27,10 +27,10 @@ func (s *Server) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers requests on l until ctx ends, and messages of SPDK's own protocol on local, which
-// must be UNIX sockets. Then it closes the listeners and waits up to limits.drain for running
-// calls. It serves new calls on open connections for a short time, and then refuses them. At last
-// it closes the connections to the target. It may be called once.
+// Serve serves requests on l, and messages in SPDK's own protocol on local, which must be UNIX
+// sockets, until ctx ends. Then it closes the listeners and waits up to limits.drain for running
+// calls. For a short time, it still serves new calls on open connections, and then refuses them.
+// Finally, it closes the connections to the target. It must be called at most once.
 func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listener) error {
 	scheme := "http"
 	server := s.web.HTTP(s.handler, time.Duration(s.config.Limits.Idle))
@@ -82,15 +82,15 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	return s.stop(server, programs)
 }
 
-// ListenLocal creates the socket for programs of this host; nil if the configuration has none. The
-// listener removes the socket when it is closed.
+// ListenLocal creates the socket for programs on this host. It returns nil if none is configured.
+// The listener removes the socket when it is closed.
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
-// leaveWait is how long a stopping server answers on its open connections after the last call has
-// ended. Their clients perhaps do not know yet that it is stopping, so calls may be on their way.
+// leaveWait is how long a stopping server still responds on its open connections after the last
+// call has ended. Their clients may not yet know that it is stopping, so calls may be in transit.
 const leaveWait = time.Second
 
-// stop waits for running calls and closes all connections. The listeners are closed.
+// stop waits for running calls and closes all connections. The listeners must already be closed.
 func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Limits.Drain))
 	defer cancel()
@@ -101,9 +101,9 @@ func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	select {
 	case <-drained:
 	case <-ctx.Done():
-		s.log.Warn("stopping although calls are running", "calls", s.target.InFlight())
+		s.log.Warn("stopping although calls are still running", "calls", s.target.InFlight())
 	}
-	select { // a call that crosses with the end is refused, instead of lost
+	select { // a call that crosses with the end is refused instead of lost
 	case <-left:
 	case <-time.After(leaveWait):
 	case <-ctx.Done():
@@ -121,8 +121,8 @@ func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	return errors.Join(err, s.target.Close())
 }
 
-// serverTLS makes the TLS configuration of the server: with the current certificate, and with the
-// versions, cipher suites and request for client certificates of the current settings.
+// serverTLS makes the server's TLS configuration. It uses the current certificate, and takes
+// versions, cipher suites and the policy for client certificates from the current settings.
 func (s *Server) serverTLS() *tls.Config {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,

@@ -84,7 +84,7 @@ func (c *rawClient) closed() {
 
 const version = `{"id":1,"method":"spdk_get_version"}`
 
-func TestDrain(t *testing.T) {
+func TestDrainWaitsForRunningCalls(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	kept, late, slow, fresh := s.dial(), s.dial(), s.dial(), s.dial()
@@ -93,7 +93,7 @@ func TestDrain(t *testing.T) {
 		assert.Equal(t, 200, c.answer().StatusCode)
 	}
 
-	// The target does not answer until the test has made its checks.
+	// The target does not respond until the test has made its checks.
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
 	slow.call(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
@@ -132,7 +132,7 @@ func TestDrainIsBounded(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
 	s.stop()
 	require.NoError(t, <-s.done)
-	assert.Len(t, b.log.Lines(t, "stopping although calls are running"), 1)
+	assert.Len(t, b.log.Lines(t, "stopping although calls are still running"), 1)
 }
 
 func TestSlowBodiesAreDisconnected(t *testing.T) {
@@ -144,7 +144,7 @@ func TestSlowBodiesAreDisconnected(t *testing.T) {
 	c.closed()
 }
 
-// The deadline for a body must not end the wait for a reply.
+// The deadline for a body must not end the wait for a response.
 func TestSlowCallsAreNotDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) })
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
@@ -166,7 +166,7 @@ func TestUnauthenticatedBodiesAreDisconnected(t *testing.T) {
 	}
 }
 
-func TestUnfinishedBody(t *testing.T) {
+func TestUnfinishedBodyIsRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	c := serve(t, b).dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nContent-Length: 100\r\n\r\n" + version)
@@ -176,7 +176,7 @@ func TestUnfinishedBody(t *testing.T) {
 	assert.Empty(t, b.reached())
 }
 
-func TestMalformedChunks(t *testing.T) {
+func TestMalformedChunksAreRefused(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n")
 	g := c.answer()
@@ -252,7 +252,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 	require.ErrorContains(t, err, "remove both", "nothing is overwritten")
 }
 
-func TestTLSIsNewAndWithoutHTTP2(t *testing.T) {
+func TestServedTLSVersionsWithoutHTTP2(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS("")))
 	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
 	require.Error(t, err)
@@ -267,7 +267,7 @@ func TestTLSIsNewAndWithoutHTTP2(t *testing.T) {
 	assert.Equal(t, 400, plain.answer().StatusCode, "HTTP without TLS is refused")
 }
 
-func TestReload(t *testing.T) {
+func TestReloadAppliesNewSettings(t *testing.T) {
 	dir := t.TempDir()
 	b := newBench(t, "v26.05", withTLS(dir))
 	asViewer := func() int {
@@ -336,8 +336,8 @@ func TestRpcHTTPProxyClientsWork(t *testing.T) {
 	})
 }
 
-// The proxy forwards replies of many MiB.
-func TestLongRepliesAreForwarded(t *testing.T) {
+// The proxy forwards responses of many MiB.
+func TestLongResponsesAreForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	for i := range 2000 {
@@ -353,8 +353,9 @@ func TestLongRepliesAreForwarded(t *testing.T) {
 	assert.Len(t, c.answer().body, len(g.body))
 }
 
-// systemd's socket of this address listens on IPv4 only, and so does the proxy without it.
-func TestAnIPv4AddressListensOnIPv4Only(t *testing.T) {
+// For an IPv4 address, systemd's socket listens only on IPv4. Without that socket, so does the
+// proxy.
+func TestIPv4AddressListensOnlyOnIPv4(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Listen = "0.0.0.0:0" })
 	l, err := b.proxy.Listen()
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ import (
 
 // A Server is the proxy in front of one target.
 type Server struct {
-	config *config.Config // of the start; only keys that a reload cannot change are read from it
+	config *config.Config // from the start; only keys that a reload cannot change are read from it
 	log    *slog.Logger
 	cert   cert.Shown
 	claim  targetClaim
@@ -43,22 +43,22 @@ type Server struct {
 	sessions *session.Store[web.SignedIn]
 	metrics  *metrics.Metrics
 	auditLog *auditlog.Log
-	callLog  io.Closer // the file of the audit log; nil: none
+	callLog  io.Closer // the audit log's file; nil if none
 	handler  http.Handler
 
-	began    chan struct{} // closed when Serve begins to accept, see Alive
-	ended    chan struct{} // closed when it accepts no longer
+	began    chan struct{} // closed when Serve begins to accept; see Alive
+	ended    chan struct{} // closed when it no longer accepts
 	stopping chan struct{} // closed when the server begins to stop
 }
 
-// Options of a Server; the zero value holds the defaults.
+// Options configures a Server. The zero value means the defaults.
 type Options struct {
 	Schema  *rpcschema.Document // nil: rpcschema.Default()
-	Log     *slog.Logger        // events and the audit log; nil: none
-	Version string              // of the program, for the metrics
+	Log     *slog.Logger        // events and the audit log; nil means no log
+	Version string              // the program's version, for the metrics
 }
 
-// eventsKept is how many events are kept for clients that connect again, each of about 300 bytes.
+// eventsKept is how many events, each of about 300 bytes, are kept for clients that reconnect.
 const eventsKept = 4096
 
 // NewServer makes a Server from a configuration. It does not listen or connect to the target. If it
@@ -121,7 +121,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// names lists the methods that the metrics may have as labels.
+// names lists the methods that may be labels in the metrics.
 func names(schema *rpcschema.Document, own []gate.Own) (list []string) {
 	for _, m := range schema.Methods() {
 		list = append(list, m.Name)
@@ -150,14 +150,14 @@ func (s *Server) newTarget() (*target.Target, error) {
 // Handler serves the proxy's paths.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// complete reports whether the target has everything that is in its saved configuration.
+// complete reports whether the target has everything in its saved configuration.
 func (s *Server) complete() bool { return s.execute.Saves() && s.execute.Saver().Complete() }
 
-// Reloaded counts a reload in the metrics: as failed if err is not nil, even if the file could not
-// be read, so that Reload was not called.
+// Reloaded counts a reload in the metrics. It counts as failed if err is not nil, even if the file
+// could not be read and so Reload was not called.
 func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
 
-// clientLimits are the limits of clients' connections.
+// clientLimits returns the limits on clients' connections.
 func clientLimits(c *config.Config, b web.Balancers) clientconn.Limits {
 	return clientconn.Limits{
 		Connections: c.Limits.Connections, PerSource: c.Limits.ConnectionsPerSource, WriteWait: clientconn.WriteWait,

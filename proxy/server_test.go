@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-func TestCallsAndTheirAnswers(t *testing.T) {
+func TestCallsAndTheirResponses(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.post(createMalloc)
 	assert.Equal(t, 200, g.StatusCode)
@@ -38,7 +38,7 @@ func TestCallsAndTheirAnswers(t *testing.T) {
 	assert.Equal(t, `{"jsonrpc":"2.0","id":7,"error":{"code":-19,"message":"No such device"}}`+"\n", g.body)
 }
 
-func TestNotifications(t *testing.T) {
+func TestNotificationsHaveNoResponse(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.post(strings.Replace(createMalloc, `"id":1,`, "", 1))
 	assert.Equal(t, 204, g.StatusCode)
@@ -100,7 +100,7 @@ func TestInvalidInputIsRefused(t *testing.T) {
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
 }
 
-func TestErrorsHaveTheID(t *testing.T) {
+func TestErrorsCarryTheRequestID(t *testing.T) {
 	b := newBench(t, "v26.05")
 	assert.Contains(t, b.post(`{"id":"x7","method":"nope"}`).body, `"id":"x7"`)
 	assert.Contains(t, b.post(`{"id":"x7","method":"bdev_get_bdevs","params":[]}`).body, `"id":"x7"`)
@@ -134,7 +134,7 @@ func TestAuthentication(t *testing.T) {
 	assert.Empty(t, b.reached())
 }
 
-func TestTooManyFailedLogins(t *testing.T) {
+func TestTooManyFailedLoginsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	var g got
 	for range 11 {
@@ -176,8 +176,8 @@ func TestRolesApplyToDeprecatedNames(t *testing.T) {
 	assert.Equal(t, []string{"bdev_lvol_get_lvstores"}, b.reached())
 }
 
-// SPDK gets the parameters that policy has checked, encoded again, and not the client's bytes.
-func TestClientsBytesAreNotForwarded(t *testing.T) {
+// SPDK gets the parameters checked by policy, re-encoded, not the client's bytes.
+func TestClientBytesAreNotForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
 	b.target.ForgetCalls()
@@ -189,7 +189,7 @@ func TestClientsBytesAreNotForwarded(t *testing.T) {
 	assert.Equal(t, map[string]any{"name": "m0"}, calls[0].Params)
 }
 
-// Some methods of SPDK require {} without parameters, and others refuse it. Clients may send
+// If there are no parameters, some SPDK methods require {} and others refuse it. Clients may send
 // either.
 func TestCallsWithoutParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -203,7 +203,7 @@ func TestCallsWithoutParameters(t *testing.T) {
 	}
 }
 
-func TestOldClientsOnNewTargetsAndBack(t *testing.T) {
+func TestOldClientsOnNewTargetsAndViceVersa(t *testing.T) {
 	create := func(size string) string {
 		return `{"id":1,"method":"bdev_lvol_create","params":{"lvol_name":"v","lvs_name":"none",` + size + `}}`
 	}
@@ -223,7 +223,7 @@ func TestOldClientsOnNewTargetsAndBack(t *testing.T) {
 	}
 }
 
-func TestMethodOfAnotherRelease(t *testing.T) {
+func TestMethodMissingFromTheRelease(t *testing.T) {
 	b := newBench(t, "v23.01")
 	g := b.post(`{"id":1,"method":"bdev_lvol_get_lvols"}`)
 	assert.Equal(t, 400, g.StatusCode)
@@ -231,14 +231,14 @@ func TestMethodOfAnotherRelease(t *testing.T) {
 	assert.Contains(t, g.body, "SPDK v23.05 and later, and the target runs v23.01")
 }
 
-func TestLimitsOfAnOldTarget(t *testing.T) {
+func TestOldTargetLimitsAreRespected(t *testing.T) {
 	b := newBench(t, "v24.01")
 	g := b.post(`{"id":1,"method":"bdev_get_bdevs","params":{"name":"` + strings.Repeat("x", 33<<10) + `"}}`)
 	assert.Equal(t, 413, g.StatusCode)
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
 }
 
-func TestUnreachableTarget(t *testing.T) {
+func TestUnreachableTargetIsReported(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Crash()
 	g := b.post(createMalloc)
@@ -251,7 +251,7 @@ func TestUnreachableTarget(t *testing.T) {
 	require.Eventually(t, func() bool { return b.post(createMalloc).StatusCode == 200 }, long, time.Millisecond)
 }
 
-func TestOutcomeUnknown(t *testing.T) {
+func TestUnknownOutcomeIsReported(t *testing.T) {
 	for name, fault := range map[string]spdktest.Fault{
 		"no response": {Do: spdktest.Hang}, "executed, no response": {Do: spdktest.Hang, Executed: true},
 		"connection closed": {Do: spdktest.Close}, "crash": {Do: spdktest.Crash, Executed: true},
@@ -270,7 +270,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	}
 }
 
-func TestABrokenConnectionIsReplaced(t *testing.T) {
+func TestBrokenConnectionIsReplaced(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Do: spdktest.Close})
 	assert.Equal(t, 504, b.post(createMalloc).StatusCode)
@@ -296,7 +296,7 @@ func TestResponsesBelongToTheirCalls(t *testing.T) {
 	clients.Wait()
 }
 
-func TestPathsAndMethods(t *testing.T) {
+func TestUnsupportedPathsAndMethodsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, c := range []struct {
 		method, path string
@@ -367,7 +367,7 @@ func TestPanicsAreContained(t *testing.T) {
 	<-drained // no call counts as in flight
 }
 
-func TestTheClientDisconnects(t *testing.T) {
+func TestDisconnectedClientIsNoticed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 50 * time.Millisecond})
 	ctx, leave := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/console"
 )
 
-func TestSessionsEndByThemselves(t *testing.T) {
+func TestSessionsTimeOut(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Console.Idle, c.Console.Lifetime = config.Duration(10*time.Minute), config.Duration(time.Hour)
 	})
@@ -44,7 +44,7 @@ func TestSessionsEndByThemselves(t *testing.T) {
 	assert.Contains(t, resp.body, `"ways"`)
 	assert.Contains(t, resp.Header.Get("Set-Cookie"), "Max-Age=0")
 
-	// A reload changes the times of open sessions.
+	// A reload changes the timeouts of open sessions.
 	u.signIn(passwordOf("admin", adminPassword))
 	clock.pass(2 * time.Minute)
 	shorter := *b.config
@@ -53,9 +53,9 @@ func TestSessionsEndByThemselves(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-// A reload ends the sessions of users whose credentials changed, and no others; roles and tenants
-// change at once.
-func TestReloadAndSessions(t *testing.T) {
+// A reload ends the sessions of users whose credentials changed, and no others. Changes to roles
+// and tenants take effect at once.
+func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 	b := newSafeBench(t, "v26.05")
 	admin, viewer := b.browser(), b.browser()
 	admin.signIn(passwordOf("admin", adminPassword))
@@ -96,7 +96,7 @@ func TestReloadAndSessions(t *testing.T) {
 }
 
 // Sessions begin with each credential of the documented configuration, and end with it.
-func TestSessionsOfOtherCredentials(t *testing.T) {
+func TestSessionsWithEachKindOfCredential(t *testing.T) {
 	g := newGatehouse(t)
 	at := func(client *http.Client) *browser { return &browser{t: t, client: client, base: "https://" + g.addr} }
 	jwt := g.csiToken(csiAudience, csiSubject, map[string]any{"kubernetes.io": map[string]any{"namespace": "spdkcsi"}})
@@ -121,7 +121,7 @@ func TestSessionsOfOtherCredentials(t *testing.T) {
 		assert.Equal(t, http.StatusOK, u.call())
 	}
 
-	// The session of a certificate needs this certificate on each connection.
+	// A session begun with a certificate needs that certificate on each connection.
 	other := g.authority.Client(named("dashboard.example"))
 	for _, elsewhere := range []*http.Client{g.client(nil), g.client(&other)} {
 		stolen := *dashboard
@@ -151,7 +151,7 @@ func TestSessionsOfOtherCredentials(t *testing.T) {
 	}
 }
 
-// The session of a token that expires ends then.
+// A session begun with a token ends when the token expires.
 func TestSessionsEndWithTheToken(t *testing.T) {
 	token, until := authn.NewToken(), time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	b := newBench(t, "v26.05", func(c *config.Config) {
@@ -169,8 +169,8 @@ func TestSessionsEndWithTheToken(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-// A user may be a group of people: one of them does not sign the others out.
-func TestSignOutOfAGroup(t *testing.T) {
+// A user may be a group of people, one of whom must not sign out the others.
+func TestSignOutDoesNotAffectOthersInAGroup(t *testing.T) {
 	w := newOIDC(t, map[string]any{"groups": []string{"storage"}})
 	changed := *w.config
 	changed.Users = append(changed.Users[:2:2], config.User{Name: "storage", JWT: &config.JWT{Issuer: "sso", Claims: map[string]string{"groups": "storage"}}, Roles: []string{"viewer"}})
@@ -192,7 +192,7 @@ func TestSignOutOfAGroup(t *testing.T) {
 }
 
 // A session of a tenant's user sees only the tenant's objects, in calls and in documents.
-func TestSessionsOfTenants(t *testing.T) {
+func TestTenantSessionsSeeOnlyTheirObjects(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		withTeam(c)
 		c.Tenants = map[string]config.Tenant{"team": {Bdevs: []string{"team-*"}}}

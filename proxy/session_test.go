@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// A browser keeps a session of the console.
+// A browser holds a console session.
 type browser struct {
 	t      *testing.T
 	client *http.Client
@@ -63,7 +63,7 @@ func (b *browser) do(method, path, body string, header ...string) got {
 	return got{resp, string(text)}
 }
 
-// signIn begins a session, and keeps its token.
+// signIn begins a session, and stores its token.
 func (b *browser) signIn(body string) (answer console.SessionAnswer) {
 	b.t.Helper()
 	resp := b.do("POST", "/console/session", body)
@@ -77,10 +77,10 @@ func passwordOf(user, password string) string {
 	return fmt.Sprintf(`{"user":%q,"password":%q}`, user, password)
 }
 
-// call makes a call that every user of the test may make.
+// call makes a call that every user in the test may make.
 func (b *browser) call() int { b.t.Helper(); return b.do("POST", "/", version).StatusCode }
 
-// message is the message of an error.
+// message returns the message of an error.
 func (g got) message(t *testing.T) string {
 	var m struct{ Message string }
 	require.NoError(t, json.Unmarshal([]byte(g.body), &m), g.body)
@@ -105,7 +105,7 @@ func (c *testClock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// withClock gives the sessions of a proxy a clock.
+// withClock gives a proxy's sessions a clock.
 func withClock(s *Server) *testClock {
 	c := &testClock{at: time.Now()}
 	s.sessions = session.New[web.SignedIn](s.gate.Settings().SessionLimits(), c.now)
@@ -166,7 +166,7 @@ func TestSignInWithAPassword(t *testing.T) {
 	assert.Equal(t, "team", viewer.lastTenant(b))
 }
 
-// lastTenant is the tenant that the log has for a call with the session.
+// lastTenant returns the tenant logged for a call with the session.
 func (b *browser) lastTenant(of *bench) any {
 	b.do("POST", "/", `{"id":1,"method":"bdev_get_bdevs"}`)
 	return of.lastCall()["tenant"]
@@ -210,7 +210,7 @@ func TestSignInFails(t *testing.T) {
 	assert.Zero(t, b.proxy.sessions.Count())
 }
 
-// Failures at the console and of calls have one limit.
+// Failures at the console and in calls share one limit.
 func TestSignInIsLimited(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
@@ -263,7 +263,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached())
 }
 
-// Sessions end when users sign out; a copy of the cookie is of no use then.
+// Sessions end when users sign out. After that, a copy of the cookie is useless.
 func TestSignOutEndsTheSession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, second, viewer := b.browser(), b.browser(), b.browser()
@@ -291,13 +291,14 @@ func TestSignOutEndsTheSession(t *testing.T) {
 	assert.JSONEq(t, `{"ended":2}`, third.do("DELETE", "/console/session?everywhere=1", "").body)
 	assert.Equal(t, http.StatusUnauthorized, second.call())
 	assert.Equal(t, http.StatusOK, viewer.call(), "sessions of others go on")
-	// Also with a password, without a session.
+	// This also works with a password, without a session.
 	resp = b.do("DELETE", "/console/session?everywhere=1", "viewer", viewerPassword, nil)
 	assert.JSONEq(t, `{"ended":1}`, resp.body)
 	assert.Equal(t, http.StatusUnauthorized, viewer.call())
 }
 
-// An attacker cannot give a user a session whose id the attacker knows: each sign-in has a new id.
+// An attacker cannot give a user a session whose id the attacker knows, because each sign-in gets a
+// new id.
 func TestSessionsAreNotFixed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
@@ -314,8 +315,8 @@ func TestSessionsAreNotFixed(t *testing.T) {
 	assert.Equal(t, http.StatusOK, u.do("POST", "/", version, "Cookie", "other=1; "+sessionCookie+"="+u.cookie+"; a=b").StatusCode)
 }
 
-// An Authorization header decides alone.
-func TestHeaderTakesPrecedenceOverASession(t *testing.T) {
+// An Authorization header takes precedence over a session.
+func TestHeaderTakesPrecedenceOverSession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
 	u.signIn(passwordOf("admin", adminPassword))

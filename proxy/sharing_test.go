@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newSharingBench makes a proxy with the limits in docs/target.md.
+// newSharingBench makes a proxy with the limits from docs/target.md.
 func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	hash := filepath.Join(dir, "hash")
@@ -45,7 +45,7 @@ func (b *bench) of(user, body string) got {
 	return b.do("POST", "/", user, adminPassword, strings.NewReader(body))
 }
 
-// says compares the status and message of a response with a line of the manual.
+// says compares a response's status and message with a line in the manual.
 func (g got) says(t *testing.T, line string) {
 	t.Helper()
 	status, message, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -97,9 +97,8 @@ func TestTargetIsSharedFairly(t *testing.T) {
 	b.of("csi", list).says(t, answers[1])
 }
 
-// A target that was started with --wait-for-rpc is not ready, but can be initialized through the
-// proxy.
-func TestStartupState(t *testing.T) {
+// A target started with --wait-for-rpc is not ready, but can be initialized through the proxy.
+func TestTargetIsInitializedThroughTheProxy(t *testing.T) {
 	waiting, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = waiting.Close() })

@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// exported creates a volume in lvs0 and exports it to a connected host.
+// exported creates a volume in lvs0, and exports it to a connected host.
 func (b *bench) exported(t *testing.T, ana bool) (nqn string) {
 	t.Helper()
 	nqn = "nqn.2016-06.io.spdk:v"
@@ -81,7 +81,7 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 	assert.Equal(t, []any{"bdev:lvs0/v", "lvol-name:s1"}, line["resources"])
 }
 
-// These methods of SPDK also change a volume in use without waiting for I/O.
+// These SPDK methods also change a volume in use without waiting for I/O.
 func TestChangesBelowVolumesInUse(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
@@ -189,8 +189,8 @@ func TestChangesWaitForASnapshot(t *testing.T) {
 	assert.Equal(t, []string{snapshotMethod, "nvmf_subsystem_remove_listener"}, order)
 }
 
-// A tenant can take snapshots of its own volumes only, and they count against its quota.
-func TestSnapshotsOfTenants(t *testing.T) {
+// A tenant can take snapshots only of its own volumes, and they count against its quota.
+func TestTenantsSnapshotOnlyTheirVolumes(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeSnapshotMethod), c.Roles["volumes"].Allow...)}
 		a := c.Tenants["team-a"]
@@ -220,11 +220,11 @@ func TestSnapshotsOfTenants(t *testing.T) {
 	}, long, 100*time.Millisecond)
 }
 
-// A proxy thaws at its start what another one has left frozen, and so does `spdk-proxy thaw`.
+// At its start, a proxy thaws what another one has left frozen, and so does `spdk-proxy thaw`.
 func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
-	// The target does not answer the thaw, and no other process retries it.
+	// The target does not respond to the thaw, and no other process retries it.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Close})
 	b.call(t, safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`)
 	frozen := func() bool {
@@ -277,9 +277,9 @@ func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	}
 }
 
-// A tenant can delete its own volumes only, even with the proxy's own method. Deleted volumes no
+// A tenant can delete only its own volumes, even with the proxy's own method. Deleted volumes no
 // longer count.
-func TestDeletionsOfTenants(t *testing.T) {
+func TestTenantsDeleteOnlyTheirVolumes(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeDeleteMethod), c.Roles["volumes"].Allow...)}
 		a := c.Tenants["team-a"]

@@ -23,10 +23,10 @@ func (s *serving) dialTLS(from string) *rawClient {
 	return newRawClient(s.t, c)
 }
 
-// stranger is a request without credentials that declares a body and sends none.
+// stranger is a request without credentials that declares a body but sends none.
 const stranger = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
-// Unauthenticated requests are answered without reading their bodies. Even if they use all
+// The proxy responds to unauthenticated requests without reading their bodies. Even if they use all
 // connections, a new client can connect.
 func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""), func(c *config.Config) {
@@ -64,8 +64,8 @@ func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 	}
 }
 
-// The proxy waits at most one second for the body of an unauthenticated request, whatever the limit
-// for users and the path.
+// The proxy waits at most one second for the body of an unauthenticated request, whatever the path
+// and the limit for users.
 func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
 	assert.LessOrEqual(t, b.proxy.web.UnreadBodyWait, time.Second)

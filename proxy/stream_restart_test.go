@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A proxy that is restarted under load, with a socket that stays open as systemd's does, loses no
-// call of package spdkrpc, and none is executed twice. The calls continue to each new process, over
-// streams or by POST.
+// If a proxy is restarted under load, with a socket that stays open like systemd's, no call by
+// package spdkrpc is lost or executed twice. The calls continue with each new process, over streams
+// or by POST.
 func TestRestartsDoNotLoseCalls(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(map[bool]string{false: "streams", true: "POST"}[noStream], func(t *testing.T) { restartUnderLoad(t, noStream) })
@@ -66,7 +66,7 @@ func restartUnderLoad(t *testing.T, noStream bool) {
 				calls.Go(func() { load(worker) })
 			}
 		}
-		// Until calls have gone on for a while, over a stream if they may.
+		// Wait until calls have continued for a while, over a stream if permitted.
 		if !noStream {
 			require.Eventually(t, func() bool { return proxy.streams.Count() > 0 }, long, time.Millisecond)
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 )
 
-// fill sends calls with long results, which the client does not read: more than the kernel keeps
-// for it.
+// fill sends calls with long results that the client does not read: more than the kernel buffers.
 func (c *streamClient) fill(b *bench) {
 	for i := range 300 {
 		b.post(createNamed(fmt.Sprint("m", i)))
@@ -25,8 +24,8 @@ func (c *streamClient) fill(b *bench) {
 	require.Eventually(c.t, func() bool { return b.log.Count(`"method":"bdev_get_bdevs"`) == calls }, long, 10*time.Millisecond)
 }
 
-// A client that does not read keeps neither its own stream, when it is revoked, nor those of
-// others.
+// When a client that does not read is revoked, its stream ends, and the ending of others' streams
+// is not delayed.
 func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -38,7 +37,7 @@ func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	require.NoError(t, b.proxy.Reload(&changed))
 	code, _ := other.closed()
 	require.Equal(t, websocket.ClosePolicyViolation, code)
-	// Before the time after which a client that does not read is disconnected in any case.
+	// This must happen before a client that does not read would be disconnected anyway.
 	require.Eventually(t, func() bool { return b.proxy.clients.Open() == 0 }, clientconn.WriteWait/2, 10*time.Millisecond)
 	b.nothingIsHeld()
 }

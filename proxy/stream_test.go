@@ -20,13 +20,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A streamClient is the client of a stream.
+// A streamClient is a stream's client.
 type streamClient struct {
 	t  *testing.T
 	ws *websocket.Conn
 }
 
-// A reply is a response in a stream.
+// A reply is a response on a stream.
 type reply struct {
 	ID     json.RawMessage
 	Method string
@@ -75,7 +75,7 @@ func (c *streamClient) next() (r reply) {
 	return r
 }
 
-// closed waits until the server closes the stream, and returns why.
+// closed waits until the server closes the stream, and returns the code and the reason.
 func (c *streamClient) closed() (code int, reason string) {
 	for {
 		_, _, err := c.ws.ReadMessage()
@@ -88,7 +88,7 @@ func (c *streamClient) closed() (code int, reason string) {
 	}
 }
 
-func TestStream(t *testing.T) {
+func TestStreamServesCalls(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	assert.Equal(t, "/stream", s.post(version).Header.Get("Spdkgate-Stream"), "the proxy offers streams")
@@ -145,9 +145,9 @@ func TestStreamIsConcurrent(t *testing.T) {
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), 51)
 }
 
-// A deletion looks for what uses the volume before it is sent. It does not delay other messages
-// meanwhile.
-func TestCallsOfTheProxyDelayNoOtherMessage(t *testing.T) {
+// Before a deletion is sent, the proxy determines what uses the volume. Meanwhile, it does not
+// delay other messages.
+func TestOwnCallsDoNotDelayOtherMessages(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Hang})
 	s := serve(t, b)
@@ -161,7 +161,7 @@ func TestCallsOfTheProxyDelayNoOtherMessage(t *testing.T) {
 	assert.Equal(t, `"slow"`, string(c.next().ID))
 }
 
-func TestStreamIsRefused(t *testing.T) {
+func TestUnauthorizedStreamsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	for name, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestStreamIsRefused(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, b.do("POST", "/", "admin", adminPassword, strings.NewReader(`{"id":1,"method":"stream.open"}`)).StatusCode, "it is no method")
 }
 
-// A session's cookie does not open a stream: a page could not prove that it is the console.
+// A session cookie does not open a stream, because a page could not prove that it is the console.
 func TestStreamNeedsCredentials(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
@@ -198,7 +198,7 @@ func TestStreamNeedsCredentials(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
 }
 
-func TestStreamsOfAUserAreBounded(t *testing.T) {
+func TestStreamsPerUserAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.ConnectionsPerSource, c.Limits.Connections = 1000, 1000 })
 	s := serve(t, b)
 	for range 64 {
@@ -210,8 +210,8 @@ func TestStreamsOfAUserAreBounded(t *testing.T) {
 	s.stream("viewer", viewerPassword)
 }
 
-// A user who is revoked loses the streams at once, whether messages are sent or not; others keep
-// theirs, over each reload.
+// A revoked user's streams end at once, whether messages are sent or not. Other users keep theirs
+// across reloads.
 func TestRevokedUsersLoseTheirStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -232,7 +232,7 @@ func TestRevokedUsersLoseTheirStreams(t *testing.T) {
 	assert.Nil(t, s.stream("viewer", adminPassword).send(version).next().Error)
 }
 
-// A role that is taken away counts for the next message.
+// The removal of a role applies to the next message.
 func TestReloadChangesWhatAStreamMayDo(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -244,7 +244,8 @@ func TestReloadChangesWhatAStreamMayDo(t *testing.T) {
 	assert.Equal(t, jsonrpc.CodeForbidden, c.send(`{"id":1,"method":"bdev_get_bdevs"}`).next().Error.Code)
 }
 
-// A stopping proxy tells its clients, answers what runs, and refuses late messages as not executed.
+// A stopping proxy notifies its clients, completes running calls, and refuses late messages as not
+// executed.
 func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)
@@ -265,11 +266,11 @@ func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	code, _ = idle.closed()
 	assert.Equal(t, websocket.CloseGoingAway, code)
 	require.NoError(t, <-s.done)
-	assert.Empty(t, b.log.Lines(t, "stopping although calls are running"))
+	assert.Empty(t, b.log.Lines(t, "stopping although calls are still running"))
 }
 
-// A client is asked to close its idle stream, so that no call is lost that crosses with the end. A
-// client that does not is disconnected.
+// A client is asked to close its idle stream, so that a call that crosses with the end is not lost.
+// A client that does not close it is disconnected.
 func TestIdleStreamsAreClosed(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Idle = config.Duration(time.Second) })
 	s := serve(t, b)
@@ -345,7 +346,7 @@ func TestLongAndFragmentedMessages(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// A client that leaves ends its waiting calls, and gives back what they had.
+// When a client leaves, its waiting calls end, and what they held is released.
 func TestStreamClientLeaves(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	s := serve(t, b)
@@ -355,15 +356,15 @@ func TestStreamClientLeaves(t *testing.T) {
 	c.send(createNamed("never"))
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
 	require.NoError(t, c.ws.NetConn().Close())
-	time.Sleep(20 * time.Millisecond) // a call that waited for less is made in any case
+	time.Sleep(20 * time.Millisecond) // a call that waited less is made in any case
 	release()
 	require.Eventually(t, func() bool { return b.proxy.streams.Count() == 0 }, long, time.Millisecond)
 	assert.Empty(t, b.reached())
 	b.nothingIsHeld()
 }
 
-// Large results and pongs do not mix: each frame is written whole.
-func TestFramesOfAStreamAreWhole(t *testing.T) {
+// Large results and pongs are not interleaved: each frame is written as a whole.
+func TestStreamFramesAreNotInterleaved(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 300 {
 		b.post(createNamed(fmt.Sprint("m", i)))

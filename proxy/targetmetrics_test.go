@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// readAnew makes the proxy read figures at each request.
+// readAnew makes the proxy read figures on each request.
 func (b *bench) readAnew() {
 	b.proxy.observe.ReadEvery(0, figures.NewReader(b.proxy.gate.Schema, b.config.Metrics.LatencyHistograms...))
 }
@@ -42,7 +42,7 @@ func (b *bench) scrapeTarget(header ...string) got {
 	return b.do("GET", "/metrics/target", "admin", adminPassword, nil, header...)
 }
 
-func TestTheTargetsMetrics(t *testing.T) {
+func TestTargetMetrics(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)
@@ -66,8 +66,8 @@ func TestTheTargetsMetrics(t *testing.T) {
 	}
 }
 
-// Any number of scrapers cost the target one look in ten seconds, gzipped or not, over HTTPS or as
-// a call.
+// Any number of scrapers cost the target one reading every ten seconds, gzipped or not, over HTTPS
+// or as a call.
 func TestScrapersShareAReading(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill(t)
@@ -106,8 +106,8 @@ func TestScrapersShareAReading(t *testing.T) {
 	assert.Len(t, b.reached()[before:], len(made))
 }
 
-// The state of the target is a response, not an error.
-func TestATargetWithoutFigures(t *testing.T) {
+// A target's being down is reported in a response, not as an error.
+func TestTargetMetricsWithoutATarget(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
 	defer func() { _ = target.Close() }()
@@ -125,9 +125,9 @@ func TestATargetWithoutFigures(t *testing.T) {
 	assert.NotContains(t, b.scrapeTarget().body, "spdk_reactor")
 }
 
-// The same users may read them as the other metrics: those whose role allows the method, without
-// tenants.
-func TestTheTargetsMetricsAreRefused(t *testing.T) {
+// The same users may read these as the other metrics: those without a tenant whose role allows the
+// method.
+func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
 		for i := range c.Users {
@@ -157,8 +157,8 @@ func TestTheTargetsMetricsAreRefused(t *testing.T) {
 
 const targetMetricsPage = "docs/target-metrics.md"
 
-// The page lists exactly the metrics, and its configurations work together.
-func TestTheDocumentedMetricsOfTheTarget(t *testing.T) {
+// The manual page lists exactly these metrics, and its configurations work together.
+func TestDocumentedTargetMetrics(t *testing.T) {
 	examples := documented(t, targetMetricsPage, "Scrape", "yaml")
 	require.Len(t, examples, 2)
 	examples = append(examples, documented(t, targetMetricsPage, "Cost", "yaml")...)
@@ -192,7 +192,7 @@ func TestTheDocumentedMetricsOfTheTarget(t *testing.T) {
 	b.readAnew()
 	b.scrapeTarget()
 	b.readAnew()     // without remembering when the methods were called
-	b.scrapeTarget() // of the first histogram
+	b.scrapeTarget() // reads the first histogram
 	g := b.do("GET", prometheus.Scrapes[0].Path, "viewer", viewerPassword, nil)
 	require.Equal(t, http.StatusOK, g.StatusCode, g.body)
 
@@ -221,8 +221,8 @@ func TestTheDocumentedMetricsOfTheTarget(t *testing.T) {
 	assert.Equal(t, said, counted)
 }
 
-// They are also served at the address without a password.
-func TestTheTargetsMetricsOnLoopback(t *testing.T) {
+// The target's metrics are also served on the address without a password.
+func TestTargetMetricsOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	serve(t, b)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "serving metrics")) == 1 }, long, time.Millisecond)

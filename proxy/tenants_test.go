@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newTenantBench makes a proxy with the configuration in docs/tenants.md, for a target with two
+// newTenantBench makes a proxy with the configuration from docs/tenants.md, for a target with two
 // lvstores. All passwords are the same.
 func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func resultText(t *testing.T, g got) string {
 	return s
 }
 
-// Each of two teams manages a volume, and neither learns anything about the other.
+// Two teams each manage a volume, and neither learns anything about the other.
 func TestTeamsOnOneTarget(t *testing.T) {
 	b := newTenantBench(t)
 	volumes := map[string]string{}
@@ -89,7 +89,7 @@ func TestTeamsOnOneTarget(t *testing.T) {
 		assert.NotContains(t, list, "lvs-b", method)
 	}
 
-	// The responses for the other team's object and for a missing one have the same bytes.
+	// The responses for the other team's object and for a missing one are identical.
 	const none = "99999999-abcd-4333-8444-abcdefabcdef"
 	for _, c := range []struct{ method, params string }{
 		{"bdev_get_bdevs", `{"name":"%s"}`},
@@ -118,13 +118,13 @@ func TestTeamsOnOneTarget(t *testing.T) {
 	assert.Equal(t, "deny", last["decision"])
 	assert.Equal(t, "tenant team-a", last["rule"])
 
-	// The quota of each team is 2,000 GiB, of which team-a has used 8 MiB.
+	// Each team's quota is 2,000 GiB, of which team-a has used 8 MiB.
 	const most = 2000 << 10
 	over := b.as(t, teamA, "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"big","size_in_mib":%d,"lvs_name":"lvs-a","thin_provision":true}`, most), http.StatusInsufficientStorage)
 	assert.Equal(t, -28, over.code(t))
 	b.as(t, teamA, "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"big","size_in_mib":%d,"lvs_name":"lvs-a","thin_provision":true}`, most-8), http.StatusOK)
 
-	// The OpenRPC document has only methods that the users may call.
+	// The OpenRPC document contains only methods that the users may call.
 	document := b.as(t, teamA, "rpc.discover", "", http.StatusOK).body
 	assert.Contains(t, document, `"bdev_lvol_create"`)
 	assert.NotContains(t, document, `"nvmf_create_transport"`)
@@ -143,15 +143,15 @@ func TestReloadChangesTenants(t *testing.T) {
 	assert.NotContains(t, seen, "lvs-b")
 }
 
-// A result that must be filtered counts against its user's memory limit, and so does the copy,
-// before filtering begins.
+// A result that must be filtered and its copy count against the user's memory limit before
+// filtering begins.
 func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 	b := newTenantBench(t)
 	for i := range 20 {
 		b.as(t, "admin", "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"v%d","size_in_mib":8,"lvs_name":"lvs-b"}`, i), http.StatusOK)
 	}
 	result := len(b.as(t, "admin", "bdev_get_bdevs", "", http.StatusOK).body) - 100
-	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvstores", Do: spdktest.Hang, Times: -1}) // the filter asks whose they are
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvstores", Do: spdktest.Hang, Times: -1}) // the filter queries who owns them
 	answered := make(chan int)
 	go func() {
 		answered <- b.do("POST", "/", teamA, adminPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`)).StatusCode

@@ -12,9 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A tenant writes an lvstore into its volume, with a clone of another tenant's volume under a UUID
-// that was the UUID of a volume of its own. Even if the administrator has accepted that the target
-// loads it, the clone belongs to no tenant, and a call of a tenant that names it is refused.
+// A tenant writes an lvstore into its volume. It contains a clone of another tenant's volume, under
+// a UUID that previously belonged to one of the tenant's own volumes. Even if the administrator has
+// accepted that the target loads it, the clone belongs to no tenant, and a tenant's call that names
+// it is refused.
 func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
 	c := newTenantBench(t).config
 	b := newBench(t, "v26.05", func(used *config.Config) {
@@ -54,8 +55,8 @@ func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
 	}
 }
 
-// An lvstore that a host has written belongs to no tenant even if it has the name of a tenant's.
-func TestLoadedLvstoreWithATenantsName(t *testing.T) {
+// An lvstore written by a host belongs to no tenant, even if it has the name of a tenant's lvstore.
+func TestLoadedLvstoreWithATenantNameHasNoOwner(t *testing.T) {
 	b := newBench(t, "v24.01", func(c *config.Config) {
 		oneTeam(c)
 		c.Target.AcceptLoadingWhatHostsWrite = true
@@ -71,8 +72,8 @@ func TestLoadedLvstoreWithATenantsName(t *testing.T) {
 	assert.NotContains(t, b.as(t, "team", "bdev_lvol_get_lvols", "", http.StatusOK).body, "lvs-team")
 }
 
-// A bdev on a logical volume, such as a RAID whose superblock a host wrote, belongs to no tenant
-// even if its name matches a tenant's bdevs. Lists do not contain it.
+// A bdev based on a logical volume, such as a RAID whose superblock a host wrote, belongs to no
+// tenant, even if its name matches a tenant's bdevs. Lists do not contain it.
 func TestBdevsOnVolumesAreNotListed(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		oneTeam(c)

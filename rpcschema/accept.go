@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// An acceptor accepts parameters that are certainly valid, without allocating: nearly all calls
-// are. It never rejects: the JSON Schema validator decides about everything that it does not
-// accept, and writes the error messages. It knows the keywords that our document uses; a schema
-// with any other has no acceptor.
+// An acceptor accepts parameters that are certainly valid, as those of nearly all calls are,
+// without allocating. It never rejects: the JSON Schema validator checks everything that it does
+// not accept, and writes the error messages. It knows the keywords used in our document; a schema
+// with any other keyword has no acceptor.
 type acceptor struct {
 	types      typeBits
 	properties map[string]*acceptor
@@ -32,7 +32,7 @@ type acceptor struct {
 	anyOf      []*acceptor
 }
 
-// typeBits are the JSON types that are allowed; none: all.
+// typeBits holds the allowed JSON types; none means all.
 type typeBits uint8
 
 const (
@@ -124,7 +124,7 @@ func (a *acceptor) acceptsMembers(object map[string]any) bool {
 	return true
 }
 
-// listed finds a text or a whole number in the enum.
+// listed looks up a string or an integer in the enum.
 func (a *acceptor) listed(v any) bool {
 	for _, want := range a.enum {
 		switch want := want.(type) {
@@ -149,7 +149,7 @@ type integer struct {
 	magnitude uint64
 }
 
-// parseInteger reads a whole number in plain digits.
+// parseInteger parses an integer written in plain digits.
 func parseInteger(text string) (integer, bool) {
 	digits, negative := strings.CutPrefix(text, "-")
 	magnitude, err := strconv.ParseUint(digits, 10, 64)
@@ -163,8 +163,8 @@ func (n integer) less(o integer) bool {
 	return n.magnitude != o.magnitude && (n.magnitude < o.magnitude) != n.negative
 }
 
-// acceptors are made from the same raw schemas as the validators. Each shared one is made once, so
-// that a recursive schema is possible.
+// acceptors are made from the same raw schemas as the validators. Each shared one is made only
+// once, which allows recursive schemas.
 type acceptors struct {
 	schemas map[string]any
 	shared  map[string]*acceptor
@@ -172,7 +172,7 @@ type acceptors struct {
 
 var anything = &acceptor{maxLength: -1, maxItems: -1}
 
-// of makes the acceptor of a schema, or returns nil if the schema uses an unknown keyword.
+// of returns the acceptor for a schema, or nil if the schema uses an unknown keyword.
 func (m *acceptors) of(v any) *acceptor {
 	s, ok := v.(map[string]any)
 	if !ok {
@@ -182,7 +182,7 @@ func (m *acceptors) of(v any) *acceptor {
 		return nil
 	}
 	if ref, ok := s["$ref"].(string); ok {
-		// Areas have only annotations beside a reference.
+		// In area files, a reference has only annotations beside it.
 		for keyword := range s {
 			if keyword != "$ref" && !isAnnotation(keyword) {
 				return nil
@@ -208,7 +208,7 @@ func (m *acceptors) ref(name string) *acceptor {
 	a := &acceptor{}
 	m.shared[name] = a
 	if !m.fill(a, s) {
-		// Other acceptors may refer to it already: it must accept nothing.
+		// Other acceptors may already refer to it, so it must accept nothing.
 		*a = acceptor{enum: []any{}}
 	}
 	return a

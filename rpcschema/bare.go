@@ -18,8 +18,8 @@ func (m *Method) WithoutParams() string {
 	return ParamsEither
 }
 
-// Bare returns the parameters of a call in the form that SPDK accepts: if there are none, nil or an
-// empty object. Other parameters are returned as they are.
+// Bare returns the parameters of a call in the form that SPDK accepts. If there are none, that is
+// nil or an empty object; otherwise they are returned unchanged.
 func (m *Method) Bare(params map[string]any) map[string]any {
 	switch {
 	case len(params) > 0:

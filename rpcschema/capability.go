@@ -1,7 +1,7 @@
 package rpcschema
 
-// A Capability is a behaviour that SPDK has from one release on, and that code outside rpcschema
-// depends on. The schema states the releases of methods, parameters and members of results: ask
+// A Capability is a behaviour of SPDK since a certain release, on which code outside rpcschema
+// depends. The schema itself records the releases of methods, parameters and result members: use
 // [Window.Has] for these, unless a call depends on several of them.
 type Capability struct {
 	since  Release
@@ -11,36 +11,35 @@ type Capability struct {
 // Since returns the first release that has the capability, for messages.
 func (c Capability) Since() Release { return c.since }
 
-// Has reports whether release r has the capability. An unknown release has none.
+// Has reports whether release r has the capability. An unknown release has no capabilities.
 func (r Release) Has(c Capability) bool { return r.Known() && !r.Before(c.since) }
 
-// These are all capabilities. No package outside rpcschema compares releases, except tests.
+// The list of all capabilities. No package outside rpcschema compares releases, except in tests.
 var (
 	// GrowsBeyondParent means that a volume may be larger than its parent. Earlier releases, seen
-	// on v24.01, fail reads of the part that the parent does not have, and writes of less than a
-	// cluster to it, with an I/O error.
+	// on v24.01, fail reads beyond the parent's end, and writes of less than a cluster there, with
+	// an I/O error.
 	GrowsBeyondParent = Capability{Release{24, 5}, "lib/blob/blob_bs_dev.c: 00311abc73, for chains b357ad48a5"}
 
 	// InflatesBeyondParent means that bdev_lvol_inflate works for a volume that is larger than its
-	// parent. v24.01 crashes. The releases between were not tried.
+	// parent. v24.01 crashes. The releases in between were not tested.
 	InflatesBeyondParent = Capability{Release{26, 5}, "lib/blob/blobstore.c: bs_cluster_needs_allocation; seen on real v24.01 and v26.05"}
 
 	// SetsParent means that SPDK has bdev_lvol_set_parent.
 	SetsParent = Capability{Release{24, 5}, "module/bdev/lvol/vbdev_lvol_rpc.c: 99ffb3d9c4"}
 
-	// CountsClusters means that bdev_get_bdevs returns the number of clusters that a volume has
-	// allocated.
+	// CountsClusters means that bdev_get_bdevs returns a volume's number of allocated clusters.
 	CountsClusters = Capability{Release{24, 5}, "lib/blob/blobstore.c: 2dbbbbd85e, module/bdev/lvol/vbdev_lvol.c: 5daa879140"}
 
-	// ListsClusters means that bdev_lvol_get_lvols returns that number.
+	// ListsClusters means that bdev_lvol_get_lvols returns a volume's number of allocated clusters.
 	ListsClusters = Capability{Release{25, 1}, "module/bdev/lvol/vbdev_lvol_rpc.c: a70c3a90b6"}
 
 	// ListsDuringDeletion means that bdev_lvol_get_lvols works while volumes are deleted. Earlier
-	// releases crash when it finds a volume whose clusters are being cleared.
+	// releases crash when they list a volume whose clusters are being cleared.
 	ListsDuringDeletion = Capability{Release{24, 9}, "module/bdev/lvol/vbdev_lvol_rpc.c: afcb180bcb, https://github.com/spdk/spdk/issues/3505"}
 
-	// QueuesSubsystemChanges means that SPDK queues changes of one NVMe-oF subsystem. Earlier
-	// releases refuse all but one at a time.
+	// QueuesSubsystemChanges means that SPDK queues concurrent changes to an NVMe-oF subsystem.
+	// Earlier releases refuse all but one at a time.
 	QueuesSubsystemChanges = Capability{Release{24, 5}, "lib/nvmf/subsystem.c: 2881f7f69c"}
 
 	// ChangesHostKeys means that SPDK authenticates hosts and can change their keys
@@ -57,10 +56,10 @@ var (
 	// CountsIOByNames means that bdev_get_iostat accepts several names.
 	CountsIOByNames = Capability{Release{26, 1}, "lib/bdev/bdev_rpc.c: 8917de842c"}
 
-	// AcceptsLargeRequests means that a request may have 256 KiB and 8,192 values. The limits of
-	// earlier releases are 32 KiB and 1,024 values.
+	// AcceptsLargeRequests means that a request may contain up to 256 KiB and 8,192 values. In
+	// earlier releases, the limits are 32 KiB and 1,024 values.
 	AcceptsLargeRequests = Capability{Release{26, 5}, "lib/jsonrpc/jsonrpc_internal.h: 5db1aed445"}
 )
 
-// Future is later than every release. It does not have what any release has replaced.
+// Future is later than every release. It lacks everything that any release has replaced.
 var Future = Release{99, 12}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCapabilityOfARelease(t *testing.T) {
+func TestReleaseHasCapability(t *testing.T) {
 	c := Capability{Release{24, 5}, "lib/a.c: 0123456789"}
 	for r, want := range map[Release]bool{{}: false, {23, 9}: false, {24, 1}: false, {24, 5}: true, {24, 9}: true, {25, 1}: true, Future: true} {
 		assert.Equal(t, want, r.Has(c), r)
@@ -20,8 +20,8 @@ func TestCapabilityOfARelease(t *testing.T) {
 	assert.Equal(t, Release{24, 5}, c.Since())
 }
 
-// The schema, in which the releases of methods, parameters and members are, agrees with the table.
-func TestCapabilitiesAgreeWithTheSchema(t *testing.T) {
+// The table agrees with the schema, which records the releases of methods, parameters and members.
+func TestCapabilitiesMatchTheSchema(t *testing.T) {
 	d := Default()
 	method := func(name string) Window {
 		m, ok := d.Method(name)
@@ -56,9 +56,8 @@ func TestCapabilitiesAgreeWithTheSchema(t *testing.T) {
 	}
 }
 
-// Each capability states the file in SPDK's source, and the commit or the real targets that show
-// it.
-func TestCapabilitiesHaveASource(t *testing.T) {
+// Each capability names the SPDK source file, and the commit or the real targets, that prove it.
+func TestCapabilitiesNameTheirSource(t *testing.T) {
 	source := regexp.MustCompile(`^"(lib|module)/[a-z0-9_/]+\.[ch]: .*([0-9a-f]{10}|seen on real v\d\d\.\d\d and v\d\d\.\d\d)\b.*"$`)
 	f, err := parser.ParseFile(token.NewFileSet(), "capability.go", nil, parser.SkipObjectResolution)
 	require.NoError(t, err)

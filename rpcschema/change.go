@@ -10,7 +10,7 @@ import (
 )
 
 // Replaces describes a member that replaced another one, and how their values convert. At most one
-// conversion is given; without any, only the name changed.
+// conversion is set; if none is, only the name changed.
 type Replaces struct {
 	Name string `json:"name"`
 	// Factor: old = new × Factor; an old value that is not a multiple is rounded up.
@@ -19,7 +19,7 @@ type Replaces struct {
 	Times uint64 `json:"times"`
 	// Log2Of: new = log2(old / Log2Of), and 0 for 0. Only old values are converted.
 	Log2Of uint64 `json:"log2-of"`
-	// List: new is a list, of which old is the only item.
+	// List: new is a list with old as its only item.
 	List bool `json:"list"`
 }
 
@@ -30,7 +30,7 @@ func (rep *Replaces) BothWays() bool { return rep.Times == 0 && rep.Log2Of == 0 
 // Scales reports whether the two forms differ at most by a factor.
 func (rep *Replaces) Scales() bool { return rep.BothWays() && !rep.List }
 
-// inWords returns the advice what to write instead of the old form.
+// inWords returns advice on what to write instead of the old form.
 func (rep *Replaces) inWords(name string) string {
 	switch {
 	case rep.Factor > 0:
@@ -45,8 +45,8 @@ func (rep *Replaces) inWords(name string) string {
 	return fmt.Sprintf("give %s instead", name)
 }
 
-// modern converts an old value. A value of another type is returned as it is: validation reports
-// it.
+// modern converts an old value. It returns a value of another type unchanged; validation reports
+// that.
 func (rep *Replaces) modern(v any) (any, error) {
 	if rep.List {
 		return []any{v}, nil
@@ -90,7 +90,7 @@ func (rep *Replaces) former(v any) (any, error) {
 	return spelt(number, n.Mul(n, new(big.Int).SetUint64(rep.Factor)))
 }
 
-// wholeNumber reads a non-negative whole number; it returns nil for anything else.
+// wholeNumber parses a non-negative integer, and returns nil for anything else.
 func wholeNumber(v any) (json.Number, *big.Int) {
 	number, ok := v.(json.Number)
 	if !ok {
@@ -110,8 +110,8 @@ func spelt(given json.Number, n *big.Int) (any, error) {
 	return json.Number(n.String()), nil
 }
 
-// A change adapts a parameter, or a member of one, to another release. The other release may have a
-// successor with another name, imply values, or accept values in upper and lower case.
+// A change adapts a parameter, or a member of one, to another release. That release may have a
+// successor with another name, imply values, or accept values in any case.
 type change struct {
 	path  []string // names of the objects that the member is in, from the parameters down
 	old   Property // zero: no old member
@@ -155,7 +155,7 @@ func (d *Document) changesIn(members Properties, path []string, above []*Schema)
 	return found
 }
 
-// successor returns the member that replaced the one at path, with its Replaces; nil if there is
+// successor returns the member that replaced the one at path, with its Replaces, or nil if there is
 // none.
 func (m *Method) successor(path []string, name string) *Property {
 	for _, c := range m.changes {
@@ -166,7 +166,7 @@ func (m *Method) successor(path []string, name string) *Property {
 	return nil
 }
 
-// dotted returns the path of a member, separated by dots.
+// dotted returns a member's path with its parts separated by dots.
 func (c *change) dotted(name string) string {
 	return strings.Join(append(slices.Clone(c.path), name), ".")
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A compiler makes JSON Schema validators from one release's view of the document. Members that the
-// release does not know are removed, and objects are closed, because SPDK refuses unknown members.
+// A compiler builds JSON Schema validators from one release's view of the document. Members that
+// the release does not know are removed, and objects are closed, because SPDK refuses unknown
+// members.
 type compiler struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
@@ -33,7 +34,7 @@ func (c *compiler) acceptor(method string) *acceptor {
 
 const documentURL = "spdk:///openrpc.json"
 
-// compiled returns the validator of one method's params or result for release r.
+// compiled returns the validator for a method's params or result at release r.
 func (c *compiler) compiled(r Release, part, method string) (*jsonschema.Schema, error) {
 	location := documentURL + "#/" + part + "/" + method
 	if s, ok := c.done.Load(location); ok {
@@ -49,8 +50,8 @@ func (c *compiler) compiled(r Release, part, method string) (*jsonschema.Schema,
 	return s, nil
 }
 
-// compilerFor returns the compiler of a release. The first call for a release makes it, which takes
-// tens of milliseconds; calls at the same time wait for it, instead of making one each.
+// compilerFor returns the compiler for a release. The first call for a release creates it, which
+// takes tens of milliseconds; concurrent calls wait for it instead of creating their own.
 func (d *Document) compilerFor(r Release) (*compiler, error) {
 	once, ok := d.releases.Load(r)
 	if !ok {
@@ -105,8 +106,8 @@ func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 }
 
 // RequiredAt reports whether release r requires a parameter. If the release knows both an old
-// parameter and its successor, it requires neither of them by itself. If it knows only the old one,
-// the old one is required if the successor is.
+// parameter and its successor, it requires neither by itself. If it knows only the old one, that is
+// required if the successor is.
 func (m *Method) RequiredAt(name string, r Release) bool {
 	p := m.Param(name)
 	if !p.Schema.Has(r) {
@@ -127,7 +128,7 @@ func (m *Method) RequiredAt(name string, r Release) bool {
 	return false
 }
 
-// forerunnerAt returns the parameter that p replaced, if release r has both.
+// forerunnerAt returns the parameter replaced by p, if release r has both.
 func (m *Method) forerunnerAt(p *Param, r Release) *Param {
 	if p.Schema.Replaces == nil {
 		return nil

@@ -37,8 +37,7 @@ func TestIgnoresUnknown(t *testing.T) {
 	}
 }
 
-// A release may decode a call that it then refuses with another error. Validation refuses it at
-// once.
+// A release may decode a call and then refuse it with another error. Validation refuses it at once.
 func TestDecoderRequires(t *testing.T) {
 	clone, _ := Default().Method("bdev_lvol_clone")
 	assert.False(t, clone.DecoderRequires("clone_name", v2401))

@@ -12,11 +12,11 @@ import (
 // Discloses reports whether a method's result may contain secrets.
 func (d *Document) Discloses(m *Method) bool { return d.MayHaveSecrets(m.Result.Schema) }
 
-// MayHaveSecrets reports whether values of a schema may be, or contain, secrets.
+// MayHaveSecrets reports whether a schema's values may be or contain secrets.
 func (d *Document) MayHaveSecrets(s *Schema) bool { return d.secret(s, nil) }
 
-// secret reports whether a schema contains a sensitive value. within lists the shared schemas
-// around it, which may be recursive.
+// secret reports whether a schema contains a sensitive value. within lists the enclosing shared
+// schemas, which may be recursive.
 func (d *Document) secret(s *Schema, within []string) bool {
 	if s == nil {
 		return false
@@ -47,16 +47,16 @@ func (d *Document) secret(s *Schema, within []string) bool {
 	return false
 }
 
-// RedactResult copies a result without its secrets: a text becomes [Redacted], anything else null.
-// Members that the schema does not describe are left out, because they may be secrets. The rest
-// stays as the target wrote it, in its order. This applies to every occurrence of a duplicate
-// member.
+// RedactResult copies a result without its secrets: a string becomes [Redacted], anything else
+// null. Members that the schema does not describe are left out, because they may be secrets. The
+// rest stays as the target wrote it, in the same order. Every occurrence of a duplicate member is
+// treated this way.
 func (d *Document) RedactResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	m := d.byName[method]
 	if m == nil {
 		return nil, fmt.Errorf("redact a result: %w", &UnknownMethodError{Method: method})
 	}
-	// No copy, which would double the memory: nothing writes to results.
+	// Nothing writes to results, so they are not copied: that would double the memory.
 	r := &redaction{Edit: jsonwalk.NewEdit(unsafe.String(unsafe.SliceData(result), len(result)))}
 	r.Expect(len(result) + len(result)/8)
 	end := r.value(d.redactions.of(d, m), r.Space(0))
@@ -66,7 +66,7 @@ func (d *Document) RedactResult(method string, result json.RawMessage) (json.Raw
 	return r.Kept(result), nil
 }
 
-// A redaction is the state of redacting one result.
+// A redaction holds the state while one result is redacted.
 type redaction struct{ jsonwalk.Edit }
 
 const quotedRedacted = `"` + Redacted + `"`
@@ -119,7 +119,7 @@ func (r *redaction) members(p *redactPlan, i int) (end int) {
 }
 
 // A redactPlan lists the parts of a value that may be shown, for all forms of the value together;
-// nil: nothing may be shown.
+// nil means that nothing may be shown.
 type redactPlan struct {
 	members map[string]*redactPlan
 	others  *redactPlan // members without a name in the schema
@@ -134,7 +134,7 @@ func (p *redactPlan) member(name string) (plan *redactPlan, known bool) {
 	return p.others, p.open
 }
 
-// redactPlans makes each plan when it is first needed.
+// redactPlans creates each plan when it is first needed.
 type redactPlans struct {
 	mu   sync.Mutex
 	made map[*Schema]*redactPlan // of results
@@ -155,13 +155,14 @@ func (r *redactPlans) of(d *Document, m *Method) *redactPlan {
 	return plan
 }
 
-// A redactPlanner makes each plan once: a schema may be recursive.
+// A redactPlanner creates each plan only once, because a schema may be recursive.
 type redactPlanner struct {
 	document *Document
 	made     map[string]*redactPlan
 }
 
-// of makes the plan of a value that may have several forms. If one form is secret, so is the value.
+// of creates the plan for a value that may have several forms. If one form is secret, so is the
+// value.
 func (r *redactPlanner) of(use []*Schema) *redactPlan {
 	forms, sensitive := r.document.forms(use, 0)
 	if sensitive || len(forms) == 0 {
@@ -215,7 +216,7 @@ func (d *Document) forms(use []*Schema, depth int) (forms []*Schema, sensitive b
 	return forms, sensitive
 }
 
-// membersOf returns the schemas of an object's member in all forms of the object.
+// membersOf returns the schemas that a member has in all forms of an object.
 func membersOf(forms []*Schema, name string) (found []*Schema) {
 	for _, s := range forms {
 		if p := s.Properties.Get(name); p != nil {

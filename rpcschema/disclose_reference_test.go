@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// referenceRedaction redacts a decoded value by the schema itself.
+// referenceRedaction redacts a decoded value by following the schema directly.
 func (d *Document) referenceRedaction(use []*Schema, v any) any {
 	forms, sensitive := d.forms(use, 0)
 	if sensitive || len(forms) == 0 {
@@ -55,8 +55,8 @@ func (d *Document) referenceRedaction(use []*Schema, v any) any {
 	return v
 }
 
-// FuzzRedactResult compares the redaction of any JSON with that of its decoded value; for duplicate
-// members, with both the first and the last one, because clients may use either.
+// FuzzRedactResult compares the redaction of any JSON with that of its decoded value. If members
+// are duplicate, it compares both the first and the last ones, because clients may use either.
 func FuzzRedactResult(f *testing.F) {
 	methods := slices.DeleteFunc(Default().Methods(), func(m *Method) bool { return !Default().Discloses(m) })
 	for i := range methods {

@@ -35,24 +35,25 @@ type Method struct {
 	Description string   `json:"description"`
 	State       []string `json:"x-spdk-state"` // of startup, runtime
 	Mutates     bool     `json:"x-spdk-mutates"`
-	// ReadsIf lists parameters with values. A method that mutates only reads while each of these
-	// parameters is left out or has one of its values.
+	// ReadsIf lists values of parameters. A mutating method only reads if each of these parameters
+	// is left out or has one of its listed values.
 	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
-	// Saved says when a change is saved in the target's configuration: SavedFirst, SavedNever, or
+	// Saved states when a change is saved in the target's configuration: SavedFirst, SavedNever, or
 	// "" for soon after the response.
 	Saved string `json:"x-spdk-saved"`
-	// Removes means that the method removes the objects that it names from the configuration.
+	// Removes means that the method removes the objects named in the call from the configuration.
 	Removes bool `json:"x-spdk-removes"`
-	// Undoes is the method whose call makes the object that this method removes, if both name it
-	// only by equal parameters, such as the tag of a group.
+	// Undoes is the method that creates the objects removed by this one, if both name an object
+	// only by equal parameters, such as a group's tag.
 	Undoes string `json:"x-spdk-undoes"`
-	// Stalls says that a method, although it changes nothing, may hold up the target's I/O or wait
-	// without end.
+	// Stalls means that a method, although it changes nothing, may block the target's I/O or wait
+	// forever.
 	Stalls bool `json:"x-spdk-stalls"`
-	// Statistics says that the result consists of figures about load, health or usage.
+	// Statistics means that the result consists of figures about load, health or usage.
 	Statistics bool     `json:"x-spdk-statistics"`
 	Aliases    []string `json:"x-spdk-aliases"` // deprecated names
-	// ServedBy names the program that answers: "" for SPDK, ServedByProxy for spdk-proxy itself.
+	// ServedBy names the program that serves the method: "" for SPDK, ServedByProxy for spdk-proxy
+	// itself.
 	ServedBy string `json:"x-spdk-served-by"`
 	Tags     []struct {
 		Name string `json:"name"`
@@ -66,17 +67,19 @@ type Method struct {
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
 	Errors []Error    `json:"errors"`
-	// ErrorKinds are the kinds of codes that mean something else from this method than in general.
-	// OpenRPC's error objects take no extensions.
+	// ErrorKinds holds the kinds of codes that mean something else for this method than in general.
+	// They are here because OpenRPC's error objects allow no extensions.
 	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
-	// DecodeError is the code that SPDK answers when it cannot decode the parameters.
+	// DecodeError is the code that SPDK returns when it cannot decode the parameters.
 	DecodeError int `json:"x-spdk-decode-error"`
-	// Relaxed names the releases that ignore unknown parameters; nil: none. See IgnoresUnknown.
+	// Relaxed gives the releases that ignore unknown parameters; nil means none. See
+	// IgnoresUnknown.
 	Relaxed *Relaxed `json:"x-spdk-relaxed"`
-	// Instead says what to do in place of a method that is gone.
+	// Instead says what to do in place of a removed method.
 	Instead string `json:"x-spdk-instead"`
-	// RPCPy says how scripts/rpc.py makes the call, by parameter or path; nil: it has no such
-	// command. RPCPyFails lists the releases whose rpc.py cannot make it. See RPCPyAt.
+	// RPCPy describes how scripts/rpc.py makes the call, by parameter or path; nil means that it
+	// has no such command. RPCPyFails lists the releases whose rpc.py cannot make the call. See
+	// RPCPyAt.
 	RPCPy      map[string]RPCPyWords `json:"x-spdk-rpcpy"`
 	RPCPyFails []Release             `json:"x-spdk-rpcpy-fails"`
 
@@ -91,7 +94,7 @@ const (
 	SavedNever = "never" // it changes nothing that SPDK saves
 )
 
-// Configures reports whether a call of the method may change what SPDK saves in its configuration.
+// Configures reports whether a call to the method may change what SPDK saves in its configuration.
 func (m *Method) Configures() bool { return m.Mutates && m.Saved != SavedNever }
 
 // ServedByProxy marks methods that SPDK does not have.
@@ -105,19 +108,19 @@ type Param struct {
 	Schema   *Schema `json:"schema"`
 }
 
-// An Error is an error that SPDK is known to return for a method.
+// An Error is a known error of a method.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
-	// Kind is one of ErrorKinds if the code means something else from this method than in general;
-	// "" otherwise.
+	// Kind is one of ErrorKinds if the code means something else for this method than in general,
+	// and "" otherwise.
 	Kind string `json:"-"`
 }
 
-// ErrorKinds lists the kinds that a method can give to a code (x-spdk-error-kinds).
+// ErrorKinds lists the kinds that a method can assign to a code (x-spdk-error-kinds).
 var ErrorKinds = []string{"busy", "failed", "wrong-state"}
 
-// KindOf returns the kind that the schema gives to a code of m; "" if it gives none.
+// KindOf returns the kind that the schema assigns to an error code of m, or "" if it assigns none.
 func (m *Method) KindOf(code int) string {
 	for _, e := range m.Errors {
 		if e.Code == code {
@@ -168,21 +171,21 @@ func Load(text []byte) (*Document, error) {
 	return d, nil
 }
 
-// Method finds a method by its exact name.
+// Method returns the method with exactly this name.
 func (d *Document) Method(name string) (*Method, bool) {
 	m, ok := d.byName[name]
 	return m, ok
 }
 
-// Methods lists all methods, sorted by name.
+// Methods returns all methods, sorted by name.
 func (d *Document) Methods() []*Method { return slices.Clone(d.methods) }
 
-// OfSPDK lists the methods that SPDK itself answers.
+// OfSPDK returns the methods that SPDK itself serves.
 func (d *Document) OfSPDK() []*Method {
 	return slices.DeleteFunc(d.Methods(), func(m *Method) bool { return m.ServedBy != "" })
 }
 
-// Match lists the methods whose names match a glob (path.Match's * ? [a-z]).
+// Match returns the methods whose names match a glob (path.Match's * ? [a-z]).
 func (d *Document) Match(glob string) ([]*Method, error) {
 	var found []*Method
 	for _, m := range d.methods {
@@ -206,8 +209,8 @@ func (d *Document) Suggest(name string) string {
 	return Nearest(name, names)
 }
 
-// Resolve follows references to the schema itself. Annotations beside a reference belong to the use
-// and must be read before resolving.
+// Resolve follows references to the schema itself. Annotations beside a reference apply to that use
+// only, and must be read before resolving.
 func (d *Document) Resolve(s *Schema) *Schema {
 	for s != nil && s.Ref != "" {
 		s = d.schemas[s.RefName()]
@@ -226,7 +229,7 @@ func (m *Method) Area() string {
 	return m.Tags[0].Name
 }
 
-// Param finds a parameter of m.
+// Param returns a parameter of m.
 func (m *Method) Param(name string) *Param {
 	for _, p := range m.Params {
 		if p.Name == name {
@@ -236,8 +239,8 @@ func (m *Method) Param(name string) *Param {
 	return nil
 }
 
-// Nearest returns the candidate most similar to name, for "did you mean". It may differ from name
-// by edits of at most a third of name's length; "" if there is none.
+// Nearest returns the candidate most similar to name, for "did you mean". Its edit distance from
+// name is at most a third of name's length. Nearest returns "" if there is none.
 func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {

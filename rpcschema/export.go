@@ -6,7 +6,7 @@ import (
 	"maps"
 )
 
-// Export returns the OpenRPC document of release r with only the methods that keep selects (nil:
+// Export returns the OpenRPC document for release r with only the methods selected by keep (nil:
 // all), and the schemas that they refer to. Parameters are strict: their objects refuse members
 // that they do not describe.
 func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
@@ -45,7 +45,7 @@ func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// method copies a method as the view's release has it.
+// method copies a method in the form of the view's release.
 func (w view) method(m *Method, raw map[string]any) (map[string]any, error) {
 	out := make(map[string]any, len(raw))
 	for key, value := range raw {

@@ -42,7 +42,7 @@ func TestExport(t *testing.T) {
 }
 
 // A member may have the name of a keyword: bdev_ftl_get_properties has properties.
-func TestAMemberNamedLikeAKeyword(t *testing.T) {
+func TestMemberNamedLikeAKeyword(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[],"result":{"name":"r","schema":{"type":"object",
 		"properties":{"properties":{"type":"object","properties":{"a":{"type":"string"}}},"required":{"type":"boolean"}},"required":["properties"]}}}]}`))
 	require.NoError(t, err)
@@ -51,9 +51,8 @@ func TestAMemberNamedLikeAKeyword(t *testing.T) {
 	require.ErrorContains(t, d.ValidateResult("m", map[string]any{}, v2605), "/properties: is required")
 }
 
-// Objects in parameters are closed, named or not; objects that are only in results are left as they
-// are.
-func TestExportClosesWhatIsSent(t *testing.T) {
+// Objects in parameters are closed, whether named or not; objects used only in results stay open.
+func TestExportClosesParameterObjects(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m",
 		"params":[{"name":"inline","schema":{"type":"object","properties":{"a":{"type":"string"}}}},{"name":"named","schema":{"$ref":"#/components/schemas/Sent"}}],
 		"result":{"name":"r","schema":{"$ref":"#/components/schemas/Answered"}}}],

@@ -1,9 +1,9 @@
 package rpcschema
 
-// Fit adapts a call to release r, if nothing is lost: the parameters as [Method.Translate] does,
-// and name, which may be a deprecated one, to the method's present name. done lists the
-// translations in order. Without translate an old name is refused as an [UnknownMethodError], and
-// the parameters stay as they are.
+// Fit adapts a call to release r if nothing is lost: the parameters as [Method.Translate] does, and
+// name, which may be deprecated, to the method's present name. done lists the translations in
+// order. If translate is false, an old name is refused as an [UnknownMethodError], and the
+// parameters stay unchanged.
 func (m *Method) Fit(name string, params map[string]any, r Release, translate bool) (fitted map[string]any, done []Translation, err error) {
 	renamed := name != m.Name
 	if !translate {

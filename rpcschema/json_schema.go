@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// JSONSchemas returns, by method, the schemas of the parameters that release r has, for the methods
-// that keep selects (nil: all). Each is a complete JSON Schema (draft 2020-12). Objects refuse
-// members that they do not describe. Groups of which exactly one member must be given are oneOf,
-// and of which at least one, anyOf. The result is at #/$defs/result. Annotations (x-spdk-…) are
-// left out; [Document.Export] has them.
+// JSONSchemas returns the schemas of the parameters at release r, by method, for the methods
+// selected by keep (nil: all). Each is a complete JSON Schema (draft 2020-12). Objects refuse
+// members that they do not describe. A group of which exactly one member must be given becomes
+// oneOf; one of which at least one must be given, anyOf. The result's schema is at #/$defs/result.
+// Annotations (x-spdk-…) are left out; [Document.Export] has them.
 func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {
@@ -48,7 +48,7 @@ func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][
 	return all, nil
 }
 
-// addGroups adds the groups of parameters of which exactly one or at least one must be given.
+// addGroups adds the groups of parameters that require exactly one or at least one.
 func (m *Method) addGroups(root map[string]any, r Release) {
 	var all []any
 	for keyword, groups := range map[string][][]string{"oneOf": m.OneOf, "anyOf": m.AnyOf} {
@@ -80,7 +80,7 @@ func (m *Method) addGroups(root map[string]any, r Release) {
 	}
 }
 
-// plainSchema copies a schema without annotations, with its references into $defs.
+// plainSchema copies a schema without annotations, with its references pointing into $defs.
 func plainSchema(v any) any {
 	switch v := v.(type) {
 	case []any:

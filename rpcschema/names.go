@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// A Name is the name of a resource in a call: of an existing one, or of one that the call creates.
+// A Name names a resource in a call: an existing one, or one that the call creates.
 type Name struct{ Kind, Value string } // x-spdk-resource: bdev, lvstore, nqn, …
 
-// Names lists the resources that the parameters of a call name, in the order of the method's
-// parameters. It returns no more than limit of them, and in more how many others there are. It
-// leaves out secrets, including redacted ones.
+// Names lists the resources named in a call's parameters, in the order of the method's parameters.
+// It returns at most limit of them; more is the number of the others. It leaves out secrets,
+// including redacted ones.
 func (d *Document) Names(method string, params map[string]any, limit int) (list []Name, more int) {
 	m := d.byName[method]
 	if m == nil || len(params) == 0 {
@@ -34,7 +34,7 @@ type nameWalk struct {
 	more     int
 }
 
-// walk finds names in a value; kind is the kind of resource that the schemas above the value give.
+// walk finds names in a value; kind is the kind of resource stated by the enclosing schemas.
 func (w *nameWalk) walk(s *Schema, kind string, v any) {
 	if s == nil || s.Sensitive {
 		return
@@ -83,8 +83,8 @@ func (w *nameWalk) found(s *Schema, kind, value string) {
 	w.list = append(w.list, Name{kind, value})
 }
 
-// addressOf returns the name that an object as a whole stands for. All such objects are addresses
-// of NVMe-oF or iSCSI.
+// addressOf returns the name that an object as a whole stands for. All such objects are NVMe-oF or
+// iSCSI addresses.
 func addressOf(v map[string]any) string {
 	for _, pair := range [][2]string{{"traddr", "trsvcid"}, {"host", "port"}} {
 		host, port := v[pair[0]], v[pair[1]]

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNamesOfACallAreListed(t *testing.T) {
+func TestNamesInACallAreListed(t *testing.T) {
 	for _, c := range []struct {
 		method, params string
 		want           []Name
@@ -46,7 +46,7 @@ func TestNamesAreBounded(t *testing.T) {
 	assert.Equal(t, 98, more)
 }
 
-func TestNamesLeaveSecretsOut(t *testing.T) {
+func TestNamesOmitSecrets(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[
 		{"name":"key","schema":{"type":"string","x-spdk-resource":"key","x-spdk-sensitive":true}},
 		{"name":"hush","schema":{"$ref":"#/components/schemas/S"}},

@@ -30,7 +30,7 @@ func openRPC(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-func TestTheDocumentIsOpenRPC(t *testing.T) {
+func TestDocumentIsOpenRPC(t *testing.T) {
 	s := openRPC(t)
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(OpenRPC))
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestTheDocumentIsOpenRPC(t *testing.T) {
 	}
 }
 
-// Mistakes that the structure must find.
+// Mistakes that this structure must detect.
 func TestMistakesAreNotOpenRPC(t *testing.T) {
 	s := openRPC(t)
 	const head, tail = `{"openrpc":"1.3.2","info":{"title":"t","version":"1"},"methods":[`, `]}`

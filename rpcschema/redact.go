@@ -5,8 +5,9 @@ import "slices"
 // Redacted replaces secrets in logs.
 const Redacted = "[redacted]"
 
-// Redact copies params with every sensitive member's value replaced, at any depth. A method or a
-// member that the schema does not know is redacted completely, because it may be a secret.
+// Redact copies params with the values of all sensitive members replaced, at any depth. What the
+// schema does not know, a method's parameters or a member, is redacted completely, because it may
+// be secret.
 func (d *Document) Redact(method string, params map[string]any) map[string]any {
 	if params == nil {
 		return nil
@@ -50,7 +51,7 @@ func (d *Document) redact(s *Schema, v any) any {
 	return v
 }
 
-// member returns the schema of one member of an object, including from unions.
+// member returns the schema of an object's member, even if only a form of a union has it.
 func (d *Document) member(s *Schema, name string) *Schema {
 	if p := s.Properties.Get(name); p != nil {
 		return p
@@ -63,7 +64,7 @@ func (d *Document) member(s *Schema, name string) *Schema {
 	return s.Additional.Schema
 }
 
-// item returns the schema of an array's items, including from unions.
+// item returns the schema of an array's items, even if the array is only one form of a union.
 func (d *Document) item(s *Schema) *Schema {
 	if s.Items != nil {
 		return s.Items

@@ -6,11 +6,10 @@ import (
 	"strconv"
 )
 
-// A Release is one of SPDK's releases, such as v26.05. The zero Release is an unknown release.
+// A Release is an SPDK release, such as v26.05. The zero Release stands for an unknown release.
 type Release struct{ Year, Month int }
 
-// Oldest is the first release that the schema covers. Methods and members that it has have no
-// x-spdk-since.
+// Oldest is the first release that the schema covers. Its methods and members have no x-spdk-since.
 var Oldest = Release{23, 1}
 
 var releaseText = regexp.MustCompile(`^(?:SPDK )?v(\d\d)\.(\d\d)(?:[.\-\s].*)?$`)
@@ -20,7 +19,7 @@ var releaseText = regexp.MustCompile(`^(?:SPDK )?v(\d\d)\.(\d\d)(?:[.\-\s].*)?$`
 func ParseRelease(s string) (Release, error) {
 	m := releaseText.FindStringSubmatch(s)
 	if m == nil {
-		return Release{}, fmt.Errorf("%q is not a release of SPDK: write it as v26.05", s)
+		return Release{}, fmt.Errorf("%q is not an SPDK release: write it as v26.05", s)
 	}
 	year, _ := strconv.Atoi(m[1])
 	month, _ := strconv.Atoi(m[2])
@@ -39,7 +38,7 @@ func MustRelease(s string) Release {
 // Known reports whether r is a known release, not the zero Release.
 func (r Release) Known() bool { return r != Release{} }
 
-// Before reports whether r came out before o.
+// Before reports whether r was released before o.
 func (r Release) Before(o Release) bool {
 	return r.Year < o.Year || r.Year == o.Year && r.Month < o.Month
 }
@@ -60,7 +59,7 @@ func (r *Release) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// A Window is the span of releases, both ends included, that know something.
+// A Window is the span of releases that know something, such as a method. It includes both ends.
 type Window struct {
 	Since Release `json:"x-spdk-since,omitzero"`
 	Until Release `json:"x-spdk-until,omitzero"`

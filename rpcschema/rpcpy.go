@@ -9,47 +9,49 @@ import (
 	"strings"
 )
 
-// An RPCPyWord says how SPDK's scripts/rpc.py writes a parameter, or a member of one, on its
-// command line. It has a position, or an option, or flags.
+// An RPCPyWord describes how a parameter, or a member of one, is written on the command line of
+// SPDK's scripts/rpc.py. It has a position, an option, or flags.
 type RPCPyWord struct {
-	// Since and Until limit the releases of rpc.py.
+	// Since and Until limit the rpc.py releases.
 	Since Release `json:"since,omitzero"`
 	Until Release `json:"until,omitzero"`
-	// Position counts the values without an option, from 1. Optional says that it may stay empty.
+	// Position is the place among the values without an option, counted from 1. Optional means that
+	// it may be omitted.
 	Position int  `json:"position,omitzero"`
 	Optional bool `json:"optional,omitzero"`
-	// Option comes before the value.
+	// Option precedes the value.
 	Option string `json:"option,omitzero"`
 	// Set and Clear are flags: they mean true and false.
 	Set   string `json:"set,omitzero"`
 	Clear string `json:"clear,omitzero"`
-	// Needed says that rpc.py requires the option, although SPDK does not require the parameter.
+	// Needed means that rpc.py requires the option, although SPDK does not require the parameter.
 	Needed bool `json:"needed,omitzero"`
-	// Hex says that rpc.py reads the number as hexadecimal.
+	// Hex means that rpc.py reads the number as hexadecimal.
 	Hex bool `json:"hex,omitzero"`
-	// List names what separates the items of a list, which are one word: space or comma.
+	// List names the separator between the items of a list, which is a single word: space or comma.
 	List string `json:"list,omitzero"`
-	// Item names the members of an item that is an object. Colons separate them.
+	// Item names the members of an item that is an object. On the command line, colons separate
+	// them.
 	Item []string `json:"item,omitzero"`
-	// MiBOf names the parameter that holds the size of a block. The parameter is a number of
-	// blocks, and rpc.py takes it in MiB.
+	// MiBOf names the parameter that holds the block size. This parameter is a number of blocks,
+	// but rpc.py takes a size in MiB.
 	MiBOf string `json:"mib-of,omitzero"`
-	// Only lists the numbers that rpc.py accepts; nil: all.
+	// Only lists the numbers that rpc.py accepts; nil means all.
 	Only []json.Number `json:"only,omitzero"`
-	// Sends is the value that rpc.py sends if the word is not given; nil: none, or the schema's
+	// Sends is the value that rpc.py sends if the word is omitted; nil means none, or the schema's
 	// default.
 	Sends json.RawMessage `json:"sends,omitzero"`
-	// NotWith names the parameter whose option rpc.py refuses beside this one.
+	// NotWith names the parameter whose option rpc.py refuses together with this one.
 	NotWith string `json:"not-with,omitzero"`
-	// NonzeroUntil is the last release whose rpc.py does not send 0. As exported for a release,
-	// that is Nonzero.
+	// NonzeroUntil is the last release whose rpc.py does not send 0. In an export for one release,
+	// Nonzero takes its place.
 	NonzeroUntil Release `json:"nonzero-until,omitzero"`
 	Nonzero      bool    `json:"nonzero,omitzero"`
 
 	short string // an option or, for booleans, a flag
 }
 
-// RPCPyWords are the forms of one word in several releases.
+// RPCPyWords holds the forms of one word in different releases.
 type RPCPyWords []RPCPyWord
 
 // UnmarshalJSON reads a word or a list of words.
@@ -79,9 +81,9 @@ func (w *RPCPyWord) UnmarshalJSON(b []byte) error {
 // Has reports whether release r of rpc.py has this form.
 func (w *RPCPyWord) Has(r Release) bool { return Window{w.Since, w.Until}.Has(r) }
 
-// RPCPyAt returns the words of release r of rpc.py by parameter, or by the path to a member, such
-// as listen_address.traddr. It returns nil if that rpc.py cannot make the call, or if the release
-// is not known.
+// RPCPyAt returns the words that rpc.py of release r has, by parameter or by the path to a member,
+// such as listen_address.traddr. It returns nil if that rpc.py cannot make the call, or if the
+// release is unknown.
 func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
 	if m.RPCPy == nil || !r.Known() || slices.Contains(m.RPCPyFails, r) {
 		return nil, nil
@@ -108,7 +110,7 @@ func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
 	return words, nil
 }
 
-// at returns w as release r has it, without shorthand.
+// at returns w in the form of release r, without shorthand.
 func (w RPCPyWord) at(r Release, s *Schema) RPCPyWord {
 	switch {
 	case w.short != "" && s.Type.Main() == "boolean":
@@ -121,7 +123,7 @@ func (w RPCPyWord) at(r Release, s *Schema) RPCPyWord {
 	return w
 }
 
-// at returns the schema of a parameter or member; nil if the release does not have it.
+// at returns the schema of a parameter or member, or nil if the release does not have it.
 func (m *Method) at(path string, r Release) (*Schema, error) {
 	names := strings.Split(path, ".")
 	p := m.Param(names[0])

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportedWords returns the words of rpc.py that the document of a release has for a method, as
-// JSON; "" if it has none.
+// exportedWords returns a method's rpc.py words in a release's document, as JSON, or "" if there
+// are none.
 func exportedWords(t *testing.T, d *Document, method string, r Release) string {
 	t.Helper()
 	exported, err := d.Export(r, func(m *Method) bool { return m.Name == method })
@@ -33,7 +33,7 @@ func exportedWords(t *testing.T, d *Document, method string, r Release) string {
 	return string(text)
 }
 
-func TestRPCPyWordsOfARelease(t *testing.T) {
+func TestRPCPyWordsByRelease(t *testing.T) {
 	d, err := Load([]byte(`{"methods": [{"name": "m", "params": [
 		{"name": "nqn", "required": true, "schema": {"type": "string"}},
 		{"name": "flag", "schema": {"type": "boolean"}},
@@ -59,7 +59,7 @@ func TestRPCPyWordsOfARelease(t *testing.T) {
 	assert.Empty(t, exportedWords(t, d, "absent", v2605))
 }
 
-func TestRPCPyOfTheDocument(t *testing.T) {
+func TestExportedRPCPyWords(t *testing.T) {
 	assert.Equal(t, `{}`, exportedWords(t, Default(), "bdev_wait_for_examine", v2605), "a command without words")
 	assert.Empty(t, exportedWords(t, Default(), "nvmf_get_targets", v2605), "rpc.py has no such command")
 	assert.Contains(t, exportedWords(t, Default(), "nvmf_subsystem_allow_any_host", v2401), `{"clear":"--disable","set":"--enable"}`)

@@ -34,7 +34,7 @@ func TestParseRelease(t *testing.T) {
 	}
 	for _, in := range []string{"", "26.05", "v26", "v26.5", "SPDK", "v26.055", "xv26.05"} {
 		_, err := ParseRelease(in)
-		assert.ErrorContains(t, err, "not a release of SPDK", in)
+		assert.ErrorContains(t, err, "not an SPDK release", in)
 	}
 }
 
@@ -130,8 +130,8 @@ func TestRedact(t *testing.T) {
 	assert.Nil(t, d.Redact("m", nil))
 }
 
-// Every method must compile for every release: the tests must find a mistake in an area file, not
-// the first call of the method.
+// Every method must compile for every release, so that the tests find a mistake in an area file,
+// not the first call to the method.
 func TestEveryMethodCompiles(t *testing.T) {
 	d := Default()
 	for _, r := range []Release{{}, Oldest, v2401, v2605} {

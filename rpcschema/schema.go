@@ -9,7 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A Schema is one node of JSON Schema as the document uses it, with the document's annotations.
+// A Schema is a JSON Schema node, limited to the keywords that the document uses, with the
+// document's annotations.
 type Schema struct {
 	Window
 	Ref         string     `json:"$ref"`
@@ -21,7 +22,7 @@ type Schema struct {
 	Additional  Additional `json:"additionalProperties"`
 	Items       *Schema    `json:"items"`
 	Enum        []any      `json:"enum"`
-	// EnumSince holds the first release of enumerated values that were added after their member.
+	// EnumSince holds the first release of enumerated values added later than their member.
 	EnumSince map[string]Release `json:"x-spdk-enum-since"`
 	Const     any                `json:"const"`
 	Default   any                `json:"default"`
@@ -44,23 +45,22 @@ type Schema struct {
 	Resource string `json:"x-spdk-resource"`
 	// Sensitive values are secrets, never to be logged.
 	Sensitive bool `json:"x-spdk-sensitive"`
-	// Opens lists values that give access beyond the hosts that are named; nil: none.
+	// Opens describes values that give access beyond the named hosts; nil means none.
 	Opens *Opens `json:"x-spdk-opens"`
-	// Allocates marks a number in proportion to which SPDK allocates memory at once; nil: it is
-	// none.
+	// Allocates marks a number in proportion to which SPDK allocates memory at once; nil for any
+	// other value.
 	Allocates *Allocates `json:"x-spdk-allocates"`
-	// Unit of a number: bytes, MiB, us, …
+	// Unit is the unit of a number: bytes, MiB, us, …
 	Unit string `json:"x-spdk-unit"`
-	// Replaces names the member that this one replaced.
+	// Replaces describes the member that this one replaced.
 	Replaces *Replaces `json:"x-spdk-replaces"`
-	// Instead is the advice what to do if the member was removed without a successor.
+	// Instead advises what to do if the member was removed without a successor.
 	Instead string `json:"x-spdk-instead"`
-	// DropIf lists values of a removed member that have the same effect as leaving it out in later
-	// releases.
+	// DropIf lists the values of a removed member that later releases imply.
 	DropIf []any `json:"x-spdk-drop-if"`
 	// AnyCaseUntil is the last release that accepted the enumerated values in any case.
 	AnyCaseUntil Release `json:"x-spdk-any-case-until"`
-	// RequiredUntil is the last release that required a parameter which is optional now.
+	// RequiredUntil is the last release that required a parameter that is now optional.
 	RequiredUntil Release `json:"x-spdk-required-until"`
 	// RequiredSince is the first release whose decoder requires a required parameter or member.
 	// Earlier releases decode a call without it, and then refuse it or crash.
@@ -77,7 +77,7 @@ func (s *Schema) RefName() string { return strings.TrimPrefix(s.Ref, refPrefix) 
 
 const refPrefix = "#/components/schemas/"
 
-// A TypeSet holds the JSON types that a value may have.
+// A TypeSet is the set of JSON types that a value may have.
 type TypeSet []string
 
 // UnmarshalJSON reads one name or a list of names.
@@ -93,7 +93,7 @@ func (t *TypeSet) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Main returns the type besides null, or "" if there are several or none.
+// Main returns the type other than null, or "" if there are several or none.
 func (t TypeSet) Main() string {
 	main := ""
 	for _, name := range t {
@@ -114,7 +114,7 @@ type Property struct {
 	*Schema
 }
 
-// Properties are an object's members in the order in which they are described.
+// Properties holds an object's members in the order in which they are described.
 type Properties []Property
 
 // Get finds a member.
@@ -151,7 +151,7 @@ func (p *Properties) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Additional is the keyword additionalProperties: absent, a boolean or a schema.
+// Additional holds the keyword additionalProperties: absent, a boolean or a schema.
 type Additional struct {
 	Given   bool
 	Allowed bool
@@ -168,8 +168,8 @@ func (a *Additional) UnmarshalJSON(b []byte) error {
 	return decode(b, &a.Schema)
 }
 
-// decode is json.Unmarshal that keeps the spelling of numbers in Enum, Const and Default: a uint64
-// would not survive a float64.
+// decode is like json.Unmarshal, but keeps the spelling of numbers in Enum, Const and Default,
+// because a float64 cannot hold every uint64.
 func decode(text []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

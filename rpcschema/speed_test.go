@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// requests are typical requests that a proxy decodes and validates.
+// requests holds typical requests that a proxy decodes and validates.
 var requests = map[string]string{
 	"bdev_lvol_create": `{"jsonrpc":"2.0","id":1,"method":"bdev_lvol_create","params":{"lvol_name":"pvc-0d9a57b2-7f4e-4a6e-8d3c-5b1f0e9a7c66",
 		"size_in_mib":1024,"lvs_name":"lvs0","thin_provision":true,"clear_method":"unmap"}}`,

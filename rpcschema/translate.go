@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// A Translation is the name of a method or parameter that was rewritten for the target's release.
-// The name of a member of an object is its path, separated by dots.
+// A Translation names a method or parameter that was rewritten for the target's release. An
+// object's member is named by its path, separated by dots.
 type Translation struct{ From, To string }
 
-// LeftOut is the translation of a parameter that later releases imply.
+// LeftOut marks a parameter left out because later releases imply it.
 const LeftOut = "nothing"
 
 // Translate adapts params to release r, if nothing is lost:
@@ -53,7 +53,7 @@ func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []
 	return params, done, nil
 }
 
-// object returns the object that contains the changed member; nil if it is not given.
+// object returns the object that contains the changed member, or nil if it is not given.
 func (c *change) object(params map[string]any) map[string]any {
 	for _, name := range c.path {
 		params, _ = params[name].(map[string]any)
@@ -61,7 +61,7 @@ func (c *change) object(params map[string]any) map[string]any {
 	return params
 }
 
-// copied returns the same object as a copy, after copying the objects on the path to it.
+// copied returns a copy of the same object, after also copying the objects on the path to it.
 func (c *change) copied(params map[string]any) map[string]any {
 	for _, name := range c.path {
 		next := maps.Clone(params[name].(map[string]any))
@@ -132,11 +132,11 @@ func (c *change) respell(object map[string]any) (edit func(map[string]any), t Tr
 		Translation{From: c.dotted(c.any.Name) + " in another case", To: c.dotted(c.any.Name)}
 }
 
-// Varies reports whether the parameters of m, or their members, differ between releases.
+// Varies reports whether m's parameters, or their members, differ between releases.
 func (m *Method) Varies() bool { return m.varies }
 
-// variesIn reports whether releases accept different values for a schema. within lists the schemas
-// around it, which may be recursive.
+// variesIn reports whether releases accept different values for a schema. within lists the
+// enclosing schemas, which may be recursive.
 func (d *Document) variesIn(s *Schema, within []*Schema) bool {
 	if s == nil || slices.Contains(within, s) {
 		return false

@@ -65,7 +65,7 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// A call that cannot be translated safely is refused, with the place and the advice what to do.
+// A call that cannot be translated safely is refused, with the place and advice on what to do.
 func TestUnsafeTranslationsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, in string
@@ -89,7 +89,7 @@ func TestUnsafeTranslationsAreRefused(t *testing.T) {
 	}
 }
 
-// The refusal of something that was removed says what to do instead.
+// The refusal of something removed says what to do instead.
 func TestRefusalsNameTheReplacement(t *testing.T) {
 	for name, c := range map[string]struct{ method, in, says string }{
 		"another unit":  {"bdev_lvol_create", `{"lvol_name":"a","lvs_name":"l","size":1048576}`, "give size_in_mib instead, which is size / 1048576"},
@@ -127,8 +127,8 @@ func TestOldOrNewMemberSuffices(t *testing.T) {
 }
 
 // A call with an old name is sent with the present name, so every release must know the present
-// name; and no method may have the old name of another.
-func TestOldNamesOfMethods(t *testing.T) {
+// name, and no method may be called by the old name of another.
+func TestOldMethodNames(t *testing.T) {
 	old := 0
 	for _, m := range Default().Methods() {
 		for _, alias := range m.Aliases {

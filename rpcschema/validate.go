@@ -62,8 +62,8 @@ func (e *UnknownMethodError) Error() string {
 	return fmt.Sprintf("unknown method %q: rpc_get_methods lists what the target has", e.Method)
 }
 
-// Find returns the method that release r knows by a name. Deprecated names are found, too. The
-// error is an *UnknownMethodError, which says what to do.
+// Find returns the method that release r knows by a name. It also finds deprecated names. The error
+// is an *UnknownMethodError, which says what to do.
 func (d *Document) Find(name string, r Release) (*Method, error) {
 	m, ok := d.byName[name]
 	if !ok {
@@ -78,9 +78,9 @@ func (d *Document) Find(name string, r Release) (*Method, error) {
 	return m, nil
 }
 
-// ValidateParams checks whether release r of SPDK accepts the parameters of a call. No parameters
-// are nil or an empty object, as Bare returns them. The error is an *UnknownMethodError or
-// Violations.
+// ValidateParams checks whether release r of SPDK accepts the parameters of a call. A call without
+// parameters has nil or an empty object, as returned by Bare. The error is an *UnknownMethodError
+// or Violations.
 func (d *Document) ValidateParams(method string, params map[string]any, r Release) error {
 	m, err := d.Find(method, r)
 	if err != nil {
@@ -108,8 +108,8 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 	return nil
 }
 
-// checkParams checks params against their schema: by the acceptor first, by the validator if that
-// does not accept them.
+// checkParams checks params against their schema, first with the acceptor, and with the validator
+// if that does not accept them.
 func (d *Document) checkParams(m *Method, params map[string]any, r Release) (Violations, error) {
 	c, err := d.compilerFor(r)
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Document) checkParams(m *Method, params map[string]any, r Release) (Vio
 }
 
 // ValidateResult checks a method's result. Members that the schema does not describe are
-// violations, so that the tests find members that the schema lacks.
+// violations, so that tests notice those missing from it.
 func (d *Document) ValidateResult(method string, result any, r Release) error {
 	m, err := d.Find(method, r)
 	if err != nil {
@@ -147,7 +147,7 @@ func (d *Document) ValidateResult(method string, result any, r Release) error {
 	return err
 }
 
-// checkGroups checks the groups of parameters of which exactly one or at least one must be given.
+// checkGroups checks the groups of parameters that require exactly one or at least one.
 func (m *Method) checkGroups(params map[string]any, r Release) (found Violations) {
 	given := func(group []string) (names []string) {
 		for _, name := range group {
@@ -182,7 +182,7 @@ func (m *Method) checkGroups(params map[string]any, r Release) (found Violations
 	return found
 }
 
-// unknown returns the advice about a parameter that is not in the schema.
+// unknown returns advice about a parameter that is not in the schema.
 func (m *Method) unknown(pointer string, r Release) string {
 	name := strings.TrimPrefix(pointer, "/")
 	if p, path := m.memberAt(pointer); p != nil && !p.Has(r) {
@@ -210,8 +210,8 @@ func (m *Method) unknown(pointer string, r Release) string {
 	return fmt.Sprintf("%s has no such parameter: it takes %s", m.Name, strings.Join(names, ", "))
 }
 
-// memberAt finds the parameter, or the member of one, that a pointer leads to, with the names above
-// it; nil if there is none.
+// memberAt returns the parameter, or the member of one, that a pointer leads to, and the names
+// above it. It returns nil if there is none.
 func (m *Method) memberAt(pointer string) (p *Property, path []string) {
 	names := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	first := m.Param(names[0])
@@ -247,7 +247,7 @@ func check(s *jsonschema.Schema, v any) (Violations, error) {
 	}), nil
 }
 
-// collect gathers the leaves of a validation error, which contain the reasons.
+// collect gathers the leaves of a validation error, which hold the reasons.
 func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 	at := pointer(e.InstanceLocation)
 	switch k := e.ErrorKind.(type) {
@@ -266,7 +266,7 @@ func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 				return
 			}
 		}
-		// The messages of the variants contradict each other.
+		// The variants' messages contradict each other.
 		found[Violation{at, "fits none of the forms that are allowed here" + formsOf(e)}] = true
 	default:
 		if len(e.Causes) == 0 {

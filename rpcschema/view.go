@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// A view copies raw schemas, with the members that one release has.
+// A view copies raw schemas, keeping only the members that one release has.
 type view struct {
 	release Release
-	closed  bool // objects that don't say otherwise refuse members they don't describe
+	closed  bool // objects refuse members they do not describe, unless they say otherwise
 }
 
 func (d *Document) rawDocument() (map[string]any, error) {
@@ -78,7 +78,7 @@ func (w view) schema(v any) any {
 	return out
 }
 
-// forerunner returns the name of the member that a member replaced, if both are there.
+// forerunner returns the name of the member that this one replaced, if both exist.
 func forerunner(members map[string]any, member any) string {
 	s, _ := member.(map[string]any)
 	rep, _ := s["x-spdk-replaces"].(map[string]any)
@@ -89,7 +89,7 @@ func forerunner(members map[string]any, member any) string {
 	return old
 }
 
-// variants copies the forms of a union that the release knows.
+// variants copies a union's forms that the release knows.
 func (w view) variants(list []any) (variants []any) {
 	for _, v := range list {
 		if s, ok := v.(map[string]any); !ok || windowOf(s).Has(w.release) {
@@ -99,7 +99,7 @@ func (w view) variants(list []any) (variants []any) {
 	return variants
 }
 
-// enum leaves out the values that the release doesn't know yet.
+// enum leaves out values that the release does not know yet.
 func (w view) enum(values, since any) any {
 	list, _ := values.([]any)
 	releases, _ := since.(map[string]any)

@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// printError prints an error, which may contain names and messages of storage servers.
+// printError prints an error, which may contain names and messages from storage servers.
 func printError(w io.Writer, err error) {
 	fmt.Fprintln(printable.NewWriter(w), "kubectl spdkgate:", err)
 }
@@ -49,13 +49,13 @@ func escapeOutput(cmd *cobra.Command) {
 	root.SetErr(printable.NewWriter(root.ErrOrStderr()))
 }
 
-// A plugin has the flags of all commands.
+// A plugin accepts the flags that all commands share.
 type plugin struct {
 	client     kubectl.Client
 	driverName string
 }
 
-// ofKubectl are flags that are passed on to kubectl.
+// ofKubectl holds the flags that are passed on to kubectl.
 var ofKubectl = map[string]string{
 	"kubeconfig": "kubeconfig file, as in kubectl",
 	"context":    "context of the kubeconfig file, as in kubectl",
@@ -116,7 +116,7 @@ func versionText() string {
 	return "(devel)"
 }
 
-// formatFlag adds the flag for the format of the output.
+// formatFlag adds the flag that selects the output format.
 func formatFlag(cmd *cobra.Command, f *kubectl.Format) {
 	cmd.Flags().VarP(f, "output", "o", "print "+strings.Join(kubectl.Formats, ", ")+", instead of a table")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(kubectl.Formats, cobra.ShellCompDirectiveNoFileComp))

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubectl"
 )
 
-// kubectlOf puts a kubectl into PATH that records its arguments in a file, and answers from the
+// kubectlOf puts a fake kubectl into PATH, which records its arguments in a file and runs the
 // script.
 func kubectlOf(t *testing.T, script string) (calls func() []string) {
 	t.Helper()
@@ -41,7 +41,7 @@ func run(t *testing.T, args ...string) (out, notes string, err error) {
 	return stdout.String(), stderr.String(), err
 }
 
-// A cluster with one volume, whose storage servers are asked through the controller's pod.
+// In a cluster with one volume, the storage servers are queried through the controller's pod.
 const cluster = `case "$*" in
 *"--raw /api/v1/persistentvolumes"*) echo '{"items": [{"metadata": {"name": "pv-1"}, "spec": {"capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "shop", "name": "data"},
   "csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:11111111-1111-4111-8111-111111111111"}}, "status": {"phase": "Bound"}}]}' ;;
@@ -84,8 +84,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// For snapshots that Kubernetes deletes, wide tables say what keeps them. Without the permission to
-// ask, the rest is shown.
+// For snapshots that Kubernetes is deleting, wide tables show what keeps them. Without permission
+// to query that, they show the rest.
 func TestRetainedSnapshotsAreShown(t *testing.T) {
 	const contents = `case "$*" in
 *"--raw /apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"*) echo '{"items": [{"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"driver": "csi.spdk.io",

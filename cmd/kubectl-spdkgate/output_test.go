@@ -21,7 +21,7 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// A cluster and a controller whose names and messages are hostile.
+// The cluster and the controller return hostile names and messages.
 const hostileCluster = `case "$*" in
 *"--raw /api/v1/persistentvolumes"*) echo '{"items": [{"metadata": {"name": "pv-1\u202e\u009b"}, "spec": {"capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "shop\u001b[2J", "name": "data\u000aforged"},
   "csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:11111111-1111-4111-8111-111111111111"}}, "status": {"phase": "Bound"}}]}' ;;
@@ -50,8 +50,7 @@ func TestOutputEscapesHostileNames(t *testing.T) {
 	}
 }
 
-// Every command inherits the escaping of its output: a hook of its own would replace that of the
-// root.
+// Every command inherits output escaping: a hook of its own would replace the root's.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	root := command()
 	var visit func(cmd *cobra.Command)

@@ -26,7 +26,7 @@ const (
 	exitError    = 2
 )
 
-// An exitCode is an error with the exit code of the process. If err is nil, nothing is printed.
+// An exitCode is an error that carries the process's exit code. If err is nil, nothing is printed.
 type exitCode struct {
 	code int
 	err  error
@@ -41,7 +41,7 @@ func (e exitCode) Error() string {
 
 func (e exitCode) Unwrap() error { return e.err }
 
-// asError gives an error the exit code for errors, unless it has one.
+// asError gives err the exit code for errors, unless it already carries one.
 func asError(err error) error {
 	if code := (exitCode{}); err == nil || errors.As(err, &code) {
 		return err
@@ -164,8 +164,8 @@ func (f doctorFlags) open(notes io.Writer) (targets []doctor.Target, closeAll fu
 	return openTargets(f.targets, notes)
 }
 
-// openTargets opens targets of config.json, with the credentials of the controller; all if none is
-// named. The caller calls closeAll.
+// openTargets opens the named targets in config.json, or all if none is named, with the
+// controller's credentials. The caller must call closeAll.
 func openTargets(names []string, notes io.Writer) (targets []doctor.Target, closeAll func(), err error) {
 	c, err := openController(notes)
 	if err != nil {
@@ -190,7 +190,8 @@ func openTargets(names []string, notes io.Writer) (targets []doctor.Target, clos
 	return targets, c.Close, nil
 }
 
-// openController returns the controller of config.json, for a command. The caller closes it.
+// openController returns a controller configured by config.json, for a command. The caller must
+// close it.
 func openController(notes io.Writer) (*controller.Controller, error) {
 	cfg, err := config.Load()
 	if err != nil {
@@ -240,7 +241,7 @@ func readList(path string, in io.Reader) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// A result is a finding, and whether it was repaired.
+// A result is a finding and whether it was repaired.
 type result struct {
 	doctor.Finding
 	Repaired bool   `json:"mended"`
@@ -310,8 +311,8 @@ func (p printer) end(results []result) error {
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		// Confirmed reports whether two readings agree on the findings, except for those that one
-		// reading proves.
+		// Confirmed reports whether two readings agree on the findings. Findings that one reading
+		// proves need no second one.
 		Confirmed bool     `json:"confirmed"`
 		Findings  []result `json:"findings"`
 	}{p.flags.wait > 0, results})

@@ -52,7 +52,7 @@ func newTarget(t *testing.T) *spdkrpc.Client {
 	return rpc
 }
 
-// configure writes the configuration and the Secret of the controller.
+// configure writes the controller's configuration and Secret.
 func configure(t *testing.T, config, secret string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,7 +62,7 @@ func configure(t *testing.T, config, secret string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret.json"), []byte(secret), 0o600))
 }
 
-// forward passes calls on to a target, as its proxy does.
+// forward passes calls on to a target, as the target's proxy does.
 func forward(socket *spdkrpc.Socket) http.HandlerFunc {
 	proxy := &drivertest.KeyPlacer{Caller: socket, Info: func() *spdkrpc.ProxyTargetInfo { return &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(false)} }}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +133,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 		return names
 	}
 
-	// It prints what it would do, and does nothing.
+	// The command prints what it would do, and does nothing.
 	out, code, _ = diagnose(t, "")
 	assert.Equal(t, exitFindings, code)
 	assert.Contains(t, out, "t0: leaked-export: subsystem "+gone)
@@ -160,7 +160,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 	assert.Empty(t, report.Findings[0].Repair)
 	assert.Equal(t, []string{gone}, subsystems())
 
-	// It repairs what holds no data; an orphan must be named.
+	// The command repairs what holds no data; an orphan must be named.
 	out, code, _ = diagnose(t, list, "--volumes=-", "--fix")
 	assert.Equal(t, exitFindings, code, "the orphan is left, and the missing volume")
 	assert.Contains(t, out, "will do:  delete it")
@@ -183,7 +183,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 	assert.Zero(t, code)
 }
 
-// A wrong password and a certificate of another authority are findings of their own, which doctor
+// A wrong password and a certificate from another authority are separate findings, which doctor
 // prints without a second reading.
 func TestDoctorReportsRefusalsAtOnce(t *testing.T) {
 	refusing := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

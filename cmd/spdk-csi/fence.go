@@ -88,7 +88,7 @@ Exit codes: 0 the node is fenced on no target any more; 1 error.`,
 	return cmd
 }
 
-// run does something on all targets at once, and prints what it did on each, in the order of
+// run acts on all targets concurrently, and prints what it did on each, in the order of
 // config.json.
 func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(context.Context, doctor.Target) (lines []string, err error)) error {
 	if err := request.CheckNodeID(f.node); err != nil {
@@ -126,11 +126,11 @@ func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(conte
 	return nil
 }
 
-// errNotAdmitted is for a node that could use no volume before it was fenced.
+// errNotAdmitted means that the node could not use any volume even before it was fenced.
 var errNotAdmitted = errors.New("no export admitted the node")
 
-// fenceOnAll fences the node, and fails if that changes nothing for it: then another node, whose
-// name was meant, may still write.
+// fenceOnAll fences the node, and fails if that changes nothing: the name may be mistyped, and the
+// node that was meant may still write.
 func (f fenceFlags) fenceOnAll(ctx context.Context, out, notes io.Writer) error {
 	var known atomic.Bool
 	err := f.run(ctx, out, notes, func(ctx context.Context, t doctor.Target) ([]string, error) {
@@ -150,7 +150,7 @@ func (f fenceFlags) fenceOnAll(ctx context.Context, out, notes io.Writer) error 
 	return fmt.Errorf("%w: check the name %s. If it is wrong, run spdk-csi unfence --node %s --yes, and fence the right node. If it is right, the node is fenced now", errNotAdmitted, f.node, f.node)
 }
 
-// fenced describes the changes of one target, and fails if the node can still use the target.
+// fenced describes the changes on one target, and fails if the node can still use the target.
 func (f fenceFlags) fenced(changes []export.Fencing, err error) (lines []string, _ error) {
 	if err != nil {
 		err = fmt.Errorf("node %s is not fenced: it may still write to volumes of this target: %w", f.node, err)

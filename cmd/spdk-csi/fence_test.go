@@ -72,7 +72,7 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "t0: node worker-3 is not fenced any longer\n", out)
 }
 
-// A name that no export admits may be mistyped: the node that was meant can still write.
+// A name that no export admits may be mistyped; the node that was meant can then still write.
 func TestFenceRefusesAnUnknownNode(t *testing.T) {
 	newTarget(t)
 	out, err := runCommand(t, "fence", "--node", "wroker-3")
@@ -86,7 +86,7 @@ func TestFenceRefusesAnUnknownNode(t *testing.T) {
 	assert.Equal(t, "t0: node wroker-3 is fenced, and no export admits it\n", out)
 }
 
-// A node that is not fenced everywhere is an error, whatever was done.
+// A node that is not fenced everywhere is an error, even if other targets fenced it.
 func TestFenceReportsFailures(t *testing.T) {
 	rpc := newTarget(t)
 	open := export.NQN(uuid.NewString())

@@ -63,7 +63,7 @@ func TestInventory(t *testing.T) {
 		}
 	}
 
-	// A target that is down has an error in its place.
+	// For a target that is down, the inventory contains an error.
 	text, err := os.ReadFile(os.Getenv("SPDKCSI_CONFIG"))
 	require.NoError(t, err)
 	down := strings.Replace(string(text), `"nodes": [`, `"nodes": [{"name": "t1", "rpcURL": "http://127.0.0.1:1/", "targetType": "iscsi", "targetAddr": "127.0.0.1"}, `, 1)
@@ -81,8 +81,7 @@ func TestInventory(t *testing.T) {
 	require.ErrorContains(t, err, `"t9"`)
 }
 
-// The inventory names the PersistentVolumes that keep a snapshot, as the error of DeleteSnapshot
-// does.
+// The inventory names the PersistentVolumes that keep a snapshot, as DeleteSnapshot's error does.
 func TestInventoryListsSnapshots(t *testing.T) {
 	rpc := newTarget(t)
 	id, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})
@@ -113,7 +112,7 @@ func TestInventoryListsSnapshots(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Over iSCSI, a path is a portal group that the export has.
+// Over iSCSI, a path is one of the export's portal groups.
 func TestInventoryISCSI(t *testing.T) {
 	rpc := newTarget(t)
 	text, err := os.ReadFile(os.Getenv("SPDKCSI_CONFIG"))

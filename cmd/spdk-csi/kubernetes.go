@@ -50,7 +50,7 @@ func (f kubernetesFlags) check(node bool) error {
 	return nil
 }
 
-// register registers the driver with kubelet until ctx ends. The driver listens already.
+// register registers the driver with kubelet until ctx ends. The driver must already be listening.
 func (f kubernetesFlags) register(ctx context.Context, driverName string, log *slog.Logger) (serve func() error, err error) {
 	if f.registrationPath == "" {
 		return func() error { return nil }, nil
@@ -69,12 +69,12 @@ func (f kubernetesFlags) register(ctx context.Context, driverName string, log *s
 	return func() error { return r.Serve(ctx, l, listen) }, nil
 }
 
-// lookForLabels bounds the wait for the labels of a new node, and for an API server that does not
-// answer.
+// lookForLabels limits the wait for a new node's labels, and for an API server that does not
+// respond.
 const lookForLabels = 5 * time.Minute
 
-// topology completes a topology by labels of the Node object. Without access to the API, it logs
-// which labels are missing.
+// topology adds labels of the Node object to a topology. Without access to the API, it logs which
+// labels are missing.
 func (f kubernetesFlags) topology(ctx context.Context, node string, given map[string]string, log *slog.Logger) (map[string]string, error) {
 	var missing []string
 	for _, key := range f.topologyLabels {
@@ -93,7 +93,7 @@ func (f kubernetesFlags) topology(ctx context.Context, node string, given map[st
 		found, err = client.Labels(ctx, node, missing, log)
 	}
 	if errors.Is(err, kubernetes.ErrNoAccess) || errors.Is(err, kubernetes.ErrForbidden) {
-		log.Error("the node has no topology by these labels: they are not in --topology, and the Node object cannot be read", "labels", missing, "error", err)
+		log.Error("the node has no topology for these labels: they are not in --topology, and the Node object cannot be read", "labels", missing, "error", err)
 		return given, nil
 	}
 	if err != nil {
@@ -115,15 +115,15 @@ func (f kubernetesFlags) modules(ctx context.Context) error {
 	return connect.LoadModules(ctx, f.transports, connect.Options{})
 }
 
-// untaint removes the startup taint when the driver is ready. Without access to the API, it logs
-// that it does not.
+// untaint removes the startup taint when the driver is ready. Without access to the API, it only
+// logs that it cannot.
 func (f kubernetesFlags) untaint(ctx context.Context, node, driverName string, maxVolumes int64, log *slog.Logger) {
 	if f.startupTaint == "" {
 		return
 	}
 	client, err := kubernetes.InCluster()
 	if err != nil {
-		log.Error("the startup taint is not removed. Pods wait until it is removed by hand", "node", node, "taint", f.startupTaint, "error", err)
+		log.Error("the startup taint is not removed. Pods wait until it is removed manually", "node", node, "taint", f.startupTaint, "error", err)
 		return
 	}
 	kubernetes.StartupTaint{

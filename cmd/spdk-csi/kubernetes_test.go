@@ -17,7 +17,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// lockedBuffer is a log that is read while it is written.
+// lockedBuffer is a log that can be read while it is written.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -45,7 +45,7 @@ func nodePlugin(t *testing.T, dir string, log *lockedBuffer, args ...string) (st
 	return cancel, done
 }
 
-// kubeletAt finds a registration socket, and calls the driver where it says that it listens.
+// kubeletAt finds a registration socket, and calls the driver at the address it registers.
 func kubeletAt(t *testing.T, socket string) registerapi.RegistrationClient {
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("unix", socket)
@@ -57,8 +57,8 @@ func kubeletAt(t *testing.T, socket string) registerapi.RegistrationClient {
 	return registerapi.NewRegistrationClient(conn)
 }
 
-// The node plugin registers itself: it replaces the socket of a killed one, and removes its own
-// when it stops.
+// The node plugin registers itself. It replaces the socket that a killed plugin left, and removes
+// its own when it stops.
 func TestRegistersWithKubelet(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "csi.spdk.io-reg.sock")
@@ -100,7 +100,7 @@ func TestDriverEndsWhenKubeletRefusesIt(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "csi.sock"))
 }
 
-// Without access to the Kubernetes API, the plugin serves, and says once what it does not do.
+// Without access to the Kubernetes API, the plugin serves, and logs once what it cannot do.
 func TestNodeStartsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
@@ -125,7 +125,7 @@ func TestInvalidKubernetesFlags(t *testing.T) {
 	}
 }
 
-// A hook that cannot know anything ends at once, with an error that kubelet shows in an event.
+// A hook that can learn nothing ends at once, with an error that kubelet shows in an event.
 func TestDrainHookEndsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("NODE_ID", "")

@@ -69,7 +69,7 @@ type flags struct {
 	metricsTokenFile     string
 }
 
-// printError prints an error, which may contain names and messages of targets.
+// printError prints an error, which may contain names and messages from targets.
 func printError(w io.Writer, err error) {
 	fmt.Fprintln(printable.NewWriter(w), "spdk-csi:", err)
 }
@@ -157,7 +157,7 @@ func versionText() string {
 // lingerForSidecars is longer than the time between a sidecar's calls for the same volume.
 const lingerForSidecars = 2 * time.Second
 
-// logKubernetes sets the global logger of Kubernetes' libraries once in the process.
+// logKubernetes sets the global logger of Kubernetes' libraries, once for each process.
 var logKubernetes sync.Once
 
 func run(ctx context.Context, f flags, logs io.Writer) error {
@@ -219,7 +219,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	return err
 }
 
-// serve serves CSI until ctx ends, and what the node plugin does beside it.
+// serve serves CSI until ctx ends, and runs the node plugin's other tasks.
 func serve(ctx context.Context, f flags, server driver.Server, l net.Listener, log *slog.Logger) error {
 	if !f.node {
 		return server.Serve(ctx, l)
@@ -273,7 +273,7 @@ func newController(m *metrics.Metrics, log *slog.Logger) (*controller.Reloading,
 	return controller.NewReloading(config.Load, credentials, m, log)
 }
 
-// hangups receives when the process is asked to reload its configuration now.
+// hangups receives a value when the process is asked to reload its configuration now.
 func hangups(ctx context.Context) <-chan struct{} {
 	signals, asked := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGHUP)
@@ -295,7 +295,8 @@ func hangups(ctx context.Context) <-chan struct{} {
 	return asked
 }
 
-// newNode returns the node service, and the monitor of its volumes; nil if there is none.
+// newNode returns the node service and the monitor of its volumes, which is nil if the plugin does
+// not monitor them.
 func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger) (*node.Node, *monitor.Monitor, error) {
 	if f.nodeID == "" {
 		return nil, nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")

@@ -50,7 +50,7 @@ func TestServesAndStops(t *testing.T) {
 	socket := filepath.Join(dir, "csi.sock")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	// With the flags of spdk-csi's manifests, and both services in one process.
+	// The test uses the flags in spdk-csi's manifests, with both services in one process.
 	go func() {
 		ended <- execute(ctx, "--v=5", "--endpoint=unix://"+socket, "--nodeid=node-1", "--node", "--controller", "--drivername=x.example")
 	}()

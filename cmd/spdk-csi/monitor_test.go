@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// The node plugin watches its volumes unless it is told not to.
+// The node plugin monitors its volumes unless a flag disables it.
 func TestNodeWatchesItsVolumesByDefault(t *testing.T) {
 	for interval, watches := range map[string]bool{"": true, "1s": true, "0": false} {
 		t.Run("interval "+interval, func(t *testing.T) {

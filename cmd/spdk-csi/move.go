@@ -189,7 +189,7 @@ func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, cl
 	return move.Mover{Controller: c, Connector: connector, Topology: topology, Secrets: secrets, Progress: progress(notes)}, c.Close, nil
 }
 
-// secrets reads the keys with which nodes authenticate.
+// secrets reads the keys that nodes authenticate with.
 func (f moveFlags) secrets() (map[string]string, error) {
 	keys := map[string]string{}
 	if f.secretDir == "" {
@@ -209,8 +209,8 @@ func (f moveFlags) secrets() (map[string]string, error) {
 	return keys, nil
 }
 
-// progress returns a function that prints a line of progress at least five seconds after the last
-// one, and when a phase ends.
+// progress returns a function that prints progress at most every five seconds, and when a phase
+// ends.
 func progress(notes io.Writer) func(move.Progress) {
 	var last, began time.Time
 	phase := ""

@@ -18,7 +18,7 @@ import (
 
 const forged = "a\nb\t\r\u202e\u2066\u2028\x1b[2J\u009b"
 
-// assertPrintable fails if an output has unsafe characters within its lines.
+// assertPrintable fails if a line of the output contains unsafe characters.
 func assertPrintable(t *testing.T, output string) {
 	t.Helper()
 	assert.Contains(t, output, `\u202e`)
@@ -28,8 +28,7 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// Every command inherits the escaping of its output: a hook of its own would replace that of the
-// root.
+// Every command inherits output escaping: a hook of its own would replace the root's.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	var visit func(root, cmd *cobra.Command)
 	visit = func(root, cmd *cobra.Command) {
@@ -76,7 +75,7 @@ func TestLogEscapesControlCharacters(t *testing.T) {
 	}
 }
 
-// A name cannot begin a line of its own.
+// A name cannot start a new line.
 func TestDoctorEscapes(t *testing.T) {
 	var b bytes.Buffer
 	p := printer{out: &b}
@@ -87,7 +86,7 @@ func TestDoctorEscapes(t *testing.T) {
 	assertPrintable(t, b.String())
 }
 
-// A volume that a hostile target lists.
+// The hostile target lists this volume.
 func TestDoctorEscapesNamesOfAHostileTarget(t *testing.T) {
 	rpc := newTarget(t)
 	_, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-" + forged, LvsName: new("lvs0"), SizeInMiB: 4})

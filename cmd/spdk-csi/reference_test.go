@@ -80,7 +80,7 @@ Parameters of classes, keys of ` + "`config.json` and `secret.json`" + `, flags.
 
 func useOf(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Use, "|", "or") }
 
-// cell returns text for a cell of a table.
+// cell formats text for a table cell.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
 }
@@ -101,12 +101,12 @@ func writeFlags(b *strings.Builder, fs *pflag.FlagSet) {
 	})
 }
 
-// A key is a key of a JSON object.
+// A key describes one key of a JSON object.
 type key struct {
 	goName, name, comment string
 }
 
-// typesOf returns the keys of the structs in a directory, by the names of the types.
+// typesOf returns the keys of the structs declared in a directory, by type name.
 func typesOf(t *testing.T, folder string) map[string][]key {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
@@ -160,7 +160,7 @@ func writeKeys(t *testing.T, b *strings.Builder, keys []key) {
 		for _, k := range keys {
 			comment = regexp.MustCompile(`\b`+k.goName+`\b`).ReplaceAllString(comment, "`"+k.name+"`")
 		}
-		// A comment begins with the names, which the row has already.
+		// A comment begins with the names, which the row already contains.
 		comment = regexp.MustCompile("^(`\\w+`( and `\\w+`)?) (is|are) ").ReplaceAllString(comment, "")
 		fmt.Fprintf(b, "| %s | %s |\n", strings.Join(named, ", "), cell(comment))
 		i += n

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// callOptions are the flags that say where a call is sent, and as which user.
+// callOptions are the flags that set where a call is sent, and as which user.
 type callOptions struct {
 	socket, url, user, passwordFile, ca string
 	tokenFile, cert, key                string
@@ -94,7 +94,7 @@ const (
 	caVariable   = "SPDK_PROXY_CA"
 )
 
-// addTo adds the flags that say where to call.
+// addTo adds the flags that set where calls are sent.
 func (o *callOptions) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.url, "url", "", "URL of the proxy, such as https://storage1:9009 ($"+urlVariable+", unless --socket is given)")
@@ -125,7 +125,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if o.socket != "" {
-		// A proxy translates and validates; without one, the command does.
+		// A proxy translates and validates calls; without one, the command does so.
 		release, err := spdkrpc.NewClient(caller).Release(ctx)
 		if err != nil {
 			return nil, err
@@ -154,7 +154,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	return result, err
 }
 
-// adviceFor says what helps if the URL has a name or an address that the certificate lacks.
+// adviceFor returns advice for a URL whose name or address is not in the certificate.
 func adviceFor(err x509.HostnameError) string {
 	names := slices.Clone(err.Certificate.DNSNames)
 	for _, ip := range err.Certificate.IPAddresses {
@@ -167,7 +167,7 @@ func adviceFor(err x509.HostnameError) string {
 	return fmt.Sprintf("the names and addresses in the certificate are %s: use one of them in --url or $%s, or %s", strings.Join(names, ", "), urlVariable, instead)
 }
 
-// A closer is a Caller whose connection can be closed.
+// A closer is a Caller with a connection that can be closed.
 type closer interface {
 	spdkrpc.Caller
 	Close() error
@@ -210,8 +210,8 @@ func (o callOptions) caller() (closer, error) {
 	return caller, nil
 }
 
-// begin returns a caller, and the context of a command until a signal ends it. The command calls
-// end at its end.
+// begin returns a caller, and a context that a signal cancels. The command must call end when it
+// finishes.
 func (o callOptions) begin(cmd *cobra.Command) (ctx context.Context, caller closer, end func(), err error) {
 	if caller, err = o.caller(); err != nil {
 		return nil, nil, nil, err
@@ -223,8 +223,7 @@ func (o callOptions) begin(cmd *cobra.Command) (ctx context.Context, caller clos
 	}, nil
 }
 
-// option returns the name of an option in errors: that of the flag, or of the key of a file that
-// lists servers.
+// option returns an option's name for errors: the flag, or the key in a file that lists servers.
 func (o callOptions) option(flag, key string) string {
 	if o.explicit {
 		return key

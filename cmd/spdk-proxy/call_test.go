@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If the URL has a name that the certificate lacks, another --ca would not help.
+// If the certificate does not contain the URL's name, another --ca would not help.
 func TestCallFailsIfTheCertificateLacksTheHostName(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler()) // its certificate is for example.com, 127.0.0.1 and ::1
 	defer server.Close()
@@ -35,7 +35,7 @@ func TestCallFailsIfTheCertificateLacksTheHostName(t *testing.T) {
 	assert.Contains(t, o.stderr, "set --ca or $SPDK_PROXY_CA")
 }
 
-// A proxy that refuses a call because of its limits can be reached.
+// A proxy that refuses a call because of its limits is not reported as unreachable.
 func TestCallAfterTooManyFailedLogins(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "limits: {auth_failures_per_minute: 1}\n")
 	d := start(t, nil, "serve", "--config", path)
@@ -53,7 +53,7 @@ func TestCallAfterTooManyFailedLogins(t *testing.T) {
 	assert.NotContains(t, o.stderr, "unreachable")
 }
 
-// Commands that make few calls open no stream, whose beginning costs more than they do.
+// Commands that make few calls do not open a stream: opening one costs more than the calls.
 func TestFewCallsOpenNoStream(t *testing.T) {
 	var mu sync.Mutex
 	var paths []string

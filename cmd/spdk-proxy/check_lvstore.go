@@ -19,7 +19,7 @@ import (
 
 var errDamaged = errors.New("an lvstore is damaged")
 
-// errUnchecked is for the exit code; the output has the reasons.
+// errUnchecked only sets the exit code; the output contains the reasons.
 var errUnchecked = errors.New("not everything could be checked")
 
 type checkLvstore struct {
@@ -95,7 +95,7 @@ func (o checkLvstore) check(ctx context.Context, devices []string) ([]check.Resu
 	return list, ctx.Err()
 }
 
-// report prints the results. Its error is for the exit code.
+// report prints the results. Its error only sets the exit code.
 func (o checkLvstore) report(w io.Writer, list []check.Result) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "the target has no lvstore")
@@ -141,7 +141,7 @@ func (o checkLvstore) report(w io.Writer, list []check.Result) error {
 	return failed
 }
 
-// writePage writes the page that repairs an lvstore to a file.
+// writePage writes to a file the page that repairs an lvstore.
 func (o checkLvstore) writePage(w io.Writer, r check.Result) error {
 	if r.Store == "" {
 		return usage("--repair-page needs the lvstore's --name and --uuid, because the device no longer has them")

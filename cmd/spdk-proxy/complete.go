@@ -15,8 +15,8 @@ func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion)
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails for unknown flags only
 }
 
-// completeUsers offers the users of the configuration file for --as. It offers none if the file
-// cannot be read.
+// completeUsers offers the users in the configuration file for --as, or none if the file cannot be
+// read.
 func (o *policyOptions) completeUsers(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if d, err := o.load(); err == nil {
 		for _, u := range d.Users() {
@@ -26,8 +26,8 @@ func (o *policyOptions) completeUsers(*cobra.Command, []string, string) (names [
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeCall offers methods, then the parameters of one and their members, then the values of a
-// parameter that has a fixed set of them.
+// completeCall offers methods, then a method's parameters and their members, then the values of a
+// parameter that has a fixed set of values.
 func completeCall(_ *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var offers []cobra.Completion
 	if len(args) == 0 {
@@ -64,13 +64,13 @@ func completeCall(_ *cobra.Command, args []string, word string) ([]cobra.Complet
 	return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// given reports whether an argument is the value of a parameter or member.
+// given reports whether an argument sets a parameter or member.
 func given(arg, name string) bool {
 	rest, ok := strings.CutPrefix(arg, name)
 	return ok && (strings.HasPrefix(rest, "=") || strings.HasPrefix(rest, ":="))
 }
 
-// membersAt returns the parameters of a method, or the members of the object that within names. It
+// membersAt returns the parameters of a method, or the members of the object named by within, which
 // ends with a dot.
 func membersAt(m *rpcschema.Method, within string) (list rpcschema.Properties) {
 	if within != "" {
@@ -91,7 +91,7 @@ func membersAt(m *rpcschema.Method, within string) (list rpcschema.Properties) {
 	return list
 }
 
-// memberAt returns the schema of a parameter, or of a member of it; nil if there is none.
+// memberAt returns the schema of a parameter or of one of its members, or nil if there is none.
 func memberAt(m *rpcschema.Method, path []string) *rpcschema.Schema {
 	members := membersAt(m, "")
 	for i, name := range path {
@@ -123,7 +123,7 @@ func continuation(s *rpcschema.Schema) string {
 	return "="
 }
 
-// valuesOf returns the values of a schema that has a fixed set of them.
+// valuesOf returns a schema's values if they are a fixed set.
 func valuesOf(s *rpcschema.Schema, isJSON bool) (values []string) {
 	switch {
 	case s == nil:

@@ -67,7 +67,7 @@ func TestCompletionInBashReplacesTheValue(t *testing.T) {
 	require.Zero(t, script.code, script.stderr)
 	complete := func(breaks, word string) string {
 		answer := run(t, "", "__complete", "call", "bdev_lvol_create", word).stdout
-		// The package bash-completion has _get_comp_words_by_ref.
+		// The package bash-completion defines _get_comp_words_by_ref.
 		cmd := exec.CommandContext(t.Context(), bash, "-c", `
 COMP_WORDBREAKS=$BREAKS
 _get_comp_words_by_ref() { words=(spdk-proxy call bdev_lvol_create "$WORD"); cword=3; cur=$WORD; prev=bdev_lvol_create; }

@@ -115,7 +115,7 @@ func linkSecrets(dir string) (remove func(), err error) {
 	return remove, os.Setenv(variable, credentials)
 }
 
-// noArgs is cobra.NoArgs with the exit code of a mistake in the command line.
+// noArgs is cobra.NoArgs with the exit code for mistakes on the command line.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage("%s accepts no arguments: see `%s --help`", cmd.CommandPath(), cmd.CommandPath())

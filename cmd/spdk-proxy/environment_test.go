@@ -31,8 +31,8 @@ func TestFilesWithPrintedSecretsArePrivate(t *testing.T) {
 	}
 }
 
-// The environment variables of the manual do not affect a call by socket.
-func TestCallInTheEnvironmentOfTheManual(t *testing.T) {
+// The environment variables in the manual do not affect a call through a socket.
+func TestSocketCallIgnoresTheEnvironment(t *testing.T) {
 	target := target(t)
 	path := writeConfig(t, target.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)

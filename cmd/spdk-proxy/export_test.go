@@ -23,7 +23,8 @@ const (
 	tenantParts = "tenants: {team: {lvstores: [lvs0], nqn_prefixes: ['" + tenantNQNs + "'], addresses: ['127.0.0.1:4420'], hosts: ['" + exportHost + "'], quota: {subsystems: 1}}}\nroles: {careful"
 )
 
-// An export with a key, from the dry run to its end, through a proxy and at the target's socket.
+// The test creates and deletes an export with a key, starting with a dry run, through a proxy and
+// at the target's socket.
 func TestExport(t *testing.T) {
 	sim := target(t)
 	stored(t, sim)
@@ -74,7 +75,7 @@ func TestExport(t *testing.T) {
 	assert.Contains(t, o.stderr, "warning: the target's keyring keeps these keys: node1.")
 	assert.Equal(t, "[]\n", do("exports", "-o", "json").stdout)
 
-	// A key that this export added goes with a failed export.
+	// If an export fails, the key that it added is removed.
 	require.Zero(t, do("call", "spdkgate_key_remove", "name=node1").code)
 	sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_add_host", Do: spdktest.Fail})
 	o = do(with...)
@@ -99,8 +100,8 @@ func TestExport(t *testing.T) {
 	assert.Contains(t, run(t, "", "__complete", "export", "v", "--transport", "").stdout, "rdma")
 }
 
-// A tenant exports its volumes within its rights. The refusals list these rights.
-func TestExportOfATenant(t *testing.T) {
+// A tenant can export its volumes within its rights. Refusals list these rights.
+func TestTenantExportsItsVolumes(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true})
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()

@@ -20,10 +20,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// errAttention is for the exit code; the output has the reasons.
+// errAttention only sets the exit code; the output contains the reasons.
 var errAttention = errors.New("need attention")
 
-// States of servers that have no status.
+// States of servers whose status cannot be read.
 const (
 	stateNoCredentials = "no-credentials"
 	stateUnreachable   = "unreachable"
@@ -121,7 +121,7 @@ var fleetFormats = map[string]func(f *terminal.Fleet) ([]byte, error){
 	"yaml": (*terminal.Fleet).YAML,
 }
 
-// A fleetServer is a server of a fleet, with its connection.
+// A fleetServer is one server in a fleet, with its connection.
 type fleetServer struct {
 	fleet.Server
 	caller closer
@@ -131,7 +131,7 @@ type fleetServer struct {
 
 type fleetServers []fleetServer
 
-// connectFleet makes a caller for each server. It connects to none.
+// connectFleet makes a caller for each server, without connecting.
 func connectFleet(list []fleet.Server, timeout time.Duration) fleetServers {
 	all := make(fleetServers, len(list))
 	for i, s := range list {
@@ -173,7 +173,7 @@ func (all fleetServers) read(ctx context.Context, b fleet.Bounds) *terminal.Flee
 	return terminal.NewFleet(time.Now(), servers)
 }
 
-// stateOf returns one word for the reason why there is no status.
+// stateOf returns one word for why there is no status.
 func stateOf(err error) string {
 	var misused usageError
 	var file *fs.PathError

@@ -34,8 +34,8 @@ func silent(t testing.TB) string {
 	return "https://" + l.Addr().String()
 }
 
-// The command shows servers that are up, down, silent or that refuse the user, in the order of who
-// needs attention.
+// The command shows servers that are up, are down, do not respond or refuse the user, those that
+// need attention first.
 func TestFleet(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise it is a warning that it loads what hosts write
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ servers:
 	assert.Contains(t, run(t, "", "__complete", "fleet", healthy, "-o", "").stdout, "yaml")
 }
 
-// The credentials of the environment are sent to no server of a file.
+// Credentials from the environment are not sent to servers listed in a file.
 func TestFleetIgnoresTheEnvironment(t *testing.T) {
 	list, err := fleet.Load(writeFleet(t, "servers: [{name: a, url: 'https://127.0.0.1:1', cert_file: none}]"))
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric((cpuTime(b)-before).Seconds()/float64(b.N), "cpu-s/op")
 }
 
-// cpuTime returns the CPU time of this process.
+// cpuTime returns the CPU time used by this process.
 func cpuTime(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))

@@ -56,7 +56,7 @@ func groupID(group string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// userIDs returns a user's number and that of the user's primary group.
+// userIDs returns a user's UID and primary GID.
 func userIDs(flag, name string) (uid, gid int, err error) {
 	u, err := user.Lookup(name)
 	if _, number := strconv.ParseUint(name, 10, 31); number == nil {

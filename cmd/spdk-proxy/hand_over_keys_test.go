@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The command works as in spdk_tgt's unit, and with the names of the host's users.
+// The command works as in spdk_tgt's unit, and with the host's user names.
 func TestHandOverKeys(t *testing.T) {
 	handOver := func(args ...string) (string, error) {
 		root := newRoot()

@@ -6,7 +6,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// instance is the flag that chooses one of several services of a host.
+// instance is the flag that selects one of a host's services.
 type instance struct{ service.Instance }
 
 func (i *instance) addTo(flags *pflag.FlagSet) {

@@ -11,19 +11,18 @@ import (
 
 const iostatMethod = "bdev_get_iostat"
 
-// maxIONames is how many names one call of SPDK takes.
+// maxIONames is how many names SPDK accepts in one call.
 const maxIONames = 1024
 
-// An ioStat is the part of a response of bdev_get_iostat that answers about single bdevs have in
-// common.
+// An ioStat holds what responses of bdev_get_iostat contain both for all bdevs and for single ones.
 type ioStat struct {
 	TickRate json.RawMessage   `json:"tick_rate"`
 	Ticks    json.RawMessage   `json:"ticks"`
 	Bdevs    []json.RawMessage `json:"bdevs"`
 }
 
-// askIO asks for the I/O statistics of all bdevs. A tenant may ask about its own bdevs only, by
-// their names, so that it gets those of its volumes.
+// askIO reads the I/O statistics of all bdevs. A tenant may query only its own bdevs, by name, so
+// it gets those of its volumes.
 func (r *remote) askIO(ctx context.Context, release rpcschema.Release) (json.RawMessage, error) {
 	raw, refused := r.ask(ctx, iostatMethod, nil)
 	if spdkrpc.KindOf(refused) != spdkrpc.Denied {

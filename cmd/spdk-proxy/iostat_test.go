@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A tenantsTarget has volumes, and lets a tenant ask about them by name only. It refuses what the
-// schema refuses.
+// A tenantsTarget has volumes, which a tenant may query only by name. It refuses what the schema
+// refuses.
 type tenantsTarget struct {
 	volumes int
 	release rpcschema.Release
@@ -59,7 +59,7 @@ func (f *tenantsTarget) Call(_ context.Context, method string, params, result an
 	return answer(map[string]any{"tick_rate": 1, "ticks": 2, "bdevs": bdevs})
 }
 
-// A tenant gets the statistics of all of its volumes, however many one call of SPDK takes.
+// A tenant gets the statistics of all its volumes, however few names SPDK accepts in one call.
 func TestIostatShowsManyVolumes(t *testing.T) {
 	for _, c := range []struct {
 		release        string

@@ -14,15 +14,15 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
-// The command works as systemd runs it: one process for each connection, which is its standard
+// The command works as systemd runs it: one process per connection, with the connection as standard
 // input.
 func TestKeepKeysServesOneConnection(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "sock", dir)
 }
 
-// Instances have keys of their own, even if the names are the same.
-func TestKeepKeysOfInstances(t *testing.T) {
+// Each instance has its own keys, even if their names are the same.
+func TestInstancesKeepTheirOwnKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "spdk-proxy-keys.sock", dir)
 	keepKeys(t, dir, "spdk-proxy-keys@a.sock", filepath.Join(dir, "a"))

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Programs of this host make calls at listen_unix, whether the proxy or systemd has created it.
-func TestLocalSocketOfTheService(t *testing.T) {
+// Programs on this host can call listen_unix, whether the proxy or systemd created the socket.
+func TestLocalSocketAcceptsCalls(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "listen_unix: {path: rpc.sock}\n")
 	change(t, path, "password_hash_file: hash", fmt.Sprintf("password_hash_file: hash, local: {users: [%q]}", fmt.Sprint(os.Getuid())))
 	socket := filepath.Join(filepath.Dir(path), "rpc.sock")

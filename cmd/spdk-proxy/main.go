@@ -1,5 +1,5 @@
-// Command spdk-proxy serves SPDK's RPCs over HTTPS, as far as the configuration allows each user to
-// call them. It has flags and wiring only.
+// Command spdk-proxy serves SPDK's RPCs over HTTPS, and lets each user call what the configuration
+// allows. This package contains only flags and wiring.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// printError prints an error, which may contain names and messages of the target.
+// printError prints an error, which may contain names and messages from the target.
 func printError(w io.Writer, err error) {
 	fmt.Fprintf(printable.NewWriter(w), "spdk-proxy: %v\n", err)
 }
@@ -80,7 +80,7 @@ it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
 	return root
 }
 
-// extraCommands are commands of builds that are not shipped, see man.go.
+// extraCommands are the commands of builds that are not released; see man.go.
 var extraCommands []*cobra.Command
 
 // knownCommand returns an error for an unknown command.
@@ -117,7 +117,7 @@ func isScript(root *cobra.Command, args []string) bool {
 	return err == nil
 }
 
-// A usageError is a mistake in the command line.
+// A usageError is a mistake on the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }

@@ -25,7 +25,7 @@ import (
 
 const long = time.Minute // a timeout that a working test never reaches
 
-// With an environment variable, the test binary runs as the program itself.
+// If an environment variable is set, the test binary runs as the program itself.
 func TestMain(m *testing.M) {
 	if os.Getenv("SPDK_PROXY_BE_MAIN") != "" {
 		main()
@@ -222,7 +222,7 @@ func TestOldCommandLineIsAccepted(t *testing.T) {
 	d.waitFor("without a configuration file")
 	assert.Zero(t, d.stop())
 
-	// The script's certificate file has certificate and key.
+	// The script's certificate file contains both the certificate and its key.
 	path := writeConfig(t, target.Socket(), "")
 	made := start(t, nil, "serve", "--config", path)
 	made.stop()
@@ -293,7 +293,7 @@ func TestCheckConfig(t *testing.T) {
 	assert.Contains(t, o.stderr, "line 7: limits.drain must be a duration with its unit")
 }
 
-// All mistakes are reported at once: misspelt keys do not hide wrong roles.
+// All mistakes are reported together: misspelt keys do not hide wrong roles.
 func TestCheckConfigReportsAllMistakes(t *testing.T) {
 	path := writeConfig(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
 	text, err := os.ReadFile(path)

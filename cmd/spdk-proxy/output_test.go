@@ -36,8 +36,8 @@ func hostile() string {
 	return b.String()
 }
 
-// assertPrintable fails if an output has unsafe characters within its lines, or lines that a name
-// began.
+// assertPrintable fails if a line of the output contains unsafe characters, or was started by a
+// name.
 func assertPrintable(t *testing.T, output string) {
 	t.Helper()
 	for line := range strings.Lines(output) {
@@ -46,8 +46,7 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// Every command inherits the escaping of its output: a hook of its own would replace that of the
-// root.
+// Every command inherits output escaping: a hook of its own would replace the root's.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	var visit func(root, cmd *cobra.Command)
 	visit = func(root, cmd *cobra.Command) {
@@ -77,7 +76,7 @@ func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	assert.Contains(t, errs.String(), `\u202e`)
 }
 
-// Commands that read a target with hostile names.
+// These commands read a target that returns hostile names.
 func TestOutputEscapesHostileNames(t *testing.T) {
 	sim := target(t)
 	socket := spdkrpc.NewSocket(sim.Socket())
@@ -121,7 +120,7 @@ func TestOutputEscapesHostileNames(t *testing.T) {
 	assert.Equal(t, inMalloc, bdevs[0].Name, "a script gets the name as it is")
 }
 
-// Errors of a target contain what it wants.
+// A target can put anything into its errors.
 func TestHostileErrorsAreEscaped(t *testing.T) {
 	sim := target(t)
 	sim.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Fail, Times: -1, Error: &jsonrpc.Error{Code: -1, Message: hostile()}})
@@ -134,7 +133,7 @@ func TestHostileErrorsAreEscaped(t *testing.T) {
 	assertPrintable(t, b.String())
 }
 
-// A name cannot begin a line of its own.
+// A name cannot start a new line.
 func TestLinesEscapeNames(t *testing.T) {
 	forged := "a\nb\t\u202e\x1b[2J"
 	var b bytes.Buffer
@@ -161,7 +160,7 @@ func TestLinesEscapeNames(t *testing.T) {
 	assertPrintable(t, b.String())
 }
 
-// The events of a proxy that is not trusted.
+// These events come from an untrusted proxy.
 func TestWatchEscapesJSON(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("id: 1\nevent: x\ndata: {\"time\":\"2026-11-23T10:00:00Z\",\"type\":\"x\",\"text\":\"a\u202e\u009b\\u001b\"}\n\n"))

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// parseParams makes parameters from name=value and name:=JSON arguments. The schema gives a value
-// its type; a.b=value sets member b of object a; repeating name=value adds to a list. The result is
-// nil if there are no arguments.
+// parseParams builds parameters from name=value and name:=JSON arguments. The schema determines a
+// value's type; a.b=value sets member b of object a; repeating name=value adds to a list. The
+// result is nil if there are no arguments.
 func parseParams(m *rpcschema.Method, schema *rpcschema.Document, args []string) (map[string]any, error) {
 	top := rpcschema.Schema{Type: rpcschema.TypeSet{"object"}}
 	for _, p := range m.Params {
@@ -71,7 +71,7 @@ func (p *paramParser) argument(params map[string]any, top *rpcschema.Schema, arg
 	return nil
 }
 
-// member returns the schema of one member, or an error if there is no such member.
+// member returns the schema of the named member, or an error if there is none.
 func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcschema.Schema, error) {
 	if next := s.Properties.Get(name); next != nil {
 		return p.schema.Resolve(next), nil
@@ -133,8 +133,8 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 	}
 }
 
-// jsonValue decodes a value, which @FILE reads from a file: JSON does not begin with @. It refuses
-// values on the command line that may contain secrets.
+// jsonValue decodes a value. @FILE reads it from a file, because JSON does not begin with @. Values
+// that may contain secrets are refused on the command line.
 func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, error) {
 	path, inFile := strings.CutPrefix(text, "@")
 	if !inFile && p.schema.MayHaveSecrets(s) {
@@ -154,7 +154,7 @@ func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, er
 	return v, nil
 }
 
-// secretIn reads a secret from the file in @FILE. Secrets on the command line are refused.
+// secretIn reads a secret from the file named by @FILE. Secrets on the command line are refused.
 func secretIn(name, text string) (any, error) {
 	path, ok := strings.CutPrefix(text, "@")
 	if !ok || path == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A schema for this test only, because it is about types and not about SPDK.
+// This test has its own schema, because it tests types and not SPDK.
 const schemaText = `{"methods":[{"name":"m","params":[
 	{"name":"text","schema":{"type":"string"}},
 	{"name":"whole","schema":{"type":"integer"}},
@@ -75,7 +75,7 @@ func TestParseParams(t *testing.T) {
 	}
 }
 
-// Secrets are read from files, because all users of the host can read a command line.
+// Secrets are read from files, because every user on the host can read a command line.
 func TestSecretsFromFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(path, []byte("s3cret\r\nof no interest\n"), 0o600))

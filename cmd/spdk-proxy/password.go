@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// minPassword is the default minimum length of a password in characters.
+// minPassword is the default minimum length of a password, in characters.
 const minPassword = 12
 
 func newHashPassword() *cobra.Command {

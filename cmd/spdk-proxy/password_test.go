@@ -33,7 +33,7 @@ func assertHash(t *testing.T, line []byte, password string) {
 	assert.Equal(t, want, argon2.IDKey([]byte(password), salt, passes, memory, threads, uint32(len(want))), "the hash of another password")
 }
 
-// Two commands of a script that share standard input each get their own line.
+// Two commands in a script that share standard input each read their own line.
 func TestHashPasswordReadsOneLineOfAPipe(t *testing.T) {
 	for stdin, left := range map[string]string{
 		"correct horse\nsecond line\n":  "second line\n",

@@ -160,7 +160,7 @@ func extent(role policy.Role) string {
 	return fmt.Sprintf("%d methods", len(role.Allow))
 }
 
-// maximumArgs is cobra.MaximumNArgs with the exit code of a mistake in the command line.
+// maximumArgs is cobra.MaximumNArgs with the exit code for mistakes on the command line.
 func maximumArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := cobra.MaximumNArgs(n)(cmd, args); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policyConfig names files of secrets that do not exist: these commands must not read them.
+// policyConfig names secret files that do not exist: these commands must not read them.
 const policyConfig = `
 listen: "127.0.0.1:0"
 users:
@@ -81,7 +81,7 @@ func TestPolicyExplain(t *testing.T) {
 }
 
 // The output is the same as in the manual.
-func TestTheDocumentedExplanation(t *testing.T) {
+func TestPolicyExplainMatchesTheManual(t *testing.T) {
 	text, err := os.ReadFile("../../docs/authorization.md")
 	require.NoError(t, err)
 	block := func(before, begin string) string {
@@ -92,7 +92,7 @@ func TestTheDocumentedExplanation(t *testing.T) {
 		inside, _, _ := strings.Cut(rest, "```")
 		return inside
 	}
-	path := writePolicy(t, block("## Roles of your own", "```yaml\n"))
+	path := writePolicy(t, block("## Custom roles", "```yaml\n"))
 	shown := block("## Explain a decision", "```console\n")
 	command, want, _ := strings.Cut(shown, "\n")
 	args := strings.Fields(strings.Replace(command, "spdk-proxy.yaml", path, 1))[2:]
@@ -136,7 +136,7 @@ func TestPolicyShow(t *testing.T) {
 	assert.Equal(t, exitUsage, run(t, "", "policy", "show", "--config", path, "--as", "tema").code)
 }
 
-// lines returns the lines of a text, without the spaces for alignment.
+// lines returns the lines of text, without alignment spaces.
 func lines(text string) (list []string) {
 	for line := range strings.Lines(text) {
 		list = append(list, strings.Join(strings.Fields(line), " "))

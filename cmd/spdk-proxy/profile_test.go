@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-func TestProfilesOfTheServiceAreRecorded(t *testing.T) {
+func TestProfilesAreServedOnlyLocally(t *testing.T) {
 	runtime := t.TempDir()
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", writeConfig(t, target(t).Socket(), ""))
 	info, err := os.Stat(filepath.Join(runtime, "debug"))

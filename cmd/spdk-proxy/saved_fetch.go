@@ -113,7 +113,7 @@ func fetchFile(ctx context.Context, from *spdkrpc.Client, folder *persist.Folder
 	}
 	text := persist.Text{Name: file.Name, SavedAt: at, Bytes: []byte(got.Text)}
 	if got.Name != file.Name || text.Sum() != got.Sha256 {
-		return false, errors.New("the text does not have the checksum that the proxy reports: the user's roles hide secrets. Use a role of your own that allows spdkgate_config_get_saved")
+		return false, errors.New("the checksum of the text differs from the one that the proxy reports: the user's roles hide secrets. Use a role of your own that allows spdkgate_config_get_saved")
 	}
 	return folder.Store(text)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A storage server is lost with everything that it has saved. A copy of its saved configuration
-// that another host has fetched restores the target.
+// A storage server is lost with everything saved on it. A copy of its saved configuration, fetched
+// by another host, restores the target.
 func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "target")
 	target := target(t)
@@ -70,7 +70,7 @@ func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	}
 	assert.Equal(t, 1, kept, "the previous version")
 
-	// Who may not see secrets gets no copy, and none that lacks them.
+	// A user who must not see secrets gets no copy, not even one without the secrets.
 	o := run(t, "", append([]string{"saved", "fetch", filepath.Join(t.TempDir(), "none"), "--user", "looker"}, at...)...)
 	assert.Equal(t, exitFailed, o.code)
 	assert.Contains(t, o.stderr, "the user's roles hide secrets")
@@ -82,7 +82,7 @@ func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	o = run(t, "", append([]string{"saved", "fetch", copies, "--user", "backup"}, at...)...)
 	assert.Equal(t, exitUnreachable, o.code, "a timer's unit fails when the host is lost")
 
-	// The new server, as docs/backup.md describes.
+	// The new server is set up as docs/backup.md describes.
 	require.NoError(t, os.Rename(copies, saved))
 	assert.Contains(t, run(t, "", "saved", "--dir", saved, "prepare").stdout, "calls")
 	again, err := spdktest.Start(spdktest.Options{ConfigFile: filepath.Join(saved, "current.json")})
@@ -104,8 +104,8 @@ func TestFetchRefusesInvalidArguments(t *testing.T) {
 	}
 }
 
-// Another host's responses are not trusted: neither names of files outside of the directory, nor
-// texts that differ from their checksums.
+// Another host's responses are not trusted: file names outside the directory and contents that
+// differ from their checksums are refused.
 func TestFetchDistrustsTheResponse(t *testing.T) {
 	text := `{"subsystems":[]}`
 	const sum = "ff"

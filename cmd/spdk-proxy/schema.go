@@ -19,10 +19,10 @@ calls, a running target or SPDK's own schema with it.`,
 	return cmd
 }
 
-// AddFlags, Flags and Connect make callOptions a [schemacmd.Target].
+// AddFlags, Flags and Connect implement [schemacmd.Target].
 func (o *callOptions) AddFlags(cmd *cobra.Command) { o.addTo(cmd) }
 
-// Flags names the flags that say where the target is.
+// Flags names the flags that set where the target is.
 func (o *callOptions) Flags() string { return "--socket, or --url of a proxy" }
 
 // Connect connects to the target or the proxy that the flags name.

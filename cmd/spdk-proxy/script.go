@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// scriptCommand is the command that handles the command line of rpc_http_proxy.py, which has none.
-// main inserts it.
+// scriptCommand handles the command line of rpc_http_proxy.py, which has no subcommand. main
+// inserts this one.
 const scriptCommand = "rpc-http-proxy"
 
 func newScript() *cobra.Command {
@@ -43,8 +43,8 @@ func newScript() *cobra.Command {
 	return cmd
 }
 
-// hide overwrites an argument in the memory that the kernel shows, so that ps no longer shows it
-// (it did for a moment). Go's os.Args refer to that memory (runtime.goargs), and so does secret
+// hide overwrites an argument in the memory that the kernel shows, so that ps, which showed it for
+// a moment, no longer does. Go's os.Args refers to that memory (runtime.goargs), and so does secret
 // unless it is a copy.
 func hide(secret string) {
 	for _, a := range os.Args {

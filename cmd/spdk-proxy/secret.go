@@ -12,9 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// printSecret writes a line that other users must not read. With a usual umask, a shell creates the
-// file of `> FILE` readable by every user, so printSecret first changes its mode to 0600. A file
-// that other users cannot access keeps its mode, because a group may be meant to read it.
+// printSecret writes a line that other users must not read. With a usual umask, the file that a
+// shell creates for `> FILE` is readable by every user, so printSecret first changes its mode to
+// 0600. A file that other users cannot access keeps its mode, because its group may be meant to
+// read it.
 func printSecret(w io.Writer, secret string) error {
 	if f, ok := printable.Raw(w).(*os.File); ok {
 		info, err := f.Stat()
@@ -29,8 +30,9 @@ func printSecret(w io.Writer, secret string) error {
 	return err
 }
 
-// replaceSecretFile writes a line into a file, in place of what it contains. If it fails, the file
-// is unchanged. A file that exists keeps its owner, group and mode, without access for other users.
+// replaceSecretFile replaces the contents of a file with a line. If it fails, the file is
+// unchanged. An existing file keeps its owner, group and mode, except for other users' access,
+// which is removed.
 func replaceSecretFile(path, secret string) (err error) {
 	defer func() {
 		if err != nil {

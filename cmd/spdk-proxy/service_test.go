@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notifications receives the messages for systemd.
+// notifications receives the messages sent to systemd.
 type notifications struct {
 	t        *testing.T
 	path     string
@@ -84,9 +84,9 @@ func TestSystemdIsNotified(t *testing.T) {
 	n.next("STOPPING=1")
 }
 
-func TestReloadAndItsOutcome(t *testing.T) {
+func TestReloadReportsItsOutcome(t *testing.T) {
 	runtime := t.TempDir()
-	// A process that was killed has left its socket.
+	// A killed process has left its socket.
 	require.NoError(t, os.WriteFile(filepath.Join(runtime, "control"), nil, 0o600))
 	path := writeConfig(t, target(t).Socket(), "")
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", path)
@@ -114,7 +114,7 @@ func TestReloadAndItsOutcome(t *testing.T) {
 	change(t, path, "no_such_method", "bdev_get_bdevs")
 	assert.Equal(t, outcome{}, reload())
 
-	// A change that is an error only compared with the running configuration.
+	// The change is an error only in comparison with the running configuration.
 	change(t, path, "127.0.0.1:0", "127.0.0.1:9999")
 	o = reload()
 	assert.Equal(t, exitFailed, o.code)
@@ -126,7 +126,7 @@ func TestReloadAndItsOutcome(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that the service runs (systemctl status spdk-proxy); send SIGHUP to a proxy that systemd did not start")
 }
 
-// A change of a file that the configuration names causes a reload, however the file is replaced.
+// A change to a file that the configuration names causes a reload, however the file is replaced.
 func TestReloadByChangedFiles(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "")
 	dir := filepath.Dir(path)
@@ -163,7 +163,7 @@ func TestReloadByChangedFiles(t *testing.T) {
 	assert.Equal(t, exitDenied, call(), "the password has changed")
 }
 
-// startActivated starts the proxy like systemd, with sockets that stay open.
+// startActivated starts the proxy as systemd does, with sockets that stay open.
 func startActivated(t *testing.T, config string, sockets ...net.Listener) *served {
 	d := &served{t: t, cmd: command(context.Background(), "serve", "--config", config)}
 	d.cmd.Path, d.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, d.cmd.Args[1:]...)
@@ -293,8 +293,8 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that spdk_tgt runs and listens there")
 	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
 
-	// SPDK starts while the command waits, and again after it was killed. The socket that it has
-	// left then does not count.
+	// SPDK starts while the command waits, and again after it was killed. The socket left by the
+	// killed process does not count.
 	for range 2 {
 		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
 		waiting.Stderr = os.Stderr
@@ -316,7 +316,7 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 
-	// Objects that other users may create in a directory that everyone may write to.
+	// Other users may create these objects in a world-writable directory.
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))
 	for name, put := range map[string]func() error{

@@ -91,7 +91,7 @@ var statusFormats = map[string]func(s *terminal.Status) ([]byte, error){
 	"yaml": (*terminal.Status).YAML,
 }
 
-// thisPage returns how text is shown at standard output: as wide as a terminal, and with colours
+// thisPage returns how text is shown on standard output: as wide as the terminal, and with colours
 // unless $NO_COLOR is set.
 func thisPage() terminal.Page {
 	out := int(os.Stdout.Fd())
@@ -105,7 +105,7 @@ func thisPage() terminal.Page {
 	return terminal.Page{Width: width, Colours: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// refresh writes a page, in the place of the one before if it is refreshed on a terminal.
+// refresh writes a page. On a terminal that it refreshes, the page replaces the previous one.
 func refresh(out io.Writer, text []byte, again bool) error {
 	if again && term.IsTerminal(int(os.Stdout.Fd())) {
 		text = append([]byte("\x1b[H\x1b[2J"), text...)
@@ -114,7 +114,7 @@ func refresh(out io.Writer, text []byte, again bool) error {
 	return err
 }
 
-// pause waits, and reports false if ctx ends.
+// pause waits. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -171,8 +171,8 @@ func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	return r.reader.Read(ctx, t), nil
 }
 
-// status reads what a status shows. The proxy's metrics are missing if there is no proxy, or if the
-// user may not read them.
+// status reads what the status page shows. The proxy's metrics are missing if there is no proxy, or
+// if the user is not allowed to read them.
 func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 	f, err := r.read(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// stored makes a target with one volume.
+// stored creates a target with one volume.
 func stored(t testing.TB, sim *spdktest.Target) {
 	socket := spdkrpc.NewSocket(sim.Socket())
 	defer func() { _ = socket.Close() }()
@@ -32,7 +32,7 @@ func stored(t testing.TB, sim *spdktest.Target) {
 	}
 }
 
-// through returns the flags with which the user admin calls a proxy for a target.
+// through returns the flags with which the user admin calls a target's proxy.
 func through(t *testing.T, sim *spdktest.Target) []string {
 	path := writeConfig(t, sim.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)
@@ -74,8 +74,8 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"status"}, at...)...).code)
 }
 
-// A tenant's status shows what it may read, and names the rest in one line. top shows the tenant's
-// volumes.
+// A tenant's status shows what the tenant may read, and names the rest in one line. top shows the
+// tenant's volumes.
 func TestTenantSeesItsOwnStatusAndTop(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -137,8 +137,8 @@ func TestTop(t *testing.T) {
 	assert.Equal(t, exitUnreachable, run(t, "", "top", "--socket", sim.Socket()).code)
 }
 
-// The completions that the packages install offer the commands and the values of flags.
-func TestCompletionsOfThePackages(t *testing.T) {
+// The completion scripts in the packages offer commands and flag values.
+func TestPackagedCompletions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

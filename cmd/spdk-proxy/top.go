@@ -97,7 +97,7 @@ refreshed less often, so that the target does not become busy.`,
 	return cmd
 }
 
-// rowsOf returns how many volumes are shown: as many as fit on the terminal, if no number is given.
+// rowsOf returns how many volumes are shown: if no number is given, as many as fit on the terminal.
 func rowsOf(wanted int) int {
 	if wanted > 0 {
 		return wanted
@@ -115,8 +115,8 @@ func notReadable(f *figures.Figures) error {
 	return &spdkrpc.Error{Method: "bdev_get_iostat", Kind: spdkrpc.Unreachable, Message: "the target is " + f.Phase}
 }
 
-// targetDown reports whether a proxy answered that it cannot reach its target, and not that the
-// proxy itself cannot be reached.
+// targetDown reports whether the proxy responded that it cannot reach its target. It returns false
+// if the proxy itself cannot be reached.
 func targetDown(err error) bool {
 	var answer *spdkrpc.Error
 	var network net.Error

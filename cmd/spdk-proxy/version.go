@@ -29,7 +29,8 @@ func versionLine() string {
 	return fmt.Sprintf("spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().OfSPDK()), rpcschema.Oldest)
 }
 
-// version is set by the linker. If it is empty, versionOnly returns that of the Go toolchain.
+// version is set by the linker. If it is empty, versionOnly returns the version in the Go
+// toolchain's build information.
 var version string
 
 func versionText() string { return versionOnly() + " " + runtime.Version() }

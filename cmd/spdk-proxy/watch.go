@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// reconnectWait is the time before watch connects again.
+// reconnectWait is how long watch waits before it connects again.
 const reconnectWait = 2 * time.Second
 
 func newWatch() *cobra.Command {
@@ -66,7 +66,7 @@ type eventPrinter struct {
 	last string // id of the last one
 }
 
-var errEnough = errors.New("as many events as wanted were printed")
+var errEnough = errors.New("the requested number of events was printed")
 
 // follow prints events until ctx ends. It connects again if the connection ends, but not if the
 // first attempt fails or the proxy refuses.

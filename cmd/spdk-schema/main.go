@@ -1,5 +1,5 @@
 // Command spdk-schema shows, checks and exports the schema of SPDK's RPCs, for people who write
-// clients of SPDK and have no spdk-proxy. It contains flags and wiring only.
+// SPDK clients without spdk-proxy. This package contains only flags and wiring.
 package main
 
 import (

@@ -19,7 +19,7 @@ var strikes = map[string]spdktest.Strike{
 	"delay": spdktest.Nothing, "hang": spdktest.Hang, "close": spdktest.Close, "crash": spdktest.Crash, "fail": spdktest.Fail,
 }
 
-// parseFault reads METHOD:WHAT[,…], as the command's help describes it.
+// parseFault parses METHOD:WHAT[,…], as the command's help describes it.
 func parseFault(text string) (f spdktest.Fault, err error) {
 	method, rest, ok := strings.Cut(text, ":")
 	if !ok || method == "" {
@@ -35,7 +35,7 @@ func parseFault(text string) (f spdktest.Fault, err error) {
 	words := strings.Split(rest, ",")
 	action, code, hasCode := strings.Cut(words[0], "=")
 	if f.Do, ok = strikes[action]; !ok || hasCode && f.Do != spdktest.Fail {
-		return f, fmt.Errorf("%q is unknown: write one of %s", words[0], strings.Join(slices.Sorted(maps.Keys(strikes)), ", "))
+		return f, fmt.Errorf("%q is unknown: use one of %s", words[0], strings.Join(slices.Sorted(maps.Keys(strikes)), ", "))
 	}
 	if hasCode {
 		n, err := strconv.Atoi(code)
@@ -55,7 +55,7 @@ func parseFault(text string) (f spdktest.Fault, err error) {
 	return f, nil
 }
 
-// setFault reads one word after METHOD:WHAT.
+// setFault parses one word after METHOD:WHAT.
 func setFault(f *spdktest.Fault, word string) (err error) {
 	key, value, _ := strings.Cut(word, "=")
 	switch {
@@ -76,7 +76,7 @@ func setFault(f *spdktest.Fault, word string) (err error) {
 			return fmt.Errorf("%s: give how many calls to strike, such as times=2, or times=all", word)
 		}
 	default:
-		return fmt.Errorf("%q is unknown: write delay=, skip=, times= or executed", word)
+		return fmt.Errorf("%q is unknown: use delay=, skip=, times= or executed", word)
 	}
 	return nil
 }

@@ -90,14 +90,14 @@ func TestFaultTextsAreParsed(t *testing.T) {
 	for text, says := range map[string]string{
 		"bdev_get_bdevs":              "METHOD:WHAT",
 		"no_such_method:hang":         "no method matches",
-		"bdev_get_bdevs:explode":      "write one of close, crash, delay, fail, hang",
-		"bdev_get_bdevs:hang=1":       "write one of",
+		"bdev_get_bdevs:explode":      "use one of close, crash, delay, fail, hang",
+		"bdev_get_bdevs:hang=1":       "use one of",
 		"bdev_get_bdevs:fail=ENODEV":  "as a number",
 		"bdev_get_bdevs:delay":        "needs a duration",
 		"bdev_get_bdevs:hang,skip=-1": "skip=3",
 		"bdev_get_bdevs:hang,times=0": "times=2",
 		"bdev_get_bdevs:hang,delay=1": "delay=200ms",
-		"bdev_get_bdevs:hang,often":   "write delay=",
+		"bdev_get_bdevs:hang,often":   "use delay=",
 	} {
 		_, err := parseFault(text)
 		require.ErrorContains(t, err, says, text)

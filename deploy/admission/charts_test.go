@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rendered returns the documents that helm has rendered into $CHARTS, by chart and options: the
-// name of the file.
+// rendered returns the documents that helm has rendered into $CHARTS, by file name, which states
+// the chart and the options.
 func rendered(t *testing.T) map[string][][]byte {
 	folder := os.Getenv("CHARTS")
 	if folder == "" {
@@ -40,7 +40,7 @@ func rendered(t *testing.T) map[string][][]byte {
 	return all
 }
 
-// pod returns the pods that an object makes.
+// pod returns the pod that an object creates.
 func pod(t *testing.T, doc []byte) (name string, meta *metav1.ObjectMeta, spec *corev1.PodSpec) {
 	var o struct {
 		metav1.TypeMeta   `json:",inline"`
@@ -67,8 +67,8 @@ func pod(t *testing.T, doc []byte) (name string, meta *metav1.ObjectMeta, spec *
 	return name, nil, nil
 }
 
-// The violations of the Pod Security Standard "restricted" that pods need, by chart and options;
-// all other pods have none.
+// The violations of the Pod Security Standard "restricted" that pods need, by chart and options.
+// All other pods have none.
 var violations = map[string][]string{
 	"spdk-csi":               nodeService,
 	"spdk-csi-everything":    nodeService,
@@ -110,8 +110,7 @@ func TestPodsMeetTheirSecurityLevel(t *testing.T) {
 	}
 }
 
-// The objects of the Prometheus operator have no unknown fields, and rules are those that were
-// tested.
+// The Prometheus operator's objects have no unknown fields, and their rules are the tested ones.
 func TestPrometheusObjectsAreValid(t *testing.T) {
 	found := map[string]int{}
 	for chart, docs := range rendered(t) {
@@ -145,7 +144,7 @@ func TestPrometheusObjectsAreValid(t *testing.T) {
 	assert.Subset(t, slices.Collect(maps.Keys(found)), []string{"PodMonitor", "PrometheusRule"})
 }
 
-// selects checks that the monitor selects pods, and that its ports exist.
+// selects checks that the monitor selects pods and that its ports exist.
 func selects(t *testing.T, m monitoringv1.PodMonitor, docs [][]byte) {
 	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
 	require.NoError(t, err)
@@ -163,7 +162,7 @@ func selects(t *testing.T, m monitoringv1.PodMonitor, docs [][]byte) {
 	for _, e := range m.Spec.PodMetricsEndpoints {
 		require.NotNil(t, e.Port)
 		assert.Contains(t, ports, *e.Port, m.Name)
-		if *e.Port == "metrics" || *e.Port == "https" { // the others are of sidecars, which know no authentication
+		if *e.Port == "metrics" || *e.Port == "https" { // the others belong to sidecars, which do not support authentication
 			assert.True(t, e.Authorization != nil || e.BasicAuth != nil, m.Name)
 		}
 	}

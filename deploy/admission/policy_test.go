@@ -1,6 +1,6 @@
-// Package admission tests what an API server would say of manifests and charts. It evaluates the
-// ValidatingAdmissionPolicy of deploy/kubernetes/components/node-lifecycle: CEL over the changed
-// object, the former one and the request. It compares the pods of the charts with the Pod Security
+// Package admission tests whether an API server would admit manifests and charts. It evaluates the
+// ValidatingAdmissionPolicy in deploy/kubernetes/components/node-lifecycle: CEL over the changed
+// object, its previous version and the request. It compares the charts' pods with the Pod Security
 // Standards.
 package admission
 
@@ -52,8 +52,8 @@ func evaluate(t *testing.T, expression string, of map[string]any) ref.Val {
 	return value
 }
 
-// decide returns the messages with which the policy refuses a change; matched reports whether it
-// applies.
+// decide returns the messages with which the policy refuses a change; matched reports whether the
+// policy applies.
 func decide(t *testing.T, p policy, former, changed, request string) (matched bool, refused []string) {
 	t.Helper()
 	of := map[string]any{"variables": map[string]any{}}

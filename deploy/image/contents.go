@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// A tree is the contents of a layer, by path without the first slash.
+// A tree holds the contents of a layer, by path without the leading slash.
 type tree map[string]entry
 
 type entry struct {
@@ -28,7 +28,7 @@ type entry struct {
 	data []byte
 }
 
-// leftOut are paths of packages that nothing in a container uses. Copyright files stay.
+// leftOut lists paths in packages that nothing in a container uses. Copyright files stay.
 var leftOut = []string{
 	"usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bash-completion/", "usr/share/doc-base/", "usr/share/initramfs-tools/",
 	"usr/share/bug/", "usr/share/zsh/", "usr/lib/systemd/", "usr/lib/udev/", "usr/lib/tmpfiles.d/", "usr/lib/sysusers.d/", "etc/init.d/", "etc/cron", "etc/pam.d/", "etc/default/", "etc/update-motd.d/", "etc/kernel/",
@@ -42,7 +42,7 @@ func isLeftOut(name string) bool {
 	return slices.ContainsFunc(leftOut, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// merged moves a path into /usr, as Debian does: /bin and its like are links.
+// merged moves a path into /usr, as on Debian, where /bin and similar directories are links.
 func merged(name string) string {
 	first, _, _ := strings.Cut(name, "/")
 	if slices.Contains(linked, first) {
@@ -53,8 +53,8 @@ func merged(name string) string {
 
 var linked = []string{"bin", "lib", "lib64", "sbin"}
 
-// unpackAll returns the layer of the packages: their files, and what their scripts would have made
-// of them.
+// unpackAll returns the packages' layer: their files, and the results that their scripts would have
+// produced.
 func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error) {
 	packages, err := l.of(r, arch)
 	if err != nil {
@@ -76,7 +76,7 @@ func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error)
 		t["var/lib/dpkg/status.d/"+p.name] = entry{kind: tar.TypeReg, mode: 0o644, data: control} // for scanners of images
 	}
 	if missing := t.missingLibraries(); len(missing) > 0 {
-		return nil, fmt.Errorf("leave less out: %s", strings.Join(missing, ", "))
+		return nil, fmt.Errorf("files that programs need are in leftOut: %s", strings.Join(missing, ", "))
 	}
 	for _, name := range linked {
 		t[name] = entry{kind: tar.TypeSymlink, mode: 0o777, link: "usr/" + name}
@@ -102,8 +102,8 @@ func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error)
 
 func text(s string) entry { return entry{kind: tar.TypeReg, mode: 0o644, data: []byte(s)} }
 
-// unpack adds the files of a Debian package. Owners and setuid bits are dropped: the container's
-// user is set by its pod.
+// unpack adds the files in a Debian package. Owners and setuid bits are dropped, because the pod
+// sets the container's user.
 func (t tree) unpack(ctx context.Context, file string) error {
 	out, err := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", file).Output()
 	if err != nil {
@@ -118,7 +118,7 @@ func (t tree) unpack(ctx context.Context, file string) error {
 		}
 		name := merged(path.Clean("/" + h.Name)[1:])
 		if name == "" || h.Typeflag == tar.TypeDir || isLeftOut(name) {
-			continue // directories are made for what is in them
+			continue // directories are created for their contents
 		}
 		e := entry{kind: h.Typeflag, mode: fs.FileMode(h.Mode).Perm(), link: h.Linkname}
 		switch h.Typeflag {
@@ -136,7 +136,7 @@ func (t tree) unpack(ctx context.Context, file string) error {
 	}
 }
 
-// programLayer returns the layer of the program and of files of the repository.
+// programLayer returns the layer with the program and the files from the repository.
 func programLayer(r recipe, program string) (tree, error) {
 	t := tree{}
 	for _, f := range append([][2]string{{program, "usr/local/bin/" + r.program}}, r.files...) {
@@ -149,7 +149,7 @@ func programLayer(r recipe, program string) (tree, error) {
 	return t, nil
 }
 
-// archive writes a tree as a tar archive, the same for the same contents.
+// archive writes a tree as a tar archive, which is always the same for the same contents.
 func (t tree) archive(created time.Time) ([]byte, error) {
 	all := maps.Clone(t)
 	for name := range t {
@@ -190,7 +190,7 @@ func (t tree) archive(created time.Time) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// missingLibraries returns the libraries that programs of a tree need and that it does not have, as
+// missingLibraries returns the libraries that programs in a tree need but that are not in it, as
 // "PROGRAM needs LIBRARY".
 func (t tree) missingLibraries() (missing []string) {
 	there := map[string]bool{}

@@ -33,8 +33,8 @@ func digest(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// fetch returns the path of a package in the cache, after it has downloaded it unless it is there.
-// When a mirror has replaced the version, snapshot.debian.org still has it.
+// fetch returns the path of a package in the cache, and downloads the package first if it is not
+// there. If a mirror has replaced the version, snapshot.debian.org still has it.
 func fetch(ctx context.Context, p debian, snapshot string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -53,7 +53,7 @@ func fetch(ctx context.Context, p debian, snapshot string) (string, error) {
 		return "", err
 	}
 	if digest(text) != p.sha256 {
-		return "", fmt.Errorf("%s does not have the digest that %s has: do not use it", p.path, lockFile)
+		return "", fmt.Errorf("the digest of %s differs from that in %s: do not use the file", p.path, lockFile)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", err

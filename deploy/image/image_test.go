@@ -24,8 +24,8 @@ import (
 
 const repository = "../.."
 
-// The images are those of the Dockerfiles, with what a base image would have.
-func TestRecipesAndDockerfiles(t *testing.T) {
+// The images match the Dockerfiles, and contain what a base image would have.
+func TestRecipesMatchDockerfiles(t *testing.T) {
 	var programs []string
 	for _, r := range recipes {
 		programs = append(programs, r.program)
@@ -53,7 +53,7 @@ func TestRecipesAndDockerfiles(t *testing.T) {
 	assert.Equal(t, []string{"spdk-csi", "spdk-proxy"}, programs)
 }
 
-// The lock has all packages for all architectures, and a compiler that the module accepts.
+// The lock lists all packages for all architectures, and a compiler that the module accepts.
 func TestLock(t *testing.T) {
 	l, err := readLock(filepath.Base(lockFile))
 	require.NoError(t, err)
@@ -86,11 +86,11 @@ func TestLock(t *testing.T) {
 	assert.Equal(t, string(want), string(got))
 	require.NoError(t, os.WriteFile(copied, []byte("amd64 x 1 short path -\n"), 0o600))
 	_, err = readLock(copied)
-	require.ErrorContains(t, err, "not a line of a lock")
+	require.ErrorContains(t, err, "not a valid lock line")
 }
 
-// A Debian package is unpacked without what containers do not use, without setuid bits, and as if
-// /bin were /usr/bin.
+// A Debian package is unpacked without files that containers do not use, without setuid bits, and
+// as if /bin were /usr/bin.
 func TestUnpack(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("dpkg-deb is not installed")
@@ -144,7 +144,7 @@ func TestSBOM(t *testing.T) {
 		{Path: "example.org/a", Version: "v1.0.0+incompatible"}, {Path: "example.org/old", Version: "v1", Replace: &debug.Module{Path: "example.org/new", Version: "v2"}},
 	}}
 	d := listContents(recipes[0], "arm64", options{version: "v1"}, info, packages, "sha256:abc")
-	require.NoError(t, spdxlib.ValidateDocument(d)) // relationships name packages of the document
+	require.NoError(t, spdxlib.ValidateDocument(d)) // relationships name packages in the document
 	ids, locators := map[spdx.ElementID]bool{}, ""
 	for _, p := range d.Packages {
 		assert.False(t, ids[p.PackageSPDXIdentifier], p.PackageSPDXIdentifier)

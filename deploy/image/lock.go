@@ -10,15 +10,15 @@ import (
 
 const lockFile = "deploy/image/packages.lock"
 
-// A debian is one Debian package in the image of a program for one architecture.
+// A debian is a Debian package in a program's image for one architecture.
 type debian struct {
 	program, arch, name, version string
 	sha256                       string
 	path                         string // below the root of a mirror, such as debian/pool/main/…
 }
 
-// A lock names everything that images are made of besides the source. goVersion is that of the
-// compiler, snapshot the time at which snapshot.debian.org has all of the packages.
+// A lock names everything from which images are built, besides the source. goVersion is the
+// compiler's version; snapshot is the time at which snapshot.debian.org has all of the packages.
 type lock struct {
 	goVersion, snapshot string
 	packages            []debian
@@ -42,7 +42,7 @@ func readLock(path string) (l lock, err error) {
 		case len(f) == 6 && len(f[4]) == 64:
 			l.packages = append(l.packages, debian{f[0], f[1], f[2], f[3], f[4], f[5]})
 		default:
-			return l, fmt.Errorf("%s:%d: not a line of a lock: write the file with make image-lock", path, n)
+			return l, fmt.Errorf("%s:%d: not a valid lock line: write the file with make image-lock", path, n)
 		}
 	}
 	return l, lines.Err()
@@ -59,7 +59,7 @@ func (l lock) write(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
-// of returns the packages of an image.
+// of returns the packages in an image.
 func (l lock) of(r recipe, arch string) ([]debian, error) {
 	var found []debian
 	for _, p := range l.packages {

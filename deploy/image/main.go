@@ -1,8 +1,8 @@
 // Command image builds the container images of spdk-csi and spdk-proxy for amd64 and arm64, without
 // a container engine, base images or root. An image contains the program and, for spdk-csi,
-// unpacked Debian packages whose versions and digests are in packages.lock. The result depends only
-// on the source, the lock and $SOURCE_DATE_EPOCH, so that everyone can build it again and compare
-// the digest.
+// unpacked Debian packages, whose versions and digests are in packages.lock. The result depends
+// only on the source, the lock and $SOURCE_DATE_EPOCH, so that everyone can build it again and
+// compare the digest.
 package main
 
 import (
@@ -21,17 +21,17 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// architectures are those of Debian and Go, which have the same names.
+// architectures lists the architectures, which have the same names in Debian and Go.
 var architectures = []string{"amd64", "arm64"}
 
-// A recipe says what an image contains and how it starts.
+// A recipe states what an image contains and how it starts.
 type recipe struct {
 	program     string
 	description string
-	// packages are the Debian packages whose programs are run; packages.lock also has what they
-	// depend on.
+	// packages lists the Debian packages whose programs are run; packages.lock also has their
+	// dependencies.
 	packages []string
-	// files are files of the repository: path there, path in the image.
+	// files maps paths of files in the repository to their paths in the image.
 	files [][2]string
 	cmd   []string
 	ports []string
@@ -109,11 +109,11 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// check refuses programs and architectures that there are no images of.
+// check refuses programs and architectures for which there are no images.
 func (o options) check() error {
 	for _, p := range o.programs {
 		if !slices.ContainsFunc(recipes, func(r recipe) bool { return r.program == p }) {
-			return fmt.Errorf("-programs: no image is known of %q: name spdk-csi, spdk-proxy or both", p)
+			return fmt.Errorf("-programs: there is no image for %q: name spdk-csi, spdk-proxy or both", p)
 		}
 	}
 	for _, a := range o.architectures {
@@ -124,8 +124,8 @@ func (o options) check() error {
 	return nil
 }
 
-// build writes the image of the chosen architectures, and a list of what each contains (SPDX)
-// beside it. It returns the image's digest.
+// build writes the image for the chosen architectures, and next to it a list of each one's contents
+// (SPDX). It returns the image's digest.
 func build(ctx context.Context, r recipe, lock lock, o options, archive string) (string, error) {
 	var images []v1.Image
 	for _, arch := range o.architectures {
@@ -157,8 +157,8 @@ func build(ctx context.Context, r recipe, lock lock, o options, archive string) 
 	return writeImages(archive, images, reference(r.program, o.version), o.created)
 }
 
-// reference is the image's name in the manifests, with the version as its tag, which may not have +
-// and ~.
+// reference returns the image's name in the manifests, with the version as its tag. A tag must not
+// contain + or ~.
 func reference(program, version string) string {
 	return "ghcr.io/spdkgate/" + program + ":" + strings.NewReplacer("+", "-", "~", "-").Replace(version)
 }

@@ -30,7 +30,7 @@ func labels(r recipe, o options) map[string]string {
 	}
 }
 
-// newImage returns the image of one architecture.
+// newImage returns the image for one architecture.
 func newImage(r recipe, arch string, o options, packages, program tree) (v1.Image, error) {
 	config := v1.Config{
 		User: "65532:65532", Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -71,8 +71,8 @@ func (t tree) layer(createdBy string, created time.Time) (mutate.Addendum, error
 	return mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: created}, CreatedBy: createdBy}}, err
 }
 
-// writeImages writes the images of all architectures as an archive, which skopeo and buildah read
-// as oci-archive, and returns the digest of the index that names them.
+// writeImages writes the images for all architectures as an archive, which skopeo and buildah read
+// as oci-archive. It returns the digest of the index that lists them.
 func writeImages(path string, images []v1.Image, name string, created time.Time) (string, error) {
 	var all []mutate.IndexAddendum
 	for _, image := range images {
@@ -112,7 +112,7 @@ func writeImages(path string, images []v1.Image, name string, created time.Time)
 	return digest.String(), err
 }
 
-// readTree returns the files of a directory without their times and owners.
+// readTree returns the files in a directory, without their times and owners.
 func readTree(dir fs.FS) (tree, error) {
 	t := tree{}
 	err := fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {

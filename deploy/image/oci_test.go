@@ -36,9 +36,9 @@ func writeSample(t *testing.T) (digest, path string) {
 	return digest, path
 }
 
-// The same contents give the same bytes, whatever the order of maps and of parallel writes, and the
-// time of the build.
-func TestLayoutIsReproducible(t *testing.T) {
+// The same contents give the same bytes, regardless of the order of maps and parallel writes, and
+// of the build time.
+func TestImageIsReproducible(t *testing.T) {
 	first, path := writeSample(t)
 	archive, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestLayoutIsReproducible(t *testing.T) {
 	checkEntries(t, archive)
 }
 
-// GNU tar unpacks the archive into an OCI layout whose digests, sizes and media types are right.
+// GNU tar unpacks the archive into an OCI layout with correct digests, sizes and media types.
 func TestArchiveIsAnImageLayout(t *testing.T) {
 	digest, path := writeSample(t)
 	dir := t.TempDir()
@@ -115,9 +115,9 @@ func checkImage(t *testing.T, image v1.Image, arch string) {
 	}
 }
 
-// checkEntries returns the names in an archive. It checks that the entries have no owner, and the
-// time of the build. It also checks the end marker of the archive, which Go's reader does not need,
-// but other programs do.
+// checkEntries returns the names in an archive. It checks that the entries have no owner and have
+// the build's time. It also checks the archive's end marker, which Go's reader does not need, but
+// other programs do.
 func checkEntries(t *testing.T, archive []byte) (names []string) {
 	t.Helper()
 	assert.Zero(t, len(archive)%512)

@@ -23,13 +23,13 @@ const release = "bookworm"
 
 const mirror = "http://deb.debian.org/"
 
-// debianKeys verify the indexes of Debian. It is an option of apt's sources.
+// debianKeys names the keys that verify Debian's indexes. It is an option in apt's sources.
 const debianKeys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
 
 var suites = [][2]string{{"debian", release}, {"debian", release + "-updates"}, {"debian-security", release + "-security"}}
 
-// unneeded are dependencies of maintainer scripts, which do not run, and of programs that are left
-// out (see leftOut).
+// unneeded lists dependencies of maintainer scripts, which do not run, and of programs that are
+// left out (see leftOut).
 var unneeded = []string{"debconf", "debconf-2.0", "dpkg", "init-system-helpers", "sysvinit-utils", "openssl", "python3", "libicu72", "logsave", "awk"}
 
 // updateLock writes the lock with the current versions of all packages that the recipes need.
@@ -45,8 +45,7 @@ func updateLock(ctx context.Context, o options) error {
 	return l.write(o.lock)
 }
 
-// resolve returns the packages of each recipe with those that they depend on, as apt chooses them
-// from a mirror.
+// resolve returns each recipe's packages and their dependencies, as apt chooses them from a mirror.
 func resolve(ctx context.Context, arch, mirror, keys string) (all []debian, err error) {
 	root, err := os.MkdirTemp("", "apt-")
 	if err != nil {
@@ -87,7 +86,7 @@ func configureApt(root, arch, mirror, keys string) error {
 	for _, name := range unneeded {
 		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nVersion: 999:0\nArchitecture: %s\nMulti-Arch: allowed\n\n", name, arch)
 	}
-	// Error-Mode: apt otherwise ignores that an index, such as that of security updates, cannot be
+	// Without Error-Mode, apt ignores that an index, such as that for security updates, cannot be
 	// downloaded.
 	config := fmt.Sprintf(`Dir "%s";
 Dir::State::status "%[1]s/status";
@@ -121,10 +120,11 @@ func apt(ctx context.Context, root string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// printed is a line of apt-get's --print-uris: URL, NAME_VERSION_ARCHITECTURE.deb, size and digest.
+// printed matches a line from apt-get's --print-uris: URL, NAME_VERSION_ARCHITECTURE.deb, size and
+// digest.
 var printed = regexp.MustCompile(`^'(\S+)' ([^_ ]+)_([^_ ]+)_[^_ ]+\.deb \d+ SHA256:([0-9a-f]{64})$`)
 
-// parseURIs reads the output of apt-get's --print-uris. The packages are sorted by name.
+// parseURIs parses the output of apt-get's --print-uris. The packages are sorted by name.
 func parseURIs(out, mirror string) (all []debian, err error) {
 	for line := range strings.Lines(out) {
 		m := printed.FindStringSubmatch(strings.TrimSuffix(line, "\n"))

@@ -15,7 +15,7 @@ import (
 // escape escapes versions in package URLs.
 var escape = strings.NewReplacer("+", "%2B", ":", "%3A")
 
-// writeSBOM writes PROGRAM-ARCH.spdx.json, the list of what is in the image with this digest.
+// writeSBOM writes PROGRAM-ARCH.spdx.json, which lists the contents of the image with this digest.
 func writeSBOM(r recipe, arch string, o options, l lock, program, imageDigest string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -32,7 +32,7 @@ func writeSBOM(r recipe, arch string, o options, l lock, program, imageDigest st
 	return os.WriteFile(filepath.Join(o.out, r.program+"-"+arch+".spdx.json"), append(text, '\n'), 0o644)
 }
 
-// listContents lists the Go modules of the program and the Debian packages.
+// listContents lists the program's Go modules and the Debian packages.
 func listContents(r recipe, arch string, o options, info *buildinfo.BuildInfo, packages []debian, imageDigest string) *spdx.Document {
 	const none = "NOASSERTION"
 	d := &spdx.Document{

@@ -8,45 +8,44 @@ import (
 	"strings"
 )
 
-// ErrParameter is the kind of the error for a parameter that is unknown, or has a value that it
-// cannot have.
+// ErrParameter is the kind of error for an unknown parameter or an invalid value.
 var ErrParameter = errors.New("invalid class parameter")
 
-// A Class is what the parameters of a StorageClass and a VolumeAttributesClass ask for.
+// A Class holds what the parameters of a StorageClass and a VolumeAttributesClass request.
 type Class struct {
 	// FSType is ext4, xfs or btrfs, or empty.
 	FSType string
-	// MkfsOptions are the options of mkfs; which are allowed depends on the file system (package
+	// MkfsOptions are options for mkfs; which are allowed depends on the file system (package
 	// mkfs).
 	MkfsOptions string
-	// VolumeUUID gives each xfs and btrfs the UUID of its volume, also copies.
+	// VolumeUUID gives each xfs and btrfs file system the UUID of its volume, even in copies.
 	VolumeUUID bool
-	// Targets, TargetLabels and Stores limit where volumes are made; anywhere when empty. A target
-	// has all of the labels.
+	// Targets, TargetLabels and Stores limit where volumes are created; empty means anywhere. A
+	// target must have all of the labels.
 	Targets, Stores []string
 	TargetLabels    map[string]string
-	// Strategy chooses among the lvstores that are left; Spread when empty.
+	// Strategy chooses among the remaining lvstores; empty means Spread.
 	Strategy Strategy
-	// Thick volumes get all of their clusters when they are made.
+	// Thick volumes get all of their clusters when they are created.
 	Thick bool
-	// Clear says what becomes of the contents of clusters that a volume gives back; ClearZeroes
-	// when empty.
+	// Clear is what happens to the contents of clusters that a volume frees; empty means
+	// ClearZeroes.
 	Clear Clear
 	// Limits bound the volume's I/O.
 	Limits Limits
-	// NVMe are the options with which nodes connect, by the kernel's names for them.
+	// NVMe holds the options with which nodes connect, by their kernel names.
 	NVMe map[string]string
-	// Authentication says how nodes authenticate to the target; NoAuthentication when empty.
+	// Authentication is how nodes authenticate to the target; empty means NoAuthentication.
 	Authentication Authentication
-	// ForNodes are the parameters that nodes read in the volume context, as given, by name.
+	// ForNodes holds the parameters that nodes read in the volume context, unchanged, by name.
 	ForNodes map[string]string
-	// Encryption says how nodes encrypt the volume; NoEncryption when empty.
+	// Encryption is how nodes encrypt the volume; empty means NoEncryption.
 	Encryption Encryption
 	// EncryptionDiscards passes discards of encrypted volumes on to the target.
 	EncryptionDiscards bool
 }
 
-// An Encryption says how nodes encrypt a volume.
+// An Encryption is how nodes encrypt a volume.
 type Encryption string
 
 // The values of Encryption.
@@ -55,7 +54,7 @@ const (
 	LUKS2        Encryption = "luks2"
 )
 
-// An Authentication says how nodes authenticate to the target before they can use a volume.
+// An Authentication is how nodes authenticate to the target before they can use a volume.
 type Authentication string
 
 // The values of Authentication.
@@ -65,16 +64,17 @@ const (
 	CHAP             Authentication = "chap"   // over iSCSI
 )
 
-// A Strategy says which of several lvstores takes a volume.
+// A Strategy is the rule that chooses an lvstore for a volume.
 type Strategy string
 
 // The values of Strategy. The zero Strategy is Spread.
 const (
-	// Spread takes lvstores at random, in proportion to their free space.
+	// Spread chooses lvstores at random, in proportion to their free space.
 	Spread Strategy = "spread"
-	// MostFree takes the lvstore with the most room for volumes.
+	// MostFree chooses the lvstore with the most space for volumes.
 	MostFree Strategy = "most-free"
-	// BinPack takes the lvstore with the least room, so that others stay empty for large volumes.
+	// BinPack chooses the lvstore with the least space, so that others stay empty for large
+	// volumes.
 	BinPack Strategy = "binpack"
 )
 
@@ -88,18 +88,18 @@ func (c Class) Allows(target string, labels map[string]string) bool {
 	return len(c.Targets) == 0 || slices.Contains(c.Targets, target)
 }
 
-// A Clear says what becomes of the contents of clusters that a volume gives back. SPDK clears
-// clusters when they are freed, by the method that was recorded when the volume was created. It
-// never clears them when they are allocated, so data that was not cleared is readable in the next
-// volume that gets the cluster.
+// A Clear is what happens to the contents of clusters that a volume frees. SPDK clears clusters
+// when they are freed, by the method that was recorded when the volume was created. It never clears
+// them when they are allocated, so data that was not cleared is readable in the next volume that
+// gets the cluster.
 type Clear string
 
 // The values of Clear. The zero Clear is ClearZeroes.
 const (
-	// ClearZeroes makes clusters read as zeroes: by unmap if the bdev below the lvstore is known to
-	// zero what it unmaps, else by writing zeroes.
+	// ClearZeroes makes clusters read as zeroes: by unmapping if the bdev below the lvstore is
+	// known to zero what it unmaps, otherwise by writing zeroes.
 	ClearZeroes Clear = "zeroes"
-	// ClearWriteZeroes writes zeroes, whatever the lvstore is on.
+	// ClearWriteZeroes writes zeroes, whatever bdev the lvstore is on.
 	ClearWriteZeroes Clear = "write_zeroes"
 	// ClearUnmap unmaps clusters, even if their data stays readable.
 	ClearUnmap Clear = "unmap-may-expose-deleted-data"
@@ -110,8 +110,8 @@ const (
 // sidecarPrefix begins the keys that Kubernetes' sidecars add for their own use.
 const sidecarPrefix = "csi.storage.k8s.io/"
 
-// Parse reads the parameters of a StorageClass, and those of a VolumeAttributesClass, which count
-// more. Errors are of kind [ErrParameter].
+// Parse reads the parameters of a StorageClass, and those of a VolumeAttributesClass, which take
+// precedence. Errors are of kind [ErrParameter].
 func Parse(storage, mutable map[string]string) (Class, error) {
 	var c Class
 	for _, key := range slices.Sorted(maps.Keys(storage)) {
@@ -143,7 +143,7 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 	return c, err
 }
 
-// CheckSnapshot refuses parameters of a VolumeSnapshotClass: snapshots have none. Errors are of
+// CheckSnapshot refuses parameters in a VolumeSnapshotClass: snapshots have none. Errors are of
 // kind [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(snapshot)) {

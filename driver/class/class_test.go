@@ -133,7 +133,7 @@ func TestCheckSnapshot(t *testing.T) {
 	assert.ErrorContains(t, err, `"fast"`)
 }
 
-// The manual has every parameter once, with an example that is allowed.
+// The manual describes every parameter once, with a valid example.
 func TestReference(t *testing.T) {
 	var listed []string
 	for _, d := range Reference() {

@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// Limits bound the I/O of a volume, all four together. A nil limit stays as it is; 0 lifts it.
+// Limits bound a volume's I/O; all four apply together. A nil limit stays as it is; 0 removes the
+// limit.
 type Limits struct {
 	IOPS                                              *uint64 // reads and writes, a multiple of 1000
 	MiBPerSecond, ReadMiBPerSecond, WriteMiBPerSecond *uint64
@@ -16,7 +17,7 @@ type Limits struct {
 // maxLimit keeps limits within what SPDK can count in bytes.
 const maxLimit = 1 << 40
 
-// stepIOPS is the step in which SPDK limits I/O; it would round up others without telling.
+// stepIOPS is the granularity of SPDK's I/O limits; SPDK would silently round up other values.
 const stepIOPS = 1000
 
 func setLimit(limit **uint64, v string, step uint64) bool {
@@ -40,7 +41,7 @@ func ParseMutable(mutable map[string]string) (Limits, error) {
 	return c.Limits, nil
 }
 
-// With returns the limits with those of changed that are given in their place.
+// With returns the limits, replaced by those that changed contains.
 func (l Limits) With(changed Limits) Limits {
 	for _, f := range []struct{ old, changed **uint64 }{
 		{&l.IOPS, &changed.IOPS}, {&l.MiBPerSecond, &changed.MiBPerSecond},

@@ -5,16 +5,16 @@ import (
 	"strconv"
 )
 
-// The parameters of NVMe say how nodes connect over NVMe/TCP and NVMe/RDMA. They have the names and
-// the units of the kernel's options. A parameter that is missing leaves the decision to the node's
+// The NVMe parameters set how nodes connect over NVMe/TCP and NVMe/RDMA. They have the names and
+// units of the kernel's options. A parameter that is missing leaves the decision to the node's
 // flags.
 
-// seconds completes a parameter with a time, or the value that means unlimited.
+// seconds completes a parameter that is a time, or the value that means unlimited.
 func seconds(p Parameter, most int, unlimited string) Parameter {
 	return number(p, "seconds, ", 1, most, unlimited)
 }
 
-// number completes a parameter with a whole number, or the value that means unlimited.
+// number completes a parameter that is a whole number, or the value that means unlimited.
 func number(p Parameter, unit string, least, most int, unlimited string) Parameter {
 	p.Values = fmt.Sprintf("%s%d to %d", unit, least, most)
 	if unlimited != "" {
@@ -28,7 +28,7 @@ func number(p Parameter, unit string, least, most int, unlimited string) Paramet
 	return p
 }
 
-// digest completes a parameter that switches checksums on.
+// digest completes a parameter that enables checksums.
 func digest(p Parameter) Parameter {
 	p.Values = "true or false"
 	p.set = func(c *Class, v string) bool {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// A Parameter of a StorageClass is a row of the manual, and how its value is read.
+// A Parameter describes a StorageClass parameter: its row in the manual, and how its value is
+// parsed.
 type Parameter struct {
 	Name    string
 	Values  string // the allowed values, for the manual and for errors
@@ -137,7 +138,7 @@ var parameters = []Parameter{
 // Reference returns all parameters of a StorageClass, for the manual.
 func Reference() []Parameter { return slices.Clone(parameters) }
 
-// find returns the parameter of a name, or of spdk-csi's spelling of it.
+// find returns the parameter with a name, or with spdk-csi's spelling of it.
 func find(name string) (Parameter, bool) {
 	if name == "fstype" {
 		name = "fsType"
@@ -149,7 +150,7 @@ func find(name string) (Parameter, bool) {
 	return parameters[i], true
 }
 
-// names returns the names of all parameters, or of those that are mutable, for an error.
+// names returns the names of all parameters, or of the mutable ones, for an error.
 func names(mutable bool) string {
 	var all []string
 	for _, p := range parameters {
@@ -161,7 +162,7 @@ func names(mutable bool) string {
 	return strings.Join(all, ", ")
 }
 
-// setList reads names with commas between them.
+// setList parses comma-separated names.
 func setList(list *[]string, v string) bool {
 	for name := range strings.SplitSeq(v, ",") {
 		*list = append(*list, strings.TrimSpace(name))
@@ -169,7 +170,7 @@ func setList(list *[]string, v string) bool {
 	return !slices.Contains(*list, "")
 }
 
-// setTargetLabels reads pairs key=value with commas between them.
+// setTargetLabels parses comma-separated key=value pairs.
 func setTargetLabels(c *Class, v string) bool {
 	c.TargetLabels = map[string]string{}
 	for pair := range strings.SplitSeq(v, ",") {
@@ -187,7 +188,7 @@ func setFSType(c *Class, v string) bool {
 	return v == "ext4" || v == "xfs" || v == "btrfs"
 }
 
-// setClear reads unmap, the default of earlier versions, as the present default.
+// setClear reads unmap, the default in earlier versions, as the current default.
 func setClear(c *Class, v string) bool {
 	if v == "unmap" {
 		v = string(ClearZeroes)

@@ -1,8 +1,8 @@
-// Package coalesce merges equal reads that are wanted at the same time.
+// Package coalesce merges identical concurrent reads.
 //
-// A caller gets the result of a read that began after the call, so the result is as new as one of
-// its own read. It never gets the result of a read that was already running: what that read saw may
-// be older than the call.
+// A caller gets the result of a read that began after the call, so the result is as recent as if
+// the caller had read it. It never gets the result of a read that was already running: what that
+// read saw may be older than the call.
 //
 // It must not know what is read.
 package coalesce
@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// atOnce is how many reads of one key run at the same time before further callers wait. A caller
-// that waits needs longer than one that reads itself. With two reads, it waits for half of a read
-// on average, if callers come evenly.
+// atOnce is how many reads of one key run concurrently before further callers wait. A caller that
+// waits takes longer than one that reads itself. With two reads, it waits for half a read on
+// average, if callers arrive evenly.
 const atOnce = 2
 
 // A Group merges reads with the same key. The zero Group is ready for use. It may be used
@@ -24,13 +24,13 @@ type Group struct {
 	keys map[string]*reads
 }
 
-// reads are the reads of one key. A key without a running read has none.
+// reads holds the reads of one key. A key without a running read has no entry.
 type reads struct {
 	running int
 	next    *batch // the callers that wait for a running read to end; nil: none
 }
 
-// A batch is the callers that get the result of one read.
+// A batch is the set of callers that share the result of one read.
 type batch struct {
 	run    func() // makes the read, and closes done when it has ended
 	done   chan struct{}
@@ -88,7 +88,7 @@ func Do[T any](ctx context.Context, g *Group, key string, read func(context.Cont
 	}
 }
 
-// ended starts the read for which callers wait, after another one has ended.
+// ended starts the read that callers are waiting for, after another one has ended.
 func (g *Group) ended(key string, r *reads) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,7 +102,7 @@ func (g *Group) ended(key string, r *reads) {
 	}
 }
 
-// leave ends a batch if nobody waits for it any more.
+// leave ends a batch if no caller waits for it any more.
 func (g *Group) leave(r *reads, b *batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A clockRead is a read that takes one second, and returns when it began.
+// A clockRead is a read that takes one second, and returns the time at which it began.
 type clockRead struct {
 	reads atomic.Int32
 }
@@ -92,8 +92,8 @@ func TestErrorIsShared(t *testing.T) {
 	})
 }
 
-// A caller that gives up ends neither the read of others, nor waits for it. When all have given up,
-// the read is cancelled.
+// A caller that gives up does not end the other callers' read, and does not wait for it. When all
+// callers have given up, the read is cancelled.
 func TestCallersGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group
@@ -106,7 +106,7 @@ func TestCallersGiveUp(t *testing.T) {
 			return err
 		}
 		var callers sync.WaitGroup
-		// fill starts as many reads as run at the same time.
+		// fill starts as many reads as may run concurrently.
 		fill := func() {
 			for range atOnce {
 				callers.Go(func() { assert.NoError(t, call(time.Hour)) })

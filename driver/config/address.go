@@ -15,15 +15,15 @@ import (
 
 // An Address is one of several addresses of a target.
 type Address struct {
-	// TargetAddr and TargetPort are where nodes connect to.
+	// TargetAddr and TargetPort are the address that nodes connect to.
 	TargetAddr string `json:"targetAddr"`
 	TargetPort string `json:"targetPort,omitzero"`
-	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes
-	// connect to.
+	// ListenAddr and ListenPort are where the target listens, if that differs from the address that
+	// nodes connect to.
 	ListenAddr string `json:"listenAddr,omitzero"`
 	ListenPort string `json:"listenPort,omitzero"`
-	// Topology holds the labels that a node must have to use the address; every node uses it when
-	// empty.
+	// Topology holds the labels that a node must have to use the address; if empty, every node uses
+	// it.
 	Topology map[string]string `json:"topology,omitzero"`
 }
 
@@ -37,7 +37,7 @@ func (a *Address) setDefaults(port string) {
 	a.ListenPort = cmp.Or(a.ListenPort, a.TargetPort)
 }
 
-// withoutBrackets accepts IPv6 addresses in the form that URLs have.
+// withoutBrackets accepts IPv6 addresses as they are written in URLs.
 func withoutBrackets(address string) string {
 	if inner, ok := strings.CutPrefix(address, "["); ok {
 		return strings.TrimSuffix(inner, "]")
@@ -87,7 +87,7 @@ func (n *Target) checkAddresses() (problems []error) {
 	return problems
 }
 
-// AllAddresses returns the target's addresses, one or several.
+// AllAddresses returns the target's one or more addresses.
 func (n *Target) AllAddresses() []Address {
 	if len(n.Addresses) > 0 {
 		return n.Addresses
@@ -95,7 +95,7 @@ func (n *Target) AllAddresses() []Address {
 	return []Address{{TargetAddr: n.TargetAddr, TargetPort: n.TargetPort, ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}}
 }
 
-// Listen returns where the target listens for nodes, each portal once.
+// Listen returns the addresses where the target listens for nodes, each portal once.
 func (n *Target) Listen() (portals []export.Portal) {
 	for _, a := range n.AllAddresses() {
 		if p := (export.Portal{Addr: a.ListenAddr, Port: a.ListenPort}); !slices.Contains(portals, p) {

@@ -42,7 +42,7 @@ func TestInvalidAddressesAreRefused(t *testing.T) {
 		`"addresses": [{"targetAddr": "192.0.2.1"}, {"listenAddr": "192.0.2.2"}]`:                               "addresses[1]: targetAddr",
 		`"addresses": [{"targetAddr": "storage"}]`:                                                              "addresses[0]: listenAddr",
 		`"addresses": [{"targetAddr": "192.0.2.1", "targetPort": "x"}]`:                                         "targetPort",
-		`"addresses": [{"targetAddr": "192.0.2.1", "topology": {"zone": ""}}]`:                                  "is not a label",
+		`"addresses": [{"targetAddr": "192.0.2.1", "topology": {"zone": ""}}]`:                                  "is not a valid label",
 		`"addresses": [{"targetAddr": "192.0.2.1", "zone": "a"}]`:                                               "zone",
 		`"addresses": [{"targetAddr": "fd00::1"}, {"targetAddr": "[fd00::1]"}]`:                                 "twice",
 		`"addresses": [{"targetAddr": "fe80::1%eth0"}]`:                                                         "listenAddr",

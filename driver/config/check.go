@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Check configures the check of all targets for leftovers, which only reports.
+// A Check configures the periodic check of all targets for leftovers, which only reports.
 type Check struct {
 	// Interval is the time between two checks; 1h by default, at least 5m, or 0 for no checks.
 	Interval string `json:"interval,omitzero"`
@@ -33,7 +33,7 @@ func (c Check) check() (problems []error) {
 	return problems
 }
 
-// Every returns the interval; 0 for no checks.
+// Every returns the interval; 0 means no checks.
 func (c Check) Every() time.Duration {
 	d, _ := c.parse() // Parse has checked it
 	return d

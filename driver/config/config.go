@@ -26,19 +26,20 @@ const (
 	CredentialsDir = "/etc/spdkcsi-secret"
 )
 
-// A Config is the controller's config.json: the storage nodes, each one SPDK target behind a proxy.
+// A Config holds the controller's config.json: the storage nodes, each of which is one SPDK target
+// behind a proxy.
 type Config struct {
 	// Nodes are the storage servers.
 	Nodes []Target `json:"nodes"`
-	// Placement says how targets and lvstores are chosen, and how full they may become.
+	// Placement sets how targets and lvstores are chosen, and how full they may become.
 	Placement Placement `json:"placement,omitzero"`
-	// Snapshots says how snapshots are deleted.
+	// Snapshots sets how snapshots are deleted.
 	Snapshots Snapshots `json:"snapshots,omitzero"`
-	// Check says how often targets are checked for leftovers.
+	// Check sets how often targets are checked for leftovers.
 	Check Check `json:"check,omitzero"`
 }
 
-// A Target says how to reach one target, and how nodes reach what it exports.
+// A Target describes how to reach one target, and how nodes reach its exports.
 type Target struct {
 	// Name is the name of the target. It is part of volume ids, so it must never change.
 	Name string `json:"name"`
@@ -47,19 +48,19 @@ type Target struct {
 	RPCURL string `json:"rpcURL"`
 	// TargetType is nvme-tcp, nvme-rdma or iscsi, or loop for simulated targets.
 	TargetType string `json:"targetType"`
-	// TargetAddr and TargetPort are where nodes connect to. The port is 4420 by default, 3260 for
-	// iSCSI.
+	// TargetAddr and TargetPort are the address that nodes connect to. The port is 4420 by default,
+	// 3260 for iSCSI.
 	TargetAddr string `json:"targetAddr"`
 	TargetPort string `json:"targetPort,omitzero"`
-	// ListenAddr and ListenPort are where the target listens, if that differs from where nodes
-	// connect to.
+	// ListenAddr and ListenPort are where the target listens, if that differs from the address that
+	// nodes connect to.
 	ListenAddr string `json:"listenAddr,omitzero"`
 	ListenPort string `json:"listenPort,omitzero"`
 	// Addresses are the target's addresses if it has several; the four keys above are left out
 	// then.
 	Addresses []Address `json:"addresses,omitzero"`
-	// CA or CAFile holds the PEM certificates of the authorities to trust for RPCURL. If both are
-	// empty, the system's are trusted.
+	// CA or CAFile holds the PEM-encoded certificates of the authorities trusted for RPCURL. If
+	// both are empty, the system's authorities are trusted.
 	CA     string `json:"ca,omitzero"`
 	CAFile string `json:"caFile,omitzero"`
 	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all. It
@@ -67,9 +68,10 @@ type Target struct {
 	// in it count as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
 	// Topology holds the labels that a node must have to reach the target, such as
-	// topology.kubernetes.io/zone; every node reaches it when empty.
+	// topology.kubernetes.io/zone; if empty, every node reaches it.
 	Topology map[string]string `json:"topology,omitzero"`
-	// Labels are those by which a StorageClass selects targets, with its parameter targetLabels.
+	// Labels are the labels by which a StorageClass selects targets, with its parameter
+	// targetLabels.
 	Labels map[string]string `json:"labels,omitzero"`
 	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; "csi-"
 	// when empty ([export.DefaultKeyPrefix]). A tenant of the proxy needs one of its key_prefixes.
@@ -102,7 +104,7 @@ func Load() (*Config, error) {
 	return c, nil
 }
 
-// Parse reads config.json strictly. It ignores the case of names, because spdk-csi does, and files
+// Parse reads config.json strictly. It ignores the case of keys, as spdk-csi does, because files
 // written for spdk-csi must keep working.
 func Parse(text []byte) (*Config, error) {
 	var c Config
@@ -201,7 +203,7 @@ func (n *Target) CertPool() (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("target %s: ca or caFile holds no certificate in PEM form", n.Name)
+		return nil, fmt.Errorf("target %s: ca or caFile contains no PEM-encoded certificate", n.Name)
 	}
 	return pool, nil
 }

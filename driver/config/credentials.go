@@ -24,20 +24,20 @@ const SecretKey = "secret.json"
 const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "password": "…"}]}, with token or tokenFile instead of username and password, or with certFile and keyFile`
 
 // A Credential authenticates the driver to one target's proxy: by user name and password, as in
-// spdk-csi, or by a token. A client certificate may replace them or be used with them.
+// spdk-csi, or by a token. A client certificate may replace either or be used with it.
 type Credential struct {
 	// Name is the name of the target in config.json.
 	Name string `json:"name"`
 	// Username and Password are those of a user of the proxy.
 	Username string `json:"username,omitzero"`
 	Password string `json:"password,omitzero"`
-	// Token is a bearer token, such as spdk-proxy new-token makes.
+	// Token is a bearer token, such as one created by spdk-proxy new-token.
 	Token string `json:"token,omitzero"`
-	// TokenFile is a file with a bearer token, such as a ServiceAccount token, which is read for
-	// each call. Paths are relative to the Secret's directory.
+	// TokenFile is a file with a bearer token, such as a ServiceAccount token. It is read for each
+	// call. Paths are relative to the Secret's directory.
 	TokenFile string `json:"tokenFile,omitzero"`
-	// CertFile and KeyFile are files with a client certificate and its key, instead of or beside
-	// the others.
+	// CertFile and KeyFile are files with a client certificate and its key, instead of the others
+	// or with them.
 	CertFile string `json:"certFile,omitzero"`
 	KeyFile  string `json:"keyFile,omitzero"`
 }
@@ -64,7 +64,7 @@ func (c Credential) check() string {
 	return ""
 }
 
-// Account describes the credential to people, without its secrets.
+// Account describes the credential for people, without its secrets.
 func (c Credential) Account() string {
 	var parts []string
 	switch {
@@ -97,8 +97,7 @@ func (c *Credential) resolveFiles(dir string) {
 	}
 }
 
-// errFiles means that the secret of a call names files that the controller's own secret does not
-// name.
+// errFiles means that a call's secret names files that the controller's own secret does not name.
 var errFiles = fmt.Errorf("names files, which the secret of a call may do only with an entry that the controller's own %s has, too ($%s, or in %s): correct it, give a token or a password, or remove the secret from the class, so that the controller's own is used",
 	SecretKey, CredentialsEnv, CredentialsDir)
 
@@ -129,17 +128,17 @@ func parseSecret(text []byte, resolve func(*Credential) error) (map[string]Crede
 	return tokens, nil
 }
 
-// parseOwn reads the controller's own secret.json, in which paths are relative to the file's
+// parseOwn reads the controller's own secret.json. Paths in it are relative to the file's
 // directory.
 func parseOwn(text []byte, file string) (map[string]Credential, error) {
 	return parseSecret(text, func(c *Credential) error { c.resolveFiles(filepath.Dir(file)); return nil })
 }
 
-// parseCalls reads the secret.json of a call. An entry may name files only if the controller's own
-// secret, in file, has the same entry. Then its author gains nothing: calls without a secret use
-// the controller's own. Volumes bring the Secret that they were created with, so this is how a
-// Secret that many volumes name can be changed from a password to a token's file. All other files
-// could be any file of the controller.
+// parseCalls reads a call's secret.json. An entry may name files only if the controller's own
+// secret, in file, contains the same entry. Then its author gains nothing: calls without a secret
+// use the controller's own. A volume's calls bring the Secret it was created with, so a Secret that
+// many volumes name can be changed from a password to a token file. Any other path could name any
+// of the controller's files.
 func parseCalls(text []byte, file string) (map[string]Credential, error) {
 	return parseSecret(text, func(c *Credential) error {
 		given := *c
@@ -178,10 +177,10 @@ func CredentialsFile() (string, error) {
 	return path, nil
 }
 
-// Credentials returns the credentials of a call by target: those in its secret, or else the
-// controller's own, from file. A secret may hold only keys of hosts (package hostauth), and then
-// the controller's own credentials count. class is the name of the class parameters that give such
-// calls a secret, without -name and -namespace. It is empty for calls that never have one.
+// Credentials returns a call's credentials by target: those in its secret, or else the controller's
+// own, from file. If a secret holds only host keys (package hostauth), the controller's own
+// credentials are used. class names the class parameters that give such calls a secret, without
+// -name and -namespace. It is empty for calls that never have one.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseCalls([]byte(text), file)

@@ -23,8 +23,8 @@ func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
 	assert.Equal(t, "t", tokens["a"].Token)
 }
 
-// Volumes bring the Secret that they were created with. If it is changed to what the controller
-// uses itself, their calls continue.
+// Volumes' calls bring the Secret that the volume was created with. If it is changed to what the
+// controller itself uses, the calls continue to work.
 func TestSecretsOfCallsMayNameTheControllersFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.json")
 	secret := func(entries string) map[string]string {

@@ -15,15 +15,16 @@ import (
 // A Placement configures how targets and lvstores are chosen for new volumes, and how full they may
 // become. All keys have defaults.
 type Placement struct {
-	// Candidates is how many targets of each topology may get the volume of a name; 2 by default.
+	// Candidates is how many targets in each topology may get the volume with a given name; 2 by
+	// default.
 	Candidates int `json:"candidates,omitzero"`
-	// Margin is how many further targets are asked whether they have the volume; 1 by default. Up
-	// to Margin targets can be added to nodes at a time while volumes are being created.
+	// Margin is how many further targets are asked whether they have the volume; 1 by default.
+	// While volumes are being created, up to Margin targets can be added to nodes at a time.
 	Margin *int `json:"margin,omitzero"`
 	// ThinOvercommit bounds the sum of the sizes of an lvstore's volumes, as a multiple of its
 	// size; 1 by default, so that thin volumes alone cannot fill it.
 	ThinOvercommit float64 `json:"thinOvercommit,omitzero"`
-	// ReservePercent is the part of an lvstore that new volumes leave free; 5 by default.
+	// ReservePercent is the percentage of an lvstore that new volumes leave free; 5 by default.
 	ReservePercent *float64 `json:"reservePercent,omitzero"`
 	// TargetTimeout limits how long one target may take to list its lvstores and volumes; 10s by
 	// default.
@@ -77,13 +78,13 @@ func (p *Placement) check() (problems []error) {
 	return problems
 }
 
-// Choice returns how targets are chosen.
+// Choice returns the settings for choosing targets.
 func (p Placement) Choice() placement.Choice {
 	p.setDefaults()
 	return placement.Choice{Candidates: p.Candidates, Margin: *p.Margin}
 }
 
-// Space returns how full lvstores may become.
+// Space returns the settings for how full lvstores may become.
 func (p Placement) Space() volume.Space {
 	p.setDefaults()
 	return volume.Space{Overcommit: p.ThinOvercommit, Reserve: *p.ReservePercent / 100}
@@ -129,5 +130,5 @@ func (c *Config) PlacementTargets() []placement.Target {
 	return targets
 }
 
-// HasTopology reports whether not every node reaches every target.
+// HasTopology reports whether some targets cannot be reached from every node.
 func (c *Config) HasTopology() bool { return len(c.Nodes[0].Topology) > 0 }

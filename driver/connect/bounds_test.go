@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Each value takes its least and greatest values, and nothing beyond them.
+// Each value accepts its minimum and maximum, and nothing beyond.
 func TestBoundsOfNVMeOptions(t *testing.T) {
 	for key, b := range map[string]struct {
 		least, most int
@@ -71,7 +71,7 @@ func TestBoundsOfNamesAndPorts(t *testing.T) {
 	}
 }
 
-// An observedTransport notes until when a transport may work.
+// An observedTransport records the deadlines that a transport gets.
 type observedTransport struct {
 	transport
 	until time.Time

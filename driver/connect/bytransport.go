@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// transport attaches the exports of one kind: NVMe, iSCSI or loop devices. Its methods, except find
-// and paths, run one at a time for each target, with a context that has a deadline.
+// transport attaches exports of one kind: NVMe, iSCSI or loop devices. Its methods, except find and
+// paths, run one at a time for each target, with a context that has a deadline.
 type transport interface {
 	connect(ctx context.Context, e Export, step *operation.Step) (Device, error)
 	find(e Export) (Device, error)
@@ -20,7 +20,7 @@ type transport interface {
 	reconnect(ctx context.Context, e Export, step *operation.Step) error
 }
 
-// byTransport implements Connector: it selects the transport, bounds the time, locks the target,
+// byTransport implements Connector: it selects the transport, sets the deadline, locks the target,
 // adds the operation to errors, and logs it.
 type byTransport struct {
 	transports map[Transport]transport

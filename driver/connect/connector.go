@@ -9,16 +9,17 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// A Device is a block device of this node whose identity was verified.
+// A Device is a block device on this node whose identity was verified.
 type Device struct {
 	Path      string // such as /dev/nvme0n1
 	SizeBytes int64
-	// UUID is the namespace's UUID as the kernel reports it. Empty if it has none, as with iSCSI.
+	// UUID is the namespace's UUID as the kernel reports it. It is empty if there is none, as with
+	// iSCSI.
 	UUID string
 }
 
-// A Connector attaches exports to this node. All methods can be repeated at any time. Safe for
-// concurrent use.
+// A Connector attaches exports to this node. All methods can be repeated at any time, and are safe
+// for concurrent use.
 type Connector interface {
 	// Connect attaches the export and waits for its device. If it fails, it undoes its own steps.
 	// If ctx has no deadline, it waits for [Options.Timeout].
@@ -37,8 +38,8 @@ type Connector interface {
 
 // Options of [New]. The zero value is usable.
 type Options struct {
-	// AllowLoop permits exports of simulated targets, which attach files of this node as loop
-	// devices. For tests and the demo only.
+	// AllowLoop permits exports of simulated targets, which attach files on this node as loop
+	// devices. It is for tests and the demo only.
 	AllowLoop bool
 	// Timeout bounds a call whose context has no deadline. Zero means 60 s.
 	Timeout time.Duration
@@ -51,7 +52,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// New returns the connector of a node, for all transports. The node connects as host.
+// New returns a connector for all transports. The node connects as host.
 func New(host Host, o Options) (Watcher, error) {
 	if host.UUID == "" || host.NQN == "" || host.IQN == "" {
 		return nil, fmt.Errorf("connect: incomplete host identity %+v: derive it with HostOf(node id)", host)

@@ -1,13 +1,13 @@
 // Package connect attaches exports of SPDK targets to this node, and detaches them.
 //
-// An [Export] describes what to attach; [ParseExport] parses it once from the context map of a
-// volume. A [Connector] attaches it and returns a [Device]: a block device of this node whose
-// identity (subsystem NQN and namespace UUID, or target IQN and LUN) was verified in sysfs. It
-// never uses udev's links to find devices, because they match by text and may be stale.
+// An [Export] describes what to attach; [ParseExport] parses it once from a volume's context map. A
+// [Connector] attaches it and returns a [Device]: a block device of this node whose identity
+// (subsystem NQN and namespace UUID, or target IQN and LUN) was verified in sysfs. It never uses
+// udev's links to find devices, because they match by text and may be stale.
 //
 // Every call can be repeated: Connect finds an existing connection, and Disconnect succeeds if
-// nothing is attached. The error of a call that reached its deadline reports what it was waiting
-// for, and a later call continues from the state that the kernel has then.
+// nothing is attached. If a call reaches its deadline, its error reports what it was waiting for,
+// and a later call continues from the kernel's state at that time.
 //
 // The package supports NVMe over Fabrics, iSCSI and loop devices. It must not know CSI, gRPC, the
 // target's RPCs, or file systems on the device.

@@ -19,7 +19,7 @@ var (
 	ErrNoSubsystem = errors.New("subsystem not found on the target")
 	// ErrRefused: the target has the subsystem, but does not allow this host.
 	ErrRefused = errors.New("target refused this host")
-	// ErrNoKeys: the volume requires authentication, and there are no keys for it.
+	// ErrNoKeys: the volume requires authentication, but there are no keys for it.
 	ErrNoKeys = errors.New("no keys to authenticate with")
 	// ErrAuthentication: this node and the target did not accept each other's keys.
 	ErrAuthentication = errors.New("authentication failed")

@@ -29,7 +29,8 @@ const (
 	KeyNSUUID     = "nsUUID"
 	KeyLoopDir    = "loopDir"
 	// KeyTargetAddrs lists the target's addresses if it has several, as [FormatAddresses] writes
-	// them. KeyTargetAddr and KeyTargetPort then have the first one, for nodes of earlier versions.
+	// them. KeyTargetAddr and KeyTargetPort then contain the first one, for nodes that run earlier
+	// versions.
 	KeyTargetAddrs = "targetAddrs"
 	// KeyMultipath means that the export reports ANA, and also admits this node as
 	// [Host.Multipath].
@@ -48,17 +49,17 @@ const (
 )
 
 // An Export describes how a target exports a volume. Callers can store it as JSON to record what
-// they connected; the JSON has no secrets.
+// they connected; the JSON contains no secrets.
 type Export struct {
 	Transport Transport `json:"transport"`
 	Address   string    `json:"address,omitzero"` // IP address or host name
 	Port      string    `json:"port,omitzero"`
-	// More are further addresses at which the target exports the volume. A node with native
-	// multipath connects to all of them, and another node to the first that works.
+	// More holds further addresses at which the target exports the volume. A node with native
+	// multipath connects to all of them; any other node, to the first that works.
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`
-	// NSUUID is the namespace's UUID in lower case. It is empty for volumes of spdk-csi; LegacyUUID
+	// NSUUID is the namespace's UUID in lower case. It is empty for spdk-csi's volumes; LegacyUUID
 	// then helps to find the namespace.
 	NSUUID string `json:"nsUUID,omitzero"`
 	// LegacyUUID is the lvol's UUID, which spdk-csi wrote into model and NQN.
@@ -67,12 +68,12 @@ type Export struct {
 	SizeBytes int64 `json:"sizeBytes,omitzero"`
 	// Multipath: see KeyMultipath.
 	Multipath bool `json:"multipath,omitzero"`
-	// Options are options of the kernel's NVMe controllers which the volume's StorageClass sets, by
-	// the kernel's names. They replace those of [NVMeOptions].
+	// Options holds options for the kernel's NVMe controllers that the volume's StorageClass sets,
+	// by the kernel's names. They override [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
-	// Authentication reports how this node must authenticate, with keys that [Export.WithKeys]
-	// adds. If BothAuthenticate is set, the target must do so too.
+	// Authentication is how this node must authenticate, with keys that [Export.WithKeys] adds. If
+	// BothAuthenticate is set, the target must do so too.
 	Authentication   hostauth.Method `json:"authentication,omitzero"`
 	BothAuthenticate bool            `json:"authenticateTarget,omitzero"`
 
@@ -83,12 +84,12 @@ type Export struct {
 type Address struct {
 	Addr string `json:"address"` // IP address or host name
 	Port string `json:"port"`
-	// Topology holds the labels that a node must have to use the address. It is empty in
-	// [Export.More].
+	// Topology holds the labels that a node must have to use the address. In [Export.More], it is
+	// empty.
 	Topology map[string]string `json:"topology,omitzero"`
 }
 
-// FormatAddresses writes addresses as the value of [KeyTargetAddrs].
+// FormatAddresses formats addresses as the value of [KeyTargetAddrs].
 func FormatAddresses(all []Address) string {
 	text, err := json.Marshal(all, json.Deterministic(true))
 	if err != nil {
@@ -97,7 +98,7 @@ func FormatAddresses(all []Address) string {
 	return string(text)
 }
 
-// parseAddresses reads the value of [KeyTargetAddrs], and returns the addresses for a node with
+// parseAddresses parses the value of [KeyTargetAddrs], and returns the addresses for a node with
 // these labels.
 func parseAddresses(text string, node map[string]string) ([]Address, error) {
 	var all, ours []Address
@@ -124,7 +125,7 @@ func (a Address) isFor(node map[string]string) bool {
 	return true
 }
 
-// paths returns the export at each of its addresses alone.
+// paths returns one export for each address, with that address alone.
 func (e Export) paths() []Export {
 	all := []Export{e}
 	for _, a := range e.More {
@@ -163,9 +164,9 @@ func (e Export) String() string {
 
 func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
-// ParseExport reads an export from a volume's context map. It ignores other keys, because the map
-// also has entries of other programs. The export has the addresses that a node with these labels
-// uses. Errors are of kind [ErrInvalidExport], and name the key and its valid values.
+// ParseExport reads an export from a volume's context map. It ignores other keys, because other
+// programs add entries. The export contains the addresses that a node with these labels uses.
+// Errors are of kind [ErrInvalidExport], and name the key and its valid values.
 func ParseExport(m, node map[string]string) (Export, error) {
 	e := Export{Address: m[KeyTargetAddr], Port: m[KeyTargetPort], NQN: m[KeyNQN], IQN: m[KeyIQN]}
 	var err error
@@ -222,9 +223,9 @@ func parseTransport(s string) (Transport, error) {
 	return "", invalid(KeyTargetType, s, "tcp, rdma or iscsi")
 }
 
-// checkName checks that the export has the name that its transport needs, without characters that
-// have a special meaning later. The kernel splits its option string at commas, and iscsiadm uses
-// names as directories.
+// checkName checks that the export has the name its transport needs, without characters that later
+// have a special meaning. The kernel splits its option string at commas, and iscsiadm uses names as
+// directories.
 func (e *Export) checkName() error {
 	switch e.Transport {
 	case TCP, RDMA:
@@ -255,7 +256,7 @@ const (
 	wantIQN = "the iSCSI target's name, iqn.<year>-<month>.<domain>:<name>, at most 223 letters, digits and . : - _"
 )
 
-// NQNs are UTF-8 by the NVMe specification; SPDK and its users use ASCII.
+// The NVMe specification allows UTF-8 in NQNs; SPDK and its users use ASCII.
 var (
 	nqnPattern = regexp.MustCompile(`^nqn\.[0-9]{4}-[0-9]{2}\.[!-+\--~]+$`)
 	iqnPattern = regexp.MustCompile(`^iqn\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9._:-]+$`)
@@ -288,7 +289,7 @@ func (e *Export) parsePortals(list string, node map[string]string) error {
 	return nil
 }
 
-// zonePattern excludes what the kernel's option string gives a meaning.
+// zonePattern excludes characters that have a meaning in the kernel's option string.
 var zonePattern = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
 
 func (a *Address) check() error {
@@ -316,14 +317,14 @@ func parseLoopDir(s string) (string, error) {
 	return filepath.Clean(s), nil
 }
 
-// parseUUID accepts only the plain form, while uuid.Parse also accepts braces and URNs.
+// parseUUID accepts only the plain form; uuid.Parse also accepts braces and URNs.
 func parseUUID(s string) (string, bool) {
 	id, err := uuid.Parse(s)
 	return id.String(), err == nil && len(s) == 36 && id != uuid.Nil
 }
 
-// legacyUUID returns the lvol UUID that spdk-csi put into the model number and at the end of NQN or
-// IQN. If both have one, they must be the same, as they are in spdk-csi.
+// legacyUUID returns the lvol UUID that spdk-csi put into the model number and at the end of the
+// NQN or IQN. If both contain one, they must be equal, as they are in spdk-csi.
 func legacyUUID(model, target string) (string, error) {
 	inModel, hasModel := parseUUID(model)
 	inTarget, hasTarget := parseUUID(target[max(0, len(target)-36):])

@@ -125,7 +125,7 @@ func FuzzParseExport(f *testing.F) {
 }
 
 func TestHostOf(t *testing.T) {
-	// A release that computes other names would lock its nodes out of their volumes.
+	// A release that derived different names would lock its nodes out of their volumes.
 	assert.Equal(t, Host{
 		UUID: "c6d2d5a6-325d-5a5d-b891-5336d945c6cb",
 		NQN:  "nqn.2014-08.org.nvmexpress:uuid:c6d2d5a6-325d-5a5d-b891-5336d945c6cb",
@@ -166,7 +166,7 @@ func TestFabricsOptions(t *testing.T) {
 	assert.Equal(t, "transport=rdma,traddr=fd00::1,trsvcid=4420,nqn="+nqn1+",hostnqn=HOSTNQN,hostid=HOSTID,ctrl_loss_tmo=-1,reconnect_delay=1,keep_alive_tmo=9,fast_io_fail_tmo=7,nr_io_queues=3,queue_size=64",
 		fabricsOptions(e, "fd00::1", h, NVMeOptions{CtrlLossTimeout: -1e9, ReconnectDelay: 1e9, KeepAlive: 9e9, FastIOFail: 7e9, IOQueues: 3, QueueSize: 64}))
 
-	// The class's options replace the node's.
+	// The class's options override the node's.
 	e.Transport, e.Options = TCP, map[string]string{
 		"ctrl_loss_tmo": "30", "fast_io_fail_tmo": "-1", "nr_io_queues": "2", "hdr_digest": "true", "data_digest": "false",
 	}

@@ -12,7 +12,7 @@ func (e Export) WithKeys(k *hostauth.Keys) Export {
 	return e
 }
 
-// CheckKeys fails with [ErrNoKeys] if the export has not the keys that it requires.
+// CheckKeys fails with [ErrNoKeys] if the export lacks the keys that it requires.
 func (e Export) CheckKeys() error {
 	switch {
 	case e.Authentication == hostauth.None:
@@ -26,7 +26,7 @@ func (e Export) CheckKeys() error {
 	return nil
 }
 
-// authenticates has the method of each transport.
+// authenticates maps each transport to its authentication method.
 var authenticates = map[Transport]hostauth.Method{TCP: hostauth.DHCHAP, RDMA: hostauth.DHCHAP, ISCSI: hostauth.CHAP}
 
 func (e *Export) parseAuthentication(m map[string]string) error {

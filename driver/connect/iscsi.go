@@ -15,8 +15,8 @@ import (
 )
 
 // iscsi attaches LUN 0 of iSCSI targets. iscsiadm and its daemon log in and out; the result is read
-// from sysfs. iscsiadm gets target and portal as a record, without discovery, because a portal may
-// advertise addresses that this node cannot reach.
+// from sysfs. iscsiadm gets the target and portal as a record, without discovery, because a portal
+// may advertise addresses that this node cannot reach.
 type iscsi struct {
 	node *node
 	host Host
@@ -24,7 +24,7 @@ type iscsi struct {
 	log  *slog.Logger
 }
 
-// lunWait limits how long a call waits for the LUN of a session.
+// lunWait limits how long a call waits for a session's LUN.
 const lunWait = 10 * time.Second
 
 func (i *iscsi) connect(ctx context.Context, e Export, step *operation.Step) (Device, error) {
@@ -63,8 +63,8 @@ func (i *iscsi) loginAtAny(ctx context.Context, e Export, step *operation.Step) 
 	return false, errors.Join(failures...)
 }
 
-// login creates the records that iscsiadm needs, and logs in. The interface record has this host's
-// initiator name; the name in /etc/iscsi belongs to the node's administrator.
+// login creates the records that iscsiadm needs, and logs in. The interface record contains this
+// host's initiator name; the name in /etc/iscsi belongs to the node's administrator.
 func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	if err := e.CheckKeys(); err != nil {
 		return false, err

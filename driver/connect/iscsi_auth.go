@@ -11,17 +11,17 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// iscsiadm takes the value of a record only from its arguments, which every user of the node can
-// read. So it creates the record, and this package writes the user names and passwords into the
-// record's file. iscsid keeps the record for as long as the session exists, to log in again after a
+// iscsiadm takes a record's values only from its arguments, which every user on the node can read.
+// Therefore it only creates the record, and this package writes user names and passwords into the
+// record's file. iscsid keeps the record as long as the session exists, to log in again after a
 // restart.
 
-// recordFolders are the directories in which open-iscsi keeps records: the first one before version
-// 2.1.9 and on Debian, and the second one since.
+// recordFolders are the directories in which open-iscsi keeps records: the first before version
+// 2.1.9 and on Debian, the second since then.
 var recordFolders = []string{"etc/iscsi", "var/lib/iscsi"}
 
-// hostRoot is the path to the node's root directory, as it is in the container; the plugin's own if
-// it does not run in one. The node's iscsiadm runs there.
+// hostRoot is the path of the node's root directory in the container, or the plugin's own root
+// outside a container. The node's iscsiadm runs there.
 func (i *iscsi) hostRoot() string {
 	const inContainer = "host/proc/1/root"
 	if i.node.exists(inContainer) {
@@ -30,7 +30,7 @@ func (i *iscsi) hostRoot() string {
 	return ""
 }
 
-// chapSettings are the lines of a record that this package writes.
+// chapSettings are the lines that this package writes in a record.
 func chapSettings(k *hostauth.Keys) []string {
 	lines := []string{
 		"node.session.auth.authmethod = CHAP",
@@ -43,7 +43,7 @@ func chapSettings(k *hostauth.Keys) []string {
 	return lines
 }
 
-// writeKeys writes the keys of an export into its record, which iscsiadm has created.
+// writeKeys writes an export's keys into its record, which iscsiadm has created.
 func (i *iscsi) writeKeys(e Export) error {
 	if e.Authentication != hostauth.CHAP {
 		return nil
@@ -71,7 +71,7 @@ func (i *iscsi) writeKeys(e Export) error {
 	return nil
 }
 
-// records returns the paths of the records of an export's address: ADDRESS,PORT, or
+// records returns the paths of the records for an export's address: ADDRESS,PORT or
 // ADDRESS,PORT,GROUP/INTERFACE.
 func (i *iscsi) records(folder string, e Export) (found []string, err error) {
 	names, err := i.node.entries(folder)
@@ -99,8 +99,8 @@ func (i *iscsi) records(folder string, e Export) (found []string, err error) {
 
 const endOfRecord = "# END RECORD"
 
-// changeRecord replaces the settings for authentication in a record. The file is replaced as a
-// whole, and only its owner can read it.
+// changeRecord replaces a record's authentication settings. The file is replaced as a whole, and
+// only its owner can read it.
 func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 	text, err := os.ReadFile(i.node.path(record))
 	if err != nil {
@@ -127,8 +127,8 @@ func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 }
 
 // explainCHAP explains that iscsid could not log in to a target that requires authentication.
-// iscsid reports a refusal of the target's as one, and its own of a target as a login that failed
-// for good.
+// iscsid reports a refusal by the target as such, but its own refusal of a target as a permanently
+// failed login.
 func explainCHAP(e Export, code int, err error) error {
 	who, compare := "the target refused this node's user or password", "chap-user and chap-password"
 	if code != exitAuthFailed && e.keys.Both() {

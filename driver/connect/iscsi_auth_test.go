@@ -38,8 +38,8 @@ node.conn[0].address = 127.0.0.1
 # END RECORD
 `
 
-// Passwords are written into the record that iscsiadm has created, in the directory where it is,
-// and into no argument.
+// Passwords are written into the record that iscsiadm created, in its directory, and never passed
+// as arguments.
 func TestISCSIAuthenticates(t *testing.T) {
 	for name, where := range map[string]string{
 		"Debian":       "etc/iscsi/nodes/" + iqn1 + "/127.0.0.1,PORT",
@@ -115,8 +115,8 @@ func TestISCSIRefusesAuthentication(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 }
 
-// A node whose first login was refused has no record of the interface, without which iscsiadm
-// deletes nothing.
+// A node whose first login was refused has no interface record, and without one iscsiadm deletes
+// nothing.
 func TestISCSIDisconnectWithoutInterface(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	made := false

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// iscsiStatus is the status class and detail of a login response (RFC 7143, "Status-Class and
+// iscsiStatus is the status class and detail in a login response (RFC 7143, "Status-Class and
 // Status-Detail"), such as 0x0202.
 type iscsiStatus uint16
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// session is an iSCSI session of this node, from /sys/class/iscsi_session.
+// session describes an iSCSI session of this node, from /sys/class/iscsi_session.
 type session struct {
 	name  string // session1
 	state string // LOGGED_IN, FAILED, FREE
@@ -32,7 +32,7 @@ func (i *iscsi) sessions(iqn string) ([]session, error) {
 	return found, nil
 }
 
-// lun is the block device of a LUN of a session.
+// lun is the block device of a LUN in a session.
 type lun struct {
 	session string
 	address string // SCSI address, host:channel:target:LUN
@@ -81,7 +81,7 @@ func (i *iscsi) luns(sessions []session) ([]lun, error) {
 	return found, nil
 }
 
-// serial reads SCSI's vital product data page 0x80: four bytes of header, then the serial number.
+// serial reads SCSI's vital product data page 0x80: a four-byte header, then the serial number.
 func (i *iscsi) serial(elem ...string) string {
 	page := i.node.attribute(append(elem, "vpd_pg80")...)
 	if len(page) <= 4 {
@@ -91,7 +91,7 @@ func (i *iscsi) serial(elem ...string) string {
 }
 
 // chooseLUN returns LUN 0. If its serial number is a volume's UUID (SPDK uses the first 31
-// characters), it must be the UUID of the export's volume.
+// characters), it must be that of the export's volume.
 func chooseLUN(e Export, all []lun) (lun, error) {
 	var matches []lun
 	for _, l := range all {

@@ -17,10 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportISCSI has no port: each test sets that of its target.
+// exportISCSI has no port: each test sets its target's port.
 var exportISCSI = Export{Transport: ISCSI, Address: "127.0.0.1", IQN: iqn1, NSUUID: uuid1}
 
-// iscsiTarget starts a minimal iSCSI target, which answers the first step of a login with a status.
+// iscsiTarget starts a minimal iSCSI target that responds to the first step of a login with a
+// status.
 func iscsiTarget(t *testing.T, answer func(iqn, initiator string) uint16) (port string) {
 	return serveTCP(t, func(c net.Conn) { serveLogin(t, c, answer) })
 }
@@ -47,7 +48,7 @@ func serveLogin(t *testing.T, c io.ReadWriter, answer func(iqn, initiator string
 	c.Write(response)
 }
 
-// iscsiKernel is a kernel with iSCSI sessions, and an iscsiadm that creates them.
+// iscsiKernel is a fake kernel with iSCSI sessions, and an iscsiadm that creates them.
 type iscsiKernel struct {
 	*kernel
 	host   Host
@@ -251,7 +252,7 @@ func TestISCSILoginFailures(t *testing.T) {
 	require.NoError(t, err, "it is not a failure that records exist")
 }
 
-// open-iscsi defines these exit codes, and does not change them.
+// These exit codes are defined by open-iscsi and do not change.
 func TestISCSIExitCodes(t *testing.T) {
 	for code, kind := range map[int]error{
 		4: ErrUnreachable, 5: ErrUnreachable, 8: ErrUnreachable, 11: ErrUnreachable, 19: ErrUnreachable, 23: ErrUnreachable,
@@ -317,7 +318,7 @@ func TestISCSIDisconnectKeepsSharedSession(t *testing.T) {
 	assert.NotEmpty(t, k.commands())
 }
 
-// If the LUNs cannot be listed, it is unknown whether one is in use, so the volume is not detached.
+// If the LUNs cannot be listed, one may be in use, so the volume is not detached.
 func TestISCSIDisconnectNeedsTheLUNs(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
@@ -326,7 +327,7 @@ func TestISCSIDisconnectNeedsTheLUNs(t *testing.T) {
 	assert.Empty(t, k.commands())
 }
 
-// A login request is padded to a multiple of four bytes, with no more bytes than needed.
+// A login request is padded to a multiple of four bytes, with no more padding than needed.
 func TestISCSILoginIsPadded(t *testing.T) {
 	for n := range 4 {
 		pdu := loginRequest(Export{IQN: iqn1 + strings.Repeat("x", n)}, HostOf("worker-1"))

@@ -32,7 +32,7 @@ const (
 // wrapper runs the node's iscsiadm through them.
 const exitNotInstalled = 127
 
-// iface is the name of the interface record that has this host's initiator name.
+// iface is the name of the interface record that contains this host's initiator name.
 const iface = "spdkgate"
 
 // iscsiadmError reports a failed run of iscsiadm. It does not contain the arguments, which may
@@ -81,8 +81,7 @@ func (i *iscsi) recordArgs(e Export, more ...string) []string {
 	return append([]string{"-m", "node", "-T", e.IQN, "-p", e.portal(), "-I", iface}, more...)
 }
 
-// deleteRecord deletes the records of a target, one for each address. Without iscsiadm there are
-// none.
+// deleteRecord deletes a target's records, one for each address. Without iscsiadm, there are none.
 func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
 	for _, p := range e.paths() {
 		err := i.iscsiadm(ctx, i.recordArgs(p, "-o", "delete"), exitNoObjects)
@@ -90,8 +89,8 @@ func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
 			return nil
 		}
 		if failed := (*iscsiadmError)(nil); errors.As(err, &failed) {
-			// Without the interface's record, which the first login creates, iscsiadm does not look
-			// for the target's.
+			// Without the interface record, which the first login creates, iscsiadm does not look
+			// for the target's records.
 			if newErr := i.iscsiadm(ctx, i.ifaceArgs("new"), exitExists); newErr != nil {
 				return errors.Join(err, newErr)
 			}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is a fake kernel: a tree of files instead of /sys, /dev and /proc, and functions that run
+// kernel is a fake kernel: a tree of files in place of /sys, /dev and /proc, and functions that run
 // when some of them are written.
 type kernel struct {
 	t    *testing.T
@@ -92,7 +92,7 @@ func (k *kernel) dir(path string) {
 func (k *kernel) file(path, text string) {
 	k.dir(filepath.Dir(path))
 	path = filepath.Join(k.root, path)
-	// A concurrent reader sees the old or the new text, as with a real kernel.
+	// A concurrent reader sees either the old or the new text, as with a real kernel.
 	require.NoError(k.t, os.WriteFile(path+".new", []byte(text), 0o600))
 	require.NoError(k.t, os.Rename(path+".new", path))
 }
@@ -149,7 +149,7 @@ func serveTCP(t *testing.T, serve func(net.Conn)) (port string) {
 
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-// nvmeKernel is a kernel with NVMe controllers and namespaces.
+// nvmeKernel is a fake kernel with NVMe controllers and namespaces.
 type nvmeKernel struct {
 	*kernel
 	host      Host
@@ -170,7 +170,7 @@ func newNVMeKernel(t *testing.T, multipath bool) (*nvmeKernel, *byTransport) {
 	return k, k.connector(map[Transport]transport{TCP: n, RDMA: n})
 }
 
-// controller adds the controller nvme<i> of the subsystem nvme-subsys<subsystem>.
+// controller adds the controller nvme<i> to the subsystem nvme-subsys<subsystem>.
 func (k *nvmeKernel) controller(i, subsystem int, nqn, hostNQN, state, address string) {
 	dir := fmt.Sprintf("sys/devices/virtual/nvme-fabrics/ctl/nvme%d", i)
 	for attribute, value := range map[string]string{
@@ -192,7 +192,7 @@ func (k *nvmeKernel) set(controller int, attribute, value string) {
 	k.file(fmt.Sprintf("sys/devices/virtual/nvme-fabrics/ctl/nvme%d/%s", controller, attribute), value+"\n")
 }
 
-// namespace adds a namespace in the way of kernels with or without native multipath.
+// namespace adds a namespace as kernels with or without native multipath do.
 func (k *nvmeKernel) namespace(controller, subsystem, index int, wwid string, bytes int64) string {
 	name := fmt.Sprintf("nvme%dn%d", subsystem, index)
 	dir := fmt.Sprintf("sys/devices/virtual/nvme-fabrics/ctl/nvme%d/nvme%dn%d", controller, controller, index)

@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// loop attaches volumes of a simulated target, which are files of this machine, as loop devices. So
-// tests can use real devices and data on machines without NVMe. It enforces the simulation's lists
-// of allowed hosts, as a target does.
+// loop attaches a simulated target's volumes, which are files on this machine, as loop devices.
+// This lets tests use real devices and data on machines without NVMe. It enforces the simulation's
+// lists of allowed hosts, as a target does.
 type loop struct {
 	node    *node
 	host    Host
@@ -32,7 +32,8 @@ func (l *loop) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 	if err := unix.Flock(int(file.backing.Fd()), unix.LOCK_EX); err != nil {
 		return Device{}, fmt.Errorf("lock the volume's file: %w", err)
 	}
-	// The loop device keeps the file open, and so the lock: closing the file does not release it.
+	// The loop device keeps the file open, and with it the lock: closing the file does not release
+	// it.
 	defer unix.Flock(int(file.backing.Fd()), unix.LOCK_UN)
 	step.Doing("attaching %s to a loop device", file.backing.Name())
 	attached, err := l.attachedTo(file)
@@ -62,8 +63,8 @@ func (l *loop) find(e Export) (Device, error) {
 	}
 	file, err := l.open(e)
 	if errors.Is(err, ErrNoSubsystem) || errors.Is(err, ErrNoNamespace) {
-		// The volume is no longer exported. If a device is left, it cannot be verified to be this
-		// volume's.
+		// The volume is no longer exported. If a device is left, it cannot be verified that it is
+		// this volume's.
 		return Device{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	if err != nil {
@@ -84,8 +85,7 @@ func (l *loop) find(e Export) (Device, error) {
 	return d, err
 }
 
-// disconnect finds devices by the label that attach set, because the target may have removed the
-// export.
+// disconnect finds devices by the label that attach set, because the export may have been removed.
 func (l *loop) disconnect(ctx context.Context, e Export, step *operation.Step) error {
 	if err := l.permitted(); err != nil {
 		return err

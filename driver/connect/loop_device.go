@@ -47,7 +47,7 @@ func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, err
 }
 
 // attachedTo lists the loop devices on a volume's file. It compares device and inode, because the
-// path may now lead to another file. Devices of other hosts do not count.
+// path may now lead to another file. It ignores other hosts' devices.
 func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	var foreign string
 	found, err := l.attachedDevices(func(info *unix.LoopInfo64) bool {
@@ -73,8 +73,8 @@ func (l *loop) labelled(e Export) ([]string, error) {
 
 func labelOf(info *unix.LoopInfo64) string { return unix.ByteSliceToString(info.File_name[:]) }
 
-// attach attaches a volume's file to a free loop device. Another process may take the device first;
-// then attach tries another one.
+// attach attaches a volume's file to a free loop device. If another process takes the device first,
+// attach tries another one.
 func (l *loop) attach(ctx context.Context, v volumeFile) error {
 	control, err := os.OpenFile(l.node.path("dev/loop-control"), os.O_RDWR, 0)
 	if err != nil {

@@ -65,7 +65,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	return path, ns.uuid, nil
 }
 
-// nameFor returns the name of a host that the export's target uses.
+// nameFor returns the name by which the export's target knows a host.
 func nameFor(h Host, e Export) string {
 	if e.NQN == "" {
 		return h.IQN
@@ -78,23 +78,23 @@ func hostAllowed(list string, e Export, h Host) bool {
 	return slices.Contains(lines, "*") || slices.Contains(lines, nameFor(h, e))
 }
 
-// label returns the name by which a loop device is marked as set up by this package for a host and
-// an export. Several hosts can be one machine, as in tests, and each has a device of its own, as on
-// real machines. Without a UUID, label returns the common prefix of all labels of the host for the
-// export's target. It has at most the 63 characters that the kernel stores.
+// label returns the name that marks a loop device as set up by this package for a host and an
+// export. Several hosts can share one machine, as in tests; each has its own device, as on real
+// machines. Without a UUID, label returns the common prefix of all of the host's labels for the
+// export's target. It has at most 63 characters, which is what the kernel stores.
 func label(h Host, e Export, id string) string {
 	return labelPrefix + h.UUID[:8] + labelSuffix(e, id)
 }
 
 const labelPrefix = "spdkgate:"
 
-// labelSuffix returns the part of the label that is the same for all hosts.
+// labelSuffix returns the part of the label that all hosts share.
 func labelSuffix(e Export, id string) string {
 	sum := sha256.Sum256([]byte(e.LoopDir + "\x00" + e.Target()))
 	return fmt.Sprintf(":%x:%s", sum[:4], id)
 }
 
-// isOfOtherHost reports whether a device's label is that of another host for the same export.
+// isOfOtherHost reports whether a device's label belongs to another host of the same export.
 func isOfOtherHost(label, own string) bool {
 	suffix := len(labelPrefix) + 8
 	return label != own && len(label) == len(own) && strings.HasPrefix(label, labelPrefix) && label[suffix:] == own[suffix:]

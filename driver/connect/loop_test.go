@@ -64,7 +64,8 @@ func (s *simulation) of(target, id string) Export {
 
 func loopConnector(t *testing.T, e ...Export) Watcher { return loopConnectorOf(t, "worker-1", e...) }
 
-// loopConnectorOf returns the connector of a node, which disconnects some exports at the end.
+// loopConnectorOf returns a node's connector, which disconnects the given exports when the test
+// ends.
 func loopConnectorOf(t *testing.T, node string, e ...Export) Watcher {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices: run as root, or sudo -E make test")
@@ -136,8 +137,8 @@ func TestLoopConnectAndDisconnect(t *testing.T) {
 	}
 }
 
-// requireTooSmall demands that a rescan ends with the advice to resize the volume. On a busy
-// machine, its caller's time may end before it can say so; then it gets more time.
+// requireTooSmall requires that a rescan fails with the advice to resize the volume. On a busy
+// machine, the deadline may pass first; then the rescan gets more time.
 func requireTooSmall(t *testing.T, limit time.Duration, rescan func(ctx context.Context) error) {
 	t.Helper()
 	const advice = "resize the volume on the target first"
@@ -190,8 +191,8 @@ func TestLoopRefusesInvalidExports(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// severalTimes returns a long limit for a call like one that began then and has just ended. Such a
-// call consists of system calls on a real device, which take seconds on a busy machine.
+// severalTimes returns a generous multiple of the duration of a call that has just ended. Such
+// calls make system calls on a real device, which take seconds on a busy machine.
 func severalTimes(began time.Time) time.Duration { return max(5*time.Second, 10*time.Since(began)) }
 
 func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
@@ -216,7 +217,7 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.NoError(t, open.Close())
 	require.NoError(t, c.Disconnect(t.Context(), e))
 
-	// Another program's loop device on the same file would be a second cache of the volume.
+	// Another program's loop device on the same file would be a second cache for the volume.
 	out, err := exec.Command("losetup", "--find", "--show", filepath.Join(s.dir, "lvols", uuid1)).Output()
 	require.NoError(t, err)
 	foreign := strings.TrimSpace(string(out))
@@ -228,7 +229,7 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.NoError(t, exec.Command("losetup", foreign).Run())
 }
 
-// Each of two hosts on one machine has a device of its own on a volume, and disconnects only that.
+// Two hosts on one machine each have their own device for a volume, and disconnect only that.
 func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
@@ -247,7 +248,7 @@ func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 	assert.Equal(t, second, found)
 }
 
-// Concurrent calls: every volume gets exactly one device, however many calls connect it.
+// Every volume gets exactly one device, however many concurrent calls connect it.
 func TestConcurrentCallsShareOneLoopDevice(t *testing.T) {
 	s := newSimulation(t)
 	var all []Export

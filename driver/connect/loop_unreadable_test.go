@@ -64,7 +64,7 @@ func TestLoopDevicesCannotBeRead(t *testing.T) {
 	}
 }
 
-// Two loop devices on one volume are two caches of it, so neither is returned.
+// Two loop devices on one volume are two caches for it, so neither is returned.
 func TestTwoLoopDevicesOnOneVolume(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")

@@ -13,10 +13,10 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// moduleOf has the kernel module of each transport, by its name in the configuration of targets.
+// moduleOf maps each transport, by its name in the targets' configuration, to its kernel module.
 var moduleOf = map[string]string{"nvme-tcp": "nvme-tcp", "nvme-rdma": "nvme-rdma", "iscsi": "iscsi_tcp"}
 
-// CheckTransport fails unless a name is one of a transport: nvme-tcp, nvme-rdma or iscsi.
+// CheckTransport fails unless name is a transport: nvme-tcp, nvme-rdma or iscsi.
 func CheckTransport(name string) error {
 	if moduleOf[name] == "" {
 		return fmt.Errorf("%w: transport %q: use nvme-tcp, nvme-rdma or iscsi", ErrUnsupported, name)
@@ -43,7 +43,7 @@ func LoadModules(ctx context.Context, transports []string, o Options) error {
 }
 
 // loadModule makes sure that the kernel has a module. Many hosts have no modprobe, or none that a
-// container can use: there, the module may be built in, or the host loads it at boot.
+// container can use; there, the module may be built in, or loaded at boot.
 func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module string) error {
 	if n.hasModule(module) {
 		return nil
@@ -60,8 +60,8 @@ func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module s
 		"by /etc/modules-load.d, or on Talos by machine.kernel.modules; if there is no such module, install the distribution's package with more kernel modules", ErrUnsupported, module, module, err, reason)
 }
 
-// hasModule reports whether a module is loaded or built into the kernel. Modules that are built in
-// and have no parameters are not in /sys/module, only in the list of their kernel.
+// hasModule reports whether a module is loaded or built into the kernel. Built-in modules without
+// parameters are not in /sys/module, only in the kernel's list of built-in modules.
 func (n *node) hasModule(module string) bool {
 	if n.exists("sys/module", strings.ReplaceAll(module, "-", "_")) {
 		return true

@@ -17,7 +17,7 @@ func noModprobe(ran *[]string) fakeExec {
 	})
 }
 
-// A module that the kernel has is not loaded, because many hosts have no modprobe.
+// A module that the kernel already has is not loaded, because many hosts have no modprobe.
 func TestPresentModulesAreNotLoadedAgain(t *testing.T) {
 	write := func(root, path, text string) {
 		path = filepath.Join(root, path)
@@ -64,7 +64,8 @@ func TestMissingModulesAreReported(t *testing.T) {
 	assert.Equal(t, "modprobe nvme-rdma", ran[len(ran)-1])
 }
 
-// If the kernel does not know the transport, the error names the module, not the refusal.
+// If the kernel does not know the transport, the error names the missing module instead of a
+// refusal.
 func TestConnectWithoutTheModule(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.remove("sys/module/nvme_tcp")

@@ -17,9 +17,9 @@ import (
 // node accesses this node's kernel through files. Tests replace the tree and the functions.
 type node struct {
 	root string // prefix to /sys, /dev and /proc
-	// write writes to a sysfs attribute.
+	// write writes a sysfs attribute.
 	write func(path, text string) error
-	// exchange writes to a device, and returns what the device answers.
+	// exchange writes to a device, and returns the device's response.
 	exchange func(path, text string) (string, error)
 	// rdev returns the device number behind a block device's node.
 	rdev func(path string) (uint64, error)
@@ -92,7 +92,7 @@ func (n *node) exists(elem ...string) bool {
 	return err == nil
 }
 
-// entries lists the names in a directory of sysfs. It returns none if the directory does not exist.
+// entries lists the names in a sysfs directory. It returns none if the directory does not exist.
 func (n *node) entries(elem ...string) ([]string, error) {
 	dir, err := os.Open(n.path(elem...))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
@@ -109,7 +109,7 @@ func (n *node) entries(elem ...string) ([]string, error) {
 	return names, err
 }
 
-// device returns the block device with a name in sysfs. It fails unless the node in /dev exists and
+// device returns the block device with a sysfs name. It fails unless the node in /dev exists and
 // has the same device number.
 func (n *node) device(name string) (Device, error) {
 	number := n.attribute("sys/block", name, "dev")

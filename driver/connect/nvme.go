@@ -31,8 +31,8 @@ type nvme struct {
 	namespaceTimeout time.Duration // zero: namespaceWait
 }
 
-// namespaceWait limits how long a call waits for the namespace of a live controller. The target has
-// added the namespace before this node connects, so seconds are enough.
+// namespaceWait limits how long a call waits for a live controller's namespace. The target adds the
+// namespace before this node connects, so seconds are enough.
 const namespaceWait = 10 * time.Second
 
 func (n *nvme) namespaceLimit() time.Duration { return cmp.Or(n.namespaceTimeout, namespaceWait) }
@@ -51,8 +51,8 @@ func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 
 // ensureControllers creates a controller for each of the export's addresses that has none, if the
 // kernel has native multipath. Otherwise it creates one controller, for the first address that
-// works, because two would be two block devices. It succeeds if there is a controller for at least
-// one address.
+// works, because two would be two block devices. It succeeds if at least one address has a
+// controller.
 func (n *nvme) ensureControllers(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	paths := e.paths()
 	if len(paths) == 1 {
@@ -153,15 +153,14 @@ func (n *nvme) hostFor(e Export) Host {
 	return n.host
 }
 
-// nativeMultipath reports whether the kernel joins several controllers of a subsystem into one
-// device.
+// nativeMultipath reports whether the kernel combines a subsystem's controllers into one device.
 func (n *nvme) nativeMultipath() bool {
 	return n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y"
 }
 
-// prepare loads the kernel modules of NVMe over Fabrics. Without /dev/nvme-fabrics, it fails.
-// Otherwise it returns as missing why the transport's module may not be there; the connection shows
-// whether it is.
+// prepare loads the kernel modules of NVMe over Fabrics. It fails without /dev/nvme-fabrics.
+// Otherwise, missing says why the transport's module may be missing; only connecting shows whether
+// it is.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
 	if !n.node.hasModule(module) || !n.node.exists("dev/nvme-fabrics") {
@@ -280,8 +279,8 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 	if err != nil {
 		return err
 	}
-	// The target may have removed the namespace. If the volume's namespace cannot be distinguished
-	// from the others, any namespace that is in use may be the volume's.
+	// The target may have removed the namespace. If the volume's namespace cannot be told apart
+	// from the others, any namespace in use may be the volume's.
 	ours, chooseErr := choose(e, all)
 	known := chooseErr == nil || errors.Is(chooseErr, ErrNoNamespace)
 	for _, ns := range all {

@@ -12,9 +12,9 @@ import (
 )
 
 // The kernel authenticates by DH-HMAC-CHAP when it connects, and again with the same keys when it
-// reconnects: it keeps them with the controller. So the node need not store them.
+// reconnects. It keeps the keys with the controller, so the node does not store them.
 
-// keyOptions returns what to append to [fabricsOptions] for the keys of an export.
+// keyOptions returns what to append to [fabricsOptions] for an export's keys.
 func keyOptions(e Export) string {
 	if e.Authentication != hostauth.DHCHAP {
 		return ""
@@ -26,9 +26,9 @@ func keyOptions(e Export) string {
 	return options
 }
 
-// checkAuthenticates fails with [ErrUnsupported] if the kernel says that it cannot authenticate.
-// Kernels before 5.17 do not list their options; these have no authentication either, and refuse
-// the option.
+// checkAuthenticates fails with [ErrUnsupported] if the kernel reports that it cannot authenticate.
+// Kernels before 5.17 do not list their options; they do not support authentication either, and
+// refuse the option.
 func (n *nvme) checkAuthenticates(e Export) error {
 	if e.Authentication == hostauth.None {
 		return nil
@@ -40,8 +40,8 @@ func (n *nvme) checkAuthenticates(e Export) error {
 	return nil
 }
 
-// replaceKeys gives controllers that exist the keys of the export, if theirs differ. The kernel
-// then authenticates again. A call without keys changes nothing.
+// replaceKeys gives existing controllers the export's keys, if theirs differ. The kernel then
+// authenticates again. A call without keys changes nothing.
 func (n *nvme) replaceKeys(e Export, existing []controller, step *operation.Step) error {
 	if e.Authentication != hostauth.DHCHAP || e.keys == nil {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// explain converts the kernel's error for a connect to an error that says what to do. The kernel
-// reports every refusal of a target as EIO, so explain sends the target a connect from user space
-// to learn the reason.
+// explain converts the kernel's error for a failed connect to one that says what to do. The kernel
+// reports every refusal by a target as EIO, so explain sends a connect from user space to learn the
+// reason.
 func (n *nvme) explain(ctx context.Context, e Export, address string, err error) error {
 	var errno syscall.Errno
 	switch {

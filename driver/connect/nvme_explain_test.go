@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nvmeTarget starts a minimal NVMe/TCP target, which answers each connect with a status.
+// nvmeTarget starts a minimal NVMe/TCP target that responds to each connect with a status.
 func nvmeTarget(t *testing.T, answer func(nqn, hostNQN string) uint16) (port string) {
 	return serveTCP(t, func(c net.Conn) { serveConnect(t, c, 0, answer) })
 }
 
-// nvmeTargetThatAuthenticates accepts each host, and requires it to authenticate.
+// nvmeTargetThatAuthenticates accepts every host, and requires it to authenticate.
 func nvmeTargetThatAuthenticates(t *testing.T) (port string) {
 	const transactionRequired = 1 << 1
 	return serveTCP(t, func(c net.Conn) {

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the export's namespace, of its subsystem, on a controller of this host, is its device.
+// Only the export's namespace, in its subsystem and on one of this host's controllers, is its
+// device.
 func TestNVMeIdentity(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, "nqn.2026-11.io.x:other", k.host.NQN, "live", "127.0.0.1")
@@ -67,7 +68,7 @@ func TestChooseFindsTheNamespaceOfTheVolume(t *testing.T) {
 	}
 }
 
-// A namespace that the target removed may still have a device, of size 0.
+// A namespace that the target removed may still have a device with size 0.
 func TestRemovedNamespaceIsNotUsed(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// NVMeOptions are the kernel's settings for an NVMe over Fabrics controller. Zero means the
-// default, which is given for each. They apply to new controllers, not to existing ones.
+// NVMeOptions are the kernel's settings for an NVMe over Fabrics controller. Zero means the default
+// given for each field. They apply to new controllers, not to existing ones.
 type NVMeOptions struct {
 	// CtrlLossTimeout is how long the kernel retries a lost target before it fails all I/O and
 	// removes the device; default 10 minutes. A negative value means forever.
 	CtrlLossTimeout time.Duration
 	// ReconnectDelay is the pause between such retries; default 2 s.
 	ReconnectDelay time.Duration
-	// KeepAlive is the time after which a target that does not answer counts as lost; default 5 s.
+	// KeepAlive is the time after which an unresponsive target counts as lost; default 5 s.
 	KeepAlive time.Duration
 	// FastIOFail is how long I/O waits for a lost target before it fails while the kernel still
 	// reconnects; default unlimited.
@@ -68,12 +68,12 @@ func (o NVMeOptions) validate() error {
 	return nil
 }
 
-// OptionKeys are the keys of a context map that set options of the kernel's NVMe controllers: the
-// kernel's names. Values are in the kernel's units, and true or false for digests.
+// OptionKeys are the context map's keys for options of the kernel's NVMe controllers: the kernel's
+// names. Values are in the kernel's units, or true or false for digests.
 var OptionKeys = []string{"ctrl_loss_tmo", "reconnect_delay", "keep_alive_tmo", "fast_io_fail_tmo", "nr_io_queues", "queue_size", "hdr_digest", "data_digest"}
 
-// parseOptions returns the NVMe options of a context map. The bounds are those of the class
-// parameters of the same names.
+// parseOptions returns the NVMe options in a context map. The bounds are those of the class
+// parameters with the same names.
 func parseOptions(m map[string]string) (map[string]string, error) {
 	var options map[string]string
 	for _, key := range OptionKeys {
@@ -110,8 +110,7 @@ func validOption(key, value string) (want string, valid bool) {
 		err == nil && strconv.Itoa(n) == value && (n >= b.least && n <= b.most || n == -1 && b.unlimited)
 }
 
-// fabricsOptions returns the text that creates a controller when it is written to
-// /dev/nvme-fabrics.
+// fabricsOptions returns the text that creates a controller when written to /dev/nvme-fabrics.
 func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	opts := []string{
 		"transport=" + string(e.Transport),

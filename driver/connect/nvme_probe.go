@@ -23,8 +23,8 @@ const (
 	statusAuthRequired nvmeStatus = 0x191
 )
 
-// mustAuthenticate is the response of probeConnect for a target that accepts the host, and requires
-// it to authenticate next. It is not an NVMe status: a status has 11 bits.
+// mustAuthenticate is probeConnect's result for a target that accepts the host but requires it to
+// authenticate next. It is not an NVMe status: a status has 11 bits.
 const mustAuthenticate nvmeStatus = 0x8000
 
 // Sizes and types of NVMe/TCP PDUs (NVMe TCP Transport Specification).
@@ -69,7 +69,8 @@ func probeConnect(ctx context.Context, address, port, nqn string, h Host) (nvmeS
 	if err != nil {
 		return 0, err
 	}
-	// Bit 0 of the completion's last word is the phase tag, then 8 bits of code, 3 of type.
+	// Bit 0 of the completion's last word is the phase tag; 8 bits of status code and 3 of type
+	// follow.
 	status := nvmeStatus(binary.LittleEndian.Uint16(response[headerSize+14:]) >> 1 & 0x7ff)
 	const authenticationRequired = 0x06 // bits 17 and 18 of the first word: ATR and ASCR
 	if status == statusSuccess && response[headerSize+2]&authenticationRequired != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// controller is an NVMe controller of this node, from /sys/class/nvme.
+// controller describes an NVMe controller of this node, from /sys/class/nvme.
 type controller struct {
 	name      string // nvme0
 	nqn       string // of its subsystem
@@ -28,14 +28,13 @@ func (c controller) usable() bool {
 	return c.state != "dead" && !strings.HasPrefix(c.state, "deleting")
 }
 
-// controllers lists the controllers that this host has for a subsystem. It ignores controllers of
-// other host NQNs, which an administrator or another driver created.
+// controllers lists this host's controllers for a subsystem. It ignores controllers with other host
+// NQNs, which an administrator or another driver created.
 func (n *nvme) controllers(nqn string) ([]controller, error) {
 	return n.controllersWhere(func(found string) bool { return found == nqn })
 }
 
-// controllersWhere lists the controllers that this host has for the subsystems whose NQNs are
-// wanted.
+// controllersWhere lists this host's controllers for the subsystems whose NQNs are wanted.
 func (n *nvme) controllersWhere(wanted func(nqn string) bool) ([]controller, error) {
 	names, err := n.node.entries("sys/class/nvme")
 	if err != nil {
@@ -104,7 +103,7 @@ func (n *nvme) describe(e Export) string {
 	return strings.Join(states, "; ")
 }
 
-// namespace is the block device of a namespace of a subsystem.
+// namespace is the block device of a namespace in a subsystem.
 type namespace struct {
 	name  string // nvme0n1
 	uuid  string // empty if the namespace has none
@@ -115,7 +114,7 @@ type namespace struct {
 // multipath are nvme<subsystem>c<controller>n<index>, hidden, and must not be used.
 var namespacePattern = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
 
-// subsystems lists the entries of all NVMe subsystems, among which are their controllers and
+// subsystems lists the sysfs entries of all NVMe subsystems, including their controllers and
 // namespaces.
 func (n *nvme) subsystems() (map[string][]string, error) {
 	names, err := n.node.entries("sys/class/nvme-subsystem")
@@ -131,8 +130,8 @@ func (n *nvme) subsystems() (map[string][]string, error) {
 	return found, nil
 }
 
-// namespaces lists the block devices of the controllers' namespaces. In sysfs they are below the
-// subsystem with native multipath, and below each controller without it; there may be both kinds.
+// namespaces lists the block devices of the controllers' namespaces. In sysfs, they are below the
+// subsystem with native multipath, and below each controller otherwise; both kinds may exist.
 func (n *nvme) namespaces(controllers []controller, subsystems map[string][]string) ([]namespace, error) {
 	var found []namespace
 	add := func(c controller, names []string) {
@@ -159,13 +158,13 @@ func (n *nvme) namespaces(controllers []controller, subsystems map[string][]stri
 }
 
 // namespaceUUID reads the UUID that the target gave the namespace, from the attribute "wwid". The
-// attribute "uuid" is not reliable: for a namespace without a UUID it has the NGUID in the form of
-// a UUID. If the target gives only an NGUID of 16 bytes, that is used as the UUID.
+// attribute "uuid" is not reliable: for a namespace without a UUID, it contains the NGUID formatted
+// as a UUID. If the target provides only a 16-byte NGUID, that is used as the UUID.
 func (n *nvme) namespaceUUID(name string) string {
 	return uuidOf(n.node.attribute("sys/block", name, "wwid"))
 }
 
-// uuidOf returns the UUID in an attribute "wwid", and an empty string if it has none.
+// uuidOf returns the UUID in an attribute "wwid", or an empty string if it contains none.
 func uuidOf(wwid string) string {
 	if id, ok := strings.CutPrefix(wwid, "uuid."); ok {
 		return strings.ToLower(id)
@@ -178,10 +177,9 @@ func uuidOf(wwid string) string {
 	return ""
 }
 
-// choose returns the namespace of an export, by its UUID. For volumes of spdk-csi only the lvol's
-// UUID is known. For them, the only namespace of a subsystem is accepted as well if the subsystem's
-// model is the lvol's UUID, as spdk-csi sets it. It is also accepted if not even the lvol's UUID is
-// known.
+// choose returns an export's namespace, by its UUID. For spdk-csi's volumes, only the lvol's UUID
+// is known. For them, a subsystem's only namespace is also accepted if the subsystem's model is the
+// lvol's UUID, as spdk-csi sets it, or if not even the lvol's UUID is known.
 func choose(e Export, all []namespace) (namespace, error) {
 	want := e.NSUUID
 	if want == "" {

@@ -31,7 +31,7 @@ func (e noExec) CommandContext(_ context.Context, name string, args ...string) u
 }
 func (e noExec) LookPath(string) (string, error) { return "", errors.New("no") }
 
-// fakeExec answers commands with the result of a function.
+// fakeExec runs a function in place of commands.
 type fakeExec func(line string) (output string, exitCode int)
 
 func (e fakeExec) Command(name string, args ...string) utilexec.Cmd {

@@ -16,7 +16,7 @@ var exportTwoPaths = Export{
 	Transport: TCP, Address: "192.0.2.1", Port: "4420", NQN: nqn1, NSUUID: uuid1, More: []Address{{Addr: "fd00::2", Port: "4421"}},
 }
 
-// connects makes the kernel connect to all addresses but one.
+// connects makes the kernel connect to all addresses except one.
 func (k *nvmeKernel) connects(unreachable string) {
 	k.exchange = func(options string) error {
 		_, address, _ := strings.Cut(options, "traddr=")
@@ -48,7 +48,7 @@ func (k *nvmeKernel) connectedTo() (addresses []string) {
 	return addresses
 }
 
-// A node with native multipath connects to all addresses, and another node to the first that works.
+// A node with native multipath connects to all addresses; any other node, to the first that works.
 func TestNVMeSeveralAddresses(t *testing.T) {
 	both, first, second := []string{"192.0.2.1,trsvcid=4420", "fd00::2,trsvcid=4421"}, "192.0.2.1", "fd00::2"
 	for _, tt := range []struct {
@@ -97,7 +97,7 @@ func TestNVMeNoAddressWorks(t *testing.T) {
 	}
 }
 
-// iSCSI uses the first address that works, and leaves no records of the others.
+// iSCSI uses the first address that works, and leaves no records for the others.
 func TestISCSISeveralAddresses(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -122,7 +122,7 @@ func TestISCSISeveralAddresses(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// A node gets the addresses for its labels, and those without labels.
+// A node uses the addresses for its labels, and those without labels.
 func TestAddressesOfANode(t *testing.T) {
 	all := []Address{
 		{Addr: "192.0.2.1", Port: "4420", Topology: map[string]string{"zone": "a"}},

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blocked replaces a directory of sysfs by a file, so that reading the directory fails.
+// blocked replaces a sysfs directory with a file, so that reading the directory fails.
 func (k *kernel) blocked(path string) {
 	k.remove(path)
 	k.file(path, "")
 }
 
-// If a part of sysfs cannot be read, no volume is reported as found, grown or detached, and nothing
+// If part of sysfs cannot be read, no volume is reported as found, grown or detached, and nothing
 // is detached.
 func TestNVMeSysfsCannotBeRead(t *testing.T) {
 	every := []string{"find", "connect", "rescan", "disconnect"}
@@ -73,8 +73,8 @@ func TestNVMeSysfsCannotBeRead(t *testing.T) {
 	}
 }
 
-// operations returns all operations of a connector. Some end only at their deadline, which is long
-// enough for a busy machine to report the reason.
+// operations returns all of a connector's operations. Some end only at their deadline, which is
+// long enough for a busy machine to report the reason.
 func operations(t *testing.T, c Connector, e Export, bytes int64) map[string]func() error {
 	return map[string]func() error{
 		"find":       func() error { _, err := c.Find(t.Context(), e); return err },
@@ -111,7 +111,7 @@ func TestISCSISysfsCannotBeRead(t *testing.T) {
 			k, connector := newISCSIKernel(t)
 			k.session(1, iqn1, k.host.IQN)
 			k.lun(1, 0, "sda", uuid1[:31], gib)
-			// sysfs has other entries besides targets and LUNs.
+			// sysfs contains other entries besides targets and LUNs.
 			for _, more := range []string{"power", "uevent", "zfcp", "0", "target", "block"} {
 				k.dir(session + "/device/" + more)
 				k.dir(session + "/device/target1:0:0/" + more)
@@ -147,8 +147,8 @@ func TestISCSIScansOwnHosts(t *testing.T) {
 	require.ErrorContains(t, i.scanHosts(k.export), "list iSCSI sessions")
 }
 
-// For volumes of spdk-csi only the lvol's UUID is known. A LUN with the serial number of another
-// lvol is refused.
+// For spdk-csi's volumes, only the lvol's UUID is known. A LUN with another lvol's serial number is
+// refused.
 func TestISCSILegacyIdentity(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
@@ -190,7 +190,8 @@ func TestISCSIUndoFails(t *testing.T) {
 	require.ErrorContains(t, err, "exit code 5", "the login fails if a record cannot be created")
 }
 
-// The functions by which a node accesses the kernel, on files that behave like the kernel's.
+// The functions through which a node accesses the kernel are tested on files that behave like the
+// kernel's.
 func TestNodeFiles(t *testing.T) {
 	dir := t.TempDir()
 	attribute, fifo := filepath.Join(dir, "attribute"), filepath.Join(dir, "fabrics")
@@ -223,7 +224,7 @@ func TestNodeFiles(t *testing.T) {
 }
 
 // A device without a usable device node is not in use. A mount of the device node is a raw block
-// volume; a mount of a directory with the same name in a file system is not.
+// volume; a mount of a directory of the same name in a file system is not.
 func TestInUse(t *testing.T) {
 	k := newKernel(t)
 	for _, err := range []error{fs.ErrNotExist, unix.ENXIO, unix.ENODEV} {

@@ -16,7 +16,7 @@ func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Second, time.Until(deadline)/8)))
 }
 
-// timeout returns the reason why ctx ended: its cause, or ErrTimeout if its deadline passed.
+// timeout returns why ctx ended: its cause, or ErrTimeout if its deadline passed.
 func timeout(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -14,17 +14,17 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// A Watcher is a Connector that also reports how the kernel sees what is attached, and restores
+// A Watcher is a Connector that also reports the kernel's view of what is attached, and restores
 // connections that the kernel has given up.
 type Watcher interface {
 	Connector
 	// Paths reads the state of an export's connections, which may be a second old. It sends nothing
-	// to the target. If the kernel does not answer before ctx ends, the error is of kind
-	// [ErrTimeout]; until it answers, further calls wait for the same response.
+	// to the target. If the kernel does not respond before ctx ends, the error is of kind
+	// [ErrTimeout]; until it responds, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
-	// Reconnect restores the connections of an attached export that no longer exist. It changes
-	// none that exists, and connects to no address that does not answer. It fails if the target has
-	// another volume there, and then removes the connections that it made.
+	// Reconnect restores missing connections of an attached export. It changes no existing
+	// connection, and skips addresses that do not respond. If the target exports another volume
+	// there, it fails and removes the connections that it made.
 	Reconnect(ctx context.Context, e Export) error
 }
 
@@ -46,16 +46,16 @@ func (p Path) String() string {
 	return s
 }
 
-// Paths describe how the kernel sees an attached export.
+// Paths describes the kernel's view of an attached export.
 type Paths struct {
 	All []Path
 	// Expected is the number of paths that [Connector.Connect] makes if all of the target's
 	// addresses answer.
 	Expected int
-	// GivenUp is how many of them the kernel no longer has, and does not try to restore.
+	// GivenUp is how many of them the kernel no longer has and does not try to restore.
 	GivenUp int
-	// Device is the export's device, whose identity was verified. If there is none, NoDevice tells
-	// why.
+	// Device is the export's device, whose identity was verified. If there is none, NoDevice is the
+	// reason.
 	Device   Device
 	NoDevice error
 }
@@ -71,7 +71,8 @@ func (p Paths) Live() int {
 	return n
 }
 
-// finish adds the device, or why there is none. Other errors mean that the state is unknown.
+// finish adds the device, or the reason why there is none. Other errors mean that the state is
+// unknown.
 func (p Paths) finish(d Device, err error) (Paths, error) {
 	p.Device, p.NoDevice = d, err
 	for _, kind := range []error{nil, ErrNotConnected, ErrNoNamespace, ErrAmbiguous, ErrUnreachable} {
@@ -93,8 +94,8 @@ func (c *byTransport) Reconnect(ctx context.Context, e Export) error {
 	return err
 }
 
-// query reads the kernel's state of an export, for all callers that ask for the same at once. The
-// time is bounded, as the kernel may be busy with a target that does not answer.
+// query reads the kernel's state of an export, once for all concurrent callers that need the same.
+// The time is bounded, because the kernel may be busy with an unresponsive target.
 func query[T any](ctx context.Context, c *byTransport, name string, e Export, read func(transport) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -113,7 +114,7 @@ func query[T any](ctx context.Context, c *byTransport, name string, e Export, re
 // to it.
 const dialTimeout = 3 * time.Second
 
-// viewAge is how old the state of connections may be that [Watcher.Paths] returns.
+// viewAge is the maximum age of the connection state that [Watcher.Paths] returns.
 const viewAge = time.Second
 
 func (n *nvme) paths(e Export) (Paths, error) {
@@ -140,17 +141,17 @@ func (n *nvme) paths(e Export) (Paths, error) {
 	return p.finish(n.findBehind(e, controllers, func() (map[string][]string, error) { return v.subsystems, nil }))
 }
 
-// A view is what sysfs tells about this host's NVMe controllers at one moment.
+// A view is what sysfs shows about this host's NVMe controllers at one moment.
 type view struct {
 	at          time.Time
 	controllers map[string][]controller // by NQN
 	subsystems  map[string][]string     // as nvme.subsystems
 }
 
-// A sharedView lets the reads of many volumes, one after the other or at once, use one view of
-// sysfs: each would otherwise read the controllers of all.
+// A sharedView lets many reads, sequential or concurrent, share one view of sysfs: otherwise each
+// would read all volumes' controllers.
 type sharedView struct {
-	// age is how old a view may be. Zero: each read makes its own.
+	// age is how old a view may be. Zero means that each read makes its own.
 	age time.Duration
 
 	mu   sync.Mutex
@@ -208,7 +209,7 @@ func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) er
 	return errors.Join(failures...)
 }
 
-// answering returns the export with only those addresses that respond.
+// answering returns the export with only the addresses that respond.
 func (n *nvme) answering(ctx context.Context, e Export, step *operation.Step) (Export, error) {
 	var failures []error
 	var found []Address
@@ -298,10 +299,10 @@ func (n *nvme) waitForPath(ctx context.Context, e Export, d Device, step *operat
 	return err
 }
 
-// A path of native multipath to a namespace is a hidden device below its controller.
+// With native multipath, a path to a namespace is a hidden device below its controller.
 var pathPattern = regexp.MustCompile(`^nvme[0-9]+c[0-9]+n[0-9]+$`)
 
-// pathUUIDs lists the namespaces to which a controller is a path.
+// pathUUIDs lists the namespaces that a controller is a path to.
 func (n *nvme) pathUUIDs(c controller) ([]string, error) {
 	names, err := n.node.entries("sys/class/nvme", c.name)
 	if err != nil {

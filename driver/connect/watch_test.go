@@ -15,15 +15,15 @@ import (
 // listening returns the port of a server that accepts connections.
 func listening(t *testing.T) string { return serveTCP(t, func(net.Conn) {}) }
 
-// twoListeners returns an export with two addresses that respond, and the kernel's number for the
-// controller of each.
+// twoListeners returns an export with two addresses that respond, and the kernel's controller
+// number for each.
 func twoListeners(t *testing.T) Export {
 	e := export1
 	e.Port, e.More = listening(t), []Address{{Addr: "127.0.0.1", Port: listening(t)}}
 	return e
 }
 
-// attach adds the controller of an address.
+// attach adds the controller for an address.
 func (k *nvmeKernel) attach(i int, port, state string) {
 	k.controller(i, 0, nqn1, k.host.NQN, state, "127.0.0.1")
 	k.set(i, "address", "traddr=127.0.0.1,trsvcid="+port)
@@ -250,7 +250,7 @@ func closedPort(t *testing.T) string {
 	return port
 }
 
-// iscsid restores sessions that have failed. A session that is gone is made again.
+// iscsid restores sessions that have failed. A missing session is created again.
 func TestISCSIReconnect(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	p, err := c.Paths(t.Context(), k.export)
@@ -298,7 +298,7 @@ func TestLoopReconnect(t *testing.T) {
 	require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoSubsystem)
 }
 
-// The monitor asks for the paths of all volumes at once. They share one reading of sysfs, which the
+// The monitor queries all volumes' paths at once. The queries share one reading of sysfs, which
 // other operations never use.
 func TestConcurrentPathReadsShareOneResult(t *testing.T) {
 	k, c := newNVMeKernel(t, true)

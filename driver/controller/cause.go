@@ -16,12 +16,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// targetError adds to the failure of a call to a target which target it was, and a cause that is
-// the same at each repetition. Kubernetes counts events with the same text, and shows each
-// different text as a new event. The cause must therefore contain no local port, no time and no
-// method: if several calls run at the same time, any of them may fail first. Errors that say
-// something about the call rather than the target are returned unchanged. host is that of the
-// proxy.
+// targetError adds to the error of a failed call the target's name, and a cause that is the same
+// for each retry. Kubernetes counts events with the same text, and shows each different text as a
+// new event. The cause must therefore contain no local port, no time and no method: if several
+// calls run at the same time, any of them may fail first. Errors about the call rather than the
+// target are returned unchanged. host is the proxy's host.
 func targetError(target, host string, err error) error {
 	var e *spdkrpc.Error
 	if !errors.As(err, &e) || errors.Is(e.Err, context.Canceled) {

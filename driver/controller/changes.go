@@ -10,12 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// maxRanges is the number of ranges in one message, whatever the request allows: gRPC's messages
-// have at most 4 MiB.
+// maxRanges is the maximum number of ranges in one message, whatever the request allows: gRPC
+// messages have at most 4 MiB.
 const maxRanges = 16384
 
-// GetMetadataAllocated streams the ranges of a snapshot that are allocated. All others read as
-// zeros.
+// GetMetadataAllocated streams a snapshot's allocated ranges. All others read as zeros.
 func (c *Controller) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest, stream csi.SnapshotMetadata_GetMetadataAllocatedServer) error {
 	q := changesQuery{target: req.GetSnapshotId(), secrets: req.GetSecrets(), start: req.GetStartingOffset(), most: req.GetMaxResults()}
 	if q.target == "" {
@@ -26,7 +25,7 @@ func (c *Controller) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest, 
 	})
 }
 
-// GetMetadataDelta streams the ranges of a snapshot that may differ from another snapshot.
+// GetMetadataDelta streams the ranges in which a snapshot may differ from another.
 func (c *Controller) GetMetadataDelta(req *csi.GetMetadataDeltaRequest, stream csi.SnapshotMetadata_GetMetadataDeltaServer) error {
 	q := changesQuery{target: req.GetTargetSnapshotId(), base: req.GetBaseSnapshotId(), secrets: req.GetSecrets(), start: req.GetStartingOffset(), most: req.GetMaxResults()}
 	switch {
@@ -40,7 +39,7 @@ func (c *Controller) GetMetadataDelta(req *csi.GetMetadataDeltaRequest, stream c
 	})
 }
 
-// A changesQuery asks for the changes of a snapshot.
+// A changesQuery is a request for a snapshot's changes.
 type changesQuery struct {
 	target, base string // ids of snapshots; base is empty for what is allocated
 	secrets      map[string]string
@@ -48,8 +47,8 @@ type changesQuery struct {
 	most         int32 // ranges in a message; 0 for any number
 }
 
-// streamChanges reads all changes, and then sends them: a caller that gets any knows that they are
-// complete and checked.
+// streamChanges reads all changes before it sends them: a caller that gets any knows that they are
+// complete and verified.
 func (c *Controller) streamChanges(ctx context.Context, q changesQuery, send func(size int64, list []*csi.BlockMetadata) error) error {
 	switch {
 	case q.start < 0:
@@ -84,7 +83,7 @@ func (c *Controller) streamChanges(ctx context.Context, q changesQuery, send fun
 	return nil
 }
 
-// rangesOf returns the changed ranges that end behind an offset, in order. Adjacent clusters are
+// rangesOf returns the changed ranges that end after an offset, in order. Adjacent clusters form
 // one range.
 func rangesOf(found volume.Changes, start int64) func(yield func(*csi.BlockMetadata) bool) {
 	return func(yield func(*csi.BlockMetadata) bool) {

@@ -40,7 +40,7 @@ func (s *simTarget) answerChanges(_ context.Context, _ string, params, result an
 	return json.Unmarshal(text, result)
 }
 
-// changedClusters is an answer about a snapshot of 16 MiB with clusters of 1 MiB.
+// changedClusters is a response about a 16 MiB snapshot with 1 MiB clusters.
 func changedClusters(list ...int) spdkrpc.ProxyLvolChanges {
 	bitmap := make([]byte, 2)
 	for _, i := range list {
@@ -66,7 +66,7 @@ func newBackup(t *testing.T, target *simTarget) *backup {
 	return &backup{csi.NewSnapshotMetadataClient(conn), b, b.snapshot(t, "s1", v.GetVolume()).GetSnapshotId(), b.snapshot(t, "s2", v.GetVolume()).GetSnapshotId(), v.GetVolume().GetVolumeId()}
 }
 
-// A received is what came by a stream: the ranges in MiB, in the messages in which they came.
+// A received holds what arrived on a stream: the ranges in MiB, grouped by message.
 type received struct {
 	ranges [][][2]int64
 	sizes  []int64
@@ -150,7 +150,7 @@ func TestMetadataOfSnapshots(t *testing.T) {
 	assert.Empty(t, b.locks.Held())
 }
 
-// A message has so many ranges that it is smaller than gRPC's limit.
+// The number of ranges in a message keeps it below gRPC's size limit.
 func TestRangesOfAMessageAreBounded(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
@@ -226,8 +226,8 @@ func TestMetadataIsRefused(t *testing.T) {
 	assert.Empty(t, b.locks.Held())
 }
 
-// Answers that contradict themselves, and encrypted volumes, give no ranges.
-func TestUnusableAnswersAreRefused(t *testing.T) {
+// Contradictory responses and encrypted volumes return no ranges.
+func TestUnusableResponsesAreRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	for name, change := range map[string]func(r *spdkrpc.ProxyLvolChanges){
@@ -253,7 +253,7 @@ func TestUnusableAnswersAreRefused(t *testing.T) {
 	}
 }
 
-// While changes are read, the controller deletes neither snapshot, and others may read, too.
+// While changes are read, the controller deletes neither snapshot, but others may also read them.
 func TestSnapshotsAreNotDeletedWhileTheirChangesAreRead(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)

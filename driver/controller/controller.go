@@ -20,8 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Controller is CSI's controller service, its group controller service and its service for metadata
-// of snapshots.
+// Controller implements CSI's controller, group controller and snapshot metadata services.
 type Controller struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -30,13 +29,13 @@ type Controller struct {
 	locks    *request.Locks
 	nodes    *nodeNames
 	measured *measured
-	// credentialsFile is the path of the credentials for calls without a secret; empty if there are
-	// none.
+	// credentialsFile is the path of the credentials for calls without a secret, or empty if there
+	// are none.
 	credentialsFile string
 	log             *slog.Logger
 }
 
-// New returns the controller for a configuration. credentialsFile is what config.CredentialsFile
+// New returns a controller for a configuration. credentialsFile is what config.CredentialsFile
 // returned, or empty.
 func New(c *config.Config, credentialsFile string, log *slog.Logger) (*Controller, error) {
 	t, err := newTargets(c)
@@ -48,7 +47,7 @@ func New(c *config.Config, credentialsFile string, log *slog.Logger) (*Controlle
 	return &Controller{targets: t, locks: request.NewLocks(), nodes: &nodeNames{}, measured: &measured{}, credentialsFile: credentialsFile, log: log}, nil
 }
 
-// warnOf logs settings of a configuration that are allowed but unsafe.
+// warnOf logs a configuration's settings that are allowed but unsafe.
 func warnOf(c *config.Config, log *slog.Logger) {
 	for _, n := range c.Nodes {
 		if strings.HasPrefix(n.RPCURL, "http:") {
@@ -64,7 +63,7 @@ func warnOf(c *config.Config, log *slog.Logger) {
 // calls.
 func (c *Controller) Observe(m *metrics.Metrics) { c.targets.metrics = m }
 
-// HasTopology reports whether not every node reaches every target.
+// HasTopology reports whether some targets cannot be reached from every node.
 func (c *Controller) HasTopology() bool { return len(c.targets.configs[0].Topology) > 0 }
 
 // Close closes the connections to the proxies.
@@ -80,7 +79,7 @@ const (
 	listSecret        = "csi.storage.k8s.io/snapshotter-list-secret"
 )
 
-// openTarget opens the target of an id with the credentials of a call.
+// openTarget opens the target that an id names, with a call's credentials.
 func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if _, err := c.targets.config(id.Target); err != nil {
 		return nil, err
@@ -92,7 +91,7 @@ func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, 
 	return c.targets.open(id.Target, tokens)
 }
 
-// findTarget opens the target of an id. The id of a volume that was provisioned by hand does not
+// findTarget opens the target that an id names. The id of a manually provisioned volume does not
 // name its target; then findTarget asks each target for the volume.
 func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if id.Target != "" {
@@ -123,7 +122,7 @@ func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secret
 	return nil, fmt.Errorf("volume %s: %w on any target in config.json", id, volume.ErrNotFound)
 }
 
-// openTargets opens targets with the credentials of a call.
+// openTargets opens targets with a call's credentials.
 func (c *Controller) openTargets(targets []placement.Target, secrets map[string]string, secretParam string) ([]*volume.Service, error) {
 	tokens, err := config.Credentials(secrets, c.credentialsFile, secretParam)
 	if err != nil {
@@ -139,8 +138,7 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	}
 	id, err := request.ParseVolumeID(req.GetVolumeId())
 	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
-		// This driver issued no such id. A volume that was provisioned by hand has to be deleted by
-		// hand.
+		// This driver never issued this id. A manually provisioned volume must be deleted manually.
 		c.log.WarnContext(ctx, "nothing to delete: this driver did not create the volume", "volume", req.GetVolumeId())
 		return &csi.DeleteVolumeResponse{}, nil
 	}
@@ -192,12 +190,12 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	if err != nil {
 		return nil, err
 	}
-	// Even raw block volumes need a call to the node, which makes the kernel read the size again.
+	// Even raw block volumes need a call to the node, which makes the kernel reread the size.
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
 }
 
-// ControllerModifyVolume changes what a VolumeAttributesClass says of a volume: the limits of its
-// I/O. Limits that the class does not name stay.
+// ControllerModifyVolume changes what a VolumeAttributesClass sets for a volume: its I/O limits.
+// Limits that the class does not name stay unchanged.
 func (c *Controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

@@ -71,7 +71,7 @@ func TestVolumesSpreadOverTargets(t *testing.T) {
 	assert.Greater(t, len(b.targets[1].lvols(t)), 8)
 }
 
-func TestLostReplyOfCreateIsReadBack(t *testing.T) {
+func TestCreateReadsBackAfterALostReply(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	for i := range 8 {
 		name := fmt.Sprintf("pvc-%d", i)
@@ -174,7 +174,7 @@ func source(s *csi.VolumeContentSource) func(*csi.CreateVolumeRequest) {
 	return func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = s }
 }
 
-// Names, ids and contexts of volumes are the same as in spdk-csi.
+// Volume names, ids and contexts are the same as in spdk-csi.
 func TestVolumesMatchThoseOfSpdkCSI(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	req := b.request("pvc-1", 5*mib)

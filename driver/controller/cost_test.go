@@ -22,10 +22,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A cost is what a CSI call sends to its target and gets from it.
+// A cost is what a CSI call sends to its target and receives from it.
 type cost struct{ rpcs, sent, received int }
 
-// A costMeter adds up the cost of all calls that pass it.
+// A costMeter adds up the cost of all calls made through it.
 type costMeter struct {
 	mu  sync.Mutex
 	sum cost
@@ -66,11 +66,11 @@ func (m *costMeter) take() cost {
 	return m.sum
 }
 
-// listsAll are the calls that read all exports of a target, because SPDK has no call that reads one
-// iSCSI target. Their bytes grow with the number of exported volumes, their RPCs do not.
+// listsAll are the calls that read all of a target's exports, because SPDK has no call that reads
+// one iSCSI target. Their bytes grow with the number of exported volumes, but their RPCs do not.
 var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"}
 
-// TestCostDoesNotGrow compares what the calls cost beside few and beside many volumes.
+// TestCostDoesNotGrow compares what the calls cost with few volumes and with many.
 func TestCostDoesNotGrow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -114,7 +114,7 @@ func TestCostDoesNotGrow(t *testing.T) {
 	}
 }
 
-// addVolumes adds volumes that other clients made. One in ten is exported.
+// addVolumes adds volumes as if created by other clients. One in ten is exported.
 func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	t.Helper()
 	g, ctx := errgroup.WithContext(t.Context())
@@ -137,8 +137,8 @@ func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	require.NoError(t, g.Wait())
 }
 
-// costs measures each call for a volume after the calls for another one, in which the controller
-// learns about the target.
+// costs measures each call for one volume after the same calls for another, from which the
+// controller learns about the target.
 func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[string]cost {
 	t.Helper()
 	costs := map[string]cost{}
@@ -166,8 +166,7 @@ func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[
 	return costs
 }
 
-// readSizes makes the controller read the sizes of all volumes now, and not beside the calls that
-// are measured.
+// readSizes makes the controller read all volumes' sizes now, and not during the measured calls.
 func (b *testController) readSizes(t *testing.T) {
 	t.Helper()
 	service, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})

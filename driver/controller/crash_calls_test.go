@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A csiCall is a call that meets fates. prepare returns it; it may be repeated, and then answers
-// the same.
+// A csiCall is a call that faults are injected into. prepare returns it; it may be repeated, and
+// then returns the same response.
 type csiCall struct {
 	name     string
 	attached bool // it concerns exports, which differ by transport
@@ -53,7 +53,7 @@ func (b *crashBench) publishShared(ctx context.Context, v *csi.Volume, node stri
 	return err
 }
 
-// hosts returns the hosts that the target admits to a volume.
+// hosts returns the hosts that the target allows to use a volume.
 func (b *crashBench) hosts(v *csi.Volume) string {
 	_, id, _ := strings.Cut(v.GetVolumeId(), ":")
 	subs, err := b.target.rpc.NVMfGetSubsystems(context.Background(), spdkrpc.NVMfGetSubsystemsParams{NQN: new(export.NQN(id))})
@@ -63,11 +63,11 @@ func (b *crashBench) hosts(v *csi.Volume) string {
 	return fmt.Sprint(subs[0].Hosts)
 }
 
-// weakest is the one class of which every release makes clones: those before v24.05 record no clear
-// method for them.
+// weakest is the only class that every release can clone: releases before v24.05 record no clear
+// method for clones.
 var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
 
-// zeroed is the strongest class of which the target can make clones.
+// zeroed is the strongest class that the target can clone.
 func (b *crashBench) zeroed(t *testing.T) map[string]string {
 	if b.largerBytes(t) == 4*mib {
 		return weakest
@@ -75,8 +75,8 @@ func (b *crashBench) zeroed(t *testing.T) map[string]string {
 	return map[string]string{"clearMethod": "write_zeroes"}
 }
 
-// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that
-// are larger.
+// largerBytes is the size of copies of 4 MiB volumes: on releases before v24.05, a copy cannot be
+// larger than its source.
 func (b *crashBench) largerBytes(t *testing.T) int64 {
 	t.Helper()
 	release, err := b.target.rpc.Release(t.Context())

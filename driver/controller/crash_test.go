@@ -29,7 +29,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A fate is what happens at one RPC of a CSI call.
+// A fate is what happens at one RPC in a CSI call.
 type fate string
 
 const (
@@ -43,7 +43,7 @@ const (
 
 var fates = []fate{killedBefore, killedAfter, replyLost, replyLate, targetRestart, overtaken}
 
-// A crashTarget is a simulated target, or with SPDK_SOCK a real one, that meets a fate at one of
+// A crashTarget is a simulated target, or with SPDK_SOCK a real one, that applies a fate to one of
 // its calls.
 type crashTarget struct {
 	*simTarget
@@ -94,7 +94,7 @@ func newCrashTarget(t *testing.T) *crashTarget {
 	return c
 }
 
-// attachDisk does what a proxy does for a target that has started.
+// attachDisk does what a proxy does for a target that has just started.
 func (c *crashTarget) attachDisk() {
 	ctx := context.WithoutCancel(c.t.Context())
 	_, err := drivertest.Retry(driver.Code, func() (any, error) { // the first call may still meet the former connection
@@ -106,14 +106,14 @@ func (c *crashTarget) attachDisk() {
 	assert.NoError(c.t, c.rpc.BdevWaitForExamine(ctx))
 }
 
-// strike lets the at-th call from now on meet a fate.
+// strike applies a fate to the at-th call from now on.
 func (c *crashTarget) strike(at int, f fate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count, c.at, c.fate, c.ended = 0, at, f, make(chan struct{})
 }
 
-// next returns the fate of a call, whether the controller is dead, and a channel that is closed
+// next returns the next call's fate, whether the controller is dead, and a channel that is closed
 // when the CSI call has ended.
 func (c *crashTarget) next() (f fate, dead bool, ended <-chan struct{}) {
 	c.mu.Lock()
@@ -166,7 +166,7 @@ func newCrashBench(t *testing.T, transport string) *crashBench {
 	return b
 }
 
-// startController replaces the controller by one that knows nothing.
+// startController replaces the controller with one that has no state.
 func (b *crashBench) startController(t *testing.T) {
 	t.Helper()
 	c, err := New(&config.Config{Nodes: []config.Target{{
@@ -192,7 +192,7 @@ func port(transport string) string {
 	return "4420"
 }
 
-// until repeats a call as a sidecar does: until it succeeds, or fails with a code that is final.
+// until retries a call as a sidecar does: until it succeeds, or fails with a final code.
 func (b *crashBench) until(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -209,10 +209,10 @@ func (b *crashBench) until(t *testing.T, what string, call func(context.Context)
 	}
 }
 
-// notFinal are the codes after which a sidecar repeats a call.
+// notFinal are the codes after which a sidecar retries a call.
 var notFinal = []codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled}
 
-// A targetState is all that a controller may leave behind.
+// A targetState holds everything that a controller may leave behind.
 type targetState struct {
 	free                     uint64
 	lvols, subsystems, nodes []string
@@ -285,8 +285,8 @@ func (b *crashBench) deleteAll(t *testing.T) {
 
 // TestCSICrashPoints kills the controller before and after every RPC of every CSI call. In further
 // runs, it loses the reply, lets the deadline pass, restarts the target, or lets another controller
-// make the same call. The call is repeated as the sidecar repeats it, by another controller if the
-// first was killed, and must succeed. Then everything is deleted, and the target must be as before.
+// make the same call. The call is retried as a sidecar does, by another controller if the first was
+// killed, and must succeed. Then everything is deleted, and the target must be as before.
 func TestCSICrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -317,8 +317,8 @@ func TestCSICrashPoints(t *testing.T) {
 	t.Logf("%d crash points, nothing left behind", points)
 }
 
-// tryAt lets one RPC of the call meet a fate, or none if at is 0, and returns how many RPCs the
-// first try made.
+// tryAt applies a fate to one of the call's RPCs, or to none if at is 0, and returns how many RPCs
+// the first attempt made.
 func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls int) {
 	b := newCrashBench(t, transport)
 	start := b.state(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// defaultSize is the size of a volume if none is requested, as in spdk-csi.
+// defaultSize is a volume's size if none is requested, as in spdk-csi.
 const defaultSize = 1 << 30
 
 // A creation is a parsed request for a volume.
@@ -27,7 +27,7 @@ type creation struct {
 	secrets          map[string]string
 }
 
-// CreateVolume creates a volume, empty or as a copy, or finds the one that an earlier call created.
+// CreateVolume creates an empty volume or a copy, or finds the one that an earlier call created.
 func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	n, err := parseCreation(req)
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return nil, fmt.Errorf("create volume %q: %w", n.spec.Name, err)
 	}
 
-	// Allow one call at a time with this name, and no deletion of the source meanwhile.
+	// Allow only one call with this name at a time, and no deletion of the source meanwhile.
 	claim := c.locks.Claim()
 	defer claim.Release()
 	if err := claim.Take("name " + volume.LvolName(n.spec.Name)); err != nil {
@@ -59,7 +59,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return failed(err)
 	}
 
-	// Answer, unless another call is deleting the volume.
+	// Respond, unless another call is deleting the volume.
 	if err := claim.Take(made.UUID); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	}}, nil
 }
 
-// parseCreation parses and checks a request, as far as that needs no target.
+// parseCreation parses a request and checks what can be checked without a target.
 func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 	if req.GetName() == "" {
 		return n, fmt.Errorf("%w: name is missing", request.ErrInvalid)
@@ -107,8 +107,8 @@ func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 	return n, err
 }
 
-// checkFilesystem refuses options that mkfs of the volume's file system may not have. Kubernetes
-// puts the file system into the capability; a class may also name it.
+// checkFilesystem refuses options that are not allowed for the file system's mkfs. Kubernetes puts
+// the file system into the capability; a class may also name it.
 func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) error {
 	types := []string{wanted.FSType}
 	for _, c := range capabilities {
@@ -121,14 +121,14 @@ func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) e
 			return err
 		}
 		if wanted.VolumeUUID && (fsType == "" || fsType == mkfs.Ext4) {
-			return fmt.Errorf("%w: filesystemUUID is for xfs and btrfs: remove it, as a node mounts copies of an ext4 beside their source without it", class.ErrParameter)
+			return fmt.Errorf("%w: filesystemUUID is only for xfs and btrfs: remove it; nodes mount a copy of an ext4 file system beside its source even if both have the same UUID", class.ErrParameter)
 		}
 	}
 	return nil
 }
 
-// sizes returns the smallest and the largest size that a capacity range allows. If the range
-// requests none, the smallest is byDefault, or less if the limit is less. A largest size of 0 is no
+// sizes returns the smallest and largest sizes that a capacity range allows. If the range requests
+// none, the smallest is byDefault, or the limit if that is less. A largest size of 0 means no
 // limit.
 func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error) {
 	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
@@ -147,6 +147,5 @@ func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error)
 	return least, most, nil
 }
 
-// maxSize is the largest size that can be requested. It is small enough to be rounded up without an
-// overflow.
+// maxSize is the largest size that can be requested. It can be rounded up without overflow.
 const maxSize = 1 << 60

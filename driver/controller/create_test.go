@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// thick returns a request for an empty thick volume.
+// thick returns a request for an empty, thick volume.
 func (b *testController) thick(name string, size int64) *csi.CreateVolumeRequest {
 	req := b.request(name, size)
 	req.Parameters = map[string]string{"thin": "false"}
@@ -70,7 +70,7 @@ func TestCreateReadsAllTargetsFirst(t *testing.T) {
 	assert.Len(t, large.lvols(t), 1, "nothing was created")
 }
 
-// An unknown outcome ends CreateVolume: the volume may still be created in the first lvstore.
+// CreateVolume stops at an unknown outcome: the volume may still be created in the first lvstore.
 func TestUnknownOutcomeEndsCreate(t *testing.T) {
 	targets := []*simTarget{newSimTargetOf(t, "t0", 1000, "lvs0"), newSimTargetOf(t, "t1", 1000, "lvs0")}
 	for _, s := range targets {
@@ -94,7 +94,7 @@ func TestSameNameWithOtherParameters(t *testing.T) {
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 }
 
-// A clone is in the lvstore of its source. A class that asks for another place is refused before
+// A clone is created in its source's lvstore. A class that requires another place is refused before
 // anything is created.
 func TestCloneStaysWithItsSource(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")

@@ -6,8 +6,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// The calls that [Controller] implements, each by the configuration that is in force now.
-// TestReloadingServesEveryCall holds this list complete.
+// These are the calls that [Controller] implements, each with the current configuration.
+// TestReloadingServesEveryCall ensures that the list is complete.
 
 // ControllerExpandVolume serves the call.
 func (r *Reloading) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {

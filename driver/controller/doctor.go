@@ -27,15 +27,15 @@ func (c *Controller) DoctorTargets() ([]doctor.Target, error) {
 	return all, nil
 }
 
-// A checker checks all targets from time to time, reports what it finds, and changes nothing.
+// A checker checks all targets periodically, reports what it finds, and changes nothing.
 type checker struct {
 	wait func(context.Context) error // between the two readings of a check
-	// reported are the findings of the last check, by key.
+	// reported holds the findings of the last check, by key.
 	reported map[string]doctor.Finding
 	targets  []string
 }
 
-// check checks all targets once. It needs credentials of the controller's own.
+// check checks all targets once. It needs the controller's own credentials.
 func (k *checker) check(ctx context.Context, c *Controller) {
 	targets, err := c.DoctorTargets()
 	if err != nil {
@@ -62,8 +62,8 @@ func (k *checker) check(ctx context.Context, c *Controller) {
 	k.count(c.targets.metrics, targets, found)
 }
 
-// count records the number of findings of each kind and target, and removes targets that are not
-// configured any more.
+// count records the number of findings for each kind and target, and removes targets that are no
+// longer configured.
 func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doctor.Finding) {
 	var names []string
 	for _, t := range targets {
@@ -87,8 +87,8 @@ func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doc
 	k.targets = names
 }
 
-// check checks all targets at the configured interval, for the first time shortly after the start,
-// until ctx ends.
+// check checks all targets shortly after the start, and then at the configured interval until ctx
+// ends.
 func (r *Reloading) check(ctx context.Context) {
 	k := &checker{wait: func(ctx context.Context) error { return Pause(ctx, doctor.LongestCall) }}
 	var last time.Time
@@ -102,7 +102,7 @@ func (r *Reloading) check(ctx context.Context) {
 	}
 }
 
-// Pause waits. It fails if ctx ends first.
+// Pause waits, and fails if ctx ends first.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -22,10 +22,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atOnce does not wait between two readings.
+// atOnce skips the wait between two readings.
 func atOnce(context.Context) error { return nil }
 
-// examination examines the target of a bench, not through the controller's connection.
+// examination examines a bench's target, through a connection other than the controller's.
 func (b *crashBench) examination() doctor.Examination {
 	c := b.Controller.targets.byName["t0"].Config
 	return doctor.Examination{
@@ -44,9 +44,9 @@ func eachCall(t *testing.T, f func(t *testing.T, b *crashBench, call csiCall)) {
 	}
 }
 
-// TestCallsInFlightAreNotReported examines the target before every RPC of every CSI call. The check
-// in the controller knows the call by its locks; the command, which knows no locks, finds nothing
-// of it at the second reading.
+// TestCallsInFlightAreNotReported examines the target before every RPC of every CSI call. The
+// controller's check recognizes the call by its locks. The command cannot see locks, but its second
+// reading finds no trace of the call.
 func TestCallsInFlightAreNotReported(t *testing.T) {
 	examined := 0
 	eachCall(t, func(t *testing.T, b *crashBench, call csiCall) {
@@ -88,12 +88,12 @@ func TestCallsInFlightAreNotReported(t *testing.T) {
 	t.Logf("examined before each of %d RPCs", examined)
 }
 
-// atomicCalls leave nothing behind, at whatever RPC they are interrupted.
+// atomicCalls leave nothing behind, whichever RPC is interrupted.
 var atomicCalls = []string{"create", "create thick, limited", "expand", "modify", "snapshot", "delete a snapshot"}
 
-// TestDoctorRepairsWhatCrashesLeave kills the controller after every RPC of the CSI calls that need
-// several changes, and repairs what it left behind. The call can be repeated nevertheless, and in
-// the end nothing is left.
+// TestDoctorRepairsWhatCrashesLeave kills the controller after every RPC of CSI calls that make
+// several changes, and repairs what it left behind. The call can still be retried, and nothing is
+// left in the end.
 func TestDoctorRepairsWhatCrashesLeave(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -12,7 +12,7 @@ import (
 )
 
 // createEmpty creates an empty volume, or finds the one that an earlier call created. Each target
-// that may hold a volume of this name is asked before one creates it.
+// that may hold a volume with this name is queried before one of them creates it.
 func (c *Controller) createEmpty(ctx context.Context, n creation) (located, error) {
 	asked, candidates, err := c.targetsFor(n.spec.Name, n.spec.Class, n.where, n.shared)
 	if err != nil {
@@ -55,8 +55,8 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 	return found.createInFirst(ctx, candidates, n.spec, n.where)
 }
 
-// targetsFor returns the targets that are asked for the volume of a name, and those of them that
-// may take it.
+// targetsFor returns the targets that are queried for the volume with a name, and those on which it
+// may be created.
 func (c *Controller) targetsFor(name string, wanted class.Class, where placement.Accessibility, shared bool) (asked, candidates []placement.Target, err error) {
 	allowed, err := c.allowedTargets(wanted, shared)
 	if err != nil {
@@ -66,14 +66,14 @@ func (c *Controller) targetsFor(name string, wanted class.Class, where placement
 	if candidates, err = where.Filter(candidates); err != nil {
 		return nil, nil, err
 	}
-	// Repetitions of a call name the same topologies until it is refused, and then nothing was made
-	// in these.
+	// A call's retries name the same topologies until the call is refused, and then nothing was
+	// created in them.
 	asked, err = where.Filter(asked)
 	return asked, candidates, err
 }
 
-// allowedTargets returns the targets on which volumes of a class can be made; if shared, volumes
-// for several nodes.
+// allowedTargets returns the targets on which volumes of a class can be created; if shared is set,
+// volumes for several nodes.
 func (c *Controller) allowedTargets(wanted class.Class, shared bool) ([]placement.Target, error) {
 	allowed, err := placement.Targets(c.targets.placement, wanted)
 	if err != nil {

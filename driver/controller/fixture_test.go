@@ -31,8 +31,8 @@ const (
 	nodeA, nodeB   = "node-a", "node-b"
 )
 
-// A simTarget is a simulated target behind a gateway that replaces the proxy: with Basic
-// authentication, and one call for each request.
+// A simTarget is a simulated target behind a gateway that replaces the proxy. It has Basic
+// authentication and one call per request.
 type simTarget struct {
 	*spdktest.Target
 	name    string
@@ -41,18 +41,19 @@ type simTarget struct {
 	mu      sync.Mutex
 	lose    string // the method whose next reply is lost
 	calls   int
-	// failures are the methods of calls that failed with an internal error of the target.
+	// failures lists the methods of calls that failed with an internal error on the target.
 	failures []string
-	// instead has functions, by method, that run instead of the calls. The replies are lost.
+	// instead holds functions, by method, that run in place of the calls. The replies are lost.
 	instead map[string]func()
-	// freezes says that the gateway has the proxy's method for snapshots of several volumes.
+	// freezes means that the gateway has the proxy's method for snapshots of several volumes.
 	freezes bool
-	// keys is the directory for the keys that are placed.
+	// keys is the directory in which keys are placed.
 	keys string
-	// changes answers spdkgate_lvol_changes, which the simulated target does not have; nil: there
-	// is no such method.
+	// changes handles spdkgate_lvol_changes, which the simulated target does not have; nil means
+	// that the method does not exist.
 	changes func(p spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error)
-	// info is what the gateway answers as the proxy does; nil for a proxy without the method.
+	// info is what the gateway returns in place of the proxy; nil means that the proxy lacks the
+	// method.
 	info *spdkrpc.ProxyTargetInfo
 }
 
@@ -158,7 +159,7 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 	}
 }
 
-// loseReplyOf loses the reply to the next call of method, after it was executed.
+// loseReplyOf loses the reply to the next call of method after executing it.
 func (s *simTarget) loseReplyOf(method string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,14 +209,14 @@ func newTestController(t *testing.T, targets ...*simTarget) *testController {
 	return newTestControllerOf(t, config.Config{Placement: config.Placement{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}}, targets...)
 }
 
-// newTestControllerWith returns a controller whose one target exports over a transport.
+// newTestControllerWith returns a controller whose only target exports over a transport.
 func newTestControllerWith(t *testing.T, transport string, target *simTarget) *testController {
 	t.Helper()
 	return newTestControllerOf(t, config.Config{Nodes: []config.Target{{TargetType: transport}}}, target)
 }
 
-// newTestControllerOf returns a controller with a configuration, in which each target may have its
-// entry already.
+// newTestControllerOf returns a controller with a configuration that may already contain an entry
+// for each target.
 func newTestControllerOf(t *testing.T, c config.Config, targets ...*simTarget) *testController {
 	t.Helper()
 	b := &testController{targets: targets, logs: &bytes.Buffer{}}

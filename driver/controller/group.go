@@ -21,7 +21,7 @@ const (
 	groupGetSecret         = "csi.storage.k8s.io/group-snapshotter-get-secret"
 )
 
-// GroupControllerGetCapabilities lists what the controller does with groups of volumes.
+// GroupControllerGetCapabilities lists what the controller can do with volume groups.
 func (c *Controller) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
 	return &csi.GroupControllerGetCapabilitiesResponse{Capabilities: []*csi.GroupControllerServiceCapability{{
 		Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: &csi.GroupControllerServiceCapability_RPC{
@@ -76,7 +76,7 @@ func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.Cre
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: groupMessage(g)}, nil
 }
 
-// addMember adds a volume or snapshot of a target.
+// addMember adds a target's volume or snapshot.
 func addMember(members []volume.Members, s *volume.Service, uuid string) []volume.Members {
 	i := slices.IndexFunc(members, func(m volume.Members) bool { return m.Service.Name == s.Name })
 	if i < 0 {
@@ -86,7 +86,7 @@ func addMember(members []volume.Members, s *volume.Service, uuid string) []volum
 	return members
 }
 
-// otherTargets opens all targets but those of a group.
+// otherTargets opens all targets except those of a group.
 func (c *Controller) otherTargets(members []volume.Members, secrets map[string]string, secretParam string) (others []volume.Members, err error) {
 	services, err := c.openTargets(c.targets.placement, secrets, secretParam)
 	for _, s := range services {
@@ -129,7 +129,7 @@ func (c *Controller) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.Del
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 }
 
-// GetVolumeGroupSnapshot describes a group snapshot of which all members exist.
+// GetVolumeGroupSnapshot describes a group snapshot if all of its members exist.
 func (c *Controller) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	if req.GetGroupSnapshotId() == "" {
 		return nil, fmt.Errorf("%w: group_snapshot_id is missing", request.ErrInvalid)
@@ -158,11 +158,11 @@ func groupMessage(g volume.Group) *csi.VolumeGroupSnapshot {
 	return m
 }
 
-// groupClaim is the name under which calls for groups of one name are claimed.
+// groupClaim is the name claimed by calls for groups of one name.
 func groupClaim(hash string) string { return "group snapshot " + hash }
 
-// formatGroupID returns the id of a group snapshot that has a member on a target. It names the
-// target only if it is the only one: there is no room for all.
+// formatGroupID returns the id of a group snapshot with a member on a target. It names the target
+// only if all members are on it: there is no room for several names.
 func formatGroupID(target string, id volume.GroupID) string {
 	if id.Several() {
 		return id.String()
@@ -170,8 +170,7 @@ func formatGroupID(target string, id volume.GroupID) string {
 	return target + ":" + id.String()
 }
 
-// parseGroupID parses what formatGroupID returned. target is "" if the members are on several
-// targets.
+// parseGroupID parses an id from formatGroupID. target is "" if the members are on several targets.
 func parseGroupID(text string) (id volume.GroupID, target string, ok bool) {
 	target, rest, named := strings.Cut(text, ":")
 	if !named {
@@ -184,7 +183,7 @@ func parseGroupID(text string) (id volume.GroupID, target string, ok bool) {
 	return id, target, true
 }
 
-// openMembers opens the targets of snapshots. With a target, all must be there.
+// openMembers opens the targets of snapshots. If target is set, all of them must be on it.
 func (c *Controller) openMembers(target string, texts []string, secrets map[string]string, secretParam string) (members []volume.Members, err error) {
 	if len(texts) == 0 {
 		return nil, fmt.Errorf("%w: snapshot_ids is missing", request.ErrInvalid)

@@ -37,8 +37,8 @@ func (s *simTarget) snapshotAll(ctx context.Context, _ string, params, result an
 	return err
 }
 
-// passBarrier answers as if the volumes were frozen at once. How the proxies wait for each other is
-// tested in driver/volume.
+// passBarrier responds as if the volumes were frozen at once. driver/volume tests how the proxies
+// wait for each other.
 func passBarrier(_ context.Context, _ string, _, result any) error {
 	*result.(*json.RawMessage) = json.RawMessage("true")
 	return nil
@@ -96,7 +96,7 @@ func TestGroupSnapshots(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, g.String(), got.GetGroupSnapshot().String())
 
-	// The members are listed, restored from, and not deleted alone.
+	// Members can be listed and restored from, but not deleted individually.
 	list, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
 	require.NoError(t, err)
 	require.Len(t, list.GetEntries(), 1)
@@ -196,7 +196,7 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 		assert.Equal(t, g.GetGroupSnapshotId(), list.GetEntries()[0].GetSnapshot().GetGroupSnapshotId())
 	}
 
-	// A request for other volumes, of which one call sees only a part, must not treat the group as
+	// A request for other volumes, of which one call sees only some, must not treat the group as
 	// interrupted.
 	for _, of := range [][]*csi.Volume{{volumes[0]}, {volumes[0], volumes[2]}, {volumes[2]}} {
 		_, err = b.groupSnapshot(t.Context(), "group-1", of...)

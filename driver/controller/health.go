@@ -30,7 +30,7 @@ func (c *Controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.Con
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: healthMessage(id.String(), h)}, nil
 }
 
-// ControllerListVolumeHealth lists the volumes of which something adverse is known.
+// ControllerListVolumeHealth lists the volumes with known health problems.
 func (c *Controller) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	entries, next, err := list(ctx, c, req.GetSecrets(), "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListHealth)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// requiredKeys returns the keys with which the node must authenticate, as the volume context
-// requires; nil if it need not.
+// requiredKeys returns the keys that the node must authenticate with according to the volume
+// context, or nil if it need not authenticate.
 func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, error) {
 	method, err := hostauth.ParseMethod(req.GetVolumeContext()[hostauth.KeyMethod])
 	if err != nil {
@@ -22,9 +22,9 @@ func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, erro
 	return hostauth.Read(method, req.GetSecrets(), publishSecret)
 }
 
-// givenKeys returns the keys in the secret of a ControllerUnpublishVolume, which does not report
-// whether the volume requires any; nil if there are none. An interrupted call may have placed them
-// on the target.
+// givenKeys returns the keys in the secrets of a ControllerUnpublishVolume request, or nil if there
+// are none. The request does not show whether the volume requires any. An interrupted call may have
+// placed them on the target.
 func givenKeys(method hostauth.Method, secrets map[string]string) *hostauth.Keys {
 	k, err := hostauth.Read(method, secrets, publishSecret)
 	if err != nil {

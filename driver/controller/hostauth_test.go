@@ -27,7 +27,7 @@ const (
 	otherKey = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:"
 )
 
-// dhchapSecrets and its like are what the Secret of a class adds to the secrets of calls.
+// dhchapSecrets and the others below are what a class's Secret adds to the calls' secrets.
 var (
 	dhchapSecrets  = map[string]string{"dhchap-key": oneKey, "dhchap-ctrl-key": otherKey}
 	changedSecrets = map[string]string{"dhchap-key": otherKey}
@@ -36,8 +36,8 @@ var (
 	changedCHAPSecrets = map[string]string{"chap-user": "u", "chap-password": "correct-horse-3"}
 )
 
-// createAuthenticated creates a volume that nodes must authenticate for, and gives all calls from
-// now on the secrets for it.
+// createAuthenticated creates a volume that requires authentication, and adds its secrets to all
+// later calls.
 func (b *testController) createAuthenticated(t *testing.T, method hostauth.Method, secrets map[string]string) *csi.Volume {
 	t.Helper()
 	req := b.request("pvc-1", 4*mib)
@@ -97,7 +97,7 @@ func TestPublishAuthenticated(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "dhchap or chap")
 }
 
-// A Secret with only the keys of hosts leaves the controller its own credentials.
+// With a Secret that contains only host keys, the controller uses its own credentials.
 func TestSecretWithKeysOnly(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.createAuthenticated(t, hostauth.DHCHAP, nil)
@@ -110,7 +110,7 @@ func TestSecretWithKeysOnly(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "secret.json")
 }
 
-// A class with authentication uses only targets that have its method.
+// A class with authentication uses only targets that support its method.
 func TestAuthenticationAndTargets(t *testing.T) {
 	nvme, iscsi := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{}, {TargetType: config.TargetISCSI}}}, nvme, iscsi)
@@ -141,7 +141,7 @@ func TestAuthenticationAndTargets(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "dhchap for NVMe-oF or chap for iSCSI")
 }
 
-// A release without authentication exports nothing for such a class.
+// A release that does not support authentication exports nothing for such a class.
 func TestReleaseWithoutAuthentication(t *testing.T) {
 	b := newTestController(t, newSimTargetWith(t, "t0", spdktest.Options{Release: rpcschema.MustRelease("v24.01")}, storeMiB, "lvs0"))
 	v := b.createAuthenticated(t, hostauth.DHCHAP, dhchapSecrets)
@@ -150,7 +150,7 @@ func TestReleaseWithoutAuthentication(t *testing.T) {
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
 }
 
-// authenticatedCalls are the calls about volumes for which nodes must authenticate.
+// authenticatedCalls are the calls for volumes that require authentication.
 func authenticatedCalls(t *testing.T, transport string) []csiCall {
 	t.Helper()
 	method, one, other := hostauth.DHCHAP, dhchapSecrets, changedSecrets

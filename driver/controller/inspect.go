@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Inspect describes a volume: among others whether it was created under a name, and whether it is
+// Inspect describes a volume, including whether it was created under a name, and whether it is
 // published to a node.
 func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error) {
 	service, err := c.findTarget(ctx, id, nil, "")

@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Inventory reads targets of config.json at once, all if none is named, with the controller's own
-// credentials. It changes nothing. A target that cannot be read within timeout has an error in its
-// entry. Inventory fails if a name is unknown.
+// Inventory reads the named targets of config.json concurrently, or all if none is named, with the
+// controller's own credentials. It changes nothing. A target that cannot be read within timeout has
+// an error in its entry. Inventory fails if a name is unknown.
 func (c *Controller) Inventory(ctx context.Context, names []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -44,9 +44,9 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 }
 
 // InventoryOfSnapshots asks targets why snapshots cannot be deleted, with the controller's own
-// credentials. ids are in the form of Kubernetes. It changes nothing. A target that cannot be asked
-// within timeout has an error in its entry. InventoryOfSnapshots fails if an id is not of a target
-// of config.json.
+// credentials. ids are snapshot handles, as Kubernetes stores them. It changes nothing. A target
+// that does not respond within timeout has an error in its entry. InventoryOfSnapshots fails if an
+// id does not name a target in config.json.
 func (c *Controller) InventoryOfSnapshots(ctx context.Context, ids []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -159,7 +159,7 @@ func readInventory(ctx context.Context, s *volume.Service, t *inventory.Target) 
 	return nil
 }
 
-// exportsOf returns the exports of a target by the UUIDs of their volumes.
+// exportsOf returns a target's exports by volume UUID.
 func exportsOf(ctx context.Context, s *volume.Service) (map[string]*inventory.Export, error) {
 	inspection, err := s.Exports().Inspect(ctx)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// measured are the volumes that this process knows to be published, with what metrics say of them.
-// After a restart, csi-attacher publishes every attached volume once more, so they are known again
-// within a minute. Safe for concurrent use; the zero measured is empty.
+// measured holds the volumes that this process knows to be published, with their labels for
+// metrics. After a restart, csi-attacher publishes every attached volume once more, so they are
+// known again within a minute. It is safe for concurrent use; the zero value is empty.
 type measured struct {
 	mu      sync.Mutex
 	volumes map[string]*measuredVolume // by UUID
@@ -33,8 +33,8 @@ type measuredVolume struct {
 	seen             time.Time // when it was last known to be published
 }
 
-// measuredFor is how long a volume counts as published without a sign of it. csi-attacher lists the
-// volumes each minute; when another replica becomes the leader, it does not ask this one any more.
+// measuredFor is how long a volume counts as published without confirmation. csi-attacher lists the
+// volumes every minute; when another replica becomes the leader, it no longer asks this one.
 const measuredFor = 10 * time.Minute
 
 // note records that a volume was published to a node.
@@ -76,7 +76,7 @@ func (m *measured) forget(uuid, node string) {
 	}
 }
 
-// list returns the volumes to measure, by target, without those of which there was no sign for
+// list returns the volumes to measure, by target, without those that were not confirmed within
 // measuredFor.
 func (m *measured) list() map[string][]metrics.VolumeIO {
 	m.mu.Lock()
@@ -92,7 +92,8 @@ func (m *measured) list() map[string][]metrics.VolumeIO {
 	return all
 }
 
-// deny records that statistics of a target may not be read. It returns false if that was known.
+// deny records that a target's statistics must not be read. It returns false if that was already
+// known.
 func (m *measured) deny(target string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,12 +105,12 @@ func (m *measured) deny(target string) bool {
 	return !known
 }
 
-// ioInFlight is how many volumes of a target are measured at a time: few, because no call waits for
-// it.
+// ioInFlight is how many of a target's volumes are measured at a time: few, because no call waits
+// for them.
 const ioInFlight = 8
 
 // measureIO records the I/O of the published volumes as metrics, with one query by name for each.
-// It needs the same as measureSpace. Volumes of a target that does not answer are left out.
+// It needs the same permissions as measureSpace. Volumes on an unresponsive target are left out.
 func (c *Controller) measureIO(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

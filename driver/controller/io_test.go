@@ -17,8 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The I/O of published volumes is among the metrics, with their claims, as long as they are
-// published.
+// The metrics include the I/O of volumes and their claims as long as the volumes are published.
 func TestIOIsMeasured(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -47,7 +46,7 @@ func TestIOIsMeasured(t *testing.T) {
 		assert.Contains(t, text, "spdk_csi_volume_"+name+"_total"+series+" 0")
 	}
 
-	// A volume that is not listed as published is forgotten after some time, one that is listed
+	// A volume that is not listed as published is forgotten after some time; one that is listed
 	// stays.
 	known := b.measured.volumes[v.GetVolumeId()[len("t0:"):]]
 	known.seen = time.Now().Add(-measuredFor)
@@ -83,7 +82,7 @@ func (s *statistics) Call(ctx context.Context, method string, params, result any
 	return json.Unmarshal([]byte(s.answer), result)
 }
 
-// SPDK's ticks become seconds, and one volume is asked for by its name.
+// SPDK's ticks are converted to seconds, and a single volume is queried by name.
 func TestIOStatistics(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerGetCapabilities lists what this controller supports. It lists calls that have no secret
+// ControllerGetCapabilities lists what this controller supports. It lists calls without a secret
 // only if the controller has its own credentials.
 func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	types := []csi.ControllerServiceCapability_RPC_Type{
@@ -55,9 +55,9 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 // ListVolumes lists all volumes in the driver's lvstores, including those that the driver did not
 // create, because an lvstore does not record who created a volume. A volume counts as published to
 // a node if its export to the node is complete, and if this process has published or unpublished a
-// volume there. Otherwise Kubernetes publishes it again. That is harmless, and a target that came
-// back without its configuration needs it. The list has no sizes: Kubernetes does not read them,
-// and SPDK would have to be asked for each.
+// volume there. Otherwise Kubernetes publishes it again. That is harmless, and necessary if a
+// target came back without its configuration. The list contains no sizes: Kubernetes does not read
+// them, and SPDK would have to be queried for each.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)
 	if err != nil {
@@ -80,7 +80,8 @@ func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesReques
 	return resp, nil
 }
 
-// hostsOf returns to which hosts each volume is exported. It asks several targets at the same time.
+// hostsOf returns the hosts that each volume is exported to. It queries several targets
+// concurrently.
 func hostsOf(ctx context.Context, volumes []listed[string]) ([][]string, error) {
 	const targetsInFlight = 16
 	hosts := make([][]string, len(volumes))
@@ -101,7 +102,7 @@ func hostsOf(ctx context.Context, volumes []listed[string]) ([][]string, error) 
 	return hosts, g.Wait()
 }
 
-// ListSnapshots lists one snapshot by its id, those of a volume, or all.
+// ListSnapshots lists one snapshot by its id, a volume's snapshots, or all snapshots.
 func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	if text := req.GetSnapshotId(); text != "" {
 		m, err := c.snapshot(ctx, text, req.GetSecrets())
@@ -148,10 +149,9 @@ func (l listed[T]) id(uuid string) string {
 	return request.VolumeID{Target: l.target.Name, UUID: uuid}.String()
 }
 
-// list reads one page of the entries of all targets, ordered by the targets' names. A token is the
-// id after which the next page begins, so it stays valid when entries are created and deleted. list
-// fails if a target does not answer, because a list without its volumes would mean that they were
-// deleted.
+// list reads one page of all targets' entries, ordered by target name. A token is the id after
+// which the next page begins, so it stays valid when entries are created and deleted. list fails if
+// a target does not respond, because a list without its volumes would mean that they were deleted.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,
 	listOf func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {
@@ -199,8 +199,8 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 // lastUUID sorts after all others, so a token with it continues with the next target.
 const lastUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
-// GetCapacity returns how much more can be made, in a topology if one is named. Targets that do not
-// answer count with nothing.
+// GetCapacity returns how much more space can be provisioned, in a topology if one is named.
+// Targets that do not respond count as zero.
 func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if len(req.GetVolumeCapabilities()) > 0 {
 		if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); errors.Is(err, request.ErrUnsupported) {

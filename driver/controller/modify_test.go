@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// limitsOf reads the limits of a volume on its target.
+// limitsOf reads a volume's limits on its target.
 func (s *simTarget) limitsOf(t *testing.T, v *csi.Volume) spdkrpc.BdevRateLimits {
 	t.Helper()
 	bdevs, err := s.rpc.BdevGetBdevs(t.Context(), spdkrpc.BdevGetBdevsParams{Name: new(v.GetVolumeId()[len(s.name)+1:])})
@@ -28,7 +28,7 @@ func (b *testController) modify(t *testing.T, id string, mutable map[string]stri
 	return err
 }
 
-// A volume is made with its limits, and gets others while it is attached.
+// A volume is created with its limits, which change while it is attached.
 func TestLimitsAreSetAndChanged(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -60,7 +60,7 @@ func TestLimitsAreSetAndChanged(t *testing.T) {
 	assert.Equal(t, want, target.limitsOf(t, v))
 }
 
-// A volume whose limits could not be set is not answered, and gets them when the call is repeated.
+// If a volume's limits cannot be set, CreateVolume does not return it; a retry sets them.
 func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -77,8 +77,8 @@ func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 	assert.Equal(t, uint64(5000), target.limitsOf(t, made.GetVolume()).RWIOsPerSec)
 }
 
-// From v25.09 on, SPDK refuses to change the limits of a volume that no host uses. The error tells
-// the sidecar to repeat the call, and tells users that it succeeds when the volume is attached.
+// From v25.09 on, SPDK refuses to change the limits of a volume that no host uses. The error makes
+// the sidecar retry the call, and tells users that it succeeds when the volume is attached.
 func TestLimitsOfAnUnusedVolume(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

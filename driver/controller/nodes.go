@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// nodeNames translates the names under which targets know nodes back into ids. The names are
-// derived from ids by a hash, so that only nodes can be named for which this process has published
-// or unpublished a volume. Safe for concurrent use; the zero nodeNames is empty.
+// nodeNames translates the names under which targets know nodes back into ids. The names are hashes
+// of ids, so nodeNames knows only nodes for which this process has published or unpublished a
+// volume. It is safe for concurrent use; the zero value is empty.
 type nodeNames struct {
 	mu  sync.Mutex
 	ids map[string]string
@@ -24,7 +24,7 @@ func (n *nodeNames) note(id string) {
 	n.ids[h.NQN], n.ids[h.Multipath], n.ids[h.IQN] = id, id, id
 }
 
-// of returns the ids of the nodes that have these names, each once. Unknown names are left out.
+// of returns the ids of the nodes with these names, each once. Unknown names are omitted.
 func (n *nodeNames) of(hosts []string) (ids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An expiring context reaches its deadline when expire is called.
+// An expiring context's deadline passes when expire is called.
 type expiring struct {
 	context.Context
 	done   chan struct{}
@@ -47,8 +47,8 @@ func (e *expiring) Err() error {
 	}
 }
 
-// During an outage, every call has the same text at each repetition, so that Kubernetes counts its
-// events instead of showing a new one each time.
+// During an outage, each call's error has the same text on every retry, so that Kubernetes counts
+// its events instead of showing a new one each time.
 func TestOutageTextsAreStable(t *testing.T) {
 	var instead atomic.Pointer[http.HandlerFunc]
 	s := newSimTarget(t, "t0", "lvs0")
@@ -119,7 +119,7 @@ func TestOutageTextsAreStable(t *testing.T) {
 	})
 }
 
-// The target's responses end an outage, and refused credentials are no response.
+// A response from the target ends an outage; refused credentials are not such a response.
 func TestResponsesEndAnOutage(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	right := b.secrets

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// A world has the objects of which calls disturb each other: a volume, its clone and its snapshot.
+// A world holds the objects on which calls interfere: a volume, its clone and its snapshot.
 type world struct {
 	*crashBench
 	volume, clone *csi.Volume
@@ -24,7 +24,7 @@ type world struct {
 	class         map[string]string // of new clones
 }
 
-// A pairCall is a call on a world. It returns the id of what it made or deleted.
+// A pairCall is a call on a world. It returns the id of what it created or deleted.
 type pairCall struct {
 	name    string
 	deletes bool
@@ -89,9 +89,9 @@ var pairCalls = []pairCall{
 	}},
 }
 
-// TestPairsOfCallsLeaveAConsistentState lets each call be overtaken at each of its RPCs by each
-// other call, which another controller makes. The reported result of each call stays true unless
-// the other call deletes the object, and nothing is left when everything is deleted.
+// TestPairsOfCallsLeaveAConsistentState lets every other call, made by another controller, overtake
+// each call at each of its RPCs. Each call's reported result stays true unless the other call
+// deletes the object, and nothing is left when everything is deleted.
 func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -114,8 +114,8 @@ func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-// tryPair makes the slow call, and the fast one before the slow one's at-th RPC. It returns false
-// if the slow call has fewer.
+// tryPair makes the slow call, and the fast one before the slow call's at-th RPC. It returns false
+// if the slow call makes fewer RPCs.
 func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 	b := newCrashBench(t, config.TargetNVMeTCP)
 	start := b.state(t)

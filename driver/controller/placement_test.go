@@ -30,8 +30,8 @@ func someSimTargets(t *testing.T, n int) (targets []*simTarget) {
 	return targets
 }
 
-// replace replaces the proxy of a target by a handler, or stops it if the handler is nil. undo
-// starts the proxy again.
+// replace replaces a target's proxy with a handler, or stops the proxy if the handler is nil. undo
+// restarts the proxy.
 func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	t.Helper()
 	address, proxy := s.gateway.Listener.Addr().String(), s.gateway.Config.Handler
@@ -55,16 +55,16 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	}
 }
 
-// While one target is down and one hangs, volumes are created whose names do not depend on the two.
-// The calls for other names fail in time, name the target that does not answer, and create nothing
-// on other targets.
+// While one target is down and one hangs, volumes whose names do not depend on the two are created.
+// Calls for other names fail in time, name the unresponsive target, and create nothing on other
+// targets.
 func TestCreateWhileTargetsAreDown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// Long enough for targets that work, even on a busy machine; the calls that need the hanging
-	// one take as long.
+	// This is long enough for working targets, even on a busy machine; calls that need the hanging
+	// target take this long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target's connection is not new
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))
@@ -138,7 +138,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 }
 
 // The number of calls does not depend on the number of targets: with 100 targets, volumes need no
-// more than with five.
+// more calls than with five.
 func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 	calls := func(n int) (sum int) {
 		targets := someSimTargets(t, n)
@@ -157,14 +157,14 @@ func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 		}
 		return sum
 	}
-	// The first operation on a target makes some more calls, whose results are cached.
+	// The first operation on a target makes some additional calls, whose results are cached.
 	const cached = 6
 	five, hundred := calls(5), calls(100)
 	assert.LessOrEqual(t, hundred, five+60*cached, "each of the 20 volumes uses at most three new targets")
 	assert.Less(t, hundred, 2*five)
 }
 
-// A volume that an unfinished call has created is found after a target was added.
+// A volume that an unfinished call created is found even after a target was added.
 func TestAddedTargetHidesNoVolume(t *testing.T) {
 	targets := someSimTargets(t, 4)
 	before := newTestControllerOf(t, config.Config{}, targets[:3]...)
@@ -240,7 +240,7 @@ func TestVolumesFollowTheTopology(t *testing.T) {
 	_, err = copyOf("clone-2", &csi.TopologyRequirement{Requisite: zones("a")})
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "a copy is created on the same target")
 
-	// The capacity by topology, which counts only the targets that respond.
+	// Capacity is reported by topology, and counts only the targets that respond.
 	capacity := func(z string) int64 {
 		req := &csi.GetCapacityRequest{}
 		if z != "" {
@@ -275,8 +275,7 @@ func TestPlacementFollowsTheStrategy(t *testing.T) {
 	}
 }
 
-// The sizes of thin volumes never exceed the limit of the configuration, however many calls run in
-// parallel.
+// The sizes of thin volumes never exceed the configured limit, however many calls run in parallel.
 func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
@@ -318,7 +317,7 @@ func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	}
 }
 
-// After a start, the first volume waits until the sizes of the others are known.
+// After a start, the first new volume waits until the sizes of existing volumes are known.
 func TestOvercommitAfterARestart(t *testing.T) {
 	for range 5 { // without the wait, the first response depends on how fast the sizes are read
 		target := newSimTarget(t, "t0", "lvs0")
@@ -331,8 +330,8 @@ func TestOvercommitAfterARestart(t *testing.T) {
 	}
 }
 
-// A volume that was deleted without the driver does not count: before a volume is refused, the
-// sizes are read again.
+// A volume deleted without the driver does not count: sizes are read again before a volume is
+// refused.
 func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{}, target)

@@ -84,9 +84,9 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	}, nil
 }
 
-// exportedByHand reports whether a volume context comes from a PV that was written by hand, for a
-// target that is not in config.json. Such a volume was exported by hand too, so this driver need
-// not, and cannot, export it.
+// exportedByHand reports whether a volume context comes from a manually written PV for a target
+// that is not in config.json. Such a volume was also exported manually, so this driver need not,
+// and cannot, export it.
 func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
 	e, err := connect.ParseExport(volumeContext, nil)
 	if err != nil || e.Transport == connect.Loop {

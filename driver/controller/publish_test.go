@@ -46,8 +46,8 @@ func TestPublish(t *testing.T) {
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA), "the volume is deleted")
 }
 
-// The id of a volume that was provisioned by hand is its UUID alone. The driver does nothing for
-// one whose target is not configured.
+// The id of a manually provisioned volume is its UUID alone. If the volume's target is not
+// configured, the driver does nothing for it.
 func TestStaticVolumesHaveABareUUID(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	id, err := b.targets[1].rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "by-hand", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
@@ -97,7 +97,7 @@ func TestMayFormat(t *testing.T) {
 }
 
 // The target records in a volume's name that it was attached: a thick volume is never formatted
-// after its first attachment, unless an administrator restores the first name.
+// after its first attachment, unless an administrator restores the original name.
 func TestThickVolumeIsFormattedDuringItsFirstAttachmentOnly(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

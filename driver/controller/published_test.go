@@ -33,9 +33,9 @@ func (b *testController) published(t *testing.T) map[string][]string {
 	return nodes
 }
 
-// Kubernetes publishes a volume again if the list does not say that it is published, as after a
-// target came back empty. The list is also right after a restart of the controller, which then does
-// not know the names of nodes.
+// Kubernetes publishes a volume again if the list does not show it as published, for example after
+// a target came back empty. The list is also correct after a restart of the controller, which then
+// does not know the nodes' names.
 func TestPublishedNodesAreListed(t *testing.T) {
 	for _, transport := range []string{"nvme-tcp", "iscsi"} {
 		t.Run(transport, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestPublishedNodesAreListed(t *testing.T) {
 	}
 }
 
-// An export that misses its listener, so that no node can use it, does not count.
+// An export without its listener, which no node can use, does not count.
 func TestIncompleteExportIsNotListed(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -93,7 +93,7 @@ func TestIncompleteExportIsNotListed(t *testing.T) {
 	assert.Equal(t, map[string][]string{v.GetVolumeId(): nil}, b.published(t))
 }
 
-// Snapshots that spdk-csi took are listed, with the volume that they were taken of.
+// Snapshots taken by spdk-csi are listed with their source volumes.
 func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -123,8 +123,8 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	assert.Len(t, all.GetEntries(), 4)
 }
 
-// The target's report of a volume's health reaches Kubernetes. A target that does not answer is an
-// error, not a condition.
+// The target's report on a volume's health reaches Kubernetes. An unresponsive target is an error,
+// not a condition.
 func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)

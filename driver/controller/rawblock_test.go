@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// setInfo sets what the proxy says of its target; nil for a proxy without the method.
+// setInfo sets what the proxy reports about its target; nil means a proxy without the method.
 func (s *simTarget) setInfo(info *spdkrpc.ProxyTargetInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +65,7 @@ func TestRawBlockVolumesNeedATargetThatLoadsNothing(t *testing.T) {
 	}
 }
 
-// A raw block volume goes to a target that loads nothing, if there is one.
+// A raw block volume is created on a target that loads nothing, if there is one.
 func TestRawBlockVolumesAvoidTargets(t *testing.T) {
 	t0, t1 := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	t0.setInfo(&spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(true)})

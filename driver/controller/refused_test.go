@@ -19,13 +19,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A controllerCall is a call that succeeds on a target with a volume and a snapshot of it.
+// A controllerCall is a call that succeeds on a target with a volume and its snapshot.
 type controllerCall struct {
 	holds string // the lock that the call takes; empty for none
 	do    func(b *testController) error
 }
 
-// objects are a volume, its UUID and a snapshot of it.
+// objects holds a volume, its UUID and its snapshot.
 type objects struct {
 	volume   *csi.Volume
 	snapshot *csi.Snapshot
@@ -41,8 +41,8 @@ func newObjects(t *testing.T) (*testController, objects) {
 	return b, objects{v, b.snapshot(t, "snapshot-1", v), id.UUID}
 }
 
-// calls returns all calls of the controller that have a secret. Those with the suffix "by UUID" are
-// for a volume that was provisioned by hand, whose id does not name a target.
+// calls returns all controller calls that have a secret. Those with the suffix "by UUID" are for a
+// manually provisioned volume, whose id does not name a target.
 func (x objects) calls(t *testing.T) map[string]controllerCall {
 	ctx, volume, snapshot := t.Context(), x.volume.GetVolumeId(), x.snapshot.GetSnapshotId()
 	snapshotUUID := snapshot[strings.Index(snapshot, ":")+1:]
@@ -119,7 +119,7 @@ func (x objects) ownCalls(t *testing.T) map[string]controllerCall {
 	}
 }
 
-// No call answers OK without credentials, with wrong ones, without its target, or while another
+// No call returns OK without credentials, with wrong ones, without its target, or while another
 // call works on the same object.
 func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	b, x := newObjects(t)
@@ -166,8 +166,8 @@ func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	require.NoError(t, b.targets[0].Restart())
 }
 
-// askedAgain has the methods, by call, that are called beside others before it is known whether
-// their answer is needed. If it is, they are called again.
+// askedAgain holds the methods, by call, that are called concurrently with others before it is
+// known whether their response is needed. If it is, they are called again.
 var askedAgain = map[string][]string{
 	"CreateVolume":                 {"bdev_get_bdevs"},
 	"CreateSnapshot":               {"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
@@ -176,7 +176,7 @@ var askedAgain = map[string][]string{
 	"CreateVolume from a volume":   {"bdev_get_bdevs", "spdk_get_version"},
 }
 
-// Whichever step of a call fails on the target, the call answers OK only if it did not need that
+// Whichever step of a call fails on the target, the call returns OK only if it did not need that
 // step.
 func TestFailingTargetFailsTheCall(t *testing.T) {
 	if testing.Short() {
@@ -206,7 +206,7 @@ func TestFailingTargetFailsTheCall(t *testing.T) {
 				case failed[0] == "nvmf_subsystem_get_controllers":
 					require.NoError(t, err, "another call tells that the volume is not exported")
 				case failed[0] == "nvmf_subsystem_add_listener" && err == nil:
-					// Without a transport, the first attempt fails anyway, and is repeated.
+					// Without a transport, the first attempt fails anyway, and is retried.
 				case err == nil && slices.Contains(askedAgain[name], failed[0]):
 				case strings.HasPrefix(name, "Delete") && err == nil:
 					// The calls after the deletion only look for leftovers of other volumes.

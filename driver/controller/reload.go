@@ -15,9 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/outage"
 )
 
-// A Reloading controller follows its configuration: each call is served by the configuration that
-// was in force when it began. Targets that did not change keep their connections, and what is known
-// of their lvstores.
+// A Reloading controller follows its configuration: each call uses the configuration in force when
+// it began. Unchanged targets keep their connections, and what is known about their lvstores.
 type Reloading struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -31,7 +30,7 @@ type Reloading struct {
 	failed string     // the error that was logged last; empty after a success
 }
 
-// NewReloading returns the controller of the configuration that load reads. credentialsFile is as
+// NewReloading returns a controller for the configuration that load reads. credentialsFile is as
 // for [New]. metrics may be nil.
 func NewReloading(load func() (*config.Config, error), credentialsFile string, m *metrics.Metrics, log *slog.Logger) (*Reloading, error) {
 	cfg, err := load()
@@ -53,9 +52,9 @@ func NewReloading(load func() (*config.Config, error), credentialsFile string, m
 // within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Follow reads the configuration every few seconds, and when now receives, until ctx ends.
-// Meanwhile it measures the space of lvstores and the I/O of volumes for the metrics, and checks
-// targets for leftovers.
+// Follow reads the configuration every few seconds, and when now receives a value, until ctx ends.
+// Meanwhile it measures lvstore space and volume I/O for the metrics, and checks targets for
+// leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 	var measured sync.WaitGroup
 	defer measured.Wait()
@@ -89,8 +88,8 @@ func (r *Reloading) measure(ctx context.Context) {
 	}
 }
 
-// Reload reads the configuration, and uses it from now on if it is valid and differs. Otherwise the
-// controller continues with the former one.
+// Reload reads the configuration, and uses it from now on if it is valid and different. Otherwise
+// the controller keeps the previous one.
 func (r *Reloading) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +97,7 @@ func (r *Reloading) Reload() error {
 	r.metrics.Reloaded(err == nil)
 	if err != nil {
 		if r.failed != err.Error() {
-			r.log.Error("configuration not reloaded: the former one stays in force", "error", err)
+			r.log.Error("configuration not reloaded: the previous one stays in force", "error", err)
 			r.failed = err.Error()
 		}
 		return err
@@ -143,5 +142,5 @@ func (r *Reloading) Close() { r.current.Load().Close() }
 // Outages counts the calls that fail because a target is down.
 func (r *Reloading) Outages() *outage.Log { return r.current.Load().targets.outages }
 
-// HasTopology reports whether not every node reaches every target.
+// HasTopology reports whether some targets cannot be reached from every node.
 func (r *Reloading) HasTopology() bool { return r.current.Load().HasTopology() }

@@ -55,7 +55,7 @@ func (r *reloadingController) create(t *testing.T, name string, targets ...strin
 	return resp.GetVolume(), err
 }
 
-// A target that is added takes volumes without a restart, and calls to the others keep their
+// Volumes can be created on an added target without a restart, and calls to the others keep their
 // connections.
 func TestReloadAddsTargets(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
@@ -89,7 +89,7 @@ func TestReloadAddsTargets(t *testing.T) {
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), `"t0"`)
 }
 
-// A configuration with mistakes changes nothing, and is reported once.
+// An invalid configuration changes nothing, and is reported once.
 func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
@@ -110,8 +110,8 @@ func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A reload's changes to a target take effect, and lvstores that were seen before the reload are
-// still expected.
+// Changes to a target take effect on reload, and lvstores seen before the reload are still
+// expected.
 func TestReloadRemembersLvstores(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0", "lvs1")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
@@ -127,7 +127,7 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	_, err = r.create(t, "pvc-1", "t0")
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1")
 
-	// Naming those that remain is how an operator says that it is gone for good.
+	// An operator names the remaining lvstores to state that this one is gone for good.
 	r.config = configOf(config.Placement{}, target)
 	r.config.Nodes[0].Lvstores = []string{"lvs0"}
 	require.NoError(t, r.Reload())
@@ -135,7 +135,7 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Calls and reloads do not disturb each other.
+// Calls and reloads do not interfere with each other.
 func TestReloadDuringCalls(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, first, second))
@@ -167,10 +167,10 @@ func TestReloadDuringCalls(t *testing.T) {
 	assert.Len(t, append(first.lvols(t), second.lvols(t)...), 1)
 }
 
-// Each call that the controller implements is passed on, and no other.
+// Exactly the calls that the controller implements are passed on.
 func TestReloadingServesEveryCall(t *testing.T) {
-	// A service without anything panics in a call that it implements; one that it does not
-	// implement says so.
+	// An empty service panics in calls that it implements, and returns Unimplemented for the
+	// others.
 	implements := func(service any, method string) (implemented bool) {
 		defer func() { implemented = recover() != nil || implemented }()
 		m := reflect.ValueOf(service).MethodByName(method)
@@ -191,7 +191,7 @@ func TestReloadingServesEveryCall(t *testing.T) {
 	assert.Greater(t, implemented, 20)
 }
 
-// Calls whose responses are streams also reach the controller of the present configuration.
+// Calls with streamed responses also reach the controller with the current configuration.
 func TestReloadingServesStreams(t *testing.T) {
 	r := newReloadingController(t, configOf(config.Placement{}, newSimTarget(t, "t0", "lvs0")))
 	for name, err := range map[string]error{

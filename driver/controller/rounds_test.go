@@ -22,9 +22,9 @@ import (
 )
 
 // A slowCaller makes each RPC take one millisecond of a synctest bubble's time. A CSI call then
-// takes as many milliseconds as it has rounds of RPCs that wait for each other. It passes the calls
-// on to goroutines outside of the bubble, because a bubble's time stands still while one of its
-// goroutines waits for a socket.
+// takes one millisecond for each round of RPCs that depends on the previous one. Goroutines outside
+// the bubble make the calls, because a bubble's time stands still while one of its goroutines waits
+// for a socket.
 type slowCaller struct{ idle chan *passer }
 
 type passer struct {
@@ -37,7 +37,8 @@ type passed struct {
 	params, result any
 }
 
-// pass makes the call. The proxy's own method for snapshots, which takes one round, is SPDK's here.
+// pass makes the call. In place of the proxy's own method for snapshots, which takes one round, it
+// calls SPDK's.
 func (c passed) pass(to spdkrpc.Caller) error {
 	if c.method != "spdkgate_lvol_snapshot" {
 		return to.Call(context.Background(), c.method, c.params, c.result)
@@ -54,7 +55,7 @@ func (c passed) pass(to spdkrpc.Caller) error {
 	return nil
 }
 
-// newSlowCaller is called outside of the bubble.
+// newSlowCaller must be called outside the bubble.
 func newSlowCaller(t *testing.T, to spdkrpc.Caller) slowCaller {
 	t.Helper()
 	const atOnce = 64
@@ -80,8 +81,8 @@ func (s slowCaller) Call(_ context.Context, method string, params, result any) e
 	return <-p.answers
 }
 
-// TestCallsTakeTheirExpectedRounds counts the rounds of each call: how many RPCs it sends one after
-// the other. A real target takes 4 to 8 ms for each round, however many RPCs it has.
+// TestCallsTakeTheirExpectedRounds counts each call's rounds: how many RPCs it sends one after
+// another. A real target takes 4 to 8 ms for each round, however many RPCs it contains.
 func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 	for _, c := range []struct {
 		release, transport string
@@ -99,8 +100,8 @@ func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, secrets := roundsController(t, slow, transport)
 				rounds := map[string]int{}
-				// The second volume shows what each call costs; the first one, what a controller
-				// learns once.
+				// The second volume shows what each call costs; the first also includes what a
+				// controller learns once.
 				for _, name := range []string{"pvc-1", "pvc-2"} {
 					count := func(call string, do func(ctx context.Context) error) {
 						began := time.Now()
@@ -134,7 +135,7 @@ func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 	}
 }
 
-// slowTarget starts a target with an lvstore, and returns a slow way to it.
+// slowTarget starts a target with an lvstore, and returns a slow caller for it.
 func slowTarget(t *testing.T, release string) slowCaller {
 	t.Helper()
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease(release)})
@@ -166,8 +167,8 @@ func roundsController(t *testing.T, slow slowCaller, transport string) (*Control
 	return b, map[string]string{config.SecretKey: string(secret)}
 }
 
-// TestCopiesTakeTheirExpectedRounds counts the rounds of snapshots and copies, without those of the
-// proxy's own method for snapshots.
+// TestCopiesTakeTheirExpectedRounds counts the rounds that snapshots and copies take, without those
+// of the proxy's own method for snapshots.
 func TestCopiesTakeTheirExpectedRounds(t *testing.T) {
 	slow := slowTarget(t, "v26.05")
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +185,8 @@ func TestCopiesTakeTheirExpectedRounds(t *testing.T) {
 			rounds[call] = int(time.Since(began) / time.Millisecond)
 			synctest.Wait()
 		}
-		// The second of each shows what it costs; the first one, what a controller learns once.
+		// The second of each shows what it costs; the first also includes what a controller learns
+		// once.
 		for _, n := range []string{"1", "2"} {
 			source := create("pvc-"+n, 4*mib, nil)
 			var snap *csi.Snapshot

@@ -22,8 +22,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A methodMeter counts the RPCs that pass it, by method. It answers spdkgate_config_await as the
-// proxy does when everything is saved.
+// A methodMeter counts, by method, the RPCs made through it. It responds to spdkgate_config_await
+// as the proxy does when everything is saved.
 type methodMeter struct {
 	mu   sync.Mutex
 	sent map[string]int
@@ -64,9 +64,9 @@ func (m *methodMeter) take() (list []string) {
 	return list
 }
 
-// TestEachCallMakesItsExpectedRPCs lists the RPCs of each CSI call for a raw block volume. Each RPC
-// is CPU time of the driver and of the proxy. docs/design/csi-controller.md, "Rounds and cost",
-// says which of them are needed, and why.
+// TestEachCallMakesItsExpectedRPCs lists each CSI call's RPCs for a raw block volume. Each RPC
+// costs the driver and the proxy CPU time. docs/design/csi-controller.md, "Rounds and cost", says
+// which of them are needed, and why.
 func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 	for name, c := range map[string]struct {
 		release, transport string
@@ -100,8 +100,8 @@ func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 			b.readSizes(t)
 			rawBlock := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 			got := map[string][]string{}
-			// The second volume shows what each call costs; the first one, what a controller learns
-			// once.
+			// The second volume shows what each call costs; the first also includes what a
+			// controller learns once.
 			for _, name := range []string{"pvc-1", "pvc-2"} {
 				count := func(call string, do func(ctx context.Context) error) {
 					meter.take()

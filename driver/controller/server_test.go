@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// Behind the driver's server, an error of the controller becomes a code, and the log contains no
+// The driver's server converts an error from the controller to a code, and the log contains no
 // secret.
 func TestServerConvertsErrorsToCodes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))

@@ -9,12 +9,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// spaceInterval is how often the space of lvstores is measured.
+// spaceInterval is how often lvstore space is measured.
 const spaceInterval = time.Minute
 
 // measureSpace records the space of all lvstores as metrics. It does nothing if the controller has
-// no credentials of its own, or serves no metrics. A target that does not answer keeps its last
-// values; the metric target_up tells.
+// no credentials of its own, or serves no metrics. An unresponsive target keeps its last values;
+// the metric target_up shows that it is down.
 func (c *Controller) measureSpace(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
-// The space of lvstores is among the metrics, with what thin volumes were promised, and without
-// lvstores that are gone.
+// The metrics include lvstore space and what thin volumes were promised, but not lvstores that are
+// gone.
 func TestSpaceIsMeasured(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -70,7 +70,7 @@ func TestLongestChainIsMeasured(t *testing.T) {
 	assert.Contains(t, w.Body.String(), `spdk_csi_lvstore_longest_chain_snapshots{lvstore="lvs0",target="t0"} 3`)
 }
 
-// If the sizes of an lvstore's volumes cannot be read, the call is repeated: Internal, which is
+// If the sizes of an lvstore's volumes cannot be read, the call can be retried: Internal, which is
 // final, would make csi-provisioner choose another node for the pod.
 func TestUnreadSizesAreRetried(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")

@@ -17,7 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// surveyed has the lvstores of targets, and their volumes of one name, before a volume is created.
+// surveyed holds the targets' lvstores, and their volumes with one name, before a volume is
+// created.
 type surveyed struct {
 	stores  []placement.Store
 	places  map[place]volume.Store
@@ -25,7 +26,7 @@ type surveyed struct {
 	volumes []located
 }
 
-// A place is an lvstore of a target.
+// A place is an lvstore on a target.
 type place struct{ target, store string }
 
 // A located is a volume and its target.
@@ -34,8 +35,8 @@ type located struct {
 	volume.Volume
 }
 
-// survey asks targets in parallel for their lvstores, and for the volume of spec. It fails if a
-// target does not answer in time, because the volume may be there.
+// survey queries targets in parallel for their lvstores, and for spec's volume. It fails if a
+// target does not respond in time, because the volume may be there.
 func (c *Controller) survey(ctx context.Context, services []*volume.Service, spec volume.Spec) (surveyed, error) {
 	answers := make([]surveyed, len(services))
 	g, ctx := errgroup.WithContext(ctx)
@@ -51,8 +52,8 @@ func (c *Controller) survey(ctx context.Context, services []*volume.Service, spe
 	return join(answers), nil
 }
 
-// surveyStores asks targets in parallel for their lvstores. It leaves out the targets that fail,
-// and returns their errors.
+// surveyStores queries targets in parallel for their lvstores. It omits the targets that fail, and
+// returns their errors.
 func (c *Controller) surveyStores(ctx context.Context, services []*volume.Service, wanted class.Class) (surveyed, []error) {
 	answers, failures := make([]surveyed, len(services)), make([]error, len(services))
 	var g errgroup.Group
@@ -66,7 +67,7 @@ func (c *Controller) surveyStores(ctx context.Context, services []*volume.Servic
 	return join(answers), slices.DeleteFunc(failures, func(err error) bool { return err == nil })
 }
 
-// ask asks one target for its lvstores, and for the volume of spec if that has a name.
+// ask queries one target for its lvstores, and for spec's volume if spec has a name.
 func (c *Controller) ask(ctx context.Context, s *volume.Service, spec volume.Spec) (surveyed, error) {
 	late := fmt.Errorf("target %s: %w within %s: nothing was made; try again", s.Name, errNoAnswer, c.targets.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.targets.timeout, &request.TargetError{Target: s.Name, Err: late})
@@ -124,8 +125,8 @@ func (f surveyed) only(name string) (located, error) {
 	return located{}, fmt.Errorf("%w: volume %q is on the targets %s and %s: rename or delete one of them", volume.ErrIncompatible, name, f.volumes[0].target.Name, f.volumes[1].target.Name)
 }
 
-// suitForRawBlock returns those of the candidates on which raw block volumes may be made. If there
-// is none, it fails as [volume.Service.CheckRawBlock] does.
+// suitForRawBlock returns the candidates on which raw block volumes are allowed. If there are none,
+// it fails as [volume.Service.CheckRawBlock] does.
 func suitForRawBlock(ctx context.Context, services []*volume.Service, candidates []placement.Target) (suitable []placement.Target, err error) {
 	refused := make([]error, len(candidates))
 	var asking sync.WaitGroup
@@ -148,8 +149,8 @@ func suitForRawBlock(ctx context.Context, services []*volume.Service, candidates
 	return suitable, nil
 }
 
-// createInFirst creates the volume in the first of the candidates' lvstores that has room for it.
-// After any other failure it tries no further lvstore, because the volume may have been created.
+// createInFirst creates the volume in the first of the candidates' lvstores that has space for it.
+// After any other failure, it tries no further lvstore, because the volume may have been created.
 func (f surveyed) createInFirst(ctx context.Context, candidates []placement.Target, spec volume.Spec, where placement.Accessibility) (located, error) {
 	byName := map[string]placement.Target{}
 	for _, t := range candidates {

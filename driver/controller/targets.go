@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// targets are the configured targets, with the connections to their proxies.
+// targets holds the configured targets and the connections to their proxies.
 type targets struct {
 	configs   []config.Target
 	placement []placement.Target // the same, for package placement
@@ -32,7 +32,8 @@ type targets struct {
 	metrics   *metrics.Metrics // nil: none
 	outages   *outage.Log
 
-	// former are services of targets that a reload has changed: their memory of lvstores continues.
+	// former holds services of targets that a reload has changed, so that what they know about
+	// lvstores is kept.
 	former map[clientKey]*volume.Service
 
 	mu      sync.Mutex
@@ -47,7 +48,7 @@ type clientKey struct {
 	credential [sha256.Size]byte
 }
 
-// A client is a connection to a target's proxy. It keeps its service, which caches what it learned
+// A client is a connection to a target's proxy. It keeps its service, which caches what was learned
 // about the target.
 type client struct {
 	rpc     *spdkrpc.Client
@@ -56,12 +57,12 @@ type client struct {
 	used    uint64 // the clock at the last use
 }
 
-// errNoAnswer is the kind of the error for a target that does not list its lvstores and volumes in
+// errNoAnswer is the kind of error for a target that does not list its lvstores and volumes in
 // time.
 var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spdkrpc.Unreachable)
 
-// maxClients limits how many clients are kept for each target. There is one client for each of its
-// credentials. The limit is per target because calls ask several targets: with one limit for all,
+// maxClients limits how many clients are kept for each target, which has one client for each of its
+// credentials. The limit is per target because calls query several targets: with one limit for all,
 // many targets would evict each other's clients.
 const maxClients = 16
 
@@ -88,7 +89,7 @@ func (t *targets) config(name string) (config.Target, error) {
 	return t.configs[i], nil
 }
 
-// open returns the service of one target, for the target's entry in tokens.
+// open returns a target's service, for the target's entry in tokens.
 func (t *targets) open(name string, tokens map[string]config.Credential) (*volume.Service, error) {
 	c, err := t.config(name)
 	if err != nil {
@@ -154,8 +155,8 @@ func (t *targets) client(c config.Target, token config.Credential) (*client, err
 	return made, nil
 }
 
-// evict makes room for another client of a target: if there are maxClients, it drops the least
-// recently used one. Calls in flight are not interrupted.
+// evict makes room for another client of a target: if there are maxClients clients, it drops the
+// least recently used one. Calls in flight are not interrupted.
 func (t *targets) evict(target string) {
 	var oldest clientKey
 	kept := 0
@@ -183,7 +184,7 @@ func (t *targets) close() {
 	}
 }
 
-// equal reports whether two configurations came to the same targets.
+// equal reports whether two configurations resulted in the same targets.
 func (t *targets) equal(other *targets) bool {
 	if t.choice != other.choice || t.timeout != other.timeout || t.check != other.check || len(t.configs) != len(other.configs) {
 		return false
@@ -206,8 +207,8 @@ func (t *targets) same(other *targets, name string) bool {
 	return err == nil && reflect.DeepEqual(mine, theirs) && t.pools[name].Equal(other.pools[name]) && t.byName[name].Space == other.byName[name].Space && t.byName[name].DetachClones == other.byName[name].DetachClones
 }
 
-// takeOver continues with the clients of targets that are the same as before. It returns the names
-// of the others, and the clients that are not used any more.
+// takeOver keeps the clients of unchanged targets. It returns the names of the other targets, and
+// the clients that are no longer used.
 func (t *targets) takeOver(old *targets) (changed []string, unused []*client) {
 	old.mu.Lock()
 	defer old.mu.Unlock()

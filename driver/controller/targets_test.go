@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A token that is renewed in its file is used from the next call on, by the same client.
+// A token renewed in its file is used from the next call on, by the same client.
 func TestTokenFileOfTheController(t *testing.T) {
 	var seen []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

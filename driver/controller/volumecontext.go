@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// exportContext describes how nodes reach a volume, with the keys of spdk-csi.
+// exportContext describes how nodes reach a volume, with spdk-csi's keys.
 func exportContext(c config.Target, v volume.Volume) map[string]string {
 	first := c.AllAddresses()[0]
 	m := map[string]string{
@@ -38,7 +38,7 @@ func exportContext(c config.Target, v volume.Volume) map[string]string {
 	return m
 }
 
-// volumeContext returns the context that Kubernetes stores in the PV of a new volume.
+// volumeContext returns the context that Kubernetes stores in a new volume's PV.
 func volumeContext(c config.Target, v volume.Volume, wanted class.Class, from volume.Origin) map[string]string {
 	m := exportContext(c, v)
 	m[request.KeyStore] = v.Store
@@ -86,8 +86,8 @@ func publishContext(c config.Target, v volume.Exported, mayFormat bool) map[stri
 	return m
 }
 
-// addresses returns the addresses of a target in the form that nodes get. Each node uses those for
-// its topology, which the controller does not know.
+// addresses returns a target's addresses in the form sent to nodes. Each node uses those for its
+// topology, which the controller does not know.
 func addresses(c config.Target) (all []connect.Address) {
 	for _, a := range c.AllAddresses() {
 		all = append(all, connect.Address{Addr: a.TargetAddr, Port: a.TargetPort, Topology: a.Topology})
@@ -97,8 +97,8 @@ func addresses(c config.Target) (all []connect.Address) {
 
 // mayFormat reports whether the node may format the volume if it is empty. A pristine volume has no
 // data to lose. If the target does not know whether the volume is pristine, only the volume context
-// decides. PVs of spdk-csi have no such key, and all their volumes were to be formatted if empty.
-// In any case the node checks that the device is empty.
+// counts. spdk-csi's PVs have no such key, and all their volumes were to be formatted if empty. In
+// any case, the node checks that the device is empty.
 func mayFormat(pristine, known bool, volumeContext map[string]string) bool {
 	return volumeContext[request.KeyMayFormat] != "false" && (pristine || !known)
 }

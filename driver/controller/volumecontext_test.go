@@ -52,7 +52,8 @@ func TestContextsDescribeEachTargetType(t *testing.T) {
 	}
 }
 
-// The publish context has all addresses; the volume context, which never changes, has the first.
+// The publish context contains all addresses; the volume context, which never changes, contains the
+// first.
 func TestPublishContextHasAllAddresses(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{Addresses: []config.Address{
@@ -82,8 +83,8 @@ func TestPublishContextHasAllAddresses(t *testing.T) {
 	}
 }
 
-// Options of mkfs are checked before a volume is created, for the file system that Kubernetes or
-// the class names.
+// mkfs options are checked before a volume is created, for the file system that Kubernetes or the
+// class names.
 func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {
@@ -118,8 +119,8 @@ func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
 	}
 }
 
-// Only the volume context, which never changes, reports whether a volume is encrypted. Each class
-// says it for its volumes, including for copies.
+// Only the volume context, which never changes, records whether a volume is encrypted. Each class
+// sets it for its volumes, including copies.
 func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {
@@ -142,7 +143,7 @@ func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 	require.ErrorContains(t, err, "each would encrypt it with a key of its own")
 }
 
-// If the certificates of a target cannot be read, the controller does not start.
+// If a target's certificates cannot be read, the controller does not start.
 func TestCAFileThatIsMissing(t *testing.T) {
 	_, err := New(&config.Config{Nodes: []config.Target{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
 	assert.ErrorContains(t, err, "caFile")
@@ -175,7 +176,7 @@ func TestNVMeOptionsOfTheClass(t *testing.T) {
 	}
 }
 
-// Parameters that nodes need are in the volume context, at the keys at which nodes read them.
+// The volume context contains the parameters that nodes need, under the keys that nodes read.
 func TestParametersForNodes(t *testing.T) {
 	given := map[string]string{
 		request.KeyFSType: "btrfs", request.KeyMkfsOptions: "-d single", request.KeyFilesystemUUID: "volume",

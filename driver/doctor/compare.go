@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// compare finds differences between what Kubernetes knows and what the targets have. It says
-// nothing of targets that could not be read.
+// compare finds differences between what Kubernetes knows and what the targets have. It ignores
+// targets that could not be read.
 func (e Examination) compare(all []*Reading, known *Known) (found []Finding) {
 	readings := map[string]*Reading{}
 	for _, r := range all {
@@ -69,7 +69,7 @@ func (r *Reading) orphans(known *Known) (found []Finding) {
 	return found
 }
 
-// ofPV compares one volume of Kubernetes with its target.
+// ofPV compares one PersistentVolume with its target.
 func (r *Reading) ofPV(id request.VolumeID, pv PV, known *Known, hosts func(string) export.Host) (found []Finding) {
 	object := describe(id.String(), pv)
 	l, exists := r.byID[id.UUID]
@@ -138,8 +138,8 @@ func (r *Reading) withdraw(uuid, host string) string {
 	return r.call("nvmf_subsystem_remove_host nqn=%s host=%s", export.NQN(uuid), host)
 }
 
-// DeleteOrphans makes those orphans be deleted by Apply whose ids a person named. It fails if an id
-// is not that of an orphan volume, so that nothing is deleted by mistake.
+// DeleteOrphans makes Apply delete the orphans whose ids a person named. It fails if an id does not
+// name an orphan volume, so that nothing is deleted by mistake.
 func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 	var problems []error
 	for _, text := range ids {

@@ -9,36 +9,36 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// LongestCall is longer than any call runs: callers of the driver wait for a minute. An object that
-// stays half made for longer was left by an interrupted call.
+// LongestCall is longer than any call runs: the driver's callers wait for a minute. An object that
+// stays half-made for longer was left by an interrupted call.
 const LongestCall = time.Minute
 
 // An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated
 // otherwise.
 type Examination struct {
 	Targets []Target
-	// Hosts derives the host of a node from its id. Needed with Known, and to name fenced nodes.
+	// Hosts derives a node's host from its id. It is required with Known, and to name fenced nodes.
 	Hosts func(node string) export.Host
-	// Timeout bounds one reading of one target; needed.
+	// Timeout bounds one reading of one target. It is required.
 	Timeout time.Duration
-	// Wait waits between the two readings. If it is nil, there is one reading only, and no finding
+	// Wait waits between the two readings. If it is nil, there is only one reading, and no finding
 	// is repaired. It is not called if all findings are of conclusive kinds.
 	Wait func(context.Context) error
-	// Early gets the findings of conclusive kinds before Wait is called. They are part of the
-	// result, too.
+	// Early receives the findings of conclusive kinds before Wait is called. They are also part of
+	// the result.
 	Early func([]Finding)
 	// Known reads what Kubernetes knows. It is called after the first reading, so that a volume
-	// which is created meanwhile is not mistaken for an orphan. If it is nil, or returns nil,
-	// nothing is known.
+	// created meanwhile is not mistaken for an orphan. If it is nil, or returns nil, nothing is
+	// known.
 	Known func() (*Known, error)
-	// Partial means that Targets are not all that Kubernetes uses.
+	// Partial means that Kubernetes uses more targets than Targets lists.
 	Partial bool
 	// Held lists the locks of calls in flight.
 	Held func() []string
 }
 
-// Run returns the findings on which two readings agree. If the first one finds nothing else than
-// conclusive kinds, there is no second.
+// Run returns the findings on which two readings agree. If the first finds only conclusive kinds,
+// there is no second.
 func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	readings, held := e.read(ctx)
 	var known *Known
@@ -75,7 +75,7 @@ func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 }
 
 // findings returns the leftovers and differences in readings of the targets. Without a list of
-// volumes, known is nil; then only what the targets alone prove is found.
+// volumes, known is nil; then it finds only what the targets alone prove.
 func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
 	for _, r := range all {
 		found = append(found, e.ofTarget(r, known)...)
@@ -87,7 +87,8 @@ func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
 	return sorted(append(found, duplicates(all)...))
 }
 
-// read reads all targets at once. held has the locks of calls that were in flight before or after.
+// read reads all targets concurrently. held contains the locks of calls that were in flight before
+// or after.
 func (e Examination) read(ctx context.Context) (all []*Reading, held []string) {
 	note := func() {
 		if e.Held != nil {

@@ -23,7 +23,7 @@ func (f *fixture) through(t *testing.T) (*volume.Service, *drivertest.FaultyCall
 	return volume.NewTarget(f.Config).Service(spdkrpc.NewClient(faulty)), faulty
 }
 
-// Whatever is wrong, a target of which a call fails is reported as unreachable, and nothing is
+// Whatever is wrong, a target on which a call fails is reported as unreachable, and nothing is
 // reported that is not wrong.
 func TestFailedReadingIsReported(t *testing.T) {
 	simulatedOnly(t)

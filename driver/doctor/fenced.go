@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// fencedNode returns the node of a mark: one that Kubernetes names, or the label of the mark. exact
-// reports whether that is the node's id.
+// fencedNode returns the node that a mark is for: one that Kubernetes names, or the mark's label.
+// exact reports whether that is the node's id.
 func (e Examination) fencedNode(f export.FencedHost, known *Known) (node string, exact bool) {
 	if e.Hosts == nil {
 		return f.Label, false
@@ -51,7 +51,7 @@ func (e Examination) ofFenced(r *Reading, known *Known) (found []Finding) {
 	return found
 }
 
-// attachedTo lists the volumes that Kubernetes attaches to a fenced node.
+// attachedTo lists the volumes that Kubernetes has attached to a fenced node.
 func (e Examination) attachedTo(r *Reading, f export.FencedHost, known *Known) (names []string) {
 	if known == nil || e.Hosts == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 )
 
 // A fenced node is one finding, which says how to lift the fence. The exports that the fence
-// emptied are none.
+// emptied are not findings.
 func TestFencedNodeIsFound(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 				assert.Contains(t, found[0].Command, "spdk-csi unfence --node")
 			}
 
-			// Defects that the fence does not explain are found as before.
+			// Defects that the fence does not explain are still found.
 			if tr == export.TCP {
 				require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(half.UUID)}))
 				e.Known = func() (*doctor.Known, error) { return known, nil }
@@ -73,7 +73,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 	}
 }
 
-// A node's name that the mark cannot hold is found in what Kubernetes knows.
+// A node's name that does not fit in the mark is found in what Kubernetes knows.
 func TestFencedNodeWithALongName(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	name := strings.Repeat("worker-", 10) + "3"
@@ -93,8 +93,8 @@ func TestFencedNodeWithALongName(t *testing.T) {
 	assert.Contains(t, found[0].Command, "--node "+name+" ")
 }
 
-// fencesAmong leaves out the initiator groups of fenced nodes, which nothing needs until they are
-// let in again.
+// fencesAmong omits the initiator groups of fenced nodes, which nothing needs until the fence is
+// lifted.
 func fencesAmong(all []doctor.Finding) (found []doctor.Finding) {
 	for _, f := range all {
 		if f.Kind != doctor.LeakedGroup {

@@ -87,7 +87,7 @@ func (f *fixture) publish(t *testing.T, v volume.Volume, node string) {
 	require.NoError(t, err)
 }
 
-// nest creates an lvstore on a bdev, as a host's writes do that the target then loads.
+// nest creates an lvstore on a bdev, as when a host writes one that the target then loads.
 func (f *fixture) nest(t *testing.T, store, bdev string) {
 	t.Helper()
 	_, err := f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: bdev, LvsName: store, ClusterSz: new(uint32(1 << 20))})
@@ -168,7 +168,7 @@ func run(t *testing.T, e doctor.Examination) []doctor.Finding {
 	return found
 }
 
-// file returns a file for an AIO bdev of a name, the same each time.
+// file returns the file for the AIO bdev with a name, the same each time.
 func (f *fixture) file(t *testing.T, name string) string {
 	t.Helper()
 	if f.files == nil {
@@ -182,14 +182,14 @@ func (f *fixture) file(t *testing.T, name string) string {
 	return f.files[name]
 }
 
-// attach creates an AIO bdev of a name; the contents are the same each time.
+// attach creates an AIO bdev with a name; its contents are the same each time.
 func (f *fixture) attach(t *testing.T, name string) {
 	t.Helper()
 	_, err := f.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: f.file(t, name), BlockSize: new(uint32(4096))})
 	require.NoError(t, err)
 }
 
-// simulatedOnly skips a test that needs several targets, or one that dies.
+// simulatedOnly skips a test on real targets: it needs several targets, or one that can be killed.
 func simulatedOnly(t *testing.T) {
 	t.Helper()
 	if realtarget.Given() {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The members of a group on several targets are counted on all of them. Nothing is said if one
-// could not be read.
+// A group's members are counted on all of its targets. Nothing is reported if one of them could not
+// be read.
 func TestGroupsOnSeveralTargets(t *testing.T) {
 	simulatedOnly(t)
 	first, second := newFixture(t, export.TCP), newFixture(t, export.TCP)

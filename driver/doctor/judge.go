@@ -14,7 +14,7 @@ import (
 )
 
 // ofTarget returns what the target alone proves, except for exports that a fence explains: known
-// names the volumes of fenced nodes.
+// names the fenced nodes' volumes.
 func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	found := append(e.ofFenced(r, known), r.ofNested()...)
 	if errors.Is(r.err, volume.ErrStoreMissing) || errors.Is(r.err, volume.ErrNested) {
@@ -53,8 +53,8 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	return found
 }
 
-// refused returns why a target that can be reached was not read, and what a person can do. The kind
-// is empty for other reasons.
+// refused returns why a reachable target was not read, and what a person can do. The kind is empty
+// for other reasons.
 func (r *Reading) refused() (kind Kind, problem, command string) {
 	check := "; " + r.call("spdk_get_version") + " shows whether the proxy accepts them"
 	switch {
@@ -75,8 +75,8 @@ func (r *Reading) refused() (kind Kind, problem, command string) {
 	return "", "", ""
 }
 
-// ofNested returns what hosts wrote into volumes, and the target loaded, and whether it would load
-// it.
+// ofNested returns what the target loaded from volumes that hosts write, and whether it would load
+// such contents.
 func (r *Reading) ofNested() (found []Finding) {
 	refused, _, _ := r.refused()
 	if p := r.loads.Problem(); p != "" && (refused == "" || r.loads != volume.LoadsUnknown) {
@@ -93,7 +93,7 @@ func (r *Reading) ofNested() (found []Finding) {
 	return found
 }
 
-// ofLvol returns what an lvol alone proves.
+// ofLvol returns the findings that an lvol alone proves.
 func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	name := l.Store + "/" + l.Name
 	remove := func(ctx context.Context) error { return r.target.RemoveUnneeded(ctx, l.UUID) }
@@ -115,8 +115,8 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	return found
 }
 
-// ofExport returns what an export and the list of volumes prove. fenced reports that a fence may
-// have removed its hosts.
+// ofExport returns the findings that an export and the list of volumes prove. fenced means that a
+// fence may have removed the export's hosts.
 func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	object, byHand := "subsystem "+e.Name, r.call("nvmf_delete_subsystem nqn=%s", e.Name)
 	if strings.HasPrefix(e.Name, export.IQN("")) {
@@ -149,8 +149,8 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	return nil
 }
 
-// removeExport removes the export of a volume that is gone. It fails if the volume is there, or if
-// a host is connected.
+// removeExport removes the export of a volume that is gone. It fails if the volume exists, or if a
+// host is connected.
 func (r *Reading) removeExport(ctx context.Context, id string) error {
 	if _, err := r.target.Get(ctx, id); err == nil || !errors.Is(err, volume.ErrNotFound) {
 		return errors.Join(fmt.Errorf("target %s: %w: volume %s may exist: nothing was deleted", r.target.Name, volume.ErrInUse, id), err)
@@ -175,7 +175,7 @@ func (r *Reading) ofGroup(g export.Group) Finding {
 		repairedBy("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedGroup(ctx, g) }).byHand(byHand)
 }
 
-// provisioned matches the names that csi-provisioner gives to volumes, which no two volumes share.
+// provisioned matches the names that csi-provisioner gives volumes, which are unique.
 var provisioned = regexp.MustCompile(`-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // duplicates finds volumes and snapshots that exist twice.

@@ -15,19 +15,19 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Known is what Kubernetes knows of the driver's volumes.
+// Known holds what Kubernetes knows about the driver's volumes.
 type Known struct {
-	// Volumes are the PersistentVolumes, by volume id.
+	// Volumes holds the PersistentVolumes, by volume id.
 	Volumes map[string]PV
-	// Snapshots are the ids of snapshots; nil if the list has no snapshots of this driver, so that
-	// nothing is known of them.
+	// Snapshots holds the ids of snapshots. If the list contains none of this driver's, it is nil:
+	// nothing is known about them.
 	Snapshots map[string]bool
-	// Attached are the nodes to which volumes are or are being attached, by volume id; nil if the
-	// list has no attachments of this driver.
+	// Attached holds the nodes that volumes are or are being attached to, by volume id. It is nil
+	// if the list contains none of this driver's attachments.
 	Attached map[string][]Attachment
 }
 
-// A PV is a PersistentVolume.
+// A PV describes a PersistentVolume.
 type PV struct {
 	Name  string // empty if the list had only ids
 	Bytes int64  // 0 if unknown
@@ -36,13 +36,13 @@ type PV struct {
 	ByHand bool
 }
 
-// An Attachment is a node to which a volume is, or is being attached or detached.
+// An Attachment is a node that a volume is attached to, or is being attached to or detached from.
 type Attachment struct {
 	Node string
 	Done bool // it is attached, and not being detached
 }
 
-// ParseKnown reads what Kubernetes knows of the volumes of a driver. The input is kubectl's JSON of
+// ParseKnown reads what Kubernetes knows about a driver's volumes. The input is kubectl's JSON of
 // PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, in one or several documents, or
 // lines with one volume id each.
 func ParseKnown(text []byte, driverName string) (*Known, error) {
@@ -66,7 +66,7 @@ func ParseKnown(text []byte, driverName string) (*Known, error) {
 	return p.known, nil
 }
 
-// An object has the members that matter of those kinds of Kubernetes that are read.
+// An object holds the members that are read from objects of these Kubernetes kinds.
 type object struct {
 	Kind     string   `json:"kind"`
 	Items    []object `json:"items"`
@@ -195,7 +195,7 @@ func (p *parser) lines(text []byte) error {
 	return s.Err()
 }
 
-// names reports whether the list names a volume, by its id or by its UUID alone.
+// names reports whether the list names a volume, by its id or only its UUID.
 func (k *Known) names(id request.VolumeID) bool {
 	_, full := k.Volumes[id.String()]
 	_, bare := k.Volumes[id.UUID]

@@ -19,7 +19,7 @@ import (
 
 type m = map[string]any
 
-// A cluster is what Kubernetes knows, in the form of kubectl get -o json.
+// A cluster is what Kubernetes knows, in the format of kubectl get -o json.
 type cluster struct{ items []m }
 
 func (c *cluster) pv(name, handle, size, phase string) {
@@ -116,7 +116,7 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	}
 	assert.Equal(t, expected, got)
 
-	// An orphan is deleted only if it is named, and nothing else can be.
+	// An orphan is deleted only if it is named, and only orphans can be deleted.
 	targets := f.examination().Targets
 	for _, not := range []string{id(healthy.UUID), id(other.UUID), id(small.UUID), "lvs0/pvc-orphan", orphan.UUID} {
 		require.Error(t, doctor.DeleteOrphans(found, targets, []string{not}), not)
@@ -131,7 +131,7 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// A volume that is created while the doctor works, and an orphan that a host uses, are not deleted.
+// A volume created while the doctor works, and an orphan that a host uses, are not deleted.
 func TestNewVolumesAndUsedOrphansAreKept(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	e := f.examination()
@@ -163,8 +163,8 @@ func TestNewVolumesAndUsedOrphansAreKept(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// The same volume on two targets is a finding, and so are two of one provisioner's name in two
-// lvstores.
+// The same volume on two targets is a finding, and so are two volumes with the same provisioned
+// name in two lvstores.
 func TestSecondCopiesAreFound(t *testing.T) {
 	const name = "pvc-11111111-2222-4333-8444-555555555555"
 	simulatedOnly(t)

@@ -16,14 +16,14 @@ import (
 // A Target is one target to read.
 type Target struct {
 	*volume.Service
-	// URL of its proxy, for the commands in findings.
+	// URL is its proxy's URL, for the commands in findings.
 	URL string
 	// Account describes the credentials for the proxy, without secrets. CAFile is the file with the
-	// authorities that the proxy's certificate may be of; empty if it is not configured.
+	// authorities that are trusted for the proxy's certificate; empty if it is not configured.
 	Account, CAFile string
 }
 
-// A Reading is what one target had at one time.
+// A Reading is the state of one target at one time.
 type Reading struct {
 	target  Target
 	err     error // why there is nothing else
@@ -36,12 +36,12 @@ type Reading struct {
 	groups  []export.Group
 	fenced  []export.FencedHost
 	keys    []export.UnusedKey
-	// unneeded has the UUIDs of internal snapshots and helper clones that can be deleted without
+	// unneeded holds the UUIDs of internal snapshots and helper clones that can be deleted without
 	// loss.
 	unneeded map[string]bool
-	// connected has the hosts that are connected to exports which could be removed.
+	// connected holds the hosts connected to exports that could be removed.
 	connected map[string][]string
-	// sizes has the sizes in bytes of volumes; -1 for a volume that the target lists but cannot
+	// sizes holds the sizes of volumes in bytes; -1 means a volume that the target lists but cannot
 	// show.
 	sizes map[string]int64
 }
@@ -49,8 +49,8 @@ type Reading struct {
 // inFlight is how many queries for single objects are sent at a time.
 const inFlight = 32
 
-// Read reads a target. A target that does not answer gives a reading that says so. sizes decides
-// whether to read the sizes of all volumes too, which takes a query for each.
+// Read reads a target. For an unresponsive target, it returns a reading that says so. If sizes is
+// set, it also reads the sizes of all volumes, which takes a query for each.
 func Read(ctx context.Context, t Target, sizes bool) *Reading {
 	r := &Reading{target: t, byID: map[string]volume.Listed{}, unneeded: map[string]bool{}, connected: map[string][]string{}, sizes: map[string]int64{}}
 	r.err = r.read(ctx, sizes)
@@ -66,7 +66,7 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 		return err
 	}
 	// Exports are read before volumes: the driver creates a volume before its export, and deletes
-	// its export before it.
+	// the export before the volume.
 	inspection, err := r.target.Exports().Inspect(ctx)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	return r.readSingle(ctx, sizes)
 }
 
-// readSingle asks for what lists do not report, and only where it matters.
+// readSingle queries what lists do not report, but only where it matters.
 func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	type answer struct {
 		id        string
@@ -156,17 +156,17 @@ func (r *Reading) size(ctx context.Context, id string) (int64, error) {
 	return v.SizeBytes, err
 }
 
-// id returns the id of a volume of this target in the form of Kubernetes.
+// id returns the volume handle, as Kubernetes stores it, of a volume on this target.
 func (r *Reading) id(uuid string) string {
 	return request.VolumeID{Target: r.target.Name, UUID: uuid}.String()
 }
 
-// call returns the command line of an RPC by hand.
+// call returns the command line for making an RPC manually.
 func (r *Reading) call(format string, args ...any) string {
 	return fmt.Sprintf("spdk-proxy call "+format, args...) + " --url " + r.target.URL + " --user USER"
 }
 
-// finding returns a finding about an object of this target.
+// finding returns a finding about an object on this target.
 func (r *Reading) finding(k Kind, object, uuid, problem string) Finding {
 	f := Finding{Kind: k, Target: r.target.Name, Object: object, Problem: problem}
 	if uuid != "" {

@@ -76,7 +76,7 @@ func TestRefusalsAreReportedAtOnce(t *testing.T) {
 	}
 }
 
-// Findings of other targets need two readings; the refusal is reported before the second.
+// Findings on other targets need two readings; the refusal is reported before the second.
 func TestRefusalBesideOtherFindings(t *testing.T) {
 	simulatedOnly(t)
 	f := newFixture(t, export.TCP)

@@ -24,12 +24,12 @@ import (
 
 const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
-// A wrong is something that is wrong on a target.
+// A wrong is a defect on a target.
 type wrong struct {
 	name string
 	over export.Transport // TCP if empty
-	// make makes it, and returns parts of the names of the objects that repairing removes; none if
-	// it is only reported.
+	// make causes the defect. It returns parts of the names of the objects that repairing removes,
+	// or none if the defect is only reported.
 	make func(t *testing.T, f *fixture) (removed []string)
 	kind doctor.Kind
 	says string
@@ -206,7 +206,8 @@ var wrongs = []wrong{
 	}},
 }
 
-// healthy makes one of each thing that the driver makes, and something of others.
+// healthy creates one of everything that the driver creates, and some objects that belong to
+// others.
 func (f *fixture) healthy(t *testing.T) {
 	ctx := t.Context()
 	v := f.create(t, "pvc-1")
@@ -228,8 +229,8 @@ func (f *fixture) healthy(t *testing.T) {
 	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
 }
 
-// Whatever is wrong is found, alone, and nothing is changed by looking. repairing removes it, and
-// nothing else.
+// Each defect is found, and nothing else; looking changes nothing. Repairing removes the defect,
+// and nothing else.
 func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {
@@ -269,7 +270,7 @@ func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	}
 }
 
-// A target that does not answer is a finding, and the others are read nevertheless.
+// An unresponsive target is a finding, and the others are still read.
 func TestUnreachableTargetIsAFinding(t *testing.T) {
 	simulatedOnly(t)
 	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
@@ -281,8 +282,8 @@ func TestUnreachableTargetIsAFinding(t *testing.T) {
 	assert.Equal(t, doctor.LeakedExport, found[1].Kind)
 }
 
-// Without lvstores in the configuration, an export may be of a volume in an lvstore that is not
-// loaded.
+// If the configuration names no lvstores, an export may belong to a volume in an lvstore that is
+// not loaded.
 func TestUnknownLvstoresAreNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
@@ -292,7 +293,7 @@ func TestUnknownLvstoresAreNotChanged(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "add lvstores")
 }
 
-// An export to which hosts are connected is only reported.
+// An export with connected hosts is only reported.
 func TestConnectedExportIsNotRemoved(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	gone := uuid.NewString()
@@ -306,9 +307,9 @@ func TestConnectedExportIsNotRemoved(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "nqn.host")
 }
 
-// An object that changed since it was found is not repaired: the clone of the internal snapshot got
-// a host. An export without a host is never deleted: a publication could fill it at the same
-// moment, and the host would lose what it was just given.
+// An object that changed since it was found is not repaired: the internal snapshot's clone now has
+// a host. An export without a host is never deleted: a publication could admit a host at the same
+// moment, which would lose the volume at once.
 func TestRepairsOnlyWhatIsStillWrong(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
@@ -327,7 +328,7 @@ func TestRepairsOnlyWhatIsStillWrong(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// Objects that a running call leaves for a moment are not found: they are gone at the second
+// Objects that a running call creates only temporarily are not found: they are gone at the second
 // reading, or the call holds their lock.
 func TestObjectsOfRunningCallsAreNotReported(t *testing.T) {
 	f := newFixture(t, export.TCP)

@@ -7,7 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A FaultyCaller passes calls on to Caller, except for one that it fails. Safe for concurrent use.
+// A FaultyCaller passes calls on to Caller, except for one, which it fails. It is safe for
+// concurrent use.
 type FaultyCaller struct {
 	spdkrpc.Caller
 	mu       sync.Mutex
@@ -27,8 +28,7 @@ func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
 	f.set(n, executed, deadly, nil)
 }
 
-// RefuseCall has the n-th call from now on answered as SPDK answers when it fails for a reason of
-// its own.
+// RefuseCall makes the n-th call from now on fail as SPDK fails calls for internal reasons.
 func (f *FaultyCaller) RefuseCall(n int) {
 	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"})
 }
@@ -129,7 +129,7 @@ func (c *FirstCall) Call(ctx context.Context, method string, params, result any)
 	return err
 }
 
-// Connected makes hosts look connected to every subsystem. No host connects to a simulated target
+// Connected makes hosts appear connected to every subsystem. No host connects to a simulated target
 // by itself.
 type Connected struct {
 	spdkrpc.Caller
@@ -147,8 +147,8 @@ func (c Connected) Call(ctx context.Context, method string, params, result any) 
 	return err
 }
 
-// AmbiguousQueries answers every query for one subsystem as if its parameters were wrong. SPDK
-// gives this response for a subsystem that does not exist, and may give it for other reasons.
+// AmbiguousQueries responds to every query for one subsystem as if its parameters were wrong. SPDK
+// gives this response for a subsystem that does not exist, but possibly also for other reasons.
 type AmbiguousQueries struct{ spdkrpc.Caller }
 
 // Call implements [spdkrpc.Caller].

@@ -2,8 +2,8 @@ package drivertest
 
 import "testing"
 
-// Serial skips a test under the race detector, with which it takes minutes: its calls follow each
-// other, so that there are no races to find. `make test` runs these tests without it.
+// Serial skips a test under the race detector, where it would take minutes: its calls are
+// sequential, so there are no races to find. `make test` runs these tests without it.
 func Serial(t *testing.T) {
 	t.Helper()
 	if race {

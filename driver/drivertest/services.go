@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Log keeps what is logged. Safe for concurrent use; the zero Log is empty.
+// A Log keeps what is logged. It is safe for concurrent use; the zero Log is empty.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -43,8 +43,8 @@ func (l *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// Serve runs a server on a UNIX socket of its own, and returns a connection to it. stop stops the
-// server and returns what its Serve returned.
+// Serve runs a server on its own UNIX socket, and returns a connection to it. stop stops the server
+// and returns what its Serve returned.
 func Serve(t *testing.T, s interface {
 	Serve(ctx context.Context, l net.Listener) error
 }) (conn *grpc.ClientConn, stop func() error) {
@@ -60,8 +60,8 @@ func Serve(t *testing.T, s interface {
 	return conn, func() error { cancel(); return <-ended }
 }
 
-// RequireCode requires that err, a gRPC status or nil, has a code, and each text in its message.
-// Errors of a service become a status by driver.Status.
+// RequireCode requires that err, a gRPC status or nil, has a code, and contains each text in its
+// message. driver.Status converts a service's errors to a status.
 func RequireCode(t *testing.T, want codes.Code, err error, text ...string) {
 	t.Helper()
 	require.Equal(t, want, status.Code(err), "%v", err)
@@ -70,7 +70,7 @@ func RequireCode(t *testing.T, want codes.Code, err error, text ...string) {
 	}
 }
 
-// Retry repeats a call while its code, as codeOf returns it, tells callers to repeat it.
+// Retry repeats a call while its code, as codeOf returns it, tells callers to retry.
 func Retry[T any](codeOf func(error) codes.Code, call func() (T, error)) (T, error) {
 	for {
 		v, err := call()

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// awaited counts the calls of spdkgate_config_await, and answers them as the proxy does when
-// everything is saved.
+// awaited counts the calls of spdkgate_config_await, and responds as the proxy does when everything
+// is saved.
 type awaited struct {
 	spdkrpc.Caller
 	calls atomic.Int32
@@ -30,7 +30,7 @@ func (a *awaited) Call(ctx context.Context, method string, params, result any) e
 	return a.Caller.Call(ctx, method, params, result)
 }
 
-// lostReplies loses the response of each call of a method.
+// lostReplies loses the response to each call of a method.
 type lostReplies struct {
 	spdkrpc.Caller
 	method string
@@ -45,8 +45,8 @@ func (l lostReplies) Call(ctx context.Context, method string, params, result any
 }
 
 // TestChangesOfOtherCallsAreAwaited verifies that a call waits for the saved configuration whenever
-// it finds something done that the target has not confirmed to this call. A confirmed call is
-// already saved.
+// it finds something done that the target has not confirmed to this call. What the target has
+// confirmed is already saved.
 func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	type call = func(ctx context.Context, s *export.Service, id string) error
@@ -90,8 +90,8 @@ func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
 	}
 }
 
-// heldQuery delays the response to the first query for the mark of a fenced host until answer is
-// closed. The target has executed the query earlier.
+// heldQuery delays the response to the first query for a fenced host's mark until answer is closed.
+// The target executes the query before that.
 type heldQuery struct {
 	spdkrpc.Caller
 	once     sync.Once
@@ -114,8 +114,8 @@ func (q *heldQuery) Call(ctx context.Context, method string, params, result any)
 	return err
 }
 
-// TestMarkIsReadAfterTheCallBegan verifies that an export does not use the response to a query for
-// the host's mark that began before the export: the host may have been fenced since.
+// TestMarkIsReadAfterTheCallBegan verifies that an export ignores a query for the host's mark that
+// began before the export: the host may have been fenced since.
 func TestMarkIsReadAfterTheCallBegan(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	first, second, n1 := f.bdev(t), f.bdev(t), drivertest.MultipathHost("n1")

@@ -35,7 +35,7 @@ func (f *fixture) target(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 	return spdkrpc.ISCSITargetNode{}
 }
 
-// A name in the driver's form does not prove that a target exports the volume.
+// A name in the driver's format does not prove that a target exports the volume.
 func TestForeignISCSITarget(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1"))) // creates the groups
@@ -53,7 +53,7 @@ func TestForeignISCSITarget(t *testing.T) {
 		assert.Empty(t, e.NotListening)
 		assert.True(t, e.Complete)
 	}
-	// With another portal, none of the exports can be reached.
+	// With another portal, none of the exports is reachable.
 	elsewhere := f.listeningOn(export.Portal{Addr: "127.0.0.1", Port: "3261"})
 	found, err = elsewhere.Inspect(t.Context())
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestForeignISCSITarget(t *testing.T) {
 	}
 }
 
-// Names that no volume has are not exports of the driver.
+// Names that match no volume are not the driver's exports.
 func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1")))
@@ -76,8 +76,9 @@ func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 	assert.Len(t, found.Exports, 1)
 }
 
-// A call that cannot claim the portal group fails as busy only if another controller has the claim.
-func TestClaimOfUnknownOutcome(t *testing.T) {
+// A call that cannot claim the portal group fails as busy only if another controller holds the
+// claim.
+func TestPortalGroupClaimWithUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	lost := func(context.Context, any) error {
@@ -127,7 +128,7 @@ func TestISCSITargetChangesDuringTheCall(t *testing.T) {
 	}
 }
 
-// A node's group belongs to it alone: the tag may have been given to another node meanwhile.
+// A node's group belongs to that node alone: the tag may have been given to another node meanwhile.
 func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
@@ -142,8 +143,9 @@ func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
 	require.ErrorContains(t, err, "changed during the call")
 }
 
-// After the volume's bdev was away, for example during a hot removal, a publication adds it again.
-func TestISCSITargetThatLostItsLUN(t *testing.T) {
+// If the volume's bdev disappeared for a while, for example during a hot removal, a publication
+// adds it again.
+func TestMissingLUNIsAddedAgain(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))
@@ -160,7 +162,7 @@ func TestISCSITargetThatLostItsLUN(t *testing.T) {
 	assert.Equal(t, id, luns[0].BdevName)
 }
 
-// A subsystem that appears between two readings is reported as busy, not as an error of SPDK.
+// A subsystem that appears between two readings is reported as busy, not as an SPDK error.
 func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id := f.bdev(t)

@@ -12,8 +12,7 @@ var (
 	ErrBusy = errors.New("busy")
 	// ErrNotShareable: the volume cannot be exported to several hosts at a time.
 	ErrNotShareable = errors.New("not supported")
-	// ErrNoAuthentication: the target cannot authenticate hosts in the way that the volume
-	// requires.
+	// ErrNoAuthentication: the target does not support the authentication that the volume requires.
 	ErrNoAuthentication = errors.New("the target cannot authenticate hosts")
 	// ErrFenced: the host is fenced, so no volume is exported to it.
 	ErrFenced = errors.New("fenced")

@@ -26,14 +26,14 @@ const (
 	ISCSI Transport = "iSCSI"
 )
 
-// A Host is the names under which targets know a node.
+// A Host holds the names under which targets know a node.
 type Host struct {
 	NQN string // NVMe host NQN
 	// Multipath is a second NQN, under which the node connects if it has native multipath: such a
-	// node holds its I/O back while a volume is frozen. Empty if the node has none.
+	// node holds its I/O back while a volume is frozen. It is empty if the node has none.
 	Multipath string
 	IQN       string // iSCSI initiator name
-	// Keys are the secrets with which the host must authenticate; nil if it need not.
+	// Keys holds the secrets that the host must authenticate with, or nil if it need not.
 	Keys *hostauth.Keys
 }
 
@@ -50,7 +50,7 @@ func isMultipath(hostNQN string) bool {
 	return ok && err == nil && id.Version() == 8
 }
 
-// NQN returns the name of the subsystem that exports a volume. spdk-csi has the same, so its
+// NQN returns the name of the subsystem that exports a volume. spdk-csi uses the same name, so its
 // volumes keep working.
 func NQN(id string) string { return "nqn.2020-04.io.spdk.csi:uuid:" + id }
 
@@ -63,14 +63,14 @@ type Portal struct{ Addr, Port string }
 // String returns the portal as ADDRESS:PORT, with brackets around an IPv6 address.
 func (p Portal) String() string { return net.JoinHostPort(p.Addr, p.Port) }
 
-// isIPv6 reports whether the portal's address is one of IPv6.
+// isIPv6 reports whether the portal's address is an IPv6 address.
 func (p Portal) isIPv6() bool {
 	ip, err := netip.ParseAddr(p.Addr)
 	return err == nil && ip.Is6()
 }
 
-// is reports whether addr and port, as SPDK reports them, are the portal. IP addresses are compared
-// by value, since one address has several spellings, and host names as text.
+// is reports whether addr and port, as SPDK reports them, are the portal's. IP addresses are
+// compared by value, because one address has several spellings; host names, as text.
 func (p Portal) is(addr, port string) bool { return p.Port == port && sameAddr(p.Addr, addr) }
 
 func sameAddr(a, b string) bool {
@@ -79,21 +79,21 @@ func sameAddr(a, b string) bool {
 	return a == b || errX == nil && errY == nil && x == y
 }
 
-// Config says how a target exports.
+// Config sets how a target exports volumes.
 type Config struct {
 	Name      string // of the target, for messages
 	Transport Transport
-	// Listen are the portals where the target listens for nodes, as the target sees them. Every
+	// Listen holds the portals where the target listens for nodes, as the target sees them. Every
 	// export gets all of them.
 	Listen []Portal
-	// KeyPrefix begins the names of the driver's keys on the target; DefaultKeyPrefix when empty.
+	// KeyPrefix begins the names of the driver's keys on the target; empty means DefaultKeyPrefix.
 	KeyPrefix string
 	// ClaimPatience is how long another controller's claim to create the portal group is respected;
-	// DefaultClaimPatience when 0.
+	// 0 means DefaultClaimPatience.
 	ClaimPatience time.Duration
 }
 
-// A Target is the exports of one SPDK target. All services for a target, whatever their
+// A Target manages the exports of one SPDK target. All services for a target, whatever their
 // credentials, share one Target: it coordinates calls that create or remove what exports share
 // (portal groups, initiator groups).
 type Target struct {
@@ -103,7 +103,7 @@ type Target struct {
 	claimSeen      claimSeen     // read and written by the call that holds the token
 }
 
-// NewTarget returns the exports of a target.
+// NewTarget returns a Target for one SPDK target.
 func NewTarget(c Config) *Target {
 	if c.ClaimPatience == 0 {
 		c.ClaimPatience = DefaultClaimPatience
@@ -114,7 +114,7 @@ func NewTarget(c Config) *Target {
 	return &Target{Config: c, groups: newGroupUse(), creatingPortal: make(chan struct{}, 1)}
 }
 
-// A Service exports volumes with the credentials of its client. Safe for concurrent use.
+// A Service exports volumes with its client's credentials. It is safe for concurrent use.
 type Service struct {
 	*Target
 	rpc            *spdkrpc.Client
@@ -129,8 +129,8 @@ func (t *Target) Service(client *spdkrpc.Client) *Service { return &Service{Targ
 type Admission struct {
 	// Multipath reports whether the host may connect as Host.Multipath.
 	Multipath bool
-	// NotListening says why the target does not listen on some of its portals for this volume; nil
-	// if it listens on all.
+	// NotListening is why the target does not listen on some of its portals for this volume; nil if
+	// it listens on all.
 	NotListening error
 }
 
@@ -140,8 +140,8 @@ type Admission struct {
 // every host.
 //
 // If the host has keys, Admit requires it to authenticate with them, and fails with
-// [ErrNoAuthentication] if the target cannot. A host that is admitted with other keys gets the new
-// ones; its connections stay.
+// [ErrNoAuthentication] if the target cannot. A host admitted with other keys gets the new ones;
+// its connections stay.
 //
 // Admit changes nothing before mayExport has succeeded, and calls it while it reads.
 func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
@@ -151,9 +151,10 @@ func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(c
 	return nvmf{s}.admit(ctx, id, h, false, mayExport)
 }
 
-// Share makes a volume reachable for one host beside others that share it. It fails with [ErrInUse]
-// while the volume is exported to another host alone. Over iSCSI it fails with [ErrNotShareable],
-// because SPDK cannot end the sessions of one initiator and keep those of others.
+// Share makes a volume reachable for one more host, along with others that share it. It fails with
+// [ErrInUse] while the volume is exported to another host alone. Over iSCSI it fails with
+// [ErrNotShareable], because SPDK cannot end the sessions of one initiator and keep those of
+// others.
 func (s *Service) Share(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
 	if err := s.CheckShareable(); err != nil {
 		return Admission{}, err
@@ -170,9 +171,8 @@ func (c Config) CheckShareable() error {
 	return nil
 }
 
-// Withdraw ends the admission of a host, or of all hosts if h is nil, and removes the export if no
-// host is left. The target closes the host's connections. Withdraw succeeds if the host is not
-// admitted.
+// Withdraw ends a host's admission, or all hosts' if h is nil, and removes the export if no host is
+// left. The target closes the host's connections. Withdraw succeeds if the host is not admitted.
 func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.withdraw(ctx, id, h)
@@ -197,9 +197,9 @@ func (s *Service) Exists(ctx context.Context, id string) (bool, error) {
 	return nvmf{s}.exists(ctx, id)
 }
 
-// CheckHoldsIO fails with [ErrInUse] while a host is connected that would fail its I/O, instead of
-// holding it back, while the volume is frozen. It checks nothing over iSCSI, because the proxy
-// refuses to freeze iSCSI volumes.
+// CheckHoldsIO fails with [ErrInUse] while a connected host would fail its I/O, instead of holding
+// it back, during a freeze. It checks nothing over iSCSI, because the proxy refuses to freeze iSCSI
+// volumes.
 func (s *Service) CheckHoldsIO(ctx context.Context, id string) error {
 	if s.Transport == ISCSI {
 		return nil

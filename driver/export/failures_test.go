@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// volumeV and volumeW are bdevs of each target of TestExportSurvivesTheFailureOfEachCall.
+// volumeV and volumeW are bdevs on each target in TestExportSurvivesTheFailureOfEachCall.
 var volumeV, volumeW = uuid.NewSHA1(uuid.NameSpaceDNS, []byte("v")).String(), uuid.NewSHA1(uuid.NameSpaceDNS, []byte("w")).String()
 
 type faultyOperation struct {
@@ -115,7 +115,7 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 }
 
 // TestExportSurvivesTheFailureOfEachCall fails each call of each operation. The operation must not
-// claim success unless it had all its effects, and its repetition must complete it.
+// claim success unless it had all its effects, and a retry must complete it.
 func TestExportSurvivesTheFailureOfEachCall(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets, one for each failure")
@@ -184,8 +184,8 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 	}
 }
 
-// exported returns all that a target exports; without initiator groups, if there may be unused
-// ones.
+// exported returns everything that a target exports. If unused initiator groups are possible, it
+// omits the groups.
 func (f *fixture) exported(t *testing.T, withoutGroups bool) []any {
 	t.Helper()
 	subsystems, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})

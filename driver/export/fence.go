@@ -20,29 +20,29 @@ import (
 // configuration. No volume is exported to a host with a mark.
 //
 // The mark is set before the exports are listed, and an export reads it before and after it admits
-// a host. So a host that is being admitted meanwhile is removed by one of the two.
+// a host. So if a host is being admitted meanwhile, one of the two removes it.
 const (
 	fenceNQN = "nqn.2020-04.io.spdk.csi:fenced:"
 	fenceIQN = "iqn.2026-11.io.spdkgate:fenced:"
 )
 
-// id returns the part of the host's names that differs between hosts.
+// id returns the part of a host's names that is unique to the host.
 func (h Host) id() string { return h.NQN[strings.LastIndexByte(h.NQN, ':')+1:] }
 
 // A Fencing is one change that Fence makes, or would make.
 type Fencing struct {
 	Export string // NQN or IQN; empty for the mark
 	Change string // such as "remove host nqn.…"
-	// Problem says why the host can use the export nevertheless, and what to do; empty if there is
-	// none.
+	// Problem is why the host can still use the export, and what to do; empty if there is no
+	// problem.
 	Problem string
 }
 
 // Fence removes a host from all exports of the target, including those that the driver did not
 // make. It marks the host, so that Admit and Share refuse it with [ErrFenced] until Unfence. The
 // target closes the host's connections. node is the host's name for people. If the mark cannot be
-// set, Fence removes the host from the exports nevertheless, and fails. With dryRun, Fence changes
-// nothing and returns what it would do. It can be repeated.
+// set, Fence still removes the host from the exports, but fails. With dryRun, Fence changes nothing
+// and returns what it would do. It can be repeated.
 func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.fence(ctx, h, dryRun)
@@ -50,7 +50,7 @@ func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) (
 	return nvmf{s}.fence(ctx, h, node, dryRun)
 }
 
-// Unfence removes the mark of a host. It reports whether the host had one.
+// Unfence removes a host's mark. It reports whether the host had one.
 func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, err error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.unfence(ctx, h, dryRun)
@@ -59,10 +59,10 @@ func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, e
 }
 
 func (s *Service) fencedError(h Host) error {
-	return fmt.Errorf("%w: target %s exports nothing to host %s: restart the node, so that no write of it is pending any more, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
+	return fmt.Errorf("%w: target %s exports nothing to host %s: restart the node, so that none of its writes is pending any more, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
 }
 
-// MarkFence is the first change of a host that is not fenced.
+// MarkFence is the first change for a host that is not fenced yet.
 var MarkFence = Fencing{Change: "mark the node as fenced, so that no volume is published to it"}
 
 func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
@@ -77,7 +77,7 @@ func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
 }
 
 // readBack reads the volume's subsystem, and whether the host is fenced. With await, it also waits
-// until everything that was done before is saved.
+// until everything done before is saved.
 func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -97,8 +97,8 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub 
 	return sub, fenced, g.Wait()
 }
 
-// withoutMark is the error for a host whose mark could not be set. The host is removed from all
-// exports nevertheless.
+// withoutMark is the error for a host whose mark could not be set. The host is still removed from
+// all exports.
 func withoutMark(failed error) error {
 	if failed == nil {
 		return nil
@@ -140,7 +140,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
-	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)
+	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
 // printable returns a node's id as a model number, which has at most 40 printable characters.
@@ -210,7 +210,7 @@ func (n nvmf) unfence(ctx context.Context, h Host, dryRun bool) (bool, error) {
 	return true, n.unfenceSaved(ctx, h)
 }
 
-// fenceMark returns the host whose initiator group is the mark of h.
+// fenceMark returns a host whose initiator group serves as h's mark.
 func fenceMark(h Host) Host { return Host{IQN: fenceIQN + h.id()} }
 
 func isFenced(groups []spdkrpc.ISCSIInitiatorGroup, h Host) bool {
@@ -252,11 +252,11 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
-	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it without regard to the mark, and repeat the command", ErrBusy)
+	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
-// withHost lists the target nodes that only a host can use, and those that it and others can use:
-// SPDK cannot end the sessions of one initiator.
+// withHost lists the target nodes that only a host can use, and those that other hosts can also
+// use: SPDK cannot end the sessions of a single initiator.
 func (i iscsi) withHost(now iscsiState, h Host) (alone []string, others []Fencing) {
 	for _, node := range now.nodes {
 		var names []string

@@ -28,7 +28,7 @@ func (f *fixture) admitted(t *testing.T, h export.Host, volumes ...string) (n in
 	return n
 }
 
-// A fenced host loses all exports, gets no new ones, and other hosts keep theirs.
+// A fenced host loses all exports and gets no new ones; other hosts keep theirs.
 func TestFence(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -77,7 +77,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// Whenever an export happens to run while its host is fenced, the host is not admitted in the end.
+// Whenever an export runs while its host is being fenced, the host is not admitted in the end.
 func TestFenceDuringAnExport(t *testing.T) {
 	for tr, methods := range map[export.Transport][]string{
 		export.TCP:   {"nvmf_create_subsystem", "nvmf_subsystem_add_host", "nvmf_subsystem_add_listener"},
@@ -106,7 +106,7 @@ func TestFenceDuringAnExport(t *testing.T) {
 	}
 }
 
-// A host that was admitted by a call which died before it saw the mark is removed by the next call.
+// If a call admitted a host but died before it saw the mark, the next call removes the host.
 func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, admit(ctx, f.Service, id, n1))
 			require.NoError(t, admit(ctx, f.Service, other, n1))
-			// n1 gets n2's mark: its identifier decides.
+			// n1 gets n2's mark: the identifier decides which host is fenced.
 			fenced := n1
 			fenced.NQN = mark.NQN
 			if tr == export.TCP {
@@ -131,7 +131,7 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	}
 }
 
-// The fence reports what it cannot fence: exports that other hosts can use as well.
+// Fence reports what it cannot fence: exports that other hosts can also use.
 func TestFenceReportsOpenExports(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	t.Run("every host", func(t *testing.T) {
@@ -196,7 +196,8 @@ func TestFenceAfterFailures(t *testing.T) {
 	}
 }
 
-// A tenant of the proxy may not set the mark: the node is cut off nevertheless, and the call fails.
+// A tenant of the proxy is not allowed to set the mark: the node is still cut off, but the call
+// fails.
 func TestFenceWithoutAMarkCutsOffAndFails(t *testing.T) {
 	for tr, method := range map[export.Transport]string{export.TCP: "nvmf_create_subsystem", export.ISCSI: "iscsi_create_initiator_group"} {
 		t.Run(string(tr), func(t *testing.T) {

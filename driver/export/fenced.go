@@ -9,7 +9,7 @@ import (
 // A FencedHost is a host that [Service.Fence] marked.
 type FencedHost struct {
 	id string
-	// Label is the host's name for people, of which the mark holds 40 printable characters; empty
+	// Label is the host's name for people, limited to the mark's 40 printable characters; empty
 	// over iSCSI.
 	Label string
 }
@@ -17,7 +17,7 @@ type FencedHost struct {
 // Is reports whether h is the marked host.
 func (f FencedHost) Is(h Host) bool { return f.id != "" && f.id == h.id() }
 
-// ID returns the part of the host's NQN or initiator name that differs between hosts.
+// ID returns the part of the host's NQN or initiator name that is unique to the host.
 func (f FencedHost) ID() string { return f.id }
 
 func fencedIn(subs []spdkrpc.NVMfSubsystem) (all []FencedHost) {

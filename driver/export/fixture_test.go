@@ -24,8 +24,8 @@ type fixture struct {
 	fault *drivertest.FaultyCaller
 }
 
-// newFixture starts a simulated target of a release; an empty release is the simulation's default.
-// A real target has its own release.
+// newFixture starts a simulated target of an SPDK release; an empty release means the simulation's
+// default. A real target has its own release.
 func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	t.Helper()
 	var socket string
@@ -58,19 +58,19 @@ func (f *fixture) bdev(t *testing.T) string {
 	return id
 }
 
-// through returns a service of the same process with another caller.
+// through returns a service in the same process with another caller.
 func (f *fixture) through(c spdkrpc.Caller) *export.Service {
 	return f.Target.Service(spdkrpc.NewClient(c))
 }
 
-// listeningOn returns a service of another process, whose configuration names other portals.
+// listeningOn returns a service in another process, whose configuration names other portals.
 func (f *fixture) listeningOn(portals ...export.Portal) *export.Service {
 	config := f.Config
 	config.Listen = portals
 	return export.NewTarget(config).Service(spdkrpc.NewClient(f.fault))
 }
 
-// otherController returns a service of another process.
+// otherController returns a service in another process.
 func (f *fixture) otherController(c spdkrpc.Caller) *export.Service {
 	return export.NewTarget(f.Config).Service(spdkrpc.NewClient(c))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The removal of a node's initiator group and an export to that node never run at the same time.
+// Removing a node's initiator group and exporting to that node never overlap.
 func TestInitiatorGroupIsNotRemovedDuringAnExport(t *testing.T) {
 	u := newGroupUse()
 	leave, err := u.enter(t.Context(), "a")
@@ -41,7 +41,7 @@ func TestInitiatorGroupIsNotRemovedDuringAnExport(t *testing.T) {
 	require.NoError(t, <-entered)
 }
 
-// Addresses are compared by value, whatever their spelling. Host names are compared as text.
+// Addresses are compared by value, regardless of spelling. Host names are compared as text.
 func TestAddressesAreComparedByValue(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

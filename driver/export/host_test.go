@@ -52,7 +52,8 @@ func TestOneHostAtATime(t *testing.T) {
 	}
 }
 
-// The subsystem has the volume, by its UUID, as its only namespace, and admits no other host.
+// The volume, identified by its UUID, is the subsystem's only namespace, and no other host is
+// admitted.
 func TestSubsystemBelongsToItsVolume(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, h := f.bdev(t), drivertest.MultipathHost("n1")
@@ -69,9 +70,9 @@ func TestSubsystemBelongsToItsVolume(t *testing.T) {
 	assert.Equal(t, "4420", sub.ListenAddresses[0].Trsvcid)
 }
 
-// Both names of a host are admitted and withdrawn together. Exports that earlier versions made keep
+// Both names of a host are admitted and withdrawn together. Exports made by earlier versions keep
 // the one name.
-func TestBothNamesOfAHost(t *testing.T) {
+func TestBothHostNamesAreAdmitted(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	n1, h := drivertest.Host("n1"), drivertest.MultipathHost("n1")
 	id, old, ctx := f.bdev(t), f.bdev(t), t.Context()
@@ -95,7 +96,7 @@ func TestBothNamesOfAHost(t *testing.T) {
 	require.NoError(t, f.Withdraw(ctx, old, &h))
 }
 
-// A subsystem with the volume's name and another bdev was not made by this package, and stays as it
+// A subsystem with the volume's name but another bdev was not made by this package, and stays as it
 // is.
 func TestForeignExportIsNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
@@ -108,7 +109,7 @@ func TestForeignExportIsNotChanged(t *testing.T) {
 	assert.Equal(t, before, f.subsystem(t, id))
 }
 
-// A volume cannot be frozen while a host is connected that would fail its I/O meanwhile.
+// A volume cannot be frozen while a connected host would fail its I/O during the freeze.
 func TestFreezingNeedsHostsThatHoldIO(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, ctx, h := f.bdev(t), t.Context(), drivertest.MultipathHost("n1")
@@ -161,7 +162,7 @@ func TestTwoControllersAdmitOneHostAtMost(t *testing.T) {
 	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: n2}}, f.subsystem(t, id).Hosts, "the second controller withdrew its own host")
 }
 
-// The initiator group of a node is removed with the node's last export.
+// A node's initiator group is removed with the node's last export.
 func TestInitiatorGroups(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "v26.05")
 	v, w, n1 := f.bdev(t), f.bdev(t), drivertest.Host("n1")
@@ -175,7 +176,8 @@ func TestInitiatorGroups(t *testing.T) {
 	assert.Empty(t, f.initiatorGroups(t))
 }
 
-// "Invalid parameters" means "no such subsystem" from v26.09 on, and nothing on an earlier release.
+// "Invalid parameters" means "no such subsystem" from v26.09 on; on earlier releases, it proves
+// nothing.
 func TestAmbiguousQuery(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets of two releases; a real target has one of its own")
@@ -191,8 +193,8 @@ func TestAmbiguousQuery(t *testing.T) {
 	}
 }
 
-// After an ambiguous answer nothing is exported, withdrawn or removed. Before v26.09 the driver
-// refuses; from v26.09 on SPDK itself refuses to create a subsystem that exists.
+// After an ambiguous response, nothing is exported, withdrawn or removed. Before v26.09, the driver
+// refuses; from v26.09 on, SPDK itself refuses to create a subsystem that exists.
 func TestAmbiguousQueryChangesNothing(t *testing.T) {
 	for _, release := range []string{"v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {

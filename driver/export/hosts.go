@@ -10,11 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// hostsInFlight is how many exports are read at a time.
+// hostsInFlight is how many exports are read concurrently.
 const hostsInFlight = 32
 
 // Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export.
-// An incomplete export, such as one of a target that lost its configuration, admits no host.
+// An incomplete export, such as one on a target that lost its configuration, admits no host.
 func (s *Service) Hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.hosts(ctx, volumes)
@@ -46,7 +46,7 @@ func (n nvmf) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	return hosts, g.Wait()
 }
 
-// hosts reads all target nodes at once, for SPDK cannot be asked for one.
+// hosts reads all target nodes at once, because SPDK cannot be queried for one.
 func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	hosts := make([][]string, len(volumes))
 	if len(volumes) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Found is an export under a name that is reserved for the driver, as the target has it.
+// A Found describes an export under a name reserved for the driver, as it is on the target.
 type Found struct {
 	Volume string   // UUID in the name
 	Name   string   // NQN or IQN
@@ -23,21 +23,21 @@ type Found struct {
 	// Complete reports whether hosts can use a volume through it: it has a namespace or LUN, and at
 	// least one listener or portal group.
 	Complete bool
-	// NotListening are the configured portals at which hosts do not reach it.
+	// NotListening holds the configured portals at which hosts cannot reach it.
 	NotListening []Portal
 	Foreign      string // a bdev that it exports and that is not the volume; usually empty
 }
 
-// A Group is an initiator group of the driver that no target node refers to.
+// A Group is one of the driver's initiator groups that no target node refers to.
 type Group struct {
 	Tag       int32
 	Initiator string
-	// Claim reports whether the group is a claim to create the portal group, not the group of a
-	// node.
+	// Claim reports whether the group is a claim to create the portal group, rather than a node's
+	// group.
 	Claim bool
 }
 
-// An Inspection is what a target has under the driver's names.
+// An Inspection holds what a target has under the driver's names.
 type Inspection struct {
 	Exports []Found
 	Unused  []Group // that no export needs
@@ -137,16 +137,16 @@ func (i iscsi) inspect(ctx context.Context) (Inspection, error) {
 	return all, nil
 }
 
-// hostPrefix is how the initiator names of the driver's nodes begin.
+// hostPrefix begins the initiator names of the driver's nodes.
 const hostPrefix = "iqn.2026-11.io.spdkgate:host:"
 
-// ours reports whether the driver created an initiator group, for a node.
+// ours reports whether the driver created an initiator group for a node.
 func (i iscsi) ours(g spdkrpc.ISCSIInitiatorGroup) bool {
 	return g.Tag >= leastTag && holds(g, g.Initiators...) && strings.HasPrefix(g.Initiators[0], hostPrefix)
 }
 
 // Connected returns the NVMe hosts, or the addresses of the iSCSI initiators, that are connected to
-// the export of a volume.
+// a volume's export.
 func (s *Service) Connected(ctx context.Context, id string) (hosts []string, err error) {
 	if s.Transport == ISCSI {
 		connections, err := s.rpc.ISCSIGetConnections(ctx)
@@ -176,7 +176,7 @@ func (s *Service) RemoveUnusedGroup(ctx context.Context, g Group) error {
 	}), now.nodes)
 }
 
-// connectedTo returns the addresses of the initiators that are connected to the export of a volume.
+// connectedTo returns the addresses of the initiators that are connected to a volume's export.
 func connectedTo(connections []spdkrpc.ISCSIConnection, id string) (initiators []string) {
 	for _, c := range connections {
 		if c.TargetNodeName == id || c.TargetNodeName == IQN(id) {

@@ -14,11 +14,11 @@ import (
 )
 
 // iscsi exports volumes over iSCSI: each has a target node, whose LUN 0 is the volume. Pairs of
-// portal group and initiator group determine which initiators may log in. All exports of a target
-// share its portal groups, one for each portal. Each node has an initiator group of its own, which
-// is removed when no target node refers to it any more.
+// portal group and initiator group determine which initiators may log in. All of a target's exports
+// share its portal groups, one for each portal. Each node has its own initiator group, which is
+// removed when no target node refers to it any more.
 //
-// SPDK can list these objects only all at once (still so on its master branch). So an export
+// SPDK can list these objects only all at once (still true on its master branch). So an export
 // creates the target node without reading first, and reads only if SPDK refuses because the target
 // node exists.
 type iscsi struct{ *Service }
@@ -104,7 +104,7 @@ func mapsOf(portals []int32, ig int32) []spdkrpc.ISCSIPGIGMap {
 	return maps
 }
 
-// create creates the volume's target node. Without keys of the host, auth is 0.
+// create creates the volume's target node. If the host has no keys, auth is 0.
 func (i iscsi) create(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) error {
 	p := spdkrpc.ISCSICreateTargetNodeParams{
 		Name: IQN(id), AliasName: id, PGIGMaps: own,
@@ -129,7 +129,7 @@ func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGM
 		return err
 	}
 	if h.Keys != nil && !now.node.RequireCHAP {
-		// Sessions that were made without authentication end only with the target node.
+		// Sessions created without authentication end only with the target node.
 		if err := i.delete(ctx, id); err != nil {
 			return err
 		}
@@ -199,8 +199,9 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 }
 
 // missingSteps lists the steps after which the target node exports the volume to one initiator
-// group alone, by the mappings in own. Pairs of that group with other portal groups, which an
-// earlier configuration named, stay: the host may be logged in there. They go with the target node.
+// group alone, through the mappings in own. Pairs of that group with other portal groups, named by
+// an earlier configuration, stay: the host may be logged in there. They are removed with the target
+// node.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
@@ -275,7 +276,7 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	if _, err := i.saved(ctx, nil, nil); err != nil {
 		return err
 	}
-	// If the volume's target node was deleted before, only the host reports which group it had.
+	// If the volume's target node was deleted before, only the host shows which group it had.
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
 		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 		return !had && (h == nil || !holds(g, h.IQN))
@@ -343,7 +344,7 @@ func (i iscsi) deleteNamed(ctx context.Context, name string) error {
 	}).Run()
 }
 
-// An iscsiState has the initiator groups and target nodes of a target.
+// An iscsiState holds a target's initiator groups and target nodes.
 type iscsiState struct {
 	groups []spdkrpc.ISCSIInitiatorGroup
 	nodes  []spdkrpc.ISCSITargetNode
@@ -355,7 +356,7 @@ func (s iscsiState) others(id string) []spdkrpc.ISCSITargetNode {
 	return slices.DeleteFunc(slices.Clone(s.nodes), func(n spdkrpc.ISCSITargetNode) bool { return n.Name == IQN(id) })
 }
 
-// read reads what the target exports. SPDK cannot be asked for one target node alone.
+// read reads what the target exports. SPDK cannot be queried for a single target node.
 func (i iscsi) read(ctx context.Context, id string) (now iscsiState, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {

@@ -16,21 +16,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target node whose initiators must authenticate has an authentication group of its own with the
-// user names and passwords of CHAP. The group's tag follows from them and from the volume: SPDK
-// shows which group a target node has, and shows passwords only in plain text, so this package
-// compares tags. Changed passwords are another group, so logins succeed at any moment with the old
-// or the new ones. A second user in each group, with a random password that is not kept, names the
-// volume.
+// A target node whose initiators must authenticate has its own authentication group, with CHAP user
+// names and passwords. The group's tag is derived from them and the volume. SPDK shows which group
+// a target node has, but passwords only in plain text, so this package compares tags. Changed
+// passwords get a new group, so logins succeed at any moment with the old or the new ones. A second
+// user in each group, with a random password that is not kept, names the volume.
 
 const (
-	// leastAuthTag is the least tag of authentication groups that this package creates.
+	// leastAuthTag is the lowest tag of authentication groups that this package creates.
 	leastAuthTag = 1 << 30
 	// authMark begins the name of the user that names the volume.
 	authMark = "spdkgate volume "
 )
 
-// authTag returns the tag for the keys of a volume.
+// authTag returns the tag for a volume's keys.
 func authTag(id string, k *hostauth.Keys) int32 {
 	h := hmac.New(sha256.New, []byte(k.Host.Reveal()))
 	fmt.Fprintf(h, "%q %q %q %q", id, k.HostUser, k.TargetUser, k.Target.Reveal())
@@ -44,7 +43,7 @@ func (i iscsi) checkAuthenticates(h Host) error {
 	return i.CheckAuthenticates(h.Keys.Method)
 }
 
-// ensureAuthGroup returns the tag of a group with the host's keys; 0 if it has none.
+// ensureAuthGroup returns the tag of a group with the host's keys, or 0 if the host has none.
 func (i iscsi) ensureAuthGroup(ctx context.Context, id string, k *hostauth.Keys) (int32, error) {
 	if k == nil {
 		return 0, nil
@@ -76,8 +75,8 @@ func (i iscsi) ensureAuthGroup(ctx context.Context, id string, k *hostauth.Keys)
 	}
 }
 
-// authGroups returns the volumes of the driver's authentication groups, by tag; an empty text for a
-// group that the driver did not make.
+// authGroups returns the volume of each authentication group, by tag. It is empty for a group that
+// the driver did not create.
 func (i iscsi) authGroups(ctx context.Context) (map[int32]string, error) {
 	all, err := i.rpc.ISCSIGetAuthGroups(ctx)
 	if err != nil {
@@ -104,8 +103,8 @@ func (h Host) requires(node *spdkrpc.ISCSITargetNode, tag int32) bool {
 	return h.Keys == nil || node.RequireCHAP && !node.DisableCHAP && node.MutualCHAP == h.Keys.Both() && node.CHAPGroup == tag
 }
 
-// authStep is the step after which the target node of a volume requires authentication by the keys
-// of a group.
+// authStep is the step after which a volume's target node requires authentication with a group's
+// keys.
 func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readback.Step {
 	return readback.NewStep("require authentication", func() error {
 		return i.rpc.ISCSITargetNodeSetAuth(ctx, spdkrpc.ISCSITargetNodeSetAuthParams{Name: IQN(id), RequireCHAP: new(true), MutualCHAP: new(h.Keys.Both()), CHAPGroup: &tag})
@@ -115,7 +114,7 @@ func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readb
 	})
 }
 
-// removeAuthGroups removes the authentication groups of a volume, except for one; 0 for none.
+// removeAuthGroups removes a volume's authentication groups, except for one; 0 means no exception.
 func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) error {
 	groups, err := i.authGroups(ctx)
 	if err != nil {
@@ -138,9 +137,9 @@ func mayHaveAuthGroups(node *spdkrpc.ISCSITargetNode, h *Host) bool {
 	return node != nil && node.CHAPGroup >= leastAuthTag || h != nil && h.Keys != nil && h.Keys.Method == hostauth.CHAP
 }
 
-// unusedAuthGroups returns the tags of the driver's groups that no target node has. It returns none
-// for clients that may not list them. The proxy removes passwords from the list for the role
-// csi-controller.
+// unusedAuthGroups returns the tags of the driver's groups that no target node uses. It returns
+// none for clients that are not allowed to list them. For the role csi-controller, the proxy
+// removes passwords from the list.
 func (i iscsi) unusedAuthGroups(ctx context.Context) (tags []int32, err error) {
 	groups, err := i.authGroups(ctx)
 	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {

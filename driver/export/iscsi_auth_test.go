@@ -49,7 +49,8 @@ func (f *fixture) targetNode(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 	return spdkrpc.ISCSITargetNode{}
 }
 
-// A target node requires CHAP with the passwords of the last admission, and its group goes with it.
+// A target node requires CHAP with the passwords of the last admission, and is removed together
+// with its group.
 func TestInitiatorsMustAuthenticate(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, second := f.bdev(t), f.bdev(t)
@@ -80,7 +81,7 @@ func TestInitiatorsMustAuthenticate(t *testing.T) {
 	assert.Empty(t, f.authGroups(t))
 }
 
-// A target node that was made without authentication is made again, which ends the sessions on it.
+// A target node created without authentication is created again, which ends the sessions on it.
 func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)
@@ -94,9 +95,9 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	require.NoError(t, f.Withdraw(t.Context(), id, &h))
 }
 
-// If a call fails at any RPC, no target node lets initiators log in without CHAP. A repeated call
-// has the right passwords, and after the withdrawal no group is left.
-func TestInterruptedCHAP(t *testing.T) {
+// If a call fails at any RPC, no target node lets initiators log in without CHAP. A retry sets the
+// right passwords, and after the withdrawal no group is left.
+func TestInterruptedCallsNeverSkipCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)
 	for _, executed := range []bool{false, true} {
@@ -135,7 +136,7 @@ func TestInterruptedCHAP(t *testing.T) {
 	}
 }
 
-// If a group of the volume's tag belongs to another volume or was not made by the driver, the
+// If a group with the volume's tag belongs to another volume or was not created by the driver, the
 // volume gets another tag.
 func TestTagsOfOtherAuthGroupsAreAvoided(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")

@@ -125,8 +125,8 @@ func initiators(groups []spdkrpc.ISCSIInitiatorGroup, tag int32) []string {
 	return nil
 }
 
-// removeUnusedGroups removes those of the initiator groups that this package created and that none
-// of the target nodes refers to.
+// removeUnusedGroups removes the initiator groups that this package created and that no target node
+// refers to.
 func (i iscsi) removeUnusedGroups(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, nodes []spdkrpc.ISCSITargetNode) error {
 	for _, g := range groups {
 		if g.Tag < leastTag || !holds(g, g.Initiators...) || used(nodes, g) {

@@ -13,16 +13,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK v26.05 crashes when a portal group is created on an address and port that another portal
-// group has: its error path frees what was never set up. Reading before creating is not enough,
-// because two controllers can run at the same time while leadership moves. So a call that creates
-// the portal group first creates an initiator group with a special tag, the claim. SPDK refuses a
-// second group with this tag. The claim is removed when the portal group exists, or was certainly
-// not created. If the outcome is unknown, or the controller dies, the claim stays.
+// SPDK v26.05 crashes when a portal group is created on another portal group's address and port:
+// its error path frees what was never set up. Reading before creating is not enough, because two
+// controllers can run at the same time while leadership moves. So a call that creates the portal
+// group first creates an initiator group with a special tag, the claim. SPDK refuses a second group
+// with this tag. The claim is removed when the portal group exists, or was certainly not created.
+// If the outcome is unknown, or the controller dies, the claim stays.
 //
 // A claim that stays longer than any call can take is abandoned: a controller that has seen it for
-// so long removes it and sets its own. Two controllers that do this at the same time are kept apart
-// by another initiator group, the removal. Each claim has a name of its own, so that under the
+// so long removes it and sets its own. If two controllers do this at the same time, another
+// initiator group, the removal, keeps them apart. Each claim has its own name, so that during the
 // removal a new claim is not mistaken for the abandoned one.
 const (
 	claimTag    = leastTag - 1
@@ -31,12 +31,11 @@ const (
 	removalName = claimName + "-claim-removal"
 )
 
-// DefaultClaimPatience is how long a claim is respected. Callers of targets wait for a reply for a
-// minute at most, and proxies less, so that a call whose caller died has been executed or dropped
-// by then.
+// DefaultClaimPatience is how long a claim is respected. Callers wait for a target's reply for a
+// minute at most, and proxies less, so a dead caller's call has been executed or dropped by then.
 const DefaultClaimPatience = 3 * time.Minute
 
-// A claimSeen is the claim of another controller, and when it was first seen.
+// A claimSeen is another controller's claim, and when it was first seen.
 type claimSeen struct {
 	name  string
 	since time.Time
@@ -74,8 +73,7 @@ func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListeni
 // ensurePortalGroup returns the tag of the portal group that listens on a portal. It creates the
 // group if there is none.
 func (i iscsi) ensurePortalGroup(ctx context.Context, at Portal) (int32, error) {
-	// Calls of this process wait for each other. Calls of other processes are refused, by the
-	// claim.
+	// Calls in this process wait for each other. The claim refuses calls from other processes.
 	select {
 	case i.creatingPortal <- struct{}{}:
 		defer func() { <-i.creatingPortal }()
@@ -115,7 +113,7 @@ func (i iscsi) portalGroups(ctx context.Context) ([]spdkrpc.ISCSIPortalGroup, er
 	return groups, nil
 }
 
-// portalGroup returns the tag of the portal group that has a portal, or 0 if there is none.
+// portalGroup returns the tag of the portal group for a portal, or 0 if there is none.
 func portalGroup(groups []spdkrpc.ISCSIPortalGroup, at Portal) int32 {
 	for _, g := range groups {
 		if slices.ContainsFunc(g.Portals, func(p spdkrpc.ISCSIPortal) bool { return at.is(p.Host, p.Port) }) {
@@ -125,7 +123,7 @@ func portalGroup(groups []spdkrpc.ISCSIPortalGroup, at Portal) int32 {
 	return 0
 }
 
-// freePortalGroup returns a tag that is unused.
+// freePortalGroup returns an unused tag.
 func freePortalGroup(groups []spdkrpc.ISCSIPortalGroup) int32 {
 	free := int32(1)
 	for slices.ContainsFunc(groups, func(g spdkrpc.ISCSIPortalGroup) bool { return g.Tag == free }) {
@@ -134,7 +132,7 @@ func freePortalGroup(groups []spdkrpc.ISCSIPortalGroup) int32 {
 	return free
 }
 
-// claimPortal creates the claim. It fails with ErrBusy if another controller has it.
+// claimPortal creates the claim. It fails with ErrBusy if another controller holds it.
 func (i iscsi) claimPortal(ctx context.Context, at Portal) error {
 	failed := i.createClaim(ctx)
 	if failed == nil {
@@ -163,7 +161,7 @@ func (i iscsi) createClaim(ctx context.Context) error {
 	})
 }
 
-// claim returns the name of the claim; empty if there is none.
+// claim returns the claim's name, or "" if there is none.
 func (i iscsi) claim(ctx context.Context) (name string, err error) {
 	groups, err := i.initiatorGroups(ctx)
 	if all := initiators(groups, claimTag); err == nil && len(all) > 0 {
@@ -173,7 +171,7 @@ func (i iscsi) claim(ctx context.Context) (name string, err error) {
 }
 
 // isAbandoned reports whether this process has seen the claim for longer than its owner can need
-// it. The caller holds the token creatingPortal.
+// it. The caller must hold the token creatingPortal.
 func (i iscsi) isAbandoned(name string) bool {
 	if i.claimSeen.name != name {
 		i.claimSeen = claimSeen{name, time.Now()}

@@ -39,8 +39,8 @@ func (f *fixture) portalsOf(t *testing.T, id string) (portals []string) {
 	return portals
 }
 
-// Each export has all listeners. Those that are missing are added, for instance after the
-// configuration got another address; those that it lost stay, because a host may use them.
+// Each export has all listeners. Missing ones are added, for example after the configuration got
+// another address; those that the configuration lost stay, because a host may use them.
 func TestMissingListenersAreAdded(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -79,7 +79,7 @@ func TestMissingListenersAreAdded(t *testing.T) {
 
 // If an address is not up, volumes are reachable at the others. The address gets its listener
 // later.
-func TestListenerThatIsRefused(t *testing.T) {
+func TestRefusedListenerIsTolerated(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr, "")
@@ -101,9 +101,9 @@ func TestListenerThatIsRefused(t *testing.T) {
 	}
 }
 
-// An existing export that is open to every host gets its listener only after all others are
+// An existing export that is open to every host gets its listener only after all other hosts are
 // excluded.
-func TestListenerComesLast(t *testing.T) {
+func TestListenerIsAddedLast(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, n1 := t.Context(), drivertest.MultipathHost("n1")
 	for range 20 { // calls that go out together have any order

@@ -17,11 +17,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem with one namespace,
-// which has the volume's UUID. Its only hosts are the nodes that use the volume.
+// nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem whose one namespace has
+// the volume's UUID. Its only hosts are the nodes that use the volume.
 type nvmf struct{ *Service }
 
-// The maximum number of namespaces reports whether a subsystem was created for one host or for
+// The maximum number of namespaces shows whether a subsystem was created for one host or for
 // several: SPDK reports it, keeps it in its configuration, and never changes it. Both kinds have
 // one namespace.
 const (
@@ -33,8 +33,8 @@ func isShared(sub *spdkrpc.NVMfSubsystem) bool {
 	return sub.MaxNamespaces != nil && *sub.MaxNamespaces == sharedNamespaces
 }
 
-// admit exports the volume to one host alone, or to one host beside others if it is to be shared,
-// if mayExport succeeds.
+// If mayExport succeeds, admit exports the volume to one host alone, or to one more host if it is
+// shared.
 func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExport func(context.Context) error) (Admission, error) {
 	var sub *spdkrpc.NVMfSubsystem
 	var release rpcschema.Release
@@ -72,20 +72,20 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	}
 	before := sub
 	if sub != nil && len(sub.Hosts) == 0 && !sub.AllowAnyHost && isShared(sub) != shared {
-		// A call for the other kind was interrupted, so that no host can use the subsystem.
+		// A call for the other kind was interrupted, so no host can use the subsystem.
 		if _, err := n.delete(ctx, id); err != nil {
 			return Admission{}, err
 		}
 		sub = nil
 	}
-	// Steps that the target confirmed are saved. Others may have been made by an earlier call, or
-	// by this one without its response.
+	// Steps that the target has confirmed are already saved. Others may have been made by an
+	// earlier call, or by this one without its response.
 	var foundDone atomic.Bool
 	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)
 	if err != nil {
 		return Admission{}, err
 	}
-	// The state that is read back decides, not the responses to the steps.
+	// What counts is the state read back, not the responses to the steps.
 	if sub, fenced, err = n.readBack(ctx, id, h, sub != nil || foundDone.Load()); err != nil {
 		return Admission{}, err
 	}
@@ -111,9 +111,9 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
 }
 
-// run makes the missing steps of an export, and adds the listeners. A new subsystem admits no host
-// by itself, so everything after its creation is done at the same time. To an existing one, the
-// listeners are added last, so that no host can connect before all others are excluded.
+// run does an export's missing steps, and adds the listeners. A new subsystem admits no host by
+// itself, so everything after its creation is done concurrently. On an existing one, the listeners
+// are added last, so that no host can connect before all others are excluded.
 func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release, foundDone *atomic.Bool) (notListening, err error) {
 	if sub != nil || !release.Has(rpcschema.QueuesSubsystemChanges) {
 		if err := readback.RunAll(steps); err != nil {
@@ -164,7 +164,7 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 	return n.checkNobodyConnected(ctx, id, h.is)
 }
 
-// checkNobodyConnected fails while a host is connected for which except returns false.
+// checkNobodyConnected fails while a host for which except returns false is connected.
 func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
 	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {
@@ -179,7 +179,7 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 }
 
 // missingSteps lists the steps after which the volume is exported to h, except for the listeners. A
-// step that fails and is found done nevertheless sets foundDone.
+// step that fails but is found done sets foundDone.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool, foundDone *atomic.Bool) []readback.Step {
 	var steps []readback.Step
 	add := func(action string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
@@ -257,7 +257,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	return n.removeUnusedKeys(ctx)
 }
 
-// withdrawFrom ends the admission of a host to a subsystem. deleted is as for delete.
+// withdrawFrom ends a host's admission to a subsystem. deleted is as for delete.
 func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h *Host) (deleted bool, err error) {
 	admitted := func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }
 	shared := h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return !admitted(x) })
@@ -281,7 +281,7 @@ func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return n.delete(ctx, id)
 }
 
-// removeHost withdraws the admission of a host, under each of its names that sub admits.
+// removeHost withdraws a host's admission, under each of its names that sub admits.
 func (n nvmf) removeHost(ctx context.Context, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	var steps []readback.Step
 	if sub == nil {
@@ -334,7 +334,8 @@ func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
 }
 
 // delete deletes the volume's subsystem. deleted reports whether the target confirmed it: then the
-// saved configuration does not have the subsystem either. Otherwise the subsystem was found gone.
+// saved configuration no longer contains the subsystem either. Otherwise the subsystem was found
+// gone.
 func (n nvmf) delete(ctx context.Context, id string) (deleted bool, err error) {
 	deleted = true
 	err = readback.NewStep("delete subsystem "+NQN(id), func() error {
@@ -368,8 +369,8 @@ func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubs
 	return &subs[0], nil
 }
 
-// missingOrRefused interprets -32602 as the response to a query for a subsystem: from v26.09 on it
-// means that there is none; on earlier releases it shows nothing. Once the target's release is
+// missingOrRefused interprets -32602 as the response to a query for a subsystem: from v26.09 on, it
+// means that there is none; on earlier releases, it proves nothing. Once the target's release is
 // known to be v26.09 or later, it is not read again.
 func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) error {
 	if n.refusesUnknown.Load() {
@@ -377,7 +378,7 @@ func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) e
 	}
 	v, err := n.rpc.SpdkGetVersion(ctx)
 	if err != nil {
-		return fmt.Errorf("read the target's release, to learn whether subsystem %s exists: %w", nqn, err)
+		return fmt.Errorf("read the target's release, to find out whether subsystem %s exists: %w", nqn, err)
 	}
 	if v.Fields.Major < 26 || v.Fields.Major == 26 && v.Fields.Minor < 9 {
 		return fmt.Errorf("read subsystem %s: %w", nqn, refused)

@@ -14,10 +14,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Keys of DH-HMAC-CHAP are files on the target's host that the proxy writes. The name of a key
-// follows from its secret. So exports with the same secret share a key, and a changed secret
-// becomes another key beside the one in use. A key is placed when the target says that it has none
-// of this name, and removed after the last export that uses it, of which SPDK keeps count.
+// DH-HMAC-CHAP keys are files on the target's host that the proxy writes. A key's name is derived
+// from its secret. So exports with the same secret share a key, and a changed secret becomes
+// another key beside the one in use. A key is placed when the target reports that it has none with
+// this name, and removed after the last export that uses it. SPDK keeps count of these.
 
 // DefaultKeyPrefix begins the names of the driver's keys on a target, unless [Config.KeyPrefix]
 // says otherwise.
@@ -25,7 +25,7 @@ const DefaultKeyPrefix = "csi-"
 
 var keyPrefix = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,59})?$`)
 
-// IsKeyPrefix reports whether names of keys can begin with a text.
+// IsKeyPrefix reports whether key names can begin with a text.
 func IsKeyPrefix(text string) bool { return keyPrefix.MatchString(text) }
 
 // Authenticates returns the method by which hosts can authenticate over the target's transport.
@@ -58,7 +58,7 @@ func (n nvmf) checkAuthenticates(h Host, release rpcschema.Release) error {
 	return nil
 }
 
-// keyNames are the names of a host's keys on the target; nil if it has none.
+// keyNames holds the names of a host's keys on the target; nil if it has none.
 type keyNames struct{ host, target *string }
 
 func (n nvmf) keyNames(k *hostauth.Keys) (names keyNames) {
@@ -73,7 +73,7 @@ func (n nvmf) keyNames(k *hostauth.Keys) (names keyNames) {
 }
 
 // admission returns the step after which a subsystem admits a host under one of its names, with its
-// keys. sub is the subsystem as it is before.
+// keys. sub is the subsystem before that step.
 func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.NVMfSubsystem, h Host) (do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 	names := n.keyNames(h.Keys)
 	add := func() error {
@@ -90,7 +90,7 @@ func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.N
 			})
 		}
 	} else if now != nil {
-		// A key would count for new connections only: end those that were made without one.
+		// A key would apply only to new connections: end those made without one.
 		do = func() error {
 			if err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: hostNQN}); err != nil {
 				return err
@@ -117,9 +117,9 @@ func hostIn(sub *spdkrpc.NVMfSubsystem, hostNQN string) *spdkrpc.NVMfSubsystemHo
 
 func same(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
-// withKeys makes a call that names keys. If the target refuses it, because it does not have a key,
-// withKeys places the keys and repeats the call. Another call may remove a key in between, while it
-// is not used.
+// withKeys makes a call that names keys. If the target refuses it because it lacks a key, withKeys
+// places the keys and repeats the call. Another call may remove a key in between, while it is
+// unused.
 func (n nvmf) withKeys(ctx context.Context, k *hostauth.Keys, call func() error) error {
 	var err error
 	for range 3 {
@@ -161,14 +161,15 @@ func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
 }
 
-// An UnusedKey is a key of the driver's, or over iSCSI an authentication group, that no export
+// An UnusedKey is one of the driver's keys, or over iSCSI an authentication group, that no export
 // uses. A call in flight may be about to use it.
 type UnusedKey struct {
 	Name string // of the key; empty for a group
 	Tag  int32  // of the group
 }
 
-// UnusedKeys lists the unused keys on the target; none for clients that may not list keys.
+// UnusedKeys lists the unused keys on the target, or none for clients that are not allowed to list
+// keys.
 func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error) {
 	if s.Transport == ISCSI {
 		tags, err := iscsi{s}.unusedAuthGroups(ctx)
@@ -208,7 +209,7 @@ func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 	return nil
 }
 
-// removeUnusedKeys removes all keys of the driver's that no host uses, so also those that
+// removeUnusedKeys removes all of the driver's keys that no host uses, including those that
 // interrupted calls left. If the proxy refuses to remove one, it stays; spdk-csi doctor reports it.
 func (n nvmf) removeUnusedKeys(ctx context.Context) error {
 	unused, err := n.UnusedKeys(ctx)
@@ -223,7 +224,7 @@ func (n nvmf) removeUnusedKeys(ctx context.Context) error {
 	return nil
 }
 
-// keysChanged reports whether a host had other keys before than it has now.
+// keysChanged reports whether a host's keys have changed.
 func (h Host) keysChanged(before, now *spdkrpc.NVMfSubsystem) bool {
 	if before == nil {
 		return false

@@ -28,7 +28,7 @@ func withKeys(t *testing.T, h export.Host, host, target string) export.Host {
 	return h
 }
 
-// newKeysFixture is a fixture whose target has the proxy's methods for keys.
+// newKeysFixture returns a fixture whose target has the proxy's methods for keys.
 func newKeysFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t, export.TCP, "")
@@ -107,7 +107,7 @@ func TestHostsMustAuthenticate(t *testing.T) {
 	assert.Empty(t, f.keys(t))
 }
 
-// A host that was admitted without keys loses its connections when it must authenticate.
+// A host admitted without keys loses its connections when it must authenticate.
 func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -121,7 +121,7 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 }
 
 // If a call fails at any RPC, the volume is not exported to a host that need not authenticate. A
-// repeated call succeeds, and after the withdrawal no key is left.
+// retry succeeds, and after the withdrawal no key is left.
 func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -167,7 +167,8 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	}
 }
 
-// Another controller may remove a key, which no host uses yet, between its placing and its use.
+// Another controller may remove a key that no host uses yet, after it is placed and before it is
+// used.
 func TestKeyRemovedMeanwhile(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -180,8 +181,8 @@ func TestKeyRemovedMeanwhile(t *testing.T) {
 	assert.Equal(t, map[string]int{keyName(oneKey): 1}, f.keys(t))
 }
 
-// A target that cannot authenticate hosts exports nothing to hosts that must.
-func TestTargetsThatDoNotAuthenticate(t *testing.T) {
+// A target that cannot authenticate hosts exports nothing to hosts that must authenticate.
+func TestTargetsWithoutAuthenticationExportNothing(t *testing.T) {
 	h := drivertest.Host("a")
 	t.Run("release", func(t *testing.T) {
 		f := newFixture(t, export.TCP, "v24.01")

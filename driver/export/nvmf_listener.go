@@ -15,8 +15,8 @@ import (
 )
 
 // missingListeners returns the portals on which the subsystem does not listen. Listeners on other
-// portals, which an earlier configuration named, stay: a host may have its only connection there.
-// They go with the subsystem.
+// portals, named by an earlier configuration, stay: a host may have its only connection there. They
+// are removed with the subsystem.
 func (n nvmf) missingListeners(sub *spdkrpc.NVMfSubsystem) (missing []Portal) {
 	for _, p := range n.Listen {
 		if sub == nil || !n.listens(sub, p) {
@@ -33,7 +33,7 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
 }
 
 // addListeners adds the listeners that sub lacks. If SPDK refuses some of them, as it does when an
-// address is not up, but not all, notListening says why. A listener that is found nevertheless sets
+// address is not up, but not all, notListening says why. A listener that is refused but found sets
 // foundDone.
 func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int, foundDone *atomic.Bool) (notListening, err error) {
 	missing := n.missingListeners(sub)
@@ -65,14 +65,14 @@ func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return errors.Join(refused...), nil
 }
 
-// toleratedBeside reports whether SPDK refused to listen on a portal, so that the others have to
-// do.
+// toleratedBeside reports whether SPDK refused to listen on a portal, so that the others must
+// suffice.
 func toleratedBeside(err error) bool {
 	return err != nil && readback.Clarifies(err) && readback.Refused(err) && spdkrpc.KindOf(err) != spdkrpc.Busy && !errors.Is(err, ErrBusy)
 }
 
-// listen adds a listener. It first creates the transport if the target has none, as at the first
-// export of a target.
+// listen adds a listener. It first creates the transport if the target has none, as for a target's
+// first export.
 func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
 	add := func() error {
 		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listenAddress(at)})
@@ -81,8 +81,8 @@ func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
 	if failed == nil || !readback.Clarifies(failed) {
 		return failed
 	}
-	// Another export may have created the transport since the listener was refused. So the listener
-	// is added again even if the transport exists.
+	// Another export may have created the transport since the listener was refused. So adding the
+	// listener is retried even if the transport exists.
 	if err := n.ensureTransport(ctx); err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (n nvmf) listenAddress(at Portal) spdkrpc.NVMfListenAddress {
 	return spdkrpc.NVMfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: at.Addr, Trsvcid: &at.Port}
 }
 
-// ensureTransport creates the transport if it does not exist. Several calls may do so at once: SPDK
-// refuses all but one, and the others find the transport by reading back.
+// ensureTransport creates the transport if it does not exist. Several calls may do so concurrently:
+// SPDK refuses all but one, and the others find the transport by reading back.
 func (n nvmf) ensureTransport(ctx context.Context) error {
 	trtype := string(n.Transport)
 	exists := func() (bool, error) {

@@ -23,8 +23,8 @@ import (
 // claimTag is the tag of the initiator group that claims the creation of the portal group.
 const claimTag = 999
 
-// A target without transport and portal group gets one of each from many exports at once.
-func TestFirstExportsAtOnce(t *testing.T) {
+// A target without a transport and portal group gets only one of each from many concurrent exports.
+func TestConcurrentFirstExports(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr, "")
@@ -51,7 +51,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 			created := 0
 			count := func(context.Context, any) error { created++; return nil }
 			second := f.otherController(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_portal_group", Before: count})
-			// The second controller exports when the first has found no portal group.
+			// The second controller exports after the first has found no portal group.
 			interrupted := &drivertest.FirstCall{Caller: f.fault, Method: during, Before: func(ctx context.Context, _ any) error {
 				err := admit(ctx, second, w, drivertest.Host("n2"))
 				if during == "iscsi_create_portal_group" {
@@ -69,8 +69,8 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	}
 }
 
-// While a call that creates the portal group may yet be executed, no other call creates one.
-func TestPortalGroupOfUnknownOutcome(t *testing.T) {
+// While a call that creates the portal group may still be executed, no other call creates one.
+func TestPortalGroupWithUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	var late any
@@ -90,8 +90,8 @@ func TestPortalGroupOfUnknownOutcome(t *testing.T) {
 	assert.Empty(t, f.initiatorGroups(t), "the claim was removed with the node's group")
 }
 
-// A controller that needs the portal group removes the claim of a controller that died, after some
-// time. This works whichever call of the removal fails and however many controllers try.
+// After some time, a controller that needs the portal group removes a dead controller's claim. This
+// works whichever call of the removal fails, and however many controllers try.
 func TestAbandonedClaimIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
@@ -113,7 +113,7 @@ func TestAbandonedClaimIsRemoved(t *testing.T) {
 	assert.Len(t, f.initiatorGroups(t), 1, "only the node's group")
 }
 
-// Two controllers that remove an abandoned claim at the same time create one portal group.
+// Two controllers that remove an abandoned claim concurrently create one portal group.
 func TestTwoControllersRemoveAnAbandonedClaim(t *testing.T) {
 	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_delete_initiator_group", "iscsi_create_portal_group"} {
 		t.Run(during, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestTwoControllersRemoveAnAbandonedClaim(t *testing.T) {
 	}
 }
 
-// Whichever call of the first export on a target fails, the next export ends with one portal group,
-// and without a claim.
+// Whichever call fails in a target's first export, the next export ends with one portal group and
+// no claim.
 func TestFirstExportFails(t *testing.T) {
 	failures := map[string]func(f *drivertest.FaultyCaller, n int){
 		"unreachable": func(f *drivertest.FaultyCaller, n int) { f.FailCall(n, false, false) },
@@ -205,7 +205,7 @@ func firstExportFails(t *testing.T, address, name string, inject func(*drivertes
 }
 
 // The transport is missing when the listener is added, and exists when the driver looks for it.
-func TestTransportOfAnotherExportIsUsed(t *testing.T) {
+func TestTransportCreatedByAnotherExportIsUsed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", After: func(ctx context.Context) {
 		err := f.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})

@@ -9,13 +9,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The proxy answers calls that decide who reaches a volume only after a restarted target would know
-// them too. This file is for what a call finds already done, by an earlier call whose response may
-// have been lost.
+// The proxy responds to calls that change who can reach a volume only after a restarted target
+// would also know them. This file handles what a call finds already done by an earlier call, whose
+// response may have been lost.
 
-// saved waits until everything that the target has done so far survives its restart. It returns
-// what a restarted target may do besides, of those calls that name nqn and host; nil means any.
-// Without spdk-proxy, or if that saves no configuration, there is nothing to wait for.
+// saved waits until everything that the target has done so far survives a restart. It returns the
+// other calls naming nqn and host (nil means any) that a restarted target may execute. Without
+// spdk-proxy, or if that saves no configuration, there is nothing to wait for.
 func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.ProxyMissingExport, error) {
 	missing, err := s.rpc.SpdkgateConfigAwait(ctx, spdkrpc.SpdkgateConfigAwaitParams{NQN: nqn, Host: host})
 	if errors.Is(err, spdkrpc.MethodNotFound) {
@@ -28,9 +28,8 @@ func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.Proxy
 }
 
 // withdrawSaved removes the saved calls that would export the volume again to a host, or to all
-// hosts if h is nil. They may be there although the target does not export the volume now, because
-// its subsystem was lost in a restart. SPDK refuses such calls, and the proxy removes what they
-// name.
+// hosts if h is nil. They may exist even if the target does not export the volume now because its
+// subsystem was lost in a restart. SPDK refuses such calls, and the proxy removes what they name.
 func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 	nqn := NQN(id)
 	for range 3 {
@@ -69,7 +68,7 @@ func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 	return fmt.Errorf("%w: the saved configuration of target %s still exports %s: try again", ErrBusy, n.Name, nqn)
 }
 
-// removeSaved removes hosts of a subsystem from the saved configuration.
+// removeSaved removes a subsystem's hosts from the saved configuration.
 func (n nvmf) removeSaved(ctx context.Context, nqn string, hosts []string) error {
 	for _, host := range hosts {
 		err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: host})
@@ -80,8 +79,8 @@ func (n nvmf) removeSaved(ctx context.Context, nqn string, hosts []string) error
 	return nil
 }
 
-// fenceSaved removes a host from what a restarted target would export, although the target does not
-// export it now. With dryRun, it only returns what it would do.
+// fenceSaved removes a host from exports that the target does not have now, but would have after a
+// restart. With dryRun, it only returns what it would do.
 func (n nvmf) fenceSaved(ctx context.Context, h Host, dryRun bool) (all []Fencing, err error) {
 	for _, name := range []string{h.NQN, h.Multipath} {
 		if name == "" {
@@ -103,7 +102,7 @@ func (n nvmf) fenceSaved(ctx context.Context, h Host, dryRun bool) (all []Fencin
 	return all, nil
 }
 
-// unfenceSaved removes the mark of a host from the saved configuration, if the target lacks it.
+// unfenceSaved removes a host's mark from the saved configuration if the target lacks it.
 func (n nvmf) unfenceSaved(ctx context.Context, h Host) error {
 	mark := fenceNQN + h.id()
 	missing, err := n.saved(ctx, &mark, nil)

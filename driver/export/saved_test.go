@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// savedExports answers for a proxy whose saved configuration has calls that the target has not
-// executed since its restart. A call that removes what they name is refused by SPDK, and removes
-// them from the saved configuration.
+// savedExports responds for a proxy whose saved configuration contains calls that the target has
+// not executed since its restart. SPDK refuses a call that removes what they name, but the call
+// removes them from the saved configuration.
 type savedExports struct {
 	spdkrpc.Caller
 	missing []spdkrpc.ProxyMissingExport
@@ -128,7 +128,7 @@ func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
 	}
 }
 
-// A fenced host is also removed from what a restarted target would export to it.
+// A fenced host is also removed from what a restarted target would export.
 func TestFenceInTheSavedConfiguration(t *testing.T) {
 	for name, h := range map[string]export.Host{"multipath": drivertest.MultipathHost("n1"), "one name": drivertest.Host("n1")} {
 		t.Run(name, func(t *testing.T) {
@@ -158,8 +158,8 @@ func TestFenceInTheSavedConfiguration(t *testing.T) {
 	}
 }
 
-// The mark of a fenced host is removed from the saved configuration, even if the target lacks it
-// since its restart.
+// A fenced host's mark is removed from the saved configuration even if the target lost it in a
+// restart.
 func TestUnfenceInTheSavedConfiguration(t *testing.T) {
 	h := drivertest.Host("n1")
 	f := newFixture(t, export.TCP, "")
@@ -187,7 +187,7 @@ func TestUnfenceInTheSavedConfiguration(t *testing.T) {
 	assert.Empty(t, saved.missing)
 }
 
-// connections answers with iSCSI connections, or fails.
+// connections returns iSCSI connections, or fails.
 type connections struct {
 	spdkrpc.Caller
 	list []spdkrpc.ISCSIConnection
@@ -268,7 +268,7 @@ func TestConnectedLegacyExportIsKept(t *testing.T) {
 	assert.False(t, there)
 }
 
-// Exports under names that are not the driver's are none of its volumes.
+// Exports under names that are not the driver's do not count as its volumes.
 func TestInspectIgnoresOthers(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	for _, name := range []string{"x", "ECB6EF11-6851-584F-8AE7-01A5A2789A1E", "{ecb6ef11-6851-584f-8ae7-01a5a2789a1e}"} {

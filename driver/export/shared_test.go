@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A recorder notes the methods that change the target.
+// A recorder records the methods that change the target.
 type recorder struct {
 	spdkrpc.Caller
 	mu      sync.Mutex
@@ -45,7 +45,7 @@ func hostsOf(hosts ...export.Host) (list []spdkrpc.NVMfSubsystemHost) {
 	return list
 }
 
-// Hosts come and go beside each other. The only changes are those of the host itself, so that
+// Hosts come and go independently. Each call changes only what concerns its own host, so that
 // nothing interrupts the others.
 func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -93,9 +93,9 @@ func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	}
 }
 
-// A subsystem of the other kind that an interrupted call left, and that admits no host, is created
+// A subsystem of the other kind, left by an interrupted call and admitting no host, is created
 // again.
-func TestInterruptedExportOfTheOtherKind(t *testing.T) {
+func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
 	interrupted := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_host", Before: func(context.Context, any) error {
@@ -127,8 +127,8 @@ func TestTwoControllersShareAndAdmit(t *testing.T) {
 	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: n2.NQN}}, f.subsystem(t, id).Hosts)
 }
 
-// An export of spdk-csi admits every host: it is taken over for one host, as it always was.
-func TestSharingOfALegacyExport(t *testing.T) {
+// An spdk-csi export admits every host: it is taken over for one host, as before.
+func TestLegacyExportIsTakenOver(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
 	drivertest.LegacyExport(t, f.rpc, f.Config, id)
@@ -150,7 +150,7 @@ func TestISCSIIsNotShared(t *testing.T) {
 }
 
 // Any call may fail or lose its reply while a second host is admitted or the first one removed. A
-// repetition finishes the work, and the other host keeps its export throughout.
+// retry finishes the work, and the other host keeps its export throughout.
 func TestSharingAfterFailures(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	for name, inject := range map[string]func(*drivertest.FaultyCaller, int){

@@ -31,7 +31,7 @@ const (
 	// KeyMethod names the method with which the node must authenticate. A node that does not find
 	// its secret refuses to connect.
 	KeyMethod = "authentication"
-	// KeyBoth is "true" if the target must authenticate to the node too.
+	// KeyBoth is "true" if the target must also authenticate to the node.
 	KeyBoth = "authenticateTarget"
 )
 
@@ -53,15 +53,15 @@ var secretKeys = map[Method][]string{
 // SecretKeys returns all keys of a Kubernetes Secret that this package reads.
 func SecretKeys() []string { return slices.Concat(secretKeys[DHCHAP], secretKeys[CHAP]) }
 
-// ErrMissing is the kind of the error for a call without the secret that its volume needs.
+// ErrMissing is the kind of error for a call without the secret that its volume needs.
 var ErrMissing = errors.New("no key to authenticate with")
 
-// ErrMalformed is the kind of the error for a secret that cannot be used. Its text has no part of
+// ErrMalformed is the kind of error for a secret that cannot be used. Its text contains no part of
 // the secret.
 var ErrMalformed = errors.New("unusable key")
 
-// A Secret is a text that is not printed. It is behind a pointer because fmt does not call the
-// methods of unexported fields, and prints pointers within structs as addresses.
+// A Secret is a text that is never printed. It is behind a pointer because fmt does not call
+// methods on unexported fields, and prints pointers within structs as addresses.
 type Secret struct{ text *string }
 
 // NewSecret returns a secret.
@@ -89,13 +89,13 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
 // MarshalText implements [encoding.TextMarshaler].
 func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Keys are the secrets of a host for a volume. Nil means that hosts do not authenticate.
+// Keys holds a host's secrets for a volume. Nil means that hosts do not authenticate.
 type Keys struct {
 	Method Method
-	// Host and Target authenticate the host and the target: keys of DH-HMAC-CHAP, or passwords of
-	// CHAP. Target is zero if the target does not authenticate.
+	// Host and Target authenticate the host and the target: DH-HMAC-CHAP keys or CHAP passwords.
+	// Target is zero if the target does not authenticate.
 	Host, Target Secret
-	// HostUser and TargetUser are the user names of CHAP.
+	// HostUser and TargetUser are the CHAP user names.
 	HostUser, TargetUser string
 }
 
@@ -105,7 +105,7 @@ func (k *Keys) Both() bool { return k != nil && !k.Target.IsZero() }
 // Format implements [fmt.Formatter].
 func (k *Keys) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
 
-// IsSecretKey reports whether a key of a Kubernetes Secret is one of this package's.
+// IsSecretKey reports whether a key in a Kubernetes Secret is one that this package reads.
 func IsSecretKey(name string) bool {
 	return slices.Contains(secretKeys[DHCHAP], name) || slices.Contains(secretKeys[CHAP], name)
 }
@@ -119,9 +119,9 @@ func ParseMethod(text string) (Method, error) {
 	return None, fmt.Errorf("%q is %q: it must be %s or %s", KeyMethod, text, DHCHAP, CHAP)
 }
 
-// Read reads the keys for a method from the secrets of a call; nil if the method is None. It fails
-// with ErrMissing if there are none. class names the class parameters that give such calls a
-// Secret, without -name and -namespace.
+// Read reads the keys for a method from a call's secrets; nil if the method is None. It fails with
+// ErrMissing if there are none. class names the class parameters that give such calls a Secret,
+// without -name and -namespace.
 func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	missing := func(key string) error {
 		return fmt.Errorf("%w: the volume requires authentication (%s), but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",
@@ -155,7 +155,7 @@ func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 // its CRC-32.
 var dhchapForm = regexp.MustCompile(`^DHHC-1:(0[0-3]):([A-Za-z0-9+/]+=*):$`)
 
-// dhchapLengths are the lengths of keys in bytes, by hash.
+// dhchapLengths holds the key lengths in bytes, by hash.
 var dhchapLengths = map[string][]int{"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}}
 
 func checkDHCHAP(name string, s Secret) error {
@@ -201,7 +201,7 @@ func checkCHAP(k *Keys) error {
 
 var names = regexp.MustCompile(`^[a-z2-7]{32}$`)
 
-// IsName reports whether a text has the form of what [Secret.Name] returns.
+// IsName reports whether a text has the format of [Secret.Name]'s result.
 func IsName(text string) bool { return names.MatchString(text) }
 
 // Name derives a name from a secret. All names have the same length. A name does not help to find

@@ -70,8 +70,8 @@ func TestRead(t *testing.T) {
 	assert.False(t, k.Both())
 }
 
-// However it is printed, a secret does not appear.
-func TestSecretsAreNotShown(t *testing.T) {
+// However it is printed, a secret does not appear in the output.
+func TestSecretsAreNotPrinted(t *testing.T) {
 	k, err := hostauth.Read(hostauth.DHCHAP, map[string]string{"dhchap-key": key, "dhchap-ctrl-key": key}, class)
 	require.NoError(t, err)
 	type inside struct{ keys *hostauth.Keys }

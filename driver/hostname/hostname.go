@@ -1,19 +1,18 @@
 // Package hostname derives the names under which targets know a node. Controller, nodes and the
-// kubectl plugin derive them from the node's id, so none of them has to store or to send them.
+// kubectl plugin derive them from the node's id, so none of them has to store or send them.
 //
 // It must not know how nodes connect, or how targets admit them.
 package hostname
 
 import "github.com/google/uuid"
 
-// namespace is the UUID namespace in which node ids are hashed. Controller and node of all releases
-// must agree on it:
-// changing it locks every node out of its volumes.
+// namespace is the UUID namespace in which node ids are hashed. Controllers and nodes of all
+// releases must agree on it: changing it locks every node out of its volumes.
 var namespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
-// A Host is the names under which a node connects to targets. NVMe requires that each host NQN has
-// one host identifier, and that both differ between nodes: to a target, two nodes that share either
-// are one host.
+// A Host holds the names under which a node connects to targets. NVMe requires that each host NQN
+// has one host identifier, and that both differ between nodes: to a target, two nodes that share
+// either are one host.
 type Host struct {
 	UUID string // host identifier (hostid), lower case
 	NQN  string // NVMe host NQN
@@ -33,9 +32,8 @@ func Of(nodeID string) Host {
 
 // Multipath returns the host as which a node with native NVMe multipath connects to subsystems that
 // report ANA: such a node can be made to hold its I/O back. Targets admit both hosts, and can tell
-// which one is connected. UUID and NQN both differ from those of h, because the kernel accepts only
-// one host identifier for a host NQN. The UUID has version 8, by which package export recognises
-// it.
+// which one is connected. Both UUID and NQN differ from h's, because the kernel accepts only one
+// host identifier for a host NQN. The UUID has version 8, by which package export recognises it.
 func (h Host) Multipath() Host {
 	id := uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID))
 	id[6] = id[6]&0x0f | 0x80

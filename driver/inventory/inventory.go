@@ -1,6 +1,6 @@
 package inventory
 
-// An Inventory has all targets of config.json, in its order.
+// An Inventory holds all targets in config.json, in its order.
 type Inventory struct {
 	Targets []Target `json:"targets"`
 }
@@ -14,15 +14,15 @@ type Target struct {
 	Error     string            `json:"error,omitempty"`
 	Stores    []Store           `json:"stores,omitempty"`
 	Volumes   []Volume          `json:"volumes,omitempty"`
-	// Snapshots are those that were asked for; without any, none is listed.
+	// Snapshots holds the snapshots that were asked for; no others are listed.
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
 }
 
 // A Snapshot is a snapshot of an lvstore that the driver may use.
 type Snapshot struct {
 	ID string `json:"id"` // in the form of Kubernetes, TARGET:UUID
-	// Undeletable is the error with which the driver would refuse to delete the snapshot. Empty if
-	// it would not.
+	// Undeletable is the error with which the driver would refuse to delete the snapshot. It is
+	// empty if the driver would delete it.
 	Undeletable string `json:"undeletable,omitempty"`
 }
 
@@ -31,11 +31,11 @@ type Store struct {
 	Name       string `json:"name"`
 	TotalBytes int64  `json:"totalBytes"`
 	FreeBytes  int64  `json:"freeBytes"`
-	// PromisedBytes is the sum of the sizes of its volumes, and of what only its snapshots occupy.
+	// PromisedBytes is the sum of its volumes' sizes and of what only its snapshots occupy.
 	PromisedBytes int64 `json:"promisedBytes"`
 	// LargestBytes is the size of the largest thin volume that would be created now.
 	LargestBytes int64 `json:"largestBytes"`
-	// LongestChain is the number of snapshots below the volume with the most.
+	// LongestChain is the number of snapshots below the volume that has the most.
 	LongestChain int `json:"longestChain"`
 }
 
@@ -46,10 +46,10 @@ type Volume struct {
 	Store     string `json:"store"`
 	SizeBytes int64  `json:"sizeBytes"`
 	Thin      bool   `json:"thin"`
-	// AllocatedBytes is what the volume itself occupies, without the snapshots below it. Nil if the
-	// release of SPDK does not report it.
+	// AllocatedBytes is what the volume itself occupies, without the snapshots below it. It is nil
+	// if the SPDK release does not report it.
 	AllocatedBytes *int64 `json:"allocatedBytes,omitempty"`
-	// Conditions say what is adverse about the volume.
+	// Conditions lists the volume's adverse conditions.
 	Conditions []string `json:"conditions,omitempty"`
 	Export     *Export  `json:"export,omitempty"` // nil if it is not exported
 }
@@ -57,17 +57,17 @@ type Volume struct {
 // An Export makes a volume reachable for hosts.
 type Export struct {
 	Name string `json:"name"` // NQN or IQN
-	// Hosts are the names of the admitted hosts: NVMe host NQNs or iSCSI initiator names.
+	// Hosts holds the names of the admitted hosts: NVMe host NQNs or iSCSI initiator names.
 	Hosts []string `json:"hosts,omitempty"`
 	// Open exports admit every host.
 	Open bool `json:"open,omitempty"`
-	// Connected are the NVMe host NQNs, or the addresses of the iSCSI initiators, that are
-	// connected, one for each connection.
+	// Connected holds the connected NVMe host NQNs, or iSCSI initiators' addresses, one for each
+	// connection.
 	Connected []string `json:"connected,omitempty"`
 	Paths     []Path   `json:"paths"`
 }
 
-// A Path is an address of config.json at which hosts reach an export.
+// A Path is an address in config.json at which hosts reach an export.
 type Path struct {
 	Address   string `json:"address"` // ADDRESS:PORT
 	Listening bool   `json:"listening"`
@@ -78,7 +78,7 @@ type Inspected struct {
 	SizeBytes int64
 	// Named reports whether the volume was created under the name in question.
 	Named bool
-	// Published reports whether it is published to the node in question, and Others whether it is
-	// to another one.
+	// Published reports whether it is published to the node in question; Others, whether it is
+	// published to another one.
 	Published, Others bool
 }

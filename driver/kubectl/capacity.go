@@ -15,19 +15,19 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// A Capacity is what Kubernetes knows of the capacity of a topology.
+// A Capacity is what Kubernetes knows about a topology's capacity.
 type Capacity struct {
-	// Topology has labels as KEY=VALUE, with commas between them; empty if all nodes reach all
+	// Topology lists labels as KEY=VALUE, separated by commas; empty if all nodes reach all
 	// targets.
 	Topology string `json:"topology,omitempty"`
 	Class    string `json:"class"`
 	Capacity string `json:"capacity"`
-	// Largest is the size of the largest volume that could be created.
+	// Largest is the size of the largest volume that can be created.
 	Largest string `json:"largestVolume,omitempty"`
 }
 
-// Capacities returns the CSIStorageCapacity objects of a driver. There are none if the driver does
-// not track its capacity.
+// Capacities returns a driver's CSIStorageCapacity objects. There are none if the driver does not
+// track its capacity.
 func (c Client) Capacities(ctx context.Context, driver string) ([]Capacity, error) {
 	objects, err := list[storageCapacity](ctx, c, capacitiesPath, url.Values{"labelSelector": {"csi.storage.k8s.io/drivername=" + driver}})
 	if err != nil {
@@ -51,7 +51,7 @@ func labels(m map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// A Store is an lvstore of a target.
+// A Store is an lvstore on a target.
 type Store struct {
 	Target   string `json:"target"`
 	Topology string `json:"topology,omitempty"`
@@ -59,7 +59,7 @@ type Store struct {
 	Volumes int `json:"volumes"` // number of volumes
 }
 
-// Stores returns the lvstores of an inventory.
+// Stores returns the lvstores in an inventory.
 func Stores(inv inventory.Inventory) (all []Store) {
 	for _, t := range inv.Targets {
 		for _, st := range t.Stores {
@@ -75,14 +75,15 @@ func Stores(inv inventory.Inventory) (all []Store) {
 	return all
 }
 
-// Inventory reads what targets have, all targets of config.json if none is named, through the
-// controller's pod. Targets that cannot be read have an error in their place.
+// Inventory reads, through the controller's pod, what the named targets of config.json have, or all
+// if none is named. Targets that cannot be read have an error in their place.
 func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inventory, error) {
 	return c.inventory(ctx, "--target=", targets)
 }
 
-// InventoryOfSnapshots asks targets why snapshots cannot be deleted, through the controller's pod.
-// ids are in the form of Kubernetes. Targets that cannot be asked have an error in their place.
+// InventoryOfSnapshots asks targets, through the controller's pod, why snapshots cannot be deleted.
+// ids are snapshot handles, as Kubernetes stores them. Targets that cannot be queried have an error
+// in their place.
 func (c Client) InventoryOfSnapshots(ctx context.Context, ids []string) (inventory.Inventory, error) {
 	return c.inventory(ctx, "--snapshot=", ids)
 }
@@ -104,7 +105,7 @@ func (c Client) inventory(ctx context.Context, flag string, values []string) (in
 	return all, fmt.Errorf("run spdk-csi inventory in %s of namespace %s: %w", c.Controller, c.Namespace, reason(failed, &notes))
 }
 
-// Unread returns why targets could not be read, nil if all could.
+// Unread returns why targets could not be read, or nil if all could.
 func Unread(inv inventory.Inventory) error {
 	var failed []error
 	for _, t := range inv.Targets {

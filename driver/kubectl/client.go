@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// A Client runs kubectl. Safe for concurrent use.
+// A Client runs kubectl. It is safe for concurrent use.
 type Client struct {
 	// Program is kubectl, by its name or path.
 	Program string
@@ -24,7 +24,7 @@ type Client struct {
 	Namespace, Controller, Container string
 }
 
-// A Status is the exit code of a command of spdk-csi that has printed its own message.
+// A Status is the exit code of an spdk-csi command that has printed its own message.
 type Status int
 
 func (s Status) Error() string { return "the command ended with exit code " + strconv.Itoa(int(s)) }
@@ -46,7 +46,7 @@ func (c Client) get(ctx context.Context, path string, query url.Values, result a
 	return nil
 }
 
-// reason returns what a program printed when it failed, or else why it did not run.
+// reason returns what a failed program printed, or else why it did not run.
 func reason(err error, notes *bytes.Buffer) error {
 	if text := strings.TrimSpace(notes.String()); text != "" {
 		return errors.New(text)
@@ -54,10 +54,10 @@ func reason(err error, notes *bytes.Buffer) error {
 	return err
 }
 
-// pageSize bounds the responses of the Kubernetes API. A page of PersistentVolumes has about 5 MiB.
+// pageSize bounds the Kubernetes API's responses. A page of PersistentVolumes is about 5 MiB.
 const pageSize = "2000"
 
-// list reads all objects of a list, page by page.
+// list reads all objects in a list, page by page.
 func list[T any](ctx context.Context, c Client, path string, query url.Values) (all []T, err error) {
 	if query == nil {
 		query = url.Values{}
@@ -90,7 +90,7 @@ func (c Client) command(ctx context.Context, stdin bool, args ...string) *exec.C
 	return exec.CommandContext(ctx, c.Program, append(all, args...)...)
 }
 
-// Run runs a command of spdk-csi in the controller's pod. Its exit code is a [Status].
+// Run runs an spdk-csi command in the controller's pod. Its exit code is a [Status].
 func (c Client) Run(ctx context.Context, out, notes io.Writer, args ...string) error {
 	cmd := c.command(ctx, false, args...)
 	cmd.Stdout, cmd.Stderr = out, notes

@@ -1,9 +1,9 @@
-// Package kubectl is the kubectl plugin: what Kubernetes knows of the driver's volumes, snapshots
-// and capacity, and what targets know of them.
+// Package kubectl implements the kubectl plugin: it shows what Kubernetes and the targets know
+// about the driver's volumes, snapshots and capacity.
 //
 // It reaches the Kubernetes API through kubectl, which knows the user's cluster and credentials,
-// and targets through the controller's pod, where it runs the commands of spdk-csi. It decides
-// nothing about targets by itself.
+// and targets through the controller's pod, where it runs spdk-csi's commands. It makes no
+// decisions about targets itself.
 //
 // It must not know SPDK's RPC, how targets are reached, or the controller's configuration and
 // secrets.

@@ -22,8 +22,8 @@ func (c Client) DoctorTargets(ctx context.Context, out, notes io.Writer, args ..
 	return doctorStatus(c.Run(ctx, printed, notes, slices.Concat([]string{"doctor"}, args)...), printed)
 }
 
-// doctorStatus distinguishes findings, which doctor prints, from failures of kubectl, which ends
-// with the same exit code.
+// doctorStatus distinguishes findings, which doctor prints, from failures of kubectl, which exits
+// with the same code.
 func doctorStatus(err error, printed *counter) error {
 	if err == doctorFound && printed.n == 0 {
 		return doctorFailed
@@ -31,7 +31,7 @@ func doctorStatus(err error, printed *counter) error {
 	return err
 }
 
-// A counter counts what is written.
+// A counter counts the bytes written to it.
 type counter struct {
 	w io.Writer
 	n int
@@ -43,9 +43,9 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 // Doctor runs spdk-csi doctor with args in the controller's pod, with the list of what Kubernetes
-// knows. The list is read after delay, so that doctor has read the targets before, and volumes that
-// are being created are not mistaken for orphans. others has lists of other clusters that use the
-// same targets; it may be empty. The exit code of doctor is a [Status].
+// knows. The list is read after delay: doctor has then already read the targets, so volumes being
+// created are not mistaken for orphans. others holds lists from other clusters that use the same
+// targets; it may be empty. doctor's exit code is a [Status].
 func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, out, notes io.Writer, args ...string) error {
 	cmd := c.command(ctx, true, slices.Concat([]string{"doctor", "--volumes=-"}, args)...)
 	printed := &counter{w: out}
@@ -68,8 +68,8 @@ func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, 
 	return ended
 }
 
-// noList is not a list of volumes: doctor refuses it, and changes nothing. An empty list would mean
-// that Kubernetes knows of no volume.
+// noList is not a valid list of volumes: doctor refuses it, and changes nothing. An empty list
+// would mean that Kubernetes has no volumes.
 const noList = "the list of volumes could not be read\n"
 
 func (c Client) writeList(ctx context.Context, delay time.Duration, others []byte, in io.WriteCloser) error {

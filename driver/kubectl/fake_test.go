@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// asKubectl makes the test binary a kubectl. Its value is the URL of the API server.
+// asKubectl makes the test binary act as kubectl. Its value is the API server's URL.
 const asKubectl = "SPDKGATE_TEST_KUBECTL"
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeKubectl does what kubectl does: get --raw prints the response of the API server, and exec
-// runs a command in a pod.
+// fakeKubectl does what kubectl does: get --raw prints the API server's response, and exec runs a
+// command in a pod.
 func fakeKubectl(server string, args []string) int {
 	method, path, in := http.MethodGet, "", io.Reader(nil)
 	switch {
@@ -64,7 +64,7 @@ func fakeKubectl(server string, args []string) int {
 	return code
 }
 
-// api is a Kubernetes API, and the controller's pod.
+// api fakes the Kubernetes API and the controller's pod.
 type api struct {
 	Client
 
@@ -72,7 +72,8 @@ type api struct {
 	lists   map[string][]string // objects as JSON, by path
 	fails   map[string]string   // messages of errors, by path
 	queries map[string]url.Values
-	// commands are the arguments of kubectl exec, and inputs what the commands got.
+	// commands holds the arguments of each kubectl exec, and inputs holds the commands' standard
+	// input.
 	commands [][]string
 	inputs   []string
 	// run answers a command.
@@ -92,14 +93,14 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// change changes what the API answers.
+// change changes what the API returns.
 func (a *api) change(how func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	how()
 }
 
-// command returns the arguments of a kubectl exec: of the first for 0, of the last for -1.
+// command returns the arguments of one kubectl exec: 0 is the first, -1 the last.
 func (a *api) command(i int) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +110,7 @@ func (a *api) command(i int) []string {
 	return a.commands[i]
 }
 
-// input returns what the first command got.
+// input returns the first command's standard input.
 func (a *api) input() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +161,8 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "Error from server (NotFound): the server could not find the requested resource")
 		return
 	}
-	// Small pages: more calls than a real server needs. Like a real one, it gives items no kind.
+	// The pages are small, so more calls are needed than with a real server. As on a real one,
+	// items have no kind.
 	const most = 3
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	next := ""
@@ -187,8 +189,8 @@ func attachment(name, volume, node string, attached bool) string {
 
 const ofOther = `{"metadata": {"name": "other"}, "spec": {"capacity": {"storage": "1Gi"}, "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}}, "status": {"phase": "Bound"}}`
 
-// withVolumes adds three volumes: one attached, one being attached, one that was created by hand,
-// and one of another driver.
+// withVolumes adds three volumes (one attached, one being attached, one created manually), and one
+// of another driver.
 func (a *api) withVolumes() {
 	const attributes = `, "volumeAttributes": {"` + request.KeyStore + `": "lvs0", "` + connect.KeyTargetType + `": "TCP"}`
 	a.mu.Lock()

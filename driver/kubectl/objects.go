@@ -78,13 +78,13 @@ type storageCapacity struct {
 	Capacity, MaximumVolumeSize string
 }
 
-// persistentVolumes returns the PersistentVolumes of a driver.
+// persistentVolumes returns a driver's PersistentVolumes.
 func (c Client) persistentVolumes(ctx context.Context, driver string) ([]persistentVolume, error) {
 	all, err := list[persistentVolume](ctx, c, volumesPath, nil)
 	return slices.DeleteFunc(all, func(v persistentVolume) bool { return v.Spec.CSI.Driver != driver }), err
 }
 
-// attachments returns the VolumeAttachments of a driver, by the name of the PersistentVolume.
+// attachments returns a driver's VolumeAttachments, by PersistentVolume name.
 func (c Client) attachments(ctx context.Context, driver string) (map[string][]volumeAttachment, error) {
 	all, err := list[volumeAttachment](ctx, c, attachmentsPath, nil)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c Client) Nodes(ctx context.Context, driver string) (names []string, err e
 	return names, err
 }
 
-// hasSnapshots reports whether the cluster has the API of snapshots, which is installed separately.
+// hasSnapshots reports whether the cluster has the snapshot API, which is installed separately.
 func (c Client) hasSnapshots(ctx context.Context) (bool, error) {
 	var groups struct{ Groups []struct{ Name string } }
 	if err := c.get(ctx, groupsPath, nil, &groups); err != nil {
@@ -119,7 +119,7 @@ func (c Client) hasSnapshots(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(groups.Groups, func(g struct{ Name string }) bool { return g.Name == snapshotGroup }), nil
 }
 
-// snapshotContents returns the VolumeSnapshotContents of a driver.
+// snapshotContents returns a driver's VolumeSnapshotContents.
 func (c Client) snapshotContents(ctx context.Context, driver string) ([]snapshotContent, error) {
 	if there, err := c.hasSnapshots(ctx); err != nil || !there {
 		return nil, err
@@ -129,7 +129,7 @@ func (c Client) snapshotContents(ctx context.Context, driver string) ([]snapshot
 }
 
 // everything returns all PersistentVolumes, VolumeAttachments and VolumeSnapshotContents as one
-// document, in the form in which spdk-csi doctor reads them.
+// document, in the format that spdk-csi doctor reads.
 func (c Client) everything(ctx context.Context) ([]byte, error) {
 	kinds := []struct{ kind, path string }{{"PersistentVolumeList", volumesPath}, {"VolumeAttachmentList", attachmentsPath}}
 	there, err := c.hasSnapshots(ctx)

@@ -18,7 +18,7 @@ import (
 // A Format is how rows are printed.
 type Format string
 
-// The formats. Table has the most important columns, Wide has all.
+// Table prints the most important columns, Wide prints all.
 const (
 	Table Format = ""
 	Wide  Format = "wide"
@@ -26,10 +26,10 @@ const (
 	YAML  Format = "yaml"
 )
 
-// Formats are the formats that a user can ask for.
+// Formats lists the formats that a user can request.
 var Formats = []string{string(Wide), string(JSON), string(YAML)}
 
-// Set makes a Format a flag.
+// Set lets a Format be used as a flag.
 func (f *Format) Set(s string) error {
 	if !slices.Contains(Formats, s) {
 		return fmt.Errorf("use %s", strings.Join(Formats, ", "))
@@ -43,14 +43,14 @@ func (f *Format) String() string { return string(*f) }
 // Type returns what help texts show.
 func (f *Format) Type() string { return "format" }
 
-// A column has a heading, and the cell of a row.
+// A column consists of a heading and a function that returns a row's cell.
 type column[T any] struct {
 	heading string
 	wide    bool // only in wide tables
 	cell    func(T) string
 }
 
-// printRows prints rows. Programs get them as {"items": [...]}.
+// printRows prints rows; for programs, as {"items": [...]}.
 func printRows[T any](w io.Writer, format Format, columns []column[T], rows []T) error {
 	if rows == nil {
 		rows = []T{}
@@ -99,7 +99,7 @@ func printRows[T any](w io.Writer, format Format, columns []column[T], rows []T)
 	return t.Flush()
 }
 
-// size writes bytes with the units of Kubernetes, such as 1.5Gi.
+// size formats bytes with Kubernetes' units, such as 1.5Gi.
 func size(bytes int64) string {
 	value, unit := float64(bytes), ""
 	for _, next := range []string{"Ki", "Mi", "Gi", "Ti", "Pi"} {
@@ -111,7 +111,7 @@ func size(bytes int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(value, 'f', 1, 64), ".0") + unit
 }
 
-// counted joins sorted words, and counts those that are there several times: a, b(2).
+// counted joins sorted words, and counts repeated ones: a, b(2).
 func counted(words []string) string {
 	var parts []string
 	for i := 0; i < len(words); {
@@ -128,7 +128,7 @@ func counted(words []string) string {
 	return strings.Join(parts, ",")
 }
 
-// age writes how long ago something was, as kubectl does.
+// age formats how long ago something was, as kubectl does.
 func age(now time.Time, at *time.Time) string {
 	if at == nil {
 		return ""

@@ -10,15 +10,15 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A Snapshot is a VolumeSnapshotContent of the driver.
+// A Snapshot is one of the driver's VolumeSnapshotContents.
 type Snapshot struct {
 	Namespace string `json:"namespace,omitempty"` // of the VolumeSnapshot
 	Name      string `json:"name,omitempty"`
 	Content   string `json:"content"`
 	ID        string `json:"id,omitempty"`
 	Target    string `json:"target,omitempty"`
-	// Source is the claim of the volume that the snapshot was taken of, or the volume's id if no
-	// PersistentVolume has it.
+	// Source is the claim of the volume that the snapshot was taken of, or the volume's id if there
+	// is no PersistentVolume for it.
 	Source    string     `json:"source,omitempty"`
 	SizeBytes int64      `json:"sizeBytes,omitempty"`
 	Status    string     `json:"status"` // Ready, Pending, Failed or Terminating
@@ -27,11 +27,11 @@ type Snapshot struct {
 	Policy    string     `json:"deletionPolicy,omitempty"`
 	Group     string     `json:"group,omitempty"`
 	Message   string     `json:"message,omitempty"` // why it failed
-	// Undeletable is what keeps a snapshot that Kubernetes deletes, and what to do.
+	// Undeletable is what keeps a snapshot that Kubernetes is deleting, and what to do.
 	Undeletable string `json:"undeletable,omitempty"`
 }
 
-// Terminating returns the ids of the snapshots that Kubernetes deletes.
+// Terminating returns the ids of the snapshots that Kubernetes is deleting.
 func Terminating(snapshots []Snapshot) (ids []string) {
 	for _, s := range snapshots {
 		if s.Status == terminating && s.Target != "" {
@@ -41,7 +41,7 @@ func Terminating(snapshots []Snapshot) (ids []string) {
 	return ids
 }
 
-// AddUndeletable adds to snapshots why the targets do not delete them.
+// AddUndeletable adds to snapshots why the targets cannot delete them.
 func AddUndeletable(snapshots []Snapshot, from inventory.Inventory) {
 	why := map[string]string{}
 	for _, t := range from.Targets {
@@ -56,8 +56,8 @@ func AddUndeletable(snapshots []Snapshot, from inventory.Inventory) {
 
 const terminating = "Terminating"
 
-// Snapshots returns the snapshots of a driver, ordered by namespace and name: all of them, or those
-// of one namespace.
+// Snapshots returns a driver's snapshots, ordered by namespace and name: all of them, or those in
+// one namespace.
 func (c Client) Snapshots(ctx context.Context, driver, namespace string) ([]Snapshot, error) {
 	contents, err := c.snapshotContents(ctx, driver)
 	if err != nil || len(contents) == 0 {

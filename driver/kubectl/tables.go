@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// PrintVolumes prints volumes. With live, tables have the columns of what the targets know.
+// PrintVolumes prints volumes. With live, tables include columns with what the targets know.
 func PrintVolumes(w io.Writer, format Format, live bool, volumes []Volume) error {
 	columns := []column[Volume]{
 		{heading: "NAMESPACE", cell: func(v Volume) string { return v.Namespace }},
@@ -54,7 +54,7 @@ func nodes(v Volume) string {
 	return strings.Join(names, ",")
 }
 
-// known returns the cell of a volume that its target knows, and ? for others.
+// known returns the cell for a volume that its target knows, and ? for others.
 func known(cell func(*Live) string) func(Volume) string {
 	return func(v Volume) string {
 		if v.Live == nil {

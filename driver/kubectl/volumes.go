@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A Volume is a PersistentVolume of the driver.
+// A Volume is one of the driver's PersistentVolumes.
 type Volume struct {
 	Namespace string `json:"namespace,omitempty"` // of the claim
 	Claim     string `json:"claim,omitempty"`
 	Name      string `json:"name"`
 	ID        string `json:"id"`
 	Target    string `json:"target,omitempty"`
-	// Store is the lvstore; empty for volumes that were created by hand.
+	// Store is the lvstore; empty for manually created volumes.
 	Store       string       `json:"store,omitempty"`
 	Transport   string       `json:"transport,omitempty"`
 	Size        string       `json:"size"`
@@ -27,7 +27,7 @@ type Volume struct {
 	AccessModes []string     `json:"accessModes,omitempty"`
 	Status      string       `json:"status"`
 	Nodes       []Attachment `json:"nodes,omitempty"`
-	// Live is what the target knows; nil if it was not asked, could not be read, or has no such
+	// Live is what the target knows; nil if it was not queried, could not be read, or has no such
 	// volume.
 	Live *Live `json:"live,omitempty"`
 }
@@ -38,23 +38,23 @@ type Attachment struct {
 	State string `json:"state"` // attached, attaching or detaching
 }
 
-// Live is what a target knows of a volume.
+// Live is what a target knows about a volume.
 type Live struct {
 	inventory.Volume
-	// ExportedTo are the admitted hosts, by their nodes if these are known.
+	// ExportedTo holds the admitted hosts, named by their nodes if these are known.
 	ExportedTo []string `json:"exportedTo,omitempty"`
-	// Connected are the connected hosts, by their nodes if these are known, one for each
+	// Connected holds the connected hosts, named by their nodes if these are known, one for each
 	// connection.
 	Connected []string `json:"connected,omitempty"`
 }
 
-// targetType is the volume attribute with the transport of a volume.
+// targetType is the volume attribute that contains a volume's transport.
 const targetType = "targetType"
 
 // A Filter selects volumes. Empty members select all.
 type Filter struct {
 	Namespace, Target, Store, Class, Node string
-	// Names are claims or PersistentVolumes.
+	// Names lists claims or PersistentVolumes.
 	Names []string
 }
 
@@ -65,7 +65,7 @@ func (f Filter) selects(v Volume) bool {
 		(len(f.Names) == 0 || slices.Contains(f.Names, v.Claim) || slices.Contains(f.Names, v.Name))
 }
 
-// Volumes returns the PersistentVolumes of a driver, ordered by namespace and claim.
+// Volumes returns a driver's PersistentVolumes, ordered by namespace and claim.
 func (c Client) Volumes(ctx context.Context, driver string, f Filter) ([]Volume, error) {
 	objects, err := c.persistentVolumes(ctx, driver)
 	if err != nil {
@@ -117,7 +117,7 @@ func attachmentOf(a volumeAttachment) Attachment {
 	return Attachment{Node: a.Spec.NodeName, State: state}
 }
 
-// AddLive adds to volumes what the targets know of them. nodes are the names of the cluster's
+// AddLive adds to volumes what the targets know about them. nodes are the names of the cluster's
 // nodes, by which hosts are named.
 func AddLive(volumes []Volume, from inventory.Inventory, nodes []string) {
 	byID := map[string]inventory.Volume{}
@@ -148,7 +148,7 @@ func AddLive(volumes []Volume, from inventory.Inventory, nodes []string) {
 	}
 }
 
-// nodesOf returns the nodes of hosts, sorted. Hosts of unknown nodes are left as they are.
+// nodesOf returns the hosts' nodes, sorted. Hosts of unknown nodes are left as they are.
 func nodesOf(hosts []string, names map[string]string) []string {
 	var nodes []string
 	for _, h := range hosts {

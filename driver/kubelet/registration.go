@@ -15,7 +15,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// DefaultDir is where manifests mount kubelet's directory plugins_registry.
+// DefaultDir is where the manifests mount kubelet's directory plugins_registry.
 const DefaultDir = "/registration"
 
 // csiVersions are the versions that kubelet accepts for CSI drivers.
@@ -33,7 +33,7 @@ type Registration struct {
 	interval time.Duration // between looks at the socket; 0: 10 s
 }
 
-// SocketPath returns where a driver's registration socket has to be, in kubelet's directory
+// SocketPath returns the path of a driver's registration socket in kubelet's directory
 // plugins_registry.
 func SocketPath(dir, driver string) string { return filepath.Join(dir, driver+"-reg.sock") }
 
@@ -45,11 +45,11 @@ func (r Registration) Check() error {
 	return nil
 }
 
-// Serve answers kubelet on its registration socket until ctx ends, and then removes the socket, by
-// which kubelet unregisters the driver. It fails with [ErrRefused] if kubelet refuses the driver.
-// The driver must listen on its own socket before, because kubelet calls it at once. Kubelet
+// Serve serves kubelet on the registration socket until ctx ends, and then removes the socket, so
+// that kubelet unregisters the driver. It fails with [ErrRefused] if kubelet refuses the driver.
+// The driver must already listen on its own socket, because kubelet calls it at once. Kubelet
 // registers the driver again whenever kubelet restarts. If the socket disappears, as when kubelet's
-// directory is cleaned, Serve listens again: kubelet would not find the driver otherwise.
+// directory is cleaned, Serve listens again: otherwise kubelet would not find the driver.
 func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (net.Listener, error)) error {
 	server := grpc.NewServer()
 	refused := make(chan error, 1)
@@ -112,7 +112,7 @@ func (r Registration) watch(ctx context.Context, path string, own os.FileInfo, r
 	}
 }
 
-// service is kubelet's registration service.
+// service implements kubelet's registration service.
 type service struct {
 	registerapi.UnimplementedRegistrationServer
 	Registration

@@ -79,14 +79,14 @@ func TestRefused(t *testing.T) {
 	assert.NoFileExists(t, socket)
 }
 
-func TestEndpointIsAPathOfTheNode(t *testing.T) {
+func TestEndpointIsAPathOnTheNode(t *testing.T) {
 	for _, endpoint := range []string{"", "csi.sock", "unix:///csi/csi.sock", "/csi/../csi.sock"} {
 		err := Registration{Driver: "csi.spdk.io", Endpoint: endpoint}.Check()
 		require.ErrorContains(t, err, "/var/lib/kubelet/plugins/csi.spdk.io/csi.sock", endpoint)
 	}
 }
 
-// The socket is gone when Serve has returned, even if Serve ends while it begins.
+// The socket is gone when Serve has returned, even if Serve ends while it is starting.
 func TestEndsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -101,9 +101,9 @@ func TestEndsAtOnce(t *testing.T) {
 	}
 }
 
-// If kubelet's directory is cleaned, kubelet finds the driver again. A file of another process is
-// left alone.
-func TestSocketIsMadeAgain(t *testing.T) {
+// If kubelet's directory is cleaned, kubelet finds the driver again. Another process's file is left
+// alone.
+func TestRemovedSocketIsRecreated(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)
 	r.interval = time.Millisecond

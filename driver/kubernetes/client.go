@@ -23,7 +23,7 @@ import (
 var (
 	// ErrNoAccess means that this process was given no access to the API.
 	ErrNoAccess = errors.New("no access to the Kubernetes API")
-	// ErrForbidden means that the API server refuses this service account the call.
+	// ErrForbidden means that the API server does not allow this service account the call.
 	ErrForbidden = errors.New("the service account is not permitted to do this")
 	// ErrNotFound means that an object does not exist.
 	ErrNotFound = errors.New("not found")
@@ -34,14 +34,14 @@ var (
 // serviceAccountDir is where kubelet mounts the token of a pod's service account.
 const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// A Client calls the Kubernetes API as the pod's service account. Safe for concurrent use.
+// A Client calls the Kubernetes API as the pod's service account. It is safe for concurrent use.
 type Client struct {
 	server string // such as https://10.96.0.1:443
 	dir    string // has the token, which kubelet renews
 	http   *http.Client
 }
 
-// InCluster returns the client of this pod. It fails with [ErrNoAccess] if the pod has no token.
+// InCluster returns a client for this pod. It fails with [ErrNoAccess] if the pod has no token.
 func InCluster() (*Client, error) {
 	return newClient(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), serviceAccountDir)
 }
@@ -81,7 +81,7 @@ func (c *Client) call(ctx context.Context, path string, query url.Values, patch 
 	return nil
 }
 
-// mostBytes bounds a response. A page of volume attachments has about 1 MiB.
+// mostBytes bounds a response. A page of volume attachments is about 1 MiB.
 const mostBytes = 64 << 20
 
 func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, patch []byte, result any) error {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// drainTaints are the taints of nodes that are emptied. A cordoned node has the first one.
+// drainTaints are the taints of nodes being drained. A cordoned node has the first one.
 var drainTaints = []string{
 	"node.kubernetes.io/unschedulable",
 	"ToBeDeletedByClusterAutoscaler",
@@ -17,25 +17,25 @@ var drainTaints = []string{
 	"karpenter.sh/disruption",
 }
 
-// A Drain waits until a node that is emptied has none of the driver's volumes left.
+// A Drain waits until a node being drained has none of the driver's volumes left.
 type Drain struct {
 	Client *Client
 	Node   string // name of the node
 	Driver string // name of the driver
 	Log    *slog.Logger
 
-	// wait is replaced by tests.
+	// Tests replace wait.
 	wait func(context.Context, time.Duration) error
 }
 
 // firstAnswer is how long the API server may fail before Wait gives up. It is then unknown whether
-// the node is drained, and a change of the DaemonSet must not wait.
+// the node is being drained, and a change to the DaemonSet must not wait.
 const firstAnswer = 10 * time.Second
 
-// Wait returns at once unless the node is being emptied: cordoned, tainted by an autoscaler,
+// Wait returns at once unless the node is being drained: cordoned, tainted by an autoscaler,
 // deleted or already gone. Then it waits until kubelet has unmounted all of the driver's volumes
-// and they are detached. It fails if that did not happen before ctx ended, or if it cannot be
-// known.
+// and they are detached. It fails if that does not happen before ctx ends, or if it cannot find
+// out.
 func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
 		d.wait = sleep
@@ -69,7 +69,7 @@ func (d Drain) Wait(ctx context.Context) error {
 	}
 }
 
-// emptied reports whether the node is being emptied.
+// emptied reports whether the node is being drained.
 func (d Drain) emptied(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
@@ -94,9 +94,9 @@ func (n node) emptied() bool {
 		slices.ContainsFunc(n.taints(), func(key string) bool { return slices.Contains(drainTaints, key) })
 }
 
-// volumes returns the driver's volumes on the node. The Node object has them: kubelet removes a
-// volume from it after the volume was unmounted, and the cluster when it detaches the volume. Only
-// for a node without a Node object are all VolumeAttachments of the cluster read.
+// volumes returns the driver's volumes on the node. The Node object lists them: kubelet removes a
+// volume from it after unmounting the volume, and the cluster when detaching it. Only for a node
+// without a Node object are all of the cluster's VolumeAttachments read.
 func (d Drain) volumes(ctx context.Context) ([]string, error) {
 	n, err := d.Client.node(ctx, d.Node)
 	if errors.Is(err, ErrNotFound) {

@@ -21,7 +21,7 @@ func drain(a *api, log *strings.Builder, t *turns) Drain {
 	return Drain{Client: a.client, Node: "node-1", Driver: "csi.spdk.io", Log: logTo(log), wait: t.wait}
 }
 
-// A change of the DaemonSet does not wait, whatever the node uses.
+// A change to the DaemonSet does not wait, whatever the node uses.
 func TestDrainHookEndsAtOnceWithoutDrain(t *testing.T) {
 	a := newAPI(t)
 	a.set("status", "volumesInUse", inUse)
@@ -65,8 +65,8 @@ func TestDrainWaitsForVolumes(t *testing.T) {
 	}
 }
 
-// Of a node without a Node object, the attachments tell what is left.
-func TestAttachmentsDecideWithoutANodeObject(t *testing.T) {
+// For a node without a Node object, the attachments show what is left.
+func TestDrainUsesAttachmentsWithoutANodeObject(t *testing.T) {
 	a := newAPI(t)
 	a.node = nil
 	attachment := func(attacher, node string) any {
@@ -95,7 +95,7 @@ func TestDrainTakesTooLong(t *testing.T) {
 	require.ErrorContains(t, err, "1 volumes are still in use there after the time limit: [storage-1:1]")
 }
 
-// The time limit also ends an attempt to find out whether the node is drained.
+// The time limit also ends an attempt to find out whether the node is being drained.
 func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusServiceUnavailable
@@ -107,7 +107,7 @@ func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 	assert.Equal(t, 1, a.made("GET /api/v1/nodes"))
 }
 
-// If it is unknown whether the node is drained, a change of the DaemonSet must not wait.
+// If it is unknown whether the node is being drained, a change to the DaemonSet must not wait.
 func TestUnknownDrainStateDelaysNothing(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusForbidden
@@ -127,7 +127,7 @@ func TestUnknownDrainStateDelaysNothing(t *testing.T) {
 	}
 	require.NoError(t, d.Wait(t.Context()), "the API server came back")
 
-	// The node is drained, but its volumes cannot be read for a moment.
+	// The node is being drained, but its volumes temporarily cannot be read.
 	a.set("spec", "unschedulable", "true")
 	a.set("status", "volumesInUse", inUse)
 	ctx, end := context.WithCancel(t.Context())

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// api is an API server with one node. Objects are as on the wire: values of encoding/json.
+// api is an API server with one node. Objects are as on the wire: values decoded by encoding/json.
 type api struct {
 	t      *testing.T
 	client *Client
@@ -33,7 +33,7 @@ type api struct {
 	attachments []any
 	status      int // answers all calls with this HTTP status, unless 0
 	calls       []string
-	// beforePatch is called before a patch is applied, as another client's change would come.
+	// beforePatch is called before a patch is applied, when another client's change could arrive.
 	beforePatch func()
 }
 
@@ -118,7 +118,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/apis/storage.k8s.io/v1/csinodes/node-1" && a.csiNode != nil:
 		answer(http.StatusOK, a.csiNode)
 	case r.URL.Path == "/apis/storage.k8s.io/v1/volumeattachments":
-		// Pages of one item: more calls than a real server needs.
+		// Each page holds one item, so more calls are needed than with a real server.
 		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 		page := map[string]any{"metadata": map[string]any{}, "items": a.attachments[min(from, len(a.attachments)):min(from+1, len(a.attachments))]}
 		if from+1 < len(a.attachments) {
@@ -158,7 +158,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// turns is a clock that runs one function at each pause, and ends the waiting after the last one.
+// turns is a clock that runs one function at each pause, and ends the wait after the last one.
 type turns struct {
 	end  context.CancelFunc
 	next []func()

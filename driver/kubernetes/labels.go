@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// uninitialized is the taint of a node whose labels the cloud's controller has not set yet.
+// uninitialized is the taint of a node whose labels the cloud controller has not set yet.
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// Labels returns the node's labels with these keys; keys that the node does not have are missing.
-// While a cloud's controller has yet to label the node, and while the API server does not answer,
-// it waits until ctx ends.
+// Labels returns the node's labels with these keys, omitting keys that the node does not have.
+// While a cloud controller has yet to label the node, or the API server does not respond, it waits
+// until ctx ends.
 func (c *Client) Labels(ctx context.Context, nodeName string, keys []string, log *slog.Logger) (map[string]string, error) {
 	return c.labels(ctx, nodeName, keys, log, sleep)
 }

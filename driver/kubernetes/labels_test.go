@@ -12,7 +12,7 @@ import (
 
 const zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 
-// The labels of a new node are complete only after the cloud's controller has initialized it.
+// A new node's labels are complete only after the cloud controller has initialized it.
 func TestLabels(t *testing.T) {
 	a := newAPI(t)
 	a.set("metadata", "labels", `{"topology.kubernetes.io/region": "r", "x": "y"}`)

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// node has the parts of a Node object that this package reads.
+// node holds the parts of a Node object that this package reads.
 type node struct {
 	Metadata struct {
 		Labels map[string]string
-		// DeletionTimestamp is set while the object is deleted.
+		// DeletionTimestamp is set while the object is being deleted.
 		DeletionTimestamp string
 	}
 	Spec struct {
@@ -62,7 +62,7 @@ func (c *Client) node(ctx context.Context, name string) (n node, err error) {
 	return n, c.call(ctx, nodePath(name), nil, nil, &n)
 }
 
-// csiNode has the parts of a CSINode object that this package reads. Kubelet writes it when it
+// csiNode holds the parts of a CSINode object that this package reads. Kubelet writes it when it
 // registers a driver.
 type csiNode struct {
 	Spec struct {

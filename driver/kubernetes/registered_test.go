@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kubelet has registered the driver if the CSINode has its node id and, if it sets one, its limit
-// of volumes.
+// kubelet has registered the driver if the CSINode contains the driver's node id and, if one is
+// set, its volume limit.
 func TestRegistered(t *testing.T) {
 	limit := func(n *int64) *struct{ Count *int64 } { return &struct{ Count *int64 }{n} }
 	d := func(name, id string, allocatable *struct{ Count *int64 }) csiNodeDriver {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// StartupTaintKey is the taint by which administrators keep pods from a new node until the driver
-// serves there.
+// StartupTaintKey is the taint with which administrators keep pods off a new node until the driver
+// is ready there.
 const StartupTaintKey = "csi.spdk.io/agent-not-ready"
 
 // A StartupTaint removes a taint from a node when the driver is ready to serve there.
@@ -21,7 +21,8 @@ type StartupTaint struct {
 	Node   string // name of the node
 	Driver string // name of the driver
 	Key    string // the taint's key; taints with any effect and value are removed
-	// NodeID and MaxVolumes are what the driver has told kubelet. MaxVolumes is 0 for any number.
+	// NodeID and MaxVolumes are what the driver has reported to kubelet. A MaxVolumes of 0 means no
+	// limit.
 	NodeID     string
 	MaxVolumes int64
 	// Ready fails as long as the node cannot use volumes, for instance because a kernel module is
@@ -29,15 +30,15 @@ type StartupTaint struct {
 	Ready func(context.Context) error
 	Log   *slog.Logger
 
-	// wait is replaced by tests.
+	// Tests replace wait.
 	wait func(context.Context, time.Duration) error
 }
 
 const (
 	firstPause = time.Second
 	mostPause  = 30 * time.Second
-	// lateTaint is for how long a taint is removed that appears only after the driver is ready, as
-	// when an autoscaler completes the node late.
+	// lateTaint is how long after the driver is ready a newly added taint is still removed, as when
+	// an autoscaler completes the node late.
 	lateTaint = 10 * time.Minute
 )
 
@@ -55,9 +56,9 @@ func (s StartupTaint) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrForbidden):
-			// The permission may be granted later, so this continues, without another line.
+			// The permission may be granted later, so this continues without logging again.
 			if last != "forbidden" {
-				s.Log.Error("the startup taint is not removed: no permission. Pods wait until it is removed by hand", "node", s.Node, "taint", s.Key, "error", err)
+				s.Log.Error("the startup taint is not removed: no permission. Pods wait until it is removed manually", "node", s.Node, "taint", s.Key, "error", err)
 			}
 			last = "forbidden"
 		case err != nil:
@@ -74,8 +75,8 @@ func (s StartupTaint) Run(ctx context.Context) {
 	}
 }
 
-// try removes the taint if the driver is ready. It fails if the driver is not, or the taint cannot
-// be removed.
+// try removes the taint if the driver is ready. It fails if the driver is not ready, or if the
+// taint cannot be removed.
 func (s StartupTaint) try(ctx context.Context) error {
 	if err := s.Ready(ctx); err != nil {
 		return err
@@ -98,8 +99,8 @@ func (s StartupTaint) try(ctx context.Context) error {
 	return err
 }
 
-// registered fails unless kubelet has registered the driver as it is now. A node that restarts may
-// still have the entry of another configuration.
+// registered fails unless kubelet has registered the driver with its current settings. A restarted
+// node may still have an entry from another configuration.
 func (s StartupTaint) registered(n csiNode) error {
 	i := slices.IndexFunc(n.Spec.Drivers, func(d csiNodeDriver) bool { return d.Name == s.Driver })
 	if i < 0 {

@@ -30,7 +30,8 @@ func startupTaint(a *api, log *strings.Builder, t *turns) StartupTaint {
 	return s
 }
 
-// The taint stays until kubelet has registered the driver as it is, and the node can use volumes.
+// The taint stays until kubelet has registered the driver with its current settings and the node
+// can use volumes.
 func TestTaintStaysUntilTheDriverIsReady(t *testing.T) {
 	a := newAPI(t)
 	a.set("spec", "taints", "["+foreign+","+ours+"]")
@@ -64,7 +65,7 @@ func TestTaintStaysUntilTheDriverIsReady(t *testing.T) {
 	assert.Equal(t, 1, a.made("PATCH"))
 }
 
-// An autoscaler may complete the node after the driver is ready. Run ends after the first minutes.
+// An autoscaler may complete the node after the driver is ready. Run ends after a few minutes.
 func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -82,8 +83,8 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	assert.Less(t, n, 40)
 }
 
-// Run ends with the process, whether it waits or asks.
-func TestTaintsWhenTheProcessEnds(t *testing.T) {
+// Run ends with the process, whether it is waiting or making a call.
+func TestTaintRemovalEndsWithTheProcess(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
 	a.set("spec", "taints", "["+ours+"]")
@@ -108,8 +109,8 @@ func TestTaintsWhenTheProcessEnds(t *testing.T) {
 	}
 }
 
-// A taint that another client adds at the same time is kept, and ours is removed by the next
-// attempt.
+// A taint added by another client at the same time is kept, and the next attempt removes the
+// driver's.
 func TestConcurrentChangeOfTaints(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -143,9 +144,9 @@ func TestAllTaintsWithTheKeyAreRemoved(t *testing.T) {
 	assert.Equal(t, []string{"example.com/other"}, a.taints())
 }
 
-// Without permission, one line says what does not happen. It happens when the permission is
-// granted.
-func TestNoPermissionForTaints(t *testing.T) {
+// Without permission, one log line says that the taint stays. When permission is granted, the taint
+// is removed.
+func TestMissingTaintPermissionIsLoggedOnce(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
 	a.set("spec", "taints", "["+ours+"]")

@@ -10,9 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Passphrases have at least leastLength bytes and at most mostLength; a previous one may be
-// shorter.
-func TestLengthsOfPassphrases(t *testing.T) {
+// Passphrases are leastLength to mostLength bytes long; a previous one may be shorter.
+func TestPassphraseLengths(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct {
 		current, previous int
@@ -45,7 +44,7 @@ func TestLongOutputIsShortened(t *testing.T) {
 	assert.Equal(t, strings.Repeat("a", 500)+" … "+strings.Repeat("b", 499)+"c", shorten(whole+"c"))
 }
 
-// A program's exit code is a result, and anything else that goes wrong is an error.
+// A program's exit code is a result; anything else that goes wrong is an error.
 func TestRun(t *testing.T) {
 	secret := hostauth.NewSecret("in")
 	for script, want := range map[string]struct {

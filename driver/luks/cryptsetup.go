@@ -17,20 +17,20 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// A Runner runs a program with a text as its standard input, until it ends, and returns its output
+// A Runner runs a program to completion with a text as its standard input, and returns its output
 // and exit code. It fails if the program cannot be run or was killed.
 type Runner func(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error)
 
-// run runs a program that is killed when this process dies: what a cryptsetup without its parent
-// writes could overwrite the header that the next process makes.
+// run runs a program that is killed when this process dies: an orphaned cryptsetup could overwrite
+// the header that the next process writes.
 func run(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error) {
-	// The kernel sends the signal when the thread ends that started the program.
+	// The kernel sends the signal when the thread that started the program ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(name, args...)
 	cmd.Stdin = strings.NewReader(stdin.Reveal())
-	// Without udev, cryptsetup makes the device's node by itself. With it, cryptsetup would wait
-	// for the node's udev, which cannot answer into the IPC namespace of a container.
+	// Without udev, cryptsetup creates the device node itself. With udev, it would wait for the
+	// host's udev, which cannot respond into a container's IPC namespace.
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DM_DISABLE_UDEV=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out bytes.Buffer
@@ -83,9 +83,9 @@ func (l *LUKS) cryptsetup(stdin hostauth.Secret, args ...string) error {
 	return nil
 }
 
-// Parameters of argon2id in new headers: the second recommendation of RFC 9106, which needs 64 MiB
-// of memory. They are fixed, because a measured number of passes would depend on how busy the node
-// is, and passphrases are random, so more memory would add little.
+// These are the argon2id parameters in new headers: RFC 9106's second recommendation, which needs
+// 64 MiB of memory. They are fixed, because a measured number of passes would depend on how busy
+// the node is. Passphrases are random, so more memory would add little.
 const (
 	argonKiB    = 64 << 10
 	argonPasses = 4 // the least that cryptsetup accepts
@@ -96,8 +96,8 @@ func derivation() []string {
 	return []string{"--pbkdf", "argon2id", "--pbkdf-memory", strconv.Itoa(argonKiB), "--pbkdf-force-iterations", strconv.Itoa(argonPasses), "--pbkdf-parallel", strconv.Itoa(argonLanes)}
 }
 
-// formatArgs returns the arguments that make a new header. They name what would otherwise depend on
-// how cryptsetup was built.
+// formatArgs returns the arguments that create a new header. They set what would otherwise depend
+// on how cryptsetup was built.
 func formatArgs(v Volume) []string {
 	args := []string{"luksFormat", "--type", "luks2", "--batch-mode", "--key-file=-", "--subsystem", subsystemNew, "--cipher", "aes-xts-plain64", "--key-size", "512"}
 	if v.SectorSize != 0 {
@@ -119,8 +119,8 @@ func openArgs(v Volume) []string {
 	return append(args, v.Device, v.Name)
 }
 
-// deriving runs what derives a key. The number of such runs at a time is bounded, because each
-// takes the memory that the header demands.
+// deriving runs a function that derives a key. The number of concurrent runs is bounded, because
+// each takes the memory that the header requires.
 func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	select {
 	case l.derivations <- struct{}{}:
@@ -142,8 +142,8 @@ func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Sec
 	return err == nil, err
 }
 
-// inMemory makes a file of memory with a passphrase, and calls use with a path by which a program
-// that this process runs can read it.
+// inMemory creates an in-memory file with a passphrase, and calls use with a path that a child
+// process can read it from.
 func inMemory(passphrase hostauth.Secret, use func(path string) error) (err error) {
 	fd, err := unix.MemfdCreate("passphrase", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -26,25 +26,24 @@ type mapping struct {
 
 func (m mapping) path() string { return fmt.Sprintf("/dev/dm-%d", m.minor) }
 
-// ours reports whether cryptsetup made the mapping of a LUKS2 device.
+// ours reports whether cryptsetup created the mapping for a LUKS2 device.
 func (m mapping) ours() bool { return strings.HasPrefix(m.uuid, "CRYPT-LUKS2-") }
 
 // A deviceMapper manages the kernel's mappings, by name. Tests replace it.
 type deviceMapper interface {
-	// check fails with ErrUnsupported if the kernel cannot encrypt devices. The kernel loads its
-	// modules if it can.
+	// check fails with ErrUnsupported if the kernel cannot encrypt devices. The kernel loads the
+	// required modules if it can.
 	check() error
-	// find returns a mapping, and false if there is none of this name.
+	// find returns the mapping with a name, and false if there is none.
 	find(name string) (mapping, bool, error)
-	// resume lets I/O of a suspended mapping continue.
+	// resume lets a suspended mapping's I/O continue.
 	resume(name string) error
 	// remove removes a mapping. It fails with ErrBusy if the mapping is in use.
 	remove(name string) error
 }
 
-// dmKernel is the device mapper of this node's kernel, by its ioctls (linux/dm-ioctl.h). Their
-// results do not depend on the version of a program, and they do not read the encrypted device,
-// which may hang.
+// dmKernel accesses this node's device mapper through its ioctls (linux/dm-ioctl.h). Their results
+// do not depend on a program's version, and they do not read the encrypted device, which may hang.
 type dmKernel struct {
 	dir   string                                                             // /dev/mapper
 	ioctl func(control *os.File, request uintptr, c *dmIoctl) (failed error) // tests replace it
@@ -71,7 +70,7 @@ const (
 	dmActive   = 1 << 5
 )
 
-// dmIoctl is struct dm_ioctl, and space for the response.
+// dmIoctl is struct dm_ioctl, followed by space for the response.
 type dmIoctl struct {
 	version             [3]uint32
 	dataSize, dataStart uint32
@@ -129,7 +128,7 @@ func (k dmKernel) find(name string) (mapping, bool, error) {
 	if c, err = k.call(dmDeps, name); err != nil {
 		return m, true, fmt.Errorf("ask the kernel for the device below %s: %w", name, err)
 	}
-	// struct dm_target_deps: the count, four bytes of padding, the device numbers.
+	// struct dm_target_deps holds the count, four bytes of padding, and the device numbers.
 	answer := c.data[:]
 	if at := uintptr(c.dataStart); at >= dmHeader && at-dmHeader < uintptr(len(answer))-16 {
 		answer = answer[at-dmHeader:]
@@ -156,7 +155,7 @@ func (k dmKernel) remove(name string) error {
 	case err != nil && !errors.Is(err, unix.ENXIO):
 		return fmt.Errorf("remove the mapping %s: %w", name, err)
 	}
-	// Without udev, nothing else removes the device node that cryptsetup made.
+	// Without udev, nothing else removes the device node that cryptsetup created.
 	if err := os.Remove(filepath.Join(k.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the node of a closed device: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeKernel answers requests of the device mapper. It fails those for which fail has an error.
+// fakeKernel handles device mapper requests. It fails those for which fail contains an error.
 type fakeKernel struct {
 	t      *testing.T
 	fail   map[uintptr]error
@@ -20,7 +20,7 @@ type fakeKernel struct {
 	asked  []uintptr
 }
 
-// Requests as linux/dm-ioctl.h defines them.
+// These are the requests that linux/dm-ioctl.h defines.
 const (
 	askRemove = 0xc138fd04
 	askResume = 0xc138fd06
@@ -46,7 +46,7 @@ func newFakeKernel(t *testing.T) (dmKernel, *fakeKernel) {
 	return k, f
 }
 
-// below answers with the devices below a mapping, at an offset of the kernel's choice.
+// below responds with the devices below a mapping, at an offset that the kernel chooses.
 func below(at uint32, devices ...uint64) func(c *dmIoctl) {
 	return func(c *dmIoctl) {
 		c.dataStart = at
@@ -95,7 +95,7 @@ func TestMappingStatesAreRead(t *testing.T) {
 	}
 }
 
-func TestMappingsThatCannotBeRead(t *testing.T) {
+func TestUnreadableMappings(t *testing.T) {
 	for _, missing := range []error{unix.ENXIO, unix.ENODEV, unix.ENOENT} {
 		k, f := newFakeKernel(t)
 		f.fail[askStatus] = missing
@@ -121,7 +121,7 @@ func TestMappingsThatCannotBeRead(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestChangesOfMappings(t *testing.T) {
+func TestMappingRequests(t *testing.T) {
 	k, f := newFakeKernel(t)
 	require.NoError(t, k.check())
 	require.NoError(t, k.resume("vol"))

@@ -1,12 +1,12 @@
-// Package luks encrypts block devices of this node with LUKS2. It opens an encrypted device, which
-// makes a second, plain device of it, closes and resizes that, and changes passphrases. It runs
-// cryptsetup, and asks the kernel which devices are open.
+// Package luks encrypts block devices on this node with LUKS2. It opens an encrypted device as a
+// second, plain device, closes and resizes that, and changes passphrases. It runs cryptsetup, and
+// asks the kernel which devices are open.
 //
-// Its first aim is to lose no data. It writes a LUKS header only to a device that was read and
+// Its first goal is not to lose data. It writes a LUKS header only to a device that was read and
 // found empty, and only if the caller permits it ([Volume.MayFormat]). A wrong passphrase never
-// leads to a new header. The plain side of a new device has random contents, which cannot be told
-// from data. So a mark in the header shows that nothing was stored, until the caller reports that
-// the device is in use ([LUKS.MarkUsed]).
+// leads to a new header. The plain side of a new device has random contents, which cannot be
+// distinguished from data. So a mark in the header shows that nothing was stored, until the caller
+// reports that the device is in use ([LUKS.MarkUsed]).
 //
 // Passphrases reach cryptsetup through its standard input and through memory, never through
 // arguments, the environment or a disk. Calls can be repeated, and a call whose context ends

@@ -10,11 +10,11 @@ var (
 	ErrUnsupported = errors.New("not supported on this node")
 	// ErrNoPassphrase means that there is no passphrase to open the device with.
 	ErrNoPassphrase = errors.New("no passphrase")
-	// ErrMalformed means that a passphrase cannot be used. The text has no part of it.
+	// ErrMalformed means that a passphrase cannot be used. The text contains no part of it.
 	ErrMalformed = errors.New("unusable passphrase")
 	// ErrWrongPassphrase means that the passphrase does not open the device.
 	ErrWrongPassphrase = errors.New("wrong passphrase")
-	// ErrNotEncrypted means that the device holds something else than LUKS2.
+	// ErrNotEncrypted means that the device contains something other than LUKS2.
 	ErrNotEncrypted = errors.New("device is not encrypted")
 	// ErrEmpty means that the device is empty and must not be formatted.
 	ErrEmpty = errors.New("device is empty")

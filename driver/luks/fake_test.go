@@ -29,8 +29,8 @@ const (
 	number = "259:3"
 )
 
-// A world is a node with one device, which is a file. It replaces cryptsetup, the device mapper and
-// package mount.
+// A world simulates a node with one device, which is a file. It replaces cryptsetup, the device
+// mapper and package mount.
 type world struct {
 	t      *testing.T
 	device string
@@ -42,7 +42,7 @@ type world struct {
 	marked   bool                // as MarkFormatting left it
 	mappings map[string]*mapping // by name
 	busy     map[string]bool
-	// unsupported is what the kernel answers when it is asked whether it can encrypt.
+	// unsupported is what the kernel returns when asked whether it can encrypt.
 	unsupported error
 	// before is called before each command. An error means that the command was killed before it
 	// did anything.
@@ -98,7 +98,7 @@ func (w *world) header(version uint16, subsystem string) {
 	w.write(0, h)
 }
 
-// commands returns the commands of cryptsetup that were run, without their arguments.
+// commands returns the cryptsetup commands that were run, without their arguments.
 func (w *world) commands() (names []string) {
 	for _, c := range w.ran {
 		if fields := strings.Fields(c); fields[0] == "cryptsetup" {

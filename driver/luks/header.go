@@ -16,7 +16,7 @@ const (
 	subsystemUsed = "spdkcsi"
 )
 
-// A header has what this package reads of the first LUKS header on a device.
+// A header holds what this package reads from the first LUKS header on a device.
 type header struct {
 	version   int // 0: there is none
 	subsystem string
@@ -24,10 +24,9 @@ type header struct {
 
 func (h header) unused() bool { return h.version == 2 && h.subsystem == subsystemNew }
 
-// readHeader reads the header at the beginning of a device. The layout is that of the LUKS2 On-Disk
-// Format Specification:
-// the magic, the version at byte 6, and the subsystem at byte 208. They are in one sector, so they
-// are consistent.
+// readHeader reads the header at the beginning of a device. The LUKS2 On-Disk Format Specification
+// defines the layout: the magic, the version at byte 6, and the subsystem at byte 208. All are in
+// one sector, so they are consistent.
 func readHeader(device string) (header, error) {
 	const sector, subsystemAt, subsystemLength = 512, 208, 48
 	f, err := os.Open(device)

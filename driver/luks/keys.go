@@ -17,8 +17,8 @@ const (
 	SecretPrevious = "encryption-passphrase-previous"
 )
 
-// Lengths of passphrases in bytes. The previous one may be shorter, because another program may
-// have made the header.
+// These are passphrase lengths in bytes. The previous one may be shorter, because another program
+// may have written the header.
 const leastLength, mostLength = 16, 512
 
 // Keys are the passphrases for a volume. They are not printed.
@@ -28,8 +28,8 @@ type Keys struct {
 	Previous hostauth.Secret
 }
 
-// ReadKeys reads the passphrases in the secrets of a call. It fails with ErrNoPassphrase if there
-// is none. class names the class parameters that give such calls a Secret, without -name and
+// ReadKeys reads the passphrases in a call's secrets. It fails with ErrNoPassphrase if there is
+// none. class names the class parameters that give such calls a Secret, without -name and
 // -namespace.
 func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]

@@ -22,7 +22,7 @@ type Prober interface {
 	// offset of the first data (-1 if there is none). It fails if the device cannot be read, is in
 	// use, or, if write is true, cannot be written.
 	Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error)
-	// MarkFormatting sets or removes a mark on an empty device, which Contents reports.
+	// MarkFormatting sets or removes a mark on an empty device. Contents reports the mark.
 	MarkFormatting(device string, set bool) error
 }
 
@@ -35,7 +35,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// LUKS opens and closes encrypted devices of this node. Safe for concurrent use.
+// LUKS opens and closes encrypted devices on this node. It is safe for concurrent use.
 type LUKS struct {
 	prober  Prober
 	runTool Runner
@@ -47,7 +47,7 @@ type LUKS struct {
 	derivations chan struct{}
 }
 
-// mostDerivations bounds how many keys are derived at a time: with headers of this package, each
+// mostDerivations bounds how many keys are derived at a time: with this package's headers, each
 // takes 64 MiB of memory.
 const mostDerivations = 4
 
@@ -70,21 +70,21 @@ func New(o Options) *LUKS {
 type Volume struct {
 	Name   string // of the mapping, see [NameOf]
 	Device string // the encrypted block device
-	// Keys has the passphrases. Nil means that only a device that is open already can be used.
+	// Keys holds the passphrases. Nil means that only an already open device can be used.
 	Keys     *Keys
 	ReadOnly bool
 	// Shared means that other nodes may have the device open at the same time. Then its header is
 	// not changed.
 	Shared bool
-	// Discards passes discards on to the encrypted device, which shows everyone who can read that
-	// which blocks are free.
+	// Discards passes discards on to the encrypted device. Everyone who can read that device then
+	// sees which blocks are free.
 	Discards bool
 	// SectorSize is the size of the encrypted units of a new device in bytes: 512, 4096, or 0 for
 	// cryptsetup's choice.
 	SectorSize int
-	// MayFormat permits to write a LUKS header if the device is empty.
+	// MayFormat permits writing a LUKS header if the device is empty.
 	MayFormat bool
-	// MayFinish permits to write a LUKS header if an earlier luksFormat of this package was
+	// MayFinish permits writing a LUKS header if an earlier luksFormat by this package was
 	// interrupted.
 	MayFinish bool
 }
@@ -92,17 +92,17 @@ type Volume struct {
 // A Plain describes the plain side of an open device.
 type Plain struct {
 	Path string // such as /dev/dm-0
-	// Unused means that nothing was stored on the device yet: its contents are random, and may be
-	// overwritten. See [LUKS.MarkUsed].
+	// Unused means that nothing has been stored on the device yet: its contents are random, and may
+	// be overwritten. See [LUKS.MarkUsed].
 	Unused bool
 }
 
-// idPattern matches the ids of volumes that can be part of a mapping's name: characters that device
-// mapper does not escape, and at most 127 bytes with the prefix.
+// idPattern matches volume ids that can be part of a mapping's name: characters that device mapper
+// does not escape, and at most 127 bytes with the prefix.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,117}$`)
 
-// NameOf returns the name of the mapping of a volume: each volume has its own, also a copy with the
-// same LUKS header.
+// NameOf returns the name of a volume's mapping: each volume has its own, even a copy with the same
+// LUKS header.
 func NameOf(volumeID string) (string, error) {
 	if !idPattern.MatchString(volumeID) {
 		return "", fmt.Errorf("%w: the volume's id %q cannot be part of a mapping's name", ErrInvalid, volumeID)
@@ -115,9 +115,9 @@ func do[T any](ctx context.Context, l *LUKS, name string, fn func(context.Contex
 	return operation.Run(ctx, &l.operations, []string{"mapping " + name}, fn)
 }
 
-// Open opens an encrypted device. Before that it makes a LUKS header on an empty device, if
-// permitted, and replaces the previous passphrase by the current one. It succeeds if the device is
-// open already, and closes one of the same name that was opened from another device.
+// Open opens an encrypted device. Before that, it writes a LUKS header to an empty device, if
+// permitted, and replaces the previous passphrase with the current one. It succeeds if the device
+// is already open, and closes one with the same name that was opened from another device.
 func (l *LUKS) Open(ctx context.Context, v Volume) (Plain, error) {
 	p, err := do(ctx, l, v.Name, func(ctx context.Context, step *operation.Step) (Plain, error) { return l.open(ctx, v, step) })
 	if err != nil {
@@ -144,8 +144,8 @@ func (l *LUKS) open(ctx context.Context, v Volume, step *operation.Step) (Plain,
 	return Plain{m.path(), h.unused()}, err
 }
 
-// existing returns the mapping of the device if it is open as requested, and closes any other of
-// its name.
+// existing returns the device's mapping if it is open as requested, and closes any other mapping
+// with its name.
 func (l *LUKS) existing(ctx context.Context, v Volume, number string, step *operation.Step) (mapping, bool, error) {
 	m, found, err := l.mapper.find(v.Name)
 	if err != nil || !found {
@@ -229,8 +229,8 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	return true, nil
 }
 
-// format makes a LUKS header. Until the header is complete, a mark near the end of the device tells
-// that it is not in use.
+// format writes a LUKS header. Until the header is complete, a mark near the end of the device
+// shows that it is not in use.
 func (l *LUKS) format(ctx context.Context, v Volume, step *operation.Step) error {
 	size, err := sizeOf(v.Device)
 	if err != nil {
@@ -280,8 +280,8 @@ func (l *LUKS) unlock(ctx context.Context, v Volume, step *operation.Step) error
 	return err
 }
 
-// OpenedFromAnother reports whether a mapping of this name exists that was opened from another
-// device than this one: the one that the volume had before the kernel removed it.
+// OpenedFromAnother reports whether a mapping with this name was opened from a different device:
+// the one that the volume had before the kernel removed it.
 func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	number, err := l.number(device)
 	if err != nil {
@@ -291,8 +291,8 @@ func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	return found && m.below != number, err
 }
 
-// MarkUsed removes the mark that nothing was stored on a new device. It is called before the first
-// use, and after a file system was made.
+// MarkUsed removes the mark that nothing was stored on a new device. Call it before the first use,
+// and after a file system was made.
 func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		step.Doing("changing the header of %s", device)
@@ -304,7 +304,7 @@ func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	return nil
 }
 
-// Resize makes the plain side of an open device as large as the encrypted device allows.
+// Resize makes an open device's plain side as large as the encrypted device allows.
 func (l *LUKS) Resize(ctx context.Context, name string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		m, found, err := l.mapper.find(name)
@@ -341,8 +341,8 @@ func (l *LUKS) Close(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove removes a mapping. For some seconds, it tries again while the mapping is in use: udev
-// reads a device after each change.
+// remove removes a mapping. It retries for some seconds while the mapping is in use: udev reads a
+// device after each change.
 func (l *LUKS) remove(ctx context.Context, name string, step *operation.Step) error {
 	const tries, delay = 20, 100 * time.Millisecond
 	m, found, err := l.mapper.find(name)

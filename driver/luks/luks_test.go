@@ -112,8 +112,8 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
-// A luksFormat that was interrupted at any point is completed, and never one of a device that was
-// used.
+// An interrupted luksFormat is completed, wherever it was interrupted, but never on a device that
+// was used.
 func TestInterruptedFormatIsCompleted(t *testing.T) {
 	for name, interrupt := range map[string]func(w *world){
 		"before luksFormat": func(w *world) { w.before = func([]string) error { return errKilled } },
@@ -155,7 +155,7 @@ func TestInterruptedFormatIsCompleted(t *testing.T) {
 	}
 }
 
-// onlyCryptsetup lets other programs pass.
+// onlyCryptsetup passes other programs on unchanged.
 func onlyCryptsetup(w *world) {
 	for _, hook := range []*func([]string) error{&w.before, &w.after} {
 		if do := *hook; do != nil {
@@ -169,8 +169,8 @@ func onlyCryptsetup(w *world) {
 	}
 }
 
-// A change of the passphrase can be interrupted before and after each command. One of the two
-// passphrases always opens the device, and the repeated call leaves only the new one.
+// A passphrase change can be interrupted before and after each command. One of the two passphrases
+// always opens the device, and a retry leaves only the new one.
 func TestRotationSurvivesInterruptions(t *testing.T) {
 	prepare := func(t *testing.T) (*LUKS, *world, Volume) {
 		l, w := newWorld(t)
@@ -221,7 +221,7 @@ func TestRotationSurvivesInterruptions(t *testing.T) {
 	}
 }
 
-// The previous passphrase is removed only after the new one was seen to open the device.
+// The previous passphrase is removed only after the new one has opened the device.
 func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
 	l, w := newWorld(t)
 	w.header(2, subsystemUsed)
@@ -240,7 +240,7 @@ func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
 }
 
 // While other nodes may have the device open, or it is opened read-only, its header is not changed.
-func TestRotationOfSharedDevice(t *testing.T) {
+func TestSharedDeviceIsNotRotated(t *testing.T) {
 	for _, change := range []func(*Volume){func(v *Volume) { v.Shared = true }, func(v *Volume) { v.ReadOnly = true }} {
 		l, w := newWorld(t)
 		w.header(2, subsystemUsed)
@@ -255,7 +255,7 @@ func TestRotationOfSharedDevice(t *testing.T) {
 	}
 }
 
-// A mapping that was opened from another device, or otherwise, is closed, unless it is in use.
+// A mapping opened from another device, or with other options, is closed unless it is in use.
 func TestOtherMappingsAreClosedUnlessInUse(t *testing.T) {
 	for name, m := range map[string]mapping{
 		"device removed":     {uuid: "CRYPT-LUKS2-1-x", below: "259:1"},
@@ -293,7 +293,7 @@ func TestOtherMappingsAreClosedUnlessInUse(t *testing.T) {
 	}
 }
 
-// A cryptsetup that was killed while it resized a device leaves it suspended.
+// A cryptsetup killed while resizing a device leaves it suspended.
 func TestSuspendedMappingIsResumed(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
@@ -307,8 +307,8 @@ func TestSuspendedMappingIsResumed(t *testing.T) {
 	assert.False(t, w.mappings[v.Name].suspended)
 }
 
-// Passphrases are in no argument, no log and no error.
-func TestNoPassphraseIsShown(t *testing.T) {
+// Passphrases never appear in arguments, logs or errors.
+func TestPassphrasesNeverAppear(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
 	v.MayFormat = true
@@ -336,7 +336,7 @@ func TestNoPassphraseIsShown(t *testing.T) {
 	}
 }
 
-// Each derivation of a key takes memory, so only some run at a time.
+// Each key derivation takes memory, so only a few run at a time.
 func TestKeyDerivationsAreBounded(t *testing.T) {
 	l, w := newWorld(t)
 	w.slots = []string{first}

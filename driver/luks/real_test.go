@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// The real cryptsetup understands the commands that need no device mapper: a header is made, its
+// The real cryptsetup accepts the commands that need no device mapper: a header is written, its
 // passphrase is changed, and it is marked as used. test/suites/kernel opens devices, on a real
 // kernel.
 func TestRealCryptsetupAcceptsTheCommands(t *testing.T) {

@@ -7,10 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// rotate makes the current passphrase the only one of the two that opens the device. It can be
-// interrupted at any point:
-// one of the two always opens the device, and a repeated call completes it. No data is read or
-// written.
+// rotate makes the current passphrase the only one that opens the device. It can be interrupted at
+// any point: either the previous or the current one always opens the device, and a retry completes
+// the change. No data is read or written.
 func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error {
 	step.Doing("checking which passphrase opens %s", v.Device)
 	current, err := l.opens(ctx, v.Device, v.Keys.Current)
@@ -26,7 +25,7 @@ func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error
 			return err
 		}
 	}
-	// cryptsetup removes the last passphrase of a header too.
+	// cryptsetup would also remove a header's last passphrase.
 	if current, err = l.opens(ctx, v.Device, v.Keys.Current); err != nil {
 		return fmt.Errorf("check the new passphrase before the previous one is removed: %w", err)
 	}

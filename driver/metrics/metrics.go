@@ -1,11 +1,10 @@
 // Package metrics counts the driver's work in Prometheus metrics: CSI calls by method and code, and
 // the calls to targets that they make. It also exports what others count or observe: the I/O of
-// published volumes, and the state of the volumes that are staged on a node. The metrics of proxies
-// and targets are not here: proxies export them (packages metrics and targetmetrics of proxy).
+// published volumes, and the state of volumes staged on a node. The metrics of proxies and targets
+// are not here: proxies export them (proxy's packages metrics and targetmetrics).
 //
-// The number of series is bounded: methods are those of CSI and SPDK, targets those of the
-// configuration, volumes those that are published or staged. It must not know gRPC or what a call
-// does.
+// The number of series is bounded: only methods of CSI and SPDK, configured targets, and published
+// or staged volumes have series. It must not know gRPC or what a call does.
 package metrics
 
 import (
@@ -18,11 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// buckets, in seconds, range from a query that the target answers at its next poll to a file system
-// that is checked before it is mounted.
+// buckets, in seconds, range from a query answered at the target's next poll to a file system check
+// before a mount.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
-// Metrics are the metrics of one driver. A nil *Metrics counts nothing. Safe for concurrent use.
+// Metrics holds one driver's metrics. A nil *Metrics counts nothing. It is safe for concurrent use.
 type Metrics struct {
 	handler        http.Handler
 	operations     *prometheus.CounterVec
@@ -40,11 +39,11 @@ type Metrics struct {
 	nodeVolumes       *nodeVolumes
 }
 
-// An Lvstore is the space of an lvstore, in bytes.
+// An Lvstore describes an lvstore's space, in bytes.
 type Lvstore struct {
 	Name        string
 	Total, Free int64
-	// Promised is the sum of the sizes of its volumes, and of what only its snapshots hold.
+	// Promised is the sum of its volumes' sizes and of what only its snapshots hold.
 	Promised int64
 	// LongestChain is the number of snapshots below the volume that has the most.
 	LongestChain int
@@ -95,7 +94,7 @@ func New(version string) *Metrics {
 // Handler answers scrapes.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
-// Begin counts a CSI call. The caller calls ended with the call's gRPC code when it ends.
+// Begin counts a CSI call. The caller must call ended with the gRPC code when the call ends.
 func (m *Metrics) Begin(method string) (ended func(code string)) {
 	if m == nil {
 		return func(string) {}
@@ -126,7 +125,7 @@ func (m *Metrics) TargetUp(target string, up bool) {
 	m.targetUp.WithLabelValues(target).Set(number(up))
 }
 
-// Reloaded records whether the configuration was sound when it was read.
+// Reloaded records whether the configuration was valid when it was read.
 func (m *Metrics) Reloaded(sound bool) {
 	if m != nil {
 		m.reloaded.WithLabelValues().Set(number(sound))
@@ -149,8 +148,8 @@ func (m *Metrics) Lvstores(target string, all []Lvstore) {
 	}
 }
 
-// Findings records what a check of a target found: the number of findings of each kind. nil removes
-// the target.
+// Findings records how many findings of each kind a check of a target returned. nil removes the
+// target.
 func (m *Metrics) Findings(target string, counts map[string]int) {
 	if m == nil {
 		return

@@ -15,8 +15,8 @@ type NodeVolume struct {
 	Live, Expected int
 }
 
-// nodeVolumes collects the states of the node's volumes. The number of series is that of the
-// volumes staged on the node.
+// nodeVolumes collects the states of the node's volumes. There is one set of series for each volume
+// staged on the node.
 type nodeVolumes struct {
 	all                             atomic.Pointer[[]NodeVolume]
 	state, live, expected, readOnly *prometheus.Desc
@@ -72,8 +72,8 @@ func (v *nodeVolumes) Collect(out chan<- prometheus.Metric) {
 	v.checked.Collect(out)
 }
 
-// NodeVolumes records the states of all volumes that are staged on this node, each once, and that
-// they were looked at now.
+// NodeVolumes records the states of all volumes staged on this node, each once, and that they were
+// checked now.
 func (m *Metrics) NodeVolumes(all []NodeVolume) {
 	if m == nil {
 		return
@@ -82,7 +82,7 @@ func (m *Metrics) NodeVolumes(all []NodeVolume) {
 	m.nodeVolumes.checked.SetToCurrentTime()
 }
 
-// Reconnected counts an attempt to restore connections of a volume.
+// Reconnected counts an attempt to restore a volume's connections.
 func (m *Metrics) Reconnected(ok bool) {
 	if m == nil {
 		return

@@ -18,8 +18,8 @@ import (
 
 // Serve serves /metrics on an address until the returned Closer is closed. Callers authenticate
 // with the token in tokenFile as a bearer token. Without a tokenFile the address must be a loopback
-// address, which only the pod itself reaches, because metrics tell the names of targets and how
-// much they are used.
+// address, which only the pod itself can reach, because metrics reveal targets' names and how much
+// they are used.
 func (m *Metrics) Serve(address, tokenFile string, log *slog.Logger) (io.Closer, error) {
 	handler := m.handler
 	if tokenFile == "" {
@@ -70,7 +70,7 @@ func readToken(file string) ([]byte, error) {
 
 var errNoToken = errors.New("the file holds no token")
 
-// authenticated answers only callers that give the token.
+// authenticated serves only callers that present the token.
 func authenticated(next http.Handler, file string, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want, err := readToken(file)

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A VolumeIO is the I/O of one published volume, as counted by its target.
+// A VolumeIO holds one published volume's I/O, as counted by its target.
 type VolumeIO struct {
 	Target, Volume, Lvol string
 	// Namespace and Claim name the PersistentVolumeClaim; empty if unknown.

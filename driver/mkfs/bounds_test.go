@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Each option takes its least and greatest values, and nothing beyond them.
-func TestBoundsOfOptions(t *testing.T) {
+// Each option accepts its minimum and maximum, and nothing beyond.
+func TestMkfsOptionBounds(t *testing.T) {
 	for _, c := range []struct {
 		fsType, option string
 		least, most    int

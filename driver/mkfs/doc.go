@@ -2,8 +2,8 @@
 // may set, and the arguments that create a new file system.
 //
 // Options come from a list of those that cannot harm: none names another device, overwrites data,
-// or makes a file system that older kernels of nodes refuse without a reason. The controller checks
-// them before it creates a volume, and the node before it formats one.
+// or creates a file system that nodes' older kernels refuse without giving a reason. The controller
+// checks them before it creates a volume, and the node before it formats one.
 //
-// It must not know devices, mounts, CSI or who asks: it turns texts into texts.
+// It must not know devices, mounts, CSI or its callers: it converts texts to texts.
 package mkfs

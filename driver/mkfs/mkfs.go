@@ -17,11 +17,11 @@ const (
 	Btrfs = "btrfs"
 )
 
-// Types are the file systems, the default first.
+// Types lists the file systems, the default first.
 var Types = []string{Ext4, XFS, Btrfs}
 
-// ErrOption is the kind of the error for a file system or an option of mkfs that is not supported.
-var ErrOption = errors.New("invalid option of mkfs")
+// ErrOption is the kind of error for an unsupported file system or mkfs option.
+var ErrOption = errors.New("invalid mkfs option")
 
 // CheckType refuses file systems that volumes cannot have. An empty type means the default.
 func CheckType(fsType string) error {
@@ -37,7 +37,7 @@ type value struct {
 	valid func(string) bool
 }
 
-// An option has one value, or several of the form key=value with commas between them.
+// An option has one value, or several comma-separated values of the form key=value.
 type option struct {
 	value
 	keys map[string]value // nil: one value
@@ -96,7 +96,7 @@ var (
 	sizeOfBytes = value{"a number with k or m", regexp.MustCompile(`^[1-9][0-9]{0,5}[km]$`).MatchString}
 )
 
-// parse splits options into flags and their values. It refuses what the list does not have.
+// parse splits options into flags and their values. It refuses what is not on the list.
 func parse(fsType, options string) (map[string]string, error) {
 	if err := CheckType(fsType); err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ type New struct {
 	Again bool
 }
 
-// Args returns the arguments of mkfs without the device, for thin volumes that grow:
+// Args returns mkfs's arguments without the device, for thin volumes that grow:
 //   - No discard: the device is empty, and a discard of a large thin volume takes minutes.
 //   - ext4 blocks of 4 KiB: for a small volume, mkfs would choose 1 KiB, which remains when the
 //     volume grows.

@@ -36,7 +36,7 @@ var (
 	refusedValues = words("errors=panic")
 )
 
-// ErrMountOption means that a volume may not be mounted with an option.
+// ErrMountOption means that a mount option is not allowed.
 var ErrMountOption = errors.New("mount option")
 
 var (
@@ -45,9 +45,9 @@ var (
 	labelPattern = regexp.MustCompile(`^(fs|def|root)?context="[A-Za-z0-9_:,.-]+"$`)
 )
 
-// MountOptions splits and checks mount options, of which only those of the list for the file system
-// are allowed; fsType "" is any file system. It removes ro and rw, and reports whether there was
-// ro. Its errors are ErrMountOption.
+// MountOptions splits and checks mount options. Only those on the file system's list are allowed;
+// fsType "" means any file system. It removes ro and rw, and reports whether ro was present. Its
+// errors are ErrMountOption.
 func MountOptions(fsType string, flags []string) (kept []string, readOnly bool, err error) {
 	for _, f := range splitFlags(strings.Join(flags, ",")) {
 		f = strings.TrimSpace(f)
@@ -66,7 +66,7 @@ func MountOptions(fsType string, flags []string) (kept []string, readOnly bool, 
 	return kept, readOnly, nil
 }
 
-// splitFlags splits at commas outside of quotes.
+// splitFlags splits at commas outside quotes.
 func splitFlags(s string) []string {
 	quoted := false
 	return strings.FieldsFunc(s, func(r rune) bool {
@@ -79,7 +79,7 @@ func splitFlags(s string) []string {
 
 func words(text string) []string { return strings.Fields(text) }
 
-// allowedOption reports whether a mount option is allowed; fsType "" is any file system.
+// allowedOption reports whether a mount option is allowed; fsType "" means any file system.
 func allowedOption(fsType, option string) bool {
 	name, _, _ := strings.Cut(option, "=")
 	if slices.Contains(refusedValues, option) {

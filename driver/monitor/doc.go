@@ -3,8 +3,8 @@
 // shut-down file systems, and mounts of removed devices.
 //
 // Every few seconds it reads sysfs, the mount table and each mounted file system, without access to
-// a device. Each read is bounded, and one for each volume is under way at a time: a read that hangs
-// is a finding itself. Findings are kept for the health calls, exported as metrics, and logged when
+// a device. Each read is bounded, and each volume has only one at a time: a read that hangs is
+// itself a finding. Findings are kept for the health calls, exported as metrics, and logged when
 // they change.
 //
 // The monitor restores connections that the kernel has given up, while no call is working on the

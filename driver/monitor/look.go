@@ -62,8 +62,8 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 	}
 }
 
-// lookAtMapping checks that a mapping is one of the volume's present device. The mapping of a
-// device that was removed stays.
+// lookAtMapping checks that a mapping belongs to the volume's current device. A removed device's
+// mapping stays.
 func (m *Monitor) lookAtMapping(ctx context.Context, s *State, device string) {
 	dead, err := operation.Share(ctx, &m.reads, "mapping of "+s.Volume.ID, func() (bool, error) { return s.Volume.OnAnother(device) })
 	switch {
@@ -87,7 +87,7 @@ func describe(p connect.Paths) string {
 	return strings.Join(all, "; ")
 }
 
-// faults reports which kind of finding a fault of a mount is, and what to do.
+// faults maps each mount fault to its kind of finding, and to what to do.
 var faults = map[mount.Fault]struct {
 	kind Kind
 	text string

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// A Connector tells the state of connections, and restores them. [connect.Watcher] implements it.
+// A Connector reports the state of connections, and restores them. [connect.Watcher] implements it.
 type Connector interface {
 	Paths(ctx context.Context, e connect.Export) (connect.Paths, error)
 	Reconnect(ctx context.Context, e connect.Export) error
@@ -34,24 +34,24 @@ type Options struct {
 	Mounter   Mounter
 	Metrics   *metrics.Metrics // nil: none
 	Log       *slog.Logger
-	// Interval is the time between two looks at all volumes.
+	// Interval is the time between two checks of all volumes.
 	Interval time.Duration
 }
 
 const (
-	// readTimeout bounds the reads of one volume in a round. The kernel answers within
-	// milliseconds, or it hangs.
+	// readTimeout bounds one volume's reads in a round. The kernel responds within milliseconds, or
+	// it hangs.
 	readTimeout = 5 * time.Second
 	// reconnectTimeout bounds an attempt to restore connections, because calls for the volume are
 	// aborted meanwhile.
 	reconnectTimeout = 20 * time.Second
-	// longestPause bounds the time between two attempts, which doubles with each that fails.
+	// longestPause bounds the time between two attempts, which doubles with each failure.
 	longestPause = 5 * time.Minute
-	// attemptsAtOnce bounds how many volumes are reconnected at the same time.
+	// attemptsAtOnce bounds how many volumes are reconnected concurrently.
 	attemptsAtOnce = 4
 )
 
-// A Monitor watches volumes. A nil *Monitor knows nothing. Safe for concurrent use.
+// A Monitor watches volumes. A nil *Monitor has no findings. It is safe for concurrent use.
 type Monitor struct {
 	source    Source
 	connector Connector
@@ -73,7 +73,7 @@ type Monitor struct {
 	forgot map[string]bool  // volumes that a call changed while the round in progress looked at them
 }
 
-// New returns a monitor that has looked at nothing yet.
+// New returns a monitor that has not checked anything yet.
 func New(o Options) *Monitor {
 	return &Monitor{
 		source: o.Source, connector: o.Connector, mounter: o.Mounter, metrics: o.Metrics, log: o.Log, interval: o.Interval,
@@ -81,7 +81,7 @@ func New(o Options) *Monitor {
 	}
 }
 
-// Run looks at all volumes every interval until ctx ends.
+// Run checks all volumes every interval until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	ticker := time.NewTicker(m.interval)
 	defer ticker.Stop()
@@ -95,8 +95,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// State returns what was found when the monitor last looked at a volume. ok is false if it has not,
-// or not since a call changed the volume.
+// State returns what the monitor found when it last checked a volume. ok is false if it has not
+// checked the volume, or not since a call changed it.
 func (m *Monitor) State(volumeID string) (s State, ok bool) {
 	if m == nil {
 		return s, false
@@ -117,8 +117,8 @@ func (m *Monitor) States() []State {
 	return slices.SortedFunc(maps.Values(m.states), func(a, b State) int { return cmp.Compare(a.Volume.ID, b.Volume.ID) })
 }
 
-// Forget removes what was found for a volume, because a call has changed it. The monitor looks at
-// it again in its next round.
+// Forget removes what was found for a volume, because a call has changed it. The monitor checks it
+// again in its next round.
 func (m *Monitor) Forget(volumeID string) {
 	if m == nil {
 		return
@@ -129,8 +129,8 @@ func (m *Monitor) Forget(volumeID string) {
 	m.forgot[volumeID] = true
 }
 
-// Check looks at all volumes once, and restores connections. Only one call may be under way at a
-// time, that of Run included.
+// Check checks all volumes once, and restores connections. Only one call may run at a time,
+// including Run's.
 func (m *Monitor) Check(ctx context.Context) {
 	m.mu.Lock()
 	clear(m.forgot)
@@ -141,7 +141,7 @@ func (m *Monitor) Check(ctx context.Context) {
 	}
 	if err != nil {
 		if !m.failed {
-			m.log.Error("cannot look at the node's volumes; trying again", "every", m.interval, "error", err)
+			m.log.Error("cannot check the node's volumes; trying again", "every", m.interval, "error", err)
 		}
 		m.failed = true
 		return
@@ -176,7 +176,7 @@ func (m *Monitor) read(ctx context.Context) ([]Volume, mount.Table, error) {
 	volumes, err := operation.Share(ctx, &m.reads, "list of staged volumes", func() ([]Volume, error) {
 		if !m.adopted {
 			if err := m.source.Adopt(mounts.Paths()); err != nil {
-				m.log.Warn("volumes that an earlier release has staged may not be monitored", "error", err)
+				m.log.Warn("volumes staged by an earlier release may remain unmonitored", "error", err)
 			}
 			m.adopted = true
 		}
@@ -186,7 +186,7 @@ func (m *Monitor) read(ctx context.Context) ([]Volume, mount.Table, error) {
 }
 
 // keep replaces what is known, and logs what has changed. A volume on which a call worked meanwhile
-// keeps its former state.
+// keeps its previous state.
 func (m *Monitor) keep(volumes []Volume, found []State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

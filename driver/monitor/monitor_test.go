@@ -269,7 +269,7 @@ func TestOnlyChangesAreLogged(t *testing.T) {
 }
 
 // Findings from before a call changed a volume, or from while a call works on it, do not count.
-func TestVolumesThatChange(t *testing.T) {
+func TestVolumesChangingDuringChecks(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(1, "connecting")
 	m.Check(t.Context())
@@ -303,7 +303,7 @@ func TestVolumesThatChange(t *testing.T) {
 	assert.Equal(t, []string{"/staged", "/pod"}, f.adopted[0])
 }
 
-// interrupted calls a function while the monitor looks at a volume.
+// interrupted calls a function while the monitor checks a volume.
 type interrupted struct {
 	Mounter
 	during func()
@@ -314,7 +314,7 @@ func (i interrupted) Probe(ctx context.Context, p mount.Point) error {
 	return i.Mounter.Probe(ctx, p)
 }
 
-// Connections that the kernel has given up are restored, with pauses that grow, and never while a
+// Connections that the kernel has given up are restored, with growing pauses, and never while a
 // call works on the volume.
 func TestReconnect(t *testing.T) {
 	m, f := newFakeNode(t)
@@ -339,7 +339,7 @@ func TestReconnect(t *testing.T) {
 	}
 	const second = time.Second
 	assert.Equal(t, []time.Duration{0, 30 * second, 60 * second, 120 * second, 240 * second, 300 * second, 300 * second, 300 * second}, pauses)
-	assert.Equal(t, 1, strings.Count(f.log.String(), "cannot connect a volume again"), f.log.String())
+	assert.Equal(t, 1, strings.Count(f.log.String(), "cannot reconnect a volume"), f.log.String())
 	assert.Contains(t, scrape(m), `spdk_csi_node_reconnects_total{outcome="failed"} 8`)
 
 	f.clock = f.clock.Add(time.Hour)

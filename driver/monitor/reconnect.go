@@ -14,8 +14,8 @@ type attempt struct {
 	succeeded bool
 }
 
-// reconnect restores the connections that the kernel has given up, of those volumes whose turn it
-// is.
+// reconnect restores connections that the kernel has given up, for volumes whose next attempt is
+// due.
 func (m *Monitor) reconnect(ctx context.Context, found []State) {
 	var mu sync.Mutex // of m.attempts
 	var wg sync.WaitGroup
@@ -52,7 +52,7 @@ func (m *Monitor) reconnect(ctx context.Context, found []State) {
 			case err == nil:
 				log.Info("volume connected again")
 			default:
-				log.Warn("cannot connect a volume again; trying again later", "after", pause, "error", err)
+				log.Warn("cannot reconnect a volume; trying again later", "after", pause, "error", err)
 			}
 		})
 	}

@@ -8,23 +8,23 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// A Volume is a volume that is staged on this node.
+// A Volume describes a volume staged on this node.
 type Volume struct {
 	ID           string
 	Target, UUID string // name of the target, and the volume's UUID there
 	Export       connect.Export
 	Path         string   // where its file system is mounted; empty for a raw block volume
 	Targets      []string // where it was published; it may have been unpublished since
-	// OnAnother reports whether the volume is used through a mapping of another device than this
-	// one, which was removed. It is nil for a volume without a mapping.
+	// OnAnother reports whether the volume is used through a mapping of a different, removed
+	// device. It is nil for a volume without a mapping.
 	OnAnother func(device string) (bool, error)
 	// Err reports why the rest is unknown; nil otherwise.
 	Err error
 }
 
-// A Source reports which volumes are staged on this node. Safe for concurrent use.
+// A Source reports which volumes are staged on this node. It is safe for concurrent use.
 type Source interface {
-	// Staged lists the volumes that are staged completely.
+	// Staged lists the fully staged volumes.
 	Staged() ([]Volume, error)
 	// Busy reports whether a call is working on a volume.
 	Busy(volumeID string) bool
@@ -32,7 +32,7 @@ type Source interface {
 	// now. ok is false if a call is working on the volume, or if it is no longer staged.
 	Hold(volumeID string) (v Volume, release func(), ok bool)
 	// Adopt gives the source the paths of all mounts once, before anything else, so that it finds
-	// volumes which an earlier release has staged.
+	// volumes staged by an earlier release.
 	Adopt(mounts []string) error
 }
 
@@ -66,7 +66,7 @@ type Finding struct {
 	Text string
 }
 
-// A State is what was found when the monitor last looked at a volume.
+// A State is what the monitor found when it last checked a volume.
 type State struct {
 	Volume   Volume
 	Findings []Finding // most severe first; none: the volume is well

@@ -15,7 +15,7 @@ import (
 )
 
 // Bind mounts a staged file system at a second path. It creates the path, a directory, if missing.
-// It applies only those flags that belong to the mount, not to the file system (nosuid, noexec, …).
+// It applies only flags that belong to the mount (nosuid, noexec, …), not to the file system.
 func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error {
 	flags, ro, err := checkFlags("", flags)
 	if err == nil {
@@ -42,7 +42,7 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 		return fmt.Errorf("the volume is not staged: %w", err)
 	}
 	if staged.Stale {
-		return fmt.Errorf("the volume's device was removed since it was staged: stage it again: %w", ErrNotMounted)
+		return fmt.Errorf("the volume's device has been removed since staging; stage the volume again: %w", ErrNotMounted)
 	}
 	if staged.ReadOnly && !readOnly {
 		return fmt.Errorf("%w: the volume is staged read-only, but read-write is requested", ErrConflict)
@@ -136,8 +136,8 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
-// sameAccess fails if the device is published with the other kind of access. The device tells
-// which, not its mounts: kubelet has a mount of its own, which is read-write in any case.
+// sameAccess fails if the device is published with the other kind of access. The device shows
+// which, not its mounts: kubelet's own mount is always read-write.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
 	if err != nil || len(others) == 0 {

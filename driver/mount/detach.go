@@ -12,11 +12,10 @@ import (
 )
 
 // A mount in use is detached (lazy unmount) only if its device was removed from the kernel. Such a
-// device never comes back:
-// a volume that is connected again is another device. So nothing that is written later can reach
-// the volume through the old mount, and nothing is lost that is not lost already. If the device
-// exists, the mount may have data that is not on the target yet, so it stays until it can be
-// unmounted.
+// device never comes back: a volume that is connected again is another device. So nothing that is
+// written later can reach the volume through the old mount, and nothing is lost that is not lost
+// already. If the device exists, the mount may hold data that is not on the target yet, so it stays
+// until it can be unmounted.
 
 // detachGone detaches a mount that is in use, if its device was removed, and logs the proof.
 // Otherwise it fails with ErrBusy.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mount in use is detached only if it is shown that its device was removed.
+// A mount in use is detached only if its device was provably removed.
 func TestOnlyMountsOfRemovedDevicesAreDetached(t *testing.T) {
 	stage := func(number string) string { return line(number, "/", "/stage", "rw", "ext4", "/dev/nvme1n1", "rw") }
 	for name, c := range map[string]struct {
@@ -63,8 +63,8 @@ func TestOnlyMountsOfRemovedDevicesAreDetached(t *testing.T) {
 	}
 }
 
-// The kernel's own responses: a mount in use is EBUSY, a detached one is gone at once, and ends
-// with its last user.
+// On a real kernel, unmounting a mount in use returns EBUSY; a detached mount disappears at once,
+// and ends with its last user.
 func TestDetachRealMount(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	path := mountPoint(t, m, "staging")

@@ -11,17 +11,18 @@ var (
 	ErrUnsupported = errors.New("not supported on this node")
 	// ErrEmptyDevice means that the device is empty and must not be formatted.
 	ErrEmptyDevice = errors.New("device is empty")
-	// ErrHoldsData means that the device has data that is not a file system of a supported type.
+	// ErrHoldsData means that the device contains data other than a file system of a supported
+	// type.
 	ErrHoldsData = errors.New("device holds other data")
-	// ErrWrongFilesystem means that the device has a file system of another type than the requested
+	// ErrWrongFilesystem means that the type of the device's file system differs from the requested
 	// one.
 	ErrWrongFilesystem = errors.New("device holds another file system")
 	// ErrUnreadable means that the device cannot be read, so its contents are unknown.
 	ErrUnreadable = errors.New("device cannot be read")
-	// ErrDamaged means that the file system has damage that an administrator has to repair.
+	// ErrDamaged means that the file system has damage that an administrator must repair.
 	ErrDamaged = errors.New("file system is damaged")
 	// ErrBroken means that a mounted file system was shut down after errors, or that its device was
-	// removed. It may work when it is mounted again.
+	// removed. It may work after it is mounted again.
 	ErrBroken = errors.New("mounted file system is broken")
 	// ErrConflict means that the path is already mounted from another source or with other options.
 	ErrConflict = errors.New("mounted differently")

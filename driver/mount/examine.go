@@ -17,14 +17,15 @@ import (
 type contents struct {
 	filesystem string // one of mkfs.Types
 	other      string // a description of anything else
-	// interrupted means that a mkfs of this package did not finish. Its result was never mounted.
+	// interrupted means that an mkfs run by this package did not finish. Its result was never
+	// mounted.
 	interrupted bool
 }
 
-// examine determines what is on a device, by reading it and by blkid, which knows the signatures.
-// Neither is enough alone: blkid reports a device that it could not read as empty, and does not
-// recognise a database on a raw device. examine fails if the device cannot be read. If the device
-// is to be written, it also fails if the device is write-protected.
+// examine determines what is on a device, by reading it and by running blkid, which knows the
+// signatures. Neither is enough alone: blkid reports a device that it could not read as empty, and
+// does not recognise a database on a raw device. examine fails if the device cannot be read. If the
+// device is to be written, it also fails if the device is write-protected.
 func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	found, signature, err := m.read(ctx, s.Device, !s.ReadOnly)
 	if err != nil {
@@ -33,7 +34,7 @@ func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	return classify(found, signature, s.Unused), nil
 }
 
-// classify combines the results of reading and of blkid. unused means that the device was never
+// classify combines the results of reading and blkid. unused means that the device was never
 // mounted, and has random contents until it has a file system; then any other signature is a
 // coincidence.
 func classify(found scanned, signature string, unused bool) contents {
@@ -95,7 +96,7 @@ type scanned struct {
 	marked bool   // has the mark of an unfinished mkfs
 }
 
-// scan reads those parts of a device that every known use of a device writes to.
+// scan reads the parts of a device that every known use of a device writes to.
 func scan(ctx context.Context, d *os.File) (scanned, error) {
 	size, err := d.Seek(0, io.SeekEnd)
 	if err != nil {

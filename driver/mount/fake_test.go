@@ -17,7 +17,7 @@ import (
 	testingexec "k8s.io/utils/exec/testing"
 )
 
-// fakeExec answers every command with the result of a function, and records the commands.
+// fakeExec runs a function in place of every command, and records the commands.
 type fakeExec struct {
 	utilexec.Interface
 	answer func(args []string) ([]byte, error)

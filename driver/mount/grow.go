@@ -84,12 +84,12 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	return size, err
 }
 
-// errNotGrown means that a file system has kept its size, and works as before.
+// errNotGrown means that a file system has kept its size, but works as before.
 var errNotGrown = errors.New("the file system keeps its size")
 
 // growUnmounted grows an unmounted ext4 to the size of its device, if this process will not be
-// permitted to once it is mounted. A failure is logged, and the file system can be mounted with its
-// former size.
+// permitted to do so once it is mounted. A failure is logged, and the file system can be mounted
+// with its current size.
 func (m *Mounter) growUnmounted(device string, step *operation.Step) {
 	if m.canGrow(ext4) == nil {
 		return // online, without the complete check that resize2fs demands offline

@@ -91,7 +91,7 @@ func readDirectly(device string) error {
 }
 
 // checkReplaceable fails with ErrBusy while a broken file system is also mounted at other paths,
-// which running pods use: then it can neither be checked nor mounted again. If the device was
+// which running pods use: then it can be neither checked nor mounted again. If the device was
 // removed, there is no such problem, because the volume will be mounted from another device.
 func (m *Mounter) checkReplaceable(p Point) error {
 	if p.Stale {

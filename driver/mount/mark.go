@@ -11,7 +11,7 @@ import (
 
 // If a mkfs is interrupted (node or target lost), the device is neither empty nor a file system.
 // This package writes a mark to the device before mkfs and removes it afterwards. A device with the
-// mark was never mounted and may be formatted again, without a decision of an administrator.
+// mark was never mounted and may be formatted again without an administrator's decision.
 
 // formattingMark is written to places that mkfs does not write to: blocks near the end, which are
 // free in a new file system. mkfs wipes the first and the last parts (at the end up to 128 KiB for
@@ -82,8 +82,8 @@ func markFormatting(device string, set bool) (err error) {
 	return nil
 }
 
-// neverMounted reports whether an ext4 was never mounted: the superblock has the time of the last
-// mount and the number of mounts, which mkfs sets to 0.
+// neverMounted reports whether an ext4 file system was never mounted: the superblock records the
+// time of the last mount and the number of mounts, which mkfs sets to 0.
 func neverMounted(start []byte) bool {
 	const superblock, lastMount, mounts = 1024, 44, 52
 	if len(start) < superblock+1024 {

@@ -22,7 +22,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Mounter formats, mounts and grows the file systems of block devices. Safe for concurrent use.
+// A Mounter formats, mounts and grows file systems on block devices. It is safe for concurrent use.
 type Mounter struct {
 	exec      utilexec.Interface
 	mount     mountutils.Interface
@@ -44,7 +44,7 @@ func New(o Options) *Mounter {
 		m.exec = utilexec.New()
 	}
 	if m.mount == nil {
-		// systemd-run is only useful for file systems with daemons, unlike ext4 and xfs.
+		// systemd-run is only useful for file systems with daemons; ext4 and xfs have none.
 		m.mount = mountutils.NewWithoutSystemd("")
 	}
 	if m.mountInfo == "" {
@@ -65,25 +65,25 @@ type Stage struct {
 	FSType string
 	// MkfsOptions are the options with which a file system is created; see package mkfs.
 	MkfsOptions string
-	// UUID is the UUID that the file system gets, even if it has another one, as a copy of a
-	// volume; empty: as it is.
+	// UUID is the UUID that the file system gets, even if it has another one, as a volume's copy
+	// does; empty leaves it unchanged.
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
-	// Shared means that other nodes may mount the device at the same time, read-only too. Then
+	// Shared means that other nodes may mount the device at the same time, also read-only. Then
 	// nothing is written to it: a file system whose journal has to be replayed is not mounted.
 	Shared bool
-	// MayFormat permits to create a file system if the device is empty. It must be false for
-	// volumes that may have data: clones, restored volumes, volumes that were formatted before.
+	// MayFormat permits creating a file system if the device is empty. It must be false for volumes
+	// that may contain data: clones, restored volumes, and volumes that were formatted before.
 	MayFormat bool
-	// MayFinish permits to create a file system if an earlier mkfs of this package was interrupted.
+	// MayFinish permits creating a file system if an earlier mkfs by this package was interrupted.
 	// The result of that mkfs was never mounted.
 	MayFinish bool
-	// Unused means that nothing was stored on the device yet, and that its contents are random, as
-	// those of a newly encrypted device. It counts as a device whose mkfs was interrupted, unless
-	// it has a complete file system.
+	// Unused means that nothing has been stored on the device yet, and that its contents are
+	// random, as on a newly encrypted device. It is treated like a device whose mkfs was
+	// interrupted, unless it has a complete file system.
 	Unused bool
-	// Ready is called when the device has its file system, before it is mounted. May be nil.
+	// Ready is called when the device has its file system, before it is mounted. It may be nil.
 	Ready func(context.Context) error
 }
 
@@ -103,7 +103,7 @@ type Point struct {
 	superOpts []string // of the file system
 }
 
-// Stats are the sizes of a mounted file system, and how much of it is used.
+// Stats holds the sizes of a mounted file system, and how much of it is used.
 type Stats struct {
 	TotalBytes, AvailableBytes, UsedBytes int64
 	TotalInodes, FreeInodes, UsedInodes   int64

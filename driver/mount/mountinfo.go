@@ -59,7 +59,7 @@ func (m *Mounter) points() ([]Point, error) {
 			superOpts: strings.Split(info.VFSOptions, ","),
 		}
 		if info.FSType == btrfs {
-			// The kernel lists a number of no device for it.
+			// For it, the kernel lists a number that belongs to no device.
 			if number, err := blockRdev(info.Source); err == nil {
 				all[i].number = number
 			}
@@ -69,8 +69,8 @@ func (m *Mounter) points() ([]Point, error) {
 	return all, nil
 }
 
-// complete finds the device of a mount. A raw block volume is a mount of one file of the file
-// system at /dev.
+// complete finds a mount's device. A raw block volume is a mount of one file in the file system at
+// /dev.
 func (m *Mounter) complete(p Point) (Point, error) {
 	if p.root != "/" && (p.FSType == "devtmpfs" || p.FSType == "tmpfs") {
 		// stat is safe here: neither file system can hang.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountTable is a mountinfo file for tests, from which unmounting removes lines.
+// mountTable is a mountinfo file for tests. Unmounting removes lines from it.
 type mountTable struct {
 	t    *testing.T
 	file string

@@ -11,7 +11,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// withoutCapability is CanGrow in a container without CAP_SYS_RESOURCE.
+// withoutCapability replaces CanGrow, as in a container without CAP_SYS_RESOURCE.
 func withoutCapability(fsType string) error {
 	if fsType == xfs {
 		return nil
@@ -19,7 +19,8 @@ func withoutCapability(fsType string) error {
 	return fmt.Errorf("%w: growing a mounted ext4 needs CAP_SYS_RESOURCE: delete the pods that use the volume on this node", ErrUnsupported)
 }
 
-// stagedExt4 returns a disk with an ext4 that has a file, unmounted and then resized.
+// stagedExt4 returns a disk that has an ext4 file system with one file, and that was unmounted and
+// then resized.
 func stagedExt4(t *testing.T, m *Mounter) (Stage, *disk) {
 	d := newDisk(t, fsMiB)
 	s := Stage{Device: d.device, Path: mountPoint(t, m, "staging"), FSType: ext4, MayFormat: true}
@@ -30,7 +31,7 @@ func stagedExt4(t *testing.T, m *Mounter) (Stage, *disk) {
 	return s, d
 }
 
-// A process that may not grow a mounted ext4 grows it before it mounts it.
+// A process that is not permitted to grow a mounted ext4 file system grows it before mounting.
 func TestGrowBeforeMounting(t *testing.T) {
 	var log strings.Builder
 	m := testMounter(t, Options{})
@@ -57,7 +58,7 @@ func TestGrowBeforeMounting(t *testing.T) {
 	assert.Equal(t, "precious", readFile(t, s.Path, "file"))
 }
 
-// A file system that cannot be grown is mounted with the size that it has.
+// A file system that cannot be grown is mounted with its current size.
 func TestMountedWithoutGrowing(t *testing.T) {
 	for name, can := range map[string]func(string) error{"before mounting": withoutCapability, "after mounting": func(string) error { return nil }} {
 		t.Run(name, func(t *testing.T) {

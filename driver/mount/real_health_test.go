@@ -111,7 +111,7 @@ func TestFailingDeviceKeepsTheMount(t *testing.T) {
 
 // A volume that was mounted read-only is not mistaken for one that the kernel made read-only after
 // errors.
-func TestCheckOfReadOnlyMount(t *testing.T) {
+func TestCheckReadOnlyMount(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 		path := mountPoint(t, m, "staging")
@@ -121,9 +121,8 @@ func TestCheckOfReadOnlyMount(t *testing.T) {
 	}
 }
 
-// Devices can be read whatever the size of their sectors is. SPDK's lvols have sectors of 512 or
-// 4096 bytes.
-func TestCheckOfEachSectorSize(t *testing.T) {
+// Devices can be read whatever their sector size. SPDK's lvols have sectors of 512 or 4096 bytes.
+func TestCheckWithEachSectorSize(t *testing.T) {
 	for _, bytes := range []string{"512", "1024", "2048", "4096"} {
 		d := newDisk(t, 8)
 		command(t, "losetup", "--sector-size", bytes, d.device)

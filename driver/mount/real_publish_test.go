@@ -49,7 +49,7 @@ func TestBind(t *testing.T) {
 	require.NoError(t, m.Unmount(t.Context(), staged))
 }
 
-func TestBindOfReadOnlyStage(t *testing.T) {
+func TestBindReadOnlyStage(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 64)
 	staged, target := mountPoint(t, m, "staging"), mountPoint(t, m, "target")
 	command(t, "mkfs.ext4", "-q", d.device)
@@ -96,8 +96,8 @@ func TestBindDevice(t *testing.T) {
 	require.ErrorIs(t, m.BindDevice(t.Context(), d.device, t.TempDir(), false), ErrConflict, "the path is a directory")
 }
 
-// kubelet mounts what is published at another path, and changes that mount to read-write, whatever
-// was asked for.
+// kubelet mounts the published path at another path, and changes that mount to read-write, whatever
+// was requested.
 func TestReadWriteMountOfKubeletIsAccepted(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 16)
 	first, second, third := mountPoint(t, m, "first"), mountPoint(t, m, "second"), mountPoint(t, m, "third")

@@ -29,7 +29,7 @@ type disk struct {
 
 const mib = 1 << 20
 
-// fileSystems are all that can be created.
+// fileSystems lists every type that can be created.
 var fileSystems = []string{ext4, xfs, btrfs}
 
 // fsMiB is large enough for each file system: mkfs.xfs needs 300 MiB.

@@ -23,8 +23,8 @@ func (d *disk) copied() *disk {
 	return diskOn(d.t, file)
 }
 
-// A file system gets the UUID of its volume: a new one by mkfs, and a copy before it is mounted,
-// also with a log to replay. Then it is mounted beside its source without nouuid.
+// A file system gets its volume's UUID: a new one from mkfs, and a copy before it is mounted, even
+// with a log to replay. Then it is mounted beside its source without nouuid.
 func TestFilesystemUUIDFollowsTheVolume(t *testing.T) {
 	for _, fsType := range []string{xfs, btrfs} {
 		t.Run(fsType, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestFilesystemUUIDFollowsTheVolume(t *testing.T) {
 	}
 }
 
-// An older state of a btrfs, such as a restored snapshot, can be mounted when the newer one was
+// An older state of a btrfs, such as a restored snapshot, can be mounted after the newer one was
 // unmounted.
 func TestOlderBtrfsMountsAfterNewer(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

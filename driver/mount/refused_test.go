@@ -40,7 +40,7 @@ func (m *mountTable) lines() int {
 }
 
 // If the mounts cannot be listed, every call fails and changes nothing.
-func TestMountsCannotBeListed(t *testing.T) {
+func TestUnlistableMountsFailEveryCall(t *testing.T) {
 	for name, file := range map[string]string{"missing": "/missing/mountinfo", "invalid": "/etc/passwd"} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := fakeMounts(t)
@@ -70,7 +70,7 @@ func TestMountsCannotBeListed(t *testing.T) {
 }
 
 // If the device of a mount cannot be determined, At fails. It does not report the mount as stale.
-func TestDeviceCannotBeFound(t *testing.T) {
+func TestUnknownMountDeviceFails(t *testing.T) {
 	m, _ := fakeMounts(t, line("259:5", "/", "/stage", "rw", "xfs", "/dev/nvme0n5", "rw"))
 	require.NoError(t, os.WriteFile(filepath.Join(m.sysBlock, "259:5"), nil, 0o600)) // no link
 	_, err := m.At("/stage")
@@ -290,7 +290,7 @@ func TestExistingPathsAreKept(t *testing.T) {
 	require.ErrorContains(t, setReadOnly(file, true), "set "+file)
 }
 
-// Of a tool's long output, errors contain the beginning and the end.
+// If a tool's output is long, errors contain its beginning and end.
 func TestShorten(t *testing.T) {
 	exact := strings.Repeat("x", 2000)
 	assert.Equal(t, exact, shorten(exact))
@@ -298,7 +298,7 @@ func TestShorten(t *testing.T) {
 }
 
 // Devices that are too small for the mark of an interrupted mkfs can be scanned.
-func TestScanOfSmallDevices(t *testing.T) {
+func TestScanSmallDevices(t *testing.T) {
 	for _, size := range []int64{1, 512 << 10, 1<<20 - 1} {
 		f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 		require.NoError(t, err)

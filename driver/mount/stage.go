@@ -217,7 +217,7 @@ func (m *Mounter) mountProtected(s Stage) error {
 	return errors.Join(err, setReadOnly(s.Device, false))
 }
 
-// mountOptions returns the requested flags and those that this package adds.
+// mountOptions returns the requested flags plus those that this package adds.
 func (s Stage) mountOptions() []string {
 	options := slices.Clone(s.Flags)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// A Table is the mounts of this node at one moment.
+// A Table holds this node's mounts at one moment.
 type Table struct {
 	mounter *Mounter
 	all     []Point
@@ -47,7 +47,7 @@ func (t Table) Paths() []string {
 	return paths
 }
 
-// A Fault is why a mount cannot be used, as far as the kernel's mount table and sysfs tell.
+// A Fault is why a mount cannot be used, as far as the kernel's mount table and sysfs show.
 type Fault string
 
 // The faults. NoFault does not mean that the file system works: see [Mounter.Probe] and
@@ -73,9 +73,9 @@ func (p Point) Fault() Fault {
 }
 
 // Probe asks the file system of a mount for its statistics, and opens its root directory, which
-// fails after some errors that [Point.Fault] does not show. It writes nothing, and reads nothing
-// from the device that is in memory. One probe of a path is under way at a time; if it hangs, all
-// that wait for it fail when their context ends.
+// fails after some errors that [Point.Fault] does not show. It writes nothing, and does not read
+// from the device what is in memory. Only one probe of a path runs at a time; if it hangs, each
+// caller fails when its context ends.
 func (m *Mounter) Probe(ctx context.Context, p Point) error {
 	_, err := operation.Share(ctx, &m.operations, "probe of "+p.Path, func() (struct{}, error) { return struct{}{}, p.probe() })
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// ensureUUID gives an xfs or a btrfs, which is not mounted, the UUID that was asked for. A copy of
-// a volume has the UUID of its source. An ext4 keeps its own: the kernel mounts several with the
-// same one.
+// ensureUUID gives an unmounted xfs or btrfs the requested UUID. A copy of a volume has its
+// source's UUID. An ext4 keeps its own: the kernel mounts several with the same UUID.
 func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step) error {
 	if s.UUID == "" || s.ReadOnly || s.FSType == ext4 {
 		return nil
@@ -30,7 +29,7 @@ func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step
 	}
 	same, err := m.hasUUID(s)
 	if err == nil && !same && s.FSType == xfs {
-		// The log has to be replayed first, as that of a copy of a volume in use.
+		// The log must be replayed first, as on a copy of a volume in use.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -52,7 +51,7 @@ func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step
 	return err
 }
 
-// hasUUID reports whether the file system has the UUID that was asked for.
+// hasUUID reports whether the file system has the requested UUID.
 func (m *Mounter) hasUUID(s *Stage) (bool, error) {
 	out, code, err := m.runTool("blkid", "-p", "-o", "value", "-s", "UUID", s.Device)
 	if err == nil && code != 0 {
@@ -61,7 +60,7 @@ func (m *Mounter) hasUUID(s *Stage) (bool, error) {
 	return strings.EqualFold(strings.TrimSpace(out), s.UUID), err
 }
 
-// changeUUID runs the tool of the file system. Its exit code does not show whether it succeeded.
+// changeUUID runs the file system's tool. Its exit code does not show whether it succeeded.
 func (m *Mounter) changeUUID(s *Stage) (out string, err error) {
 	if s.FSType == btrfs {
 		out, _, err = m.runTool("btrfstune", "-M", s.UUID, s.Device)
@@ -84,7 +83,7 @@ func (m *Mounter) replayLog(s *Stage) error {
 
 // forgetBtrfs makes the kernel forget a device of a btrfs that is not mounted any more. It would
 // otherwise refuse to mount another device with an older state of the same file system, such as a
-// restored snapshot. Errors are of no consequence: the btrfs may be mounted elsewhere.
+// restored snapshot. Errors are ignored: the btrfs may be mounted elsewhere.
 func (m *Mounter) forgetBtrfs(p Point) {
 	if p.FSType != btrfs || p.Device == "" {
 		return

@@ -17,13 +17,13 @@ import (
 
 const (
 	chunkBytes = 1 << 20
-	// copiers is the number of chunks in flight: enough to keep a network busy, little enough to
-	// leave a target to others.
+	// copiers is the number of chunks in flight: enough to keep a network busy, but few enough to
+	// leave the target responsive for others.
 	copiers = 8
 )
 
-// A device is an open block device, or a file in tests. Its reads and writes bypass the page cache
-// of this machine.
+// A device is an open block device, or a file in tests. Its reads and writes bypass this machine's
+// page cache.
 type device struct {
 	*os.File
 	size int64

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fileDevice returns a file with a content as a device.
+// fileDevice returns a file with the given contents as a device.
 func fileDevice(t *testing.T, content []byte, flag int) *device {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "disk")
@@ -22,7 +22,7 @@ func fileDevice(t *testing.T, content []byte, flag int) *device {
 	return d
 }
 
-func TestDevicesThatCannotBeOpened(t *testing.T) {
+func TestUnopenableDevicesAreRefused(t *testing.T) {
 	_, err := openDevice(filepath.Join(t.TempDir(), "none"), os.O_RDONLY)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = openDevice(t.TempDir(), os.O_RDWR)
@@ -31,9 +31,9 @@ func TestDevicesThatCannotBeOpened(t *testing.T) {
 	assert.EqualValues(t, 5000, d.size)
 }
 
-// Only differing chunks are written, for any size of the device. A failure of either device fails
+// Only differing chunks are written, whatever the device's size. A failure of either device fails
 // the copy.
-func TestCopyOfDevices(t *testing.T) {
+func TestCopyWritesOnlyDifferingChunks(t *testing.T) {
 	for _, size := range []int{markBytes, markBytes + 1, chunkBytes, chunkBytes + 1, 2*chunkBytes + 512} {
 		want := bytes.Repeat([]byte{7}, size)
 		half := append(bytes.Repeat([]byte{7}, size/2), make([]byte, size-size/2)...)

@@ -25,8 +25,8 @@ var (
 
 var errInjected = errors.New("injected failure")
 
-// A farm has volumes that are files, and serves them as a controller and a connector do. Its
-// step-th call, counted over both, fails: before it is executed, or afterwards.
+// A farm serves volumes that are files, as a controller and a connector do. Its step-th call,
+// counted over both, fails before or after it is executed.
 type farm struct {
 	t       *testing.T
 	dir     string
@@ -39,7 +39,7 @@ type farm struct {
 	calls    int
 	failAt   int
 	executed bool
-	// dies makes all calls after that one fail, too.
+	// dies makes all calls after that one fail as well.
 	dies bool
 	// requires is the authentication that CreateVolume puts into volume contexts.
 	requires string

@@ -21,9 +21,9 @@ import (
 
 // Kinds of failure. Other errors are those of the controller and the connector.
 var (
-	// ErrDiffers: the copy does not read as the original. The original is untouched.
+	// ErrDiffers: the copy's contents differ from the original's. The original is untouched.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrCopied: the volume was copied before, and the original or the copy was changed since.
+	// ErrCopied: the volume was copied before, and the original or the copy has changed since.
 	ErrCopied = errors.New("already copied")
 	// ErrUnfinished: the copy is not complete.
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
@@ -33,13 +33,13 @@ var (
 	ErrNotLocked = errors.New("the original was not kept from nodes since it was copied")
 )
 
-// A Controller is the calls of CSI's controller service that a move needs, and Inspect.
+// A Controller provides the calls of CSI's controller service that a move needs, and Inspect.
 type Controller interface {
 	CreateVolume(context.Context, *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error)
 	DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error)
 	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
 	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
-	// Inspect describes a volume: among others whether CreateVolume made it under a name, and
+	// Inspect describes a volume, including whether CreateVolume created it under a name, and
 	// whether it is published to a node.
 	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error)
 }
@@ -50,14 +50,14 @@ type Mover struct {
 	Connector  connect.Connector
 	// Topology holds the labels of this machine, which decide which addresses of a target it uses.
 	Topology map[string]string
-	// Secrets has the keys with which nodes authenticate, as the Secret of a StorageClass has them,
-	// if a volume requires it.
+	// Secrets holds the keys that nodes authenticate with, as in a StorageClass's Secret, if a
+	// volume requires authentication.
 	Secrets map[string]string
 	// Filesystem means that the volume has a file system, which Kubernetes mounts. Other volumes
-	// may be raw block devices, of which no copy is made on a target that may load what was written
+	// may be raw block devices, which are not copied to a target that may load what was written
 	// into them.
 	Filesystem bool
-	// Progress is called from time to time while data is copied and verified, if it is not nil.
+	// Progress, if not nil, is called periodically while data is copied and verified.
 	Progress func(Progress)
 }
 
@@ -73,10 +73,10 @@ type Progress struct {
 // A Result describes a verified copy.
 type Result struct {
 	Volume *csi.Volume
-	// SHA256 is of the contents of the original and of the first SizeBytes of the copy.
+	// SHA256 is the hash of the original's contents, and of the copy's first SizeBytes.
 	SHA256    string
 	SizeBytes int64
-	// WrittenBytes is less than SizeBytes if the copy had parts of the contents before, or if they
+	// WrittenBytes is less than SizeBytes if the copy already had parts of the contents, or if they
 	// were zero.
 	WrittenBytes int64
 	// Empty means that all bytes are zero.
@@ -95,10 +95,9 @@ type moving struct {
 
 // Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
 // verifies the copy. volumeContext is that of the original, as in its PersistentVolume; nil if it
-// does not require authentication. Copy fails while a node has the volume. When it has succeeded,
-// no node can attach the original until Keep or DeleteOriginal. When it has failed, the original is
-// as before, and Copy can be repeated: it continues where it was. A copy that is complete is only
-// verified.
+// does not require authentication. Copy fails while a node has the volume. If it succeeds, no node
+// can attach the original until Keep or DeleteOriginal. If it fails, the original is as before, and
+// Copy can be repeated: it continues where it stopped. A copy that is complete is only verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
 	if err != nil {
@@ -108,10 +107,10 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		return Result{}, fmt.Errorf("keep nodes from the original: volume %s: %w: it is published to a node", id, export.ErrInUse)
 	}
 
-	// The copy is kept from nodes before the original is. DeleteOriginal treats a copy as complete
-	// if it is not published to the move's node while the original is. An earlier copy must not
-	// satisfy this before it was compared with the original again, because nodes may have written
-	// to the original since.
+	// The copy is withheld from nodes before the original is. DeleteOriginal treats a copy as
+	// complete if it is not published to the move's node while the original is. An earlier copy
+	// must not satisfy this before it was compared with the original again, because nodes may have
+	// written to the original since.
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
@@ -195,15 +194,17 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	return result, nil
 }
 
-// copyName is the name of a volume's copy. It follows from the volume alone, so that a repeated
+// copyName is the name of a volume's copy. It is derived from the volume alone, so that a repeated
 // move finds it.
 func copyName(id request.VolumeID) string { return "move-" + id.UUID }
 
-// onlyRead publishes a volume as one with a file system: whatever is in it, the move only reads it.
+// onlyRead publishes a volume as one with a file system: whatever it contains, the move only reads
+// it.
 const onlyRead = true
 
-// capability returns what the move asks for. It needs no file system, whatever it says: the
-// controller refuses raw block volumes on targets that may load what was written into them.
+// capability returns the capability that the move requests. The move needs no file system, although
+// it requests one: the controller refuses raw block volumes on targets that may load what was
+// written into them.
 func capability(filesystem bool) *csi.VolumeCapability {
 	c := &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
@@ -215,7 +216,7 @@ func capability(filesystem bool) *csi.VolumeCapability {
 	return c
 }
 
-// A condition is what a copy was found in.
+// A condition is the state in which a copy was found.
 type condition int
 
 const (
@@ -237,7 +238,7 @@ func examine(copied *device, original string, isNew bool) (condition, error) {
 	return finished, nil
 }
 
-// end replaces the mark by what the original has there. With that the copy is complete.
+// end replaces the mark with what the original has there, which completes the copy.
 func end(copied, original *device) error {
 	first, err := original.first()
 	if err != nil {
@@ -320,7 +321,7 @@ func (m Mover) unpublish(id, node string) error {
 }
 
 // attach attaches a published volume to this machine. closeDevice detaches it; only its first call
-// does something.
+// has an effect.
 func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {
 	attached, err := m.Connector.Connect(ctx, e)
 	if err != nil {
@@ -333,7 +334,7 @@ func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *devic
 	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), m.disconnect(e)) }), nil
 }
 
-// undoTimeout bounds what has to be done also if the move was cancelled.
+// undoTimeout bounds what must be done even if the move was cancelled.
 const undoTimeout = time.Minute
 
 func (m Mover) disconnect(e connect.Export) error {

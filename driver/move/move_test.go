@@ -114,8 +114,8 @@ func TestMoveIsInterrupted(t *testing.T) {
 }
 
 // TestInterruptedSecondMoveKeepsTheNewerOriginal completes a move, lets nodes use the original
-// again and write to it, and lets a second move die at each of its calls. The original is then the
-// only one with what was written.
+// again and write to it, and lets a second move die at each of its calls. Only the original then
+// contains what was written.
 func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
@@ -208,7 +208,7 @@ func TestMoveRefusesVolumesInUse(t *testing.T) {
 	_, err = f.mover().Copy(t.Context(), request.VolumeID{Target: "old", UUID: copied.UUID}, nil, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 
-	// A volume that is not the copy, or that was written to.
+	// The volume is not the copy, or was written to.
 	newer := append([]byte("newer"), random()[5:]...)
 	require.NoError(t, os.WriteFile(f.file(copied.String()), newer, 0o600))
 	f.named[copied.String()] = "pvc-2"
@@ -225,7 +225,7 @@ func TestMoveRefusesVolumesInUse(t *testing.T) {
 	assert.Equal(t, newer, f.contents(copied))
 }
 
-// A volume without data stays one that may be formatted.
+// A volume without data may still be formatted after the move.
 func TestEmptyVolumeStaysFormattable(t *testing.T) {
 	f := newFarm(t, make([]byte, 2*chunkBytes))
 	r, err := f.mover().Copy(t.Context(), original, nil, nil)

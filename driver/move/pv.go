@@ -18,8 +18,8 @@ import (
 // ErrPV: the text is not a PersistentVolume of this driver.
 var ErrPV = errors.New("invalid PersistentVolume")
 
-// A PV is a PersistentVolume as `kubectl get pv NAME -o json` prints it. Its fields that a move
-// does not concern stay as they are.
+// A PV is a PersistentVolume as `kubectl get pv NAME -o json` prints it. Fields that a move does
+// not affect stay as they are.
 type PV struct {
 	object, spec, csi map[string]any
 	Name              string
@@ -64,14 +64,14 @@ func ParsePV(text []byte, driver string) (PV, error) {
 	return p, nil
 }
 
-// ofTheOld are the attributes of a volume that say where it is; those of the copy replace them.
+// ofTheOld are the volume attributes that say where a volume is; the copy's replace them.
 var ofTheOld = []string{
 	connect.KeyTargetType, connect.KeyTargetAddr, connect.KeyTargetPort, connect.KeyTargetAddrs, connect.KeyNQN, connect.KeyIQN,
 	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat, hostauth.KeyMethod,
 }
 
-// For returns the PersistentVolume of a copy, as JSON. Its name is another one, because the name of
-// a PersistentVolume and its volume cannot be changed. The claim of the same name may bind to it.
+// For returns the PersistentVolume of a copy, as JSON. It has a new name, because a
+// PersistentVolume's name and volume cannot be changed. The claim of the same name may bind to it.
 func (p PV) For(r Result) ([]byte, error) {
 	id, err := request.ParseVolumeID(r.id())
 	if err != nil {
@@ -105,8 +105,8 @@ func (p PV) For(r Result) ([]byte, error) {
 	return json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}, "", "  ")
 }
 
-// annotations returns those by which the sidecars know the volume as one that they made, with the
-// Secret for its deletion.
+// annotations returns the annotations by which the sidecars recognize a volume that they created,
+// with the Secret for its deletion.
 func annotations(object any) map[string]any {
 	kept := map[string]any{}
 	all, _ := object.(map[string]any)

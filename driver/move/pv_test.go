@@ -44,9 +44,9 @@ func TestParsePV(t *testing.T) {
 	}
 }
 
-// The PersistentVolume of a copy leads to the copy, and keeps what people and sidecars need of the
+// A copy's PersistentVolume refers to the copy, and keeps what people and sidecars need from the
 // original's.
-func TestPVOfACopy(t *testing.T) {
+func TestCopyPersistentVolume(t *testing.T) {
 	p, err := ParsePV([]byte(onePV), "csi.spdk.io")
 	require.NoError(t, err)
 	of := func(r Result) (pv struct {

@@ -19,14 +19,15 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// causes are errors of connect and mount, at least one for each gRPC code that they become.
+// causes are errors from connect and mount, at least one for each gRPC code that they are converted
+// to.
 var causes = []error{
 	connect.ErrInvalidExport, connect.ErrNotConnected, connect.ErrUnreachable, connect.ErrRefused, connect.ErrAmbiguous, connect.ErrBusy, connect.ErrTimeout,
 	mount.ErrConflict, mount.ErrDamaged, mount.ErrUnreadable, mount.ErrBroken, mount.ErrNotMounted, errBroken, context.Canceled,
 }
 
-// However a step of a call fails: what the call has connected or mounted is undone, or the code
-// makes kubelet repeat the call. kubelet ends a volume's life on the node by NodeUnstageVolume only
+// However a step of a call fails, what the call has connected or mounted is undone, or the code
+// makes kubelet retry the call. kubelet ends a volume's life on the node by NodeUnstageVolume only
 // if it believes that the volume may be staged.
 func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -135,9 +136,9 @@ func unstageCall(n *Node, f *fakeNode, _ *csi.VolumeCapability, _ string) error 
 	return err
 }
 
-// Unstaging answers a final code only if nothing is left, or if another volume is staged at the
+// Unstaging returns a final code only if nothing is left, or if another volume is staged at the
 // path.
-func TestUnstageOfDamagedRecordIsRepeated(t *testing.T) {
+func TestUnstageWithDamagedRecordIsRetried(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.staging, recordName), []byte("{"), 0o600))
 	_, err := n.NodeUnstageVolume(t.Context(), f.unstageRequest())

@@ -1,7 +1,7 @@
 // Package node is CSI's node service: it connects, formats, mounts and publishes volumes on the
 // node it runs on.
 //
-// The service parses a call, locks its volume (package request), and does the work by packages
+// The service parses a call, locks its volume (package request), and does the work through packages
 // connect and mount. A record in the staging directory contains what a staged volume is connected
 // to (record.go). Files in the node's state directory record which volumes were used on this node
 // (used.go).

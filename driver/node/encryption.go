@@ -21,12 +21,12 @@ type Encrypter interface {
 	Close(ctx context.Context, name string) error
 }
 
-// SetEncrypter sets what encrypts volumes; without it, encrypted volumes are refused. It is called
-// before the node serves.
+// SetEncrypter sets the Encrypter; without one, encrypted volumes are refused. Call it before the
+// node serves.
 func (n *Node) SetEncrypter(e Encrypter) { n.encrypter = e }
 
-// encryption is how a volume is encrypted, as its volume context says. The zero value means not at
-// all.
+// encryption is how a volume is encrypted, according to its volume context. The zero value means
+// not encrypted.
 type encryption struct {
 	Type     string `json:"type,omitzero"`
 	Discards bool   `json:"discards,omitzero"`
@@ -36,11 +36,11 @@ func (e encryption) requested() bool { return e.Type != "" }
 
 func (r stageRecord) encrypted() bool { return r.Encryption.requested() }
 
-// readEncryption reads the volume context. The publish context has no say in it.
+// readEncryption reads the volume context. The publish context has no effect on it.
 func readEncryption(volume map[string]string) (encryption, error) {
 	e := encryption{volume[request.KeyEncryption], volume[request.KeyEncryptionDiscards] == "true"}
 	if e.requested() && e.Type != request.EncryptionLUKS2 {
-		return e, fmt.Errorf("%w: the volume context asks for encryption %q, which this version of the driver does not have: use %s, or upgrade the driver on this node", request.ErrInvalid, e.Type, request.EncryptionLUKS2)
+		return e, fmt.Errorf("%w: the volume context asks for encryption %q, which this version of the driver does not support: use %s, or upgrade the driver on this node", request.ErrInvalid, e.Type, request.EncryptionLUKS2)
 	}
 	return e, nil
 }
@@ -53,7 +53,7 @@ func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]str
 		return nil, nil
 	}
 	if n.encrypter == nil {
-		return nil, fmt.Errorf("%w: the volume is encrypted, and this node service cannot encrypt", request.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the volume is encrypted, but this node service does not support encryption", request.ErrUnsupported)
 	}
 	if _, err := luks.NameOf(volumeID); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 		return nil, nil
 	}
 	if n.encrypter == nil {
-		return nil, fmt.Errorf("%w: the volume is encrypted, and this node service cannot encrypt", request.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the volume is encrypted, but this node service does not support encryption", request.ErrUnsupported)
 	}
 	keys, err := luks.ReadKeys(secrets, publishSecret)
 	if errors.Is(err, luks.ErrNoPassphrase) {
@@ -143,7 +143,7 @@ func (n *Node) expandEncrypted(ctx context.Context, volumeID string, at mount.Po
 		return nil, err
 	}
 	if n.encrypter == nil {
-		return nil, fmt.Errorf("%w: the volume is encrypted, and this node service cannot encrypt", request.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the volume is encrypted, but this node service does not support encryption", request.ErrUnsupported)
 	}
 	if err := n.encrypter.Resize(ctx, name); err != nil {
 		return nil, err

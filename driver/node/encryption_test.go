@@ -179,7 +179,7 @@ func TestUnusablePassphrasesAreRefused(t *testing.T) {
 		"unknown encryption": {func(_ *Node, _ *fakeLUKS, req *csi.NodeStageVolumeRequest) {
 			req.VolumeContext[request.KeyEncryption] = "luks3"
 		}, codes.InvalidArgument, "luks3", nil},
-		"cannot encrypt": {func(n *Node, _ *fakeLUKS, _ *csi.NodeStageVolumeRequest) { n.encrypter = nil }, codes.InvalidArgument, "cannot encrypt", nil},
+		"cannot encrypt": {func(n *Node, _ *fakeLUKS, _ *csi.NodeStageVolumeRequest) { n.encrypter = nil }, codes.InvalidArgument, "does not support encryption", nil},
 		"unusable id":    {func(_ *Node, _ *fakeLUKS, req *csi.NodeStageVolumeRequest) { req.VolumeId = "a b" }, codes.InvalidArgument, "mapping", nil},
 		"wrong passphrase": {func(_ *Node, f *fakeLUKS, _ *csi.NodeStageVolumeRequest) { f.fail["open"] = luks.ErrWrongPassphrase },
 			codes.FailedPrecondition, "wrong passphrase", []string{"connect", "open", "unmount", "close", "disconnect"}},
@@ -250,7 +250,7 @@ func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	}
 }
 
-// The encryption learns that a volume is used read-only, or by several nodes, so that it does not
+// The Encrypter learns that a volume is used read-only or by several nodes, so that it does not
 // change the header.
 func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
@@ -266,7 +266,7 @@ func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	}
 }
 
-// Passphrases are not logged, even when every step fails.
+// Passphrases are never logged, even when every step fails.
 func TestPassphrasesAreNotLogged(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	var log strings.Builder

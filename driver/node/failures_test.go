@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// No call of the node service answers OK if a step on the node fails, or while another call works
-// on the volume.
+// No node service call returns OK if a step on the node fails, or while another call works on the
+// volume.
 func TestFailingStepsFailTheCall(t *testing.T) {
 	ctx := t.Context()
 	for name, c := range map[string]struct {

@@ -23,7 +23,7 @@ const nodeA = "node-a"
 var writer = drivertest.Writer()
 
 // A fakeNode replaces the packages below the node service: it connects and mounts in memory, fails
-// the steps that a test chose, and records what the service asked for.
+// the steps chosen by a test, and records what the service asked for.
 type fakeNode struct {
 	t         *testing.T
 	staging   string

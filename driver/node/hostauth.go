@@ -15,7 +15,7 @@ const (
 )
 
 // withKeys returns an export with the keys in the secrets of NodeStageVolume. It fails if the
-// volume requires keys and the secrets have none, so that nothing is connected.
+// volume requires keys but the secrets contain none, so that nothing is connected.
 func withKeys(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, stageSecret)
 	return e.WithKeys(keys), err

@@ -18,7 +18,7 @@ import (
 
 const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
-// A volume that requires authentication is connected only with its keys, which no file has.
+// A volume that requires authentication is connected only with its keys, which no file contains.
 func TestStageWithKeys(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
@@ -77,7 +77,7 @@ func TestPublishWithKeys(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Malformed keys are an error of NodePublishVolume, even if it needs none.
+// Malformed keys make NodePublishVolume fail, even if it needs none.
 func TestPublishWithMalformedKeys(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)

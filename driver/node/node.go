@@ -45,8 +45,8 @@ type Mounter interface {
 	DeviceSize(ctx context.Context, path string) (int64, error)
 }
 
-// New returns the service of the node with this id. maxVolumes is how many volumes the node can
-// have, 0 for any number. stateDir is an absolute path of a directory that persists as long as the
+// New returns the service for the node with this id. maxVolumes is how many volumes the node can
+// have; 0 means no limit. stateDir is an absolute path of a directory that persists as long as the
 // node does; it records which volumes were used on the node.
 func New(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
 	if err := request.CheckNodeID(id); err != nil {
@@ -64,9 +64,8 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 	}, nil
 }
 
-// SetTopology sets the labels by which volumes tell whether the node reaches them, such as its
-// zone; none by default. It is called before the node serves. Errors are of kind
-// [request.ErrInvalid].
+// SetTopology sets the labels that determine which volumes the node can reach, such as its zone;
+// none by default. Call it before the node serves. Errors are of kind [request.ErrInvalid].
 func (n *Node) SetTopology(segments map[string]string) error {
 	n.topology = segments
 	return request.CheckTopology(segments)
@@ -154,7 +153,7 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// A rescanned device is that of a volume whose size the kernel has read again.
+// A rescanned device is one whose size the kernel has read again.
 type rescanned struct {
 	size      int64
 	encrypted bool

@@ -45,7 +45,7 @@ func TestStageAndUnstage(t *testing.T) {
 	assert.Empty(t, entries, "kubelet removes the directory only if it is empty")
 }
 
-// The class says how a file system is created, and whether it gets the UUID of its volume.
+// The class sets how a file system is created, and whether it gets its volume's UUID.
 func TestStageFilesystemOptions(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)

@@ -34,8 +34,8 @@ func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// publishVolume publishes a volume. It sets again if it connects the volume, which was connected
-// when it was staged.
+// publishVolume publishes a volume. It sets again if it has to reconnect the volume, which was
+// first connected when it was staged.
 func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest, again *bool) error {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	record, staged, err := readRecord(staging, id)
@@ -129,7 +129,7 @@ func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePub
 	return n.mounter.Bind(ctx, source, target, ro, c.GetMount().GetMountFlags())
 }
 
-// clearStale unmounts a mount at a path whose device is gone.
+// clearStale unmounts a path if the mount's device is gone.
 func (n *Node) clearStale(ctx context.Context, target string) error {
 	if at, err := n.mounter.At(target); err != nil || !at.Stale {
 		return nil // if there is an error, the mount that follows reports it

@@ -16,12 +16,12 @@ import (
 )
 
 // A stageRecord keeps on disk what a staged volume is connected to, because NodeUnstageVolume gets
-// only a path and may run in another process than NodeStageVolume did. It is a file in the staging
+// only a path and may run in a different process from NodeStageVolume. It is a file in the staging
 // directory, next to the directory that the volume is mounted on, so that no mount hides it. It is
 // written before anything is connected, and removed after everything is disconnected: if there is
 // no record, there is nothing to disconnect.
 type stageRecord struct {
-	// Version is the form of the record: see recordVersion. A record without one has version 1.
+	// Version is the format of the record: see recordVersion. A record without one has version 1.
 	Version  int            `json:"version,omitzero"`
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
@@ -35,10 +35,10 @@ type stageRecord struct {
 	passphrases *luks.Keys // of the present call; nil: none
 }
 
-// recordVersion is the newest form of the record that this program knows. A record has the lowest
-// version that tells all of it: 2 for an encrypted volume, whose mapping must be closed when it is
-// unstaged, 1 for all others. The version grows when a record has something that an earlier program
-// must not ignore; members that may be ignored need no new version.
+// recordVersion is the newest record format that this program knows. A record has the lowest
+// version that describes all of it: 2 for an encrypted volume, whose mapping must be closed when it
+// is unstaged, 1 for all others. A record needs a new version if it contains something that an
+// earlier program must not ignore; adding members that may be ignored does not.
 const recordVersion = 2
 
 func (r stageRecord) version() int {
@@ -62,7 +62,7 @@ func stagePath(staging, volumeID string) string { return filepath.Join(staging, 
 // A pathField is a path in a request, and the name of its field.
 type pathField struct{ field, path string }
 
-// checkRequest refuses a request without a volume id or one of its paths, and what checkPaths
+// checkRequest refuses a request that lacks a volume id or one of its paths, or that checkPaths
 // refuses.
 func checkRequest(volumeID string, fields ...pathField) error {
 	if volumeID == "" {
@@ -101,7 +101,7 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 		return stageRecord{}, false, fmt.Errorf("read the stage record: %w", err)
 	}
 	path := filepath.Join(staging, recordName)
-	// The version first: the rest of a newer record may have any form.
+	// Read the version first: the rest of a newer record may have any format.
 	var form struct {
 		Version int `json:"version"`
 	}
@@ -119,7 +119,7 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 	return r, true, nil
 }
 
-// errNewerRecord is the kind of error for a record that a later release wrote.
+// errNewerRecord is the kind of error for a record written by a later release.
 var errNewerRecord = errors.New("stage record of a later release")
 
 func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {

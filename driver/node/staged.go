@@ -16,9 +16,9 @@ import (
 
 // stagedVolumes records on this node's disk where volumes are staged, as one symbolic link to the
 // staging directory for each, named by the volume's id. The records of staged volumes are in
-// directories that kubelet chooses and that only its calls name, so a process that was restarted
-// would not know what to monitor. A volume is added when it is staged completely, and removed when
-// its unstaging begins. Callers finish incomplete work themselves.
+// directories that kubelet chooses and that only its calls name, so a restarted process would not
+// know what to monitor. A volume is added when it is staged completely, and removed when its
+// unstaging begins. Callers finish incomplete work themselves.
 //
 // The links are in a directory for each boot of the node. After a boot, nothing is connected until
 // it is staged again.
@@ -62,7 +62,7 @@ func (s stagedVolumes) all() (map[string]string, error) {
 	return found, nil
 }
 
-// dropOtherBoots removes what was noted before the node was booted.
+// dropOtherBoots removes what was recorded before the node was booted.
 func (s stagedVolumes) dropOtherBoots() error {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,8 +85,8 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// noteStaged makes the monitor watch a volume, and forget what it found before. A failure is no
-// failure of the call.
+// noteStaged makes the monitor watch a volume, and forget what it found before. A failure does not
+// fail the call.
 func (n *Node) noteStaged(volumeID, staging string) {
 	if err := n.staged.add(volumeID, staging); err != nil {
 		n.log.Warn("cannot note that a volume is staged: it is not monitored", "volume", volumeID, "error", err)
@@ -94,7 +94,7 @@ func (n *Node) noteStaged(volumeID, staging string) {
 	n.monitor.Forget(volumeID)
 }
 
-// noteUnstaged ends the monitoring of a volume, before anything of it is undone.
+// noteUnstaged ends the monitoring of a volume before any of its staging is undone.
 func (n *Node) noteUnstaged(volumeID string) {
 	if err := n.staged.remove(volumeID); err != nil {
 		n.log.Warn("cannot note that a volume is being unstaged: it is monitored until its record is removed", "volume", volumeID, "error", err)
@@ -102,11 +102,11 @@ func (n *Node) noteUnstaged(volumeID string) {
 	n.monitor.Forget(volumeID)
 }
 
-// monitored tells a monitor about the volumes of a node.
+// monitored gives a monitor access to a node's volumes.
 type monitored struct{ *Node }
 
-// SetMonitor gives the node the monitor of its volumes, which answers the health calls. It is
-// called before the node serves.
+// SetMonitor gives the node its volumes' monitor, whose findings the health calls return. Call it
+// before the node serves.
 func (n *Node) SetMonitor(m *monitor.Monitor) { n.monitor = m }
 
 // Volumes returns the volumes that a monitor has to watch.
@@ -170,7 +170,7 @@ func (n monitored) Hold(volumeID string) (v monitor.Volume, release func(), ok b
 }
 
 // Adopt implements [monitor.Source]: it notes the volumes whose file systems are mounted at their
-// staging paths. An earlier release has not noted them.
+// staging paths. Earlier releases did not record them.
 func (n monitored) Adopt(mounts []string) error {
 	if err := n.staged.dropOtherBoots(); err != nil {
 		return fmt.Errorf("remove what was noted before the node was booted: %w", err)

@@ -30,7 +30,7 @@ func stagedIDs(t *testing.T, n *Node) (ids []string) {
 }
 
 // A volume is monitored from the end of its staging to the beginning of its unstaging, by any
-// process of the node.
+// process on the node.
 func TestStagedVolumesAreMonitored(t *testing.T) {
 	n, f := newFakeNode(t)
 	assert.Empty(t, stagedIDs(t, n))
@@ -71,7 +71,7 @@ func TestStagedVolumesAreMonitored(t *testing.T) {
 	assert.Empty(t, stagedIDs(t, n), "without a record, it is not staged")
 }
 
-// While a call works on a volume, the monitor does not, and the other way round.
+// While a call works on a volume, the monitor does not, and vice versa.
 func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	n, f := newFakeNode(t)
 	source := n.Volumes()
@@ -95,7 +95,7 @@ func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	assert.Empty(t, n.locks.Held())
 }
 
-// A process adopts what an earlier release has staged since the node was booted.
+// A process adopts what an earlier release staged since the node was booted.
 func TestEarlierStagedVolumesAreAdopted(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, stageCall(n, f, writer, ""))
@@ -121,7 +121,7 @@ func TestEarlierStagedVolumesAreAdopted(t *testing.T) {
 	assert.NotEmpty(t, bootID())
 }
 
-// A fakeKernel tells a monitor what a test says.
+// A fakeKernel reports to a monitor what a test has set.
 type fakeKernel struct {
 	*mount.Mounter
 	table string // file of its mount table

@@ -15,9 +15,9 @@ import (
 // passed by then.
 const undoTimeout = 30 * time.Second
 
-// failedStage cleans up after a staging that failed, and returns the error to answer. It unmounts
-// and disconnects the volume, even if an earlier call left it so. A volume that pods used before
-// the call (before) and may still be using stays as it is.
+// failedStage cleans up after a failed staging, and returns the call's error. It unmounts and
+// disconnects the volume, even if an earlier call left it so. A volume that pods used before the
+// call (before) and may still be using stays as it is.
 //
 // After most error codes of NodeStageVolume, kubelet forgets the volume and never calls
 // NodeUnstageVolume for it. So while the volume is still connected or mounted, the error is of kind
@@ -48,10 +48,10 @@ func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }
 
-// failedPublish returns the error to answer for NodePublishVolume, which undoes its own steps. As
-// after a failed staging, kubelet would forget the mount of a pod, so it repeats the call while the
-// path is mounted. It also repeats the call if this call connected the volume. That a volume is
-// connected since it was staged needs no such code: kubelet unstages it later.
+// failedPublish returns the error for NodePublishVolume, which undoes its own steps. As after a
+// failed staging, kubelet would forget a pod's mount, so while the path is mounted, the code makes
+// kubelet retry. So does the code if this call connected the volume. A volume connected since its
+// staging needs no such code: kubelet unstages it later.
 func (n *Node) failedPublish(ctx context.Context, staging, id, target string, again bool, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)
@@ -77,8 +77,8 @@ func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	return !errors.Is(err, connect.ErrNotConnected)
 }
 
-// failedUnstage returns the error to answer for NodeUnstageVolume. The record is removed last, so
-// while there is one, the volume may be mounted or connected, and the call is to be repeated.
+// failedUnstage returns the error for NodeUnstageVolume. The record is removed last, so while there
+// is one, the volume may be mounted or connected, and the call must be retried.
 func (n *Node) failedUnstage(staging, id string, failed error) error {
 	_, found, err := readRecord(staging, id)
 	if errors.Is(err, request.ErrConflict) || err == nil && !found && !n.isMounted(stagePath(staging, id)) {
@@ -87,7 +87,7 @@ func (n *Node) failedUnstage(staging, id string, failed error) error {
 	return fmt.Errorf("%w (%w)", failed, request.ErrLeftBehind)
 }
 
-// failedUnpublish returns the error to answer for NodeUnpublishVolume.
+// failedUnpublish returns the error for NodeUnpublishVolume.
 func (n *Node) failedUnpublish(target string, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%w)", failed, request.ErrLeftBehind)

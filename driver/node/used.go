@@ -13,12 +13,12 @@ import (
 
 // usedVolumes records on this node's disk which volumes were staged for writing here, as one empty
 // file (a mark) for each, named by the volume's id. The publish context of a volume does not change
-// while it is attached. So if it allows formatting, and there were no mark, a volume that lost its
-// data would be formatted when it is staged again.
+// while it is attached. So if it allows formatting, then without a mark, a volume that lost its
+// data would be formatted when staged again.
 //
-// A mark stays after the volume is deleted, because nodes are not told of that. When there are very
-// many marks, the oldest are removed. They no longer matter: a mark counts only while the volume is
-// attached to this node, and few are at a time.
+// A mark stays after the volume is deleted, because nodes are not told about that. When there are
+// very many marks, the oldest are removed. They no longer matter: a mark counts only while the
+// volume is attached to this node, and few are at a time.
 type usedVolumes struct{ dir string }
 
 // maxMarks is far above the number of volumes that can be attached to a node.

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden file of the record that is written")
 
-// goldenRecord has every member of the record.
+// goldenRecord contains every member of the record.
 var goldenRecord = stageRecord{
 	VolumeID: volID,
 	Export: connect.Export{
@@ -33,7 +33,7 @@ var goldenRecord = stageRecord{
 // A node that is upgraded has volumes staged by the release before: their records can be read by
 // every later release. The golden file without a version is what releases before versions wrote,
 // and is never rewritten.
-func TestRecordsOfAllVersionsAreRead(t *testing.T) {
+func TestRecordVersionsAreRead(t *testing.T) {
 	for _, name := range []string{"record-without-version.json", "record-v1.json"} {
 		staging := t.TempDir()
 		path := filepath.Join("testdata", name)
@@ -72,7 +72,7 @@ func TestRecordsOfAllVersionsAreRead(t *testing.T) {
 // A record that a later release wrote may say something that this release must not ignore. So
 // nothing is changed, and the codes make kubelet repeat the calls until the later release runs
 // again.
-func TestRecordOfALaterReleaseIsRefused(t *testing.T) {
+func TestNewerRecordIsRefused(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 // A Group runs one operation at a time on each object. An object is any name: a target, a device
 // number, a path.
 type Group struct {
-	// Busy is the kind of the error of an operation while another one holds one of its objects.
+	// Busy is the kind of error for an operation while another one holds one of its objects.
 	Busy error
 	// Wait makes an operation wait for the other one until its context ends. Otherwise it is
 	// refused at once.
@@ -71,8 +71,8 @@ func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context
 }
 
 // Share calls fn, unless a call with the same name is already running, and waits for the result
-// until ctx ends. So a query that hangs because of its device hangs in one goroutine, however often
-// it is made. All calls with one name must have the same type T.
+// until ctx ends. So a query that hangs because of its device hangs in only one goroutine, however
+// often it is made. All calls with the same name must have the same type T.
 func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, error)) (T, error) {
 	select {
 	case r := <-g.queries.DoChan(name, func() (any, error) { return fn() }):

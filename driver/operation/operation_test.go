@@ -90,7 +90,7 @@ func TestLaterCallWaitsForTheEarlierOperation(t *testing.T) {
 }
 
 // If an operation reports an error when its context ends, Run returns that error.
-func TestReportAtTheEndOfTheContext(t *testing.T) {
+func TestRunReturnsTheOperationsOwnError(t *testing.T) {
 	g := &Group{Busy: errBusy}
 	ctx, cancel := context.WithCancel(t.Context())
 	errOwn := errors.New("the target does not answer")

@@ -1,5 +1,5 @@
-// Package outage limits the log lines of calls that fail for one reason while a storage server is
-// down: the first failure is logged, and the following ones are counted.
+// Package outage limits the log lines for calls that fail for the same reason while a storage
+// server is down: the first failure is logged, and the following ones are counted.
 //
 // It must not know what calls do, or which errors are of which kind.
 package outage
@@ -25,7 +25,7 @@ const (
 )
 
 // A Log counts failed calls by target and kind. A nil *Log counts nothing, and everything is
-// logged. Safe for concurrent use.
+// logged. It is safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 	now func() time.Time
@@ -55,8 +55,8 @@ func New(log *slog.Logger, now func() time.Time) *Log {
 	return &Log{log: log, now: now, outages: map[key]*outage{}}
 }
 
-// Failed notes that a call failed because of a target. It reports whether the caller logs the
-// failure, which is then the first of its target and kind. text is the error, for lines with a
+// Failed records that a call failed because of a target. It reports whether the caller must log the
+// failure, which is then the first of its kind for the target. text is the error, for lines with a
 // count.
 func (l *Log) Failed(target, kind, method, text string) (first bool) {
 	if l == nil {
@@ -87,13 +87,13 @@ func (l *Log) Failed(target, kind, method, text string) (first bool) {
 	return first
 }
 
-// Answered notes that a target answered. It ends all outages of the target.
+// Answered records that a target responded. It ends all of the target's outages.
 func (l *Log) Answered(target string) {
 	l.end(target, func(*outage) bool { return true })
 }
 
-// Succeeded notes that a call succeeded for which a target was needed. It ends those outages of the
-// target in which calls of the same method failed.
+// Succeeded records that a call that needed a target succeeded. It ends the target's outages in
+// which calls of the same method failed.
 func (l *Log) Succeeded(target, method string) {
 	l.end(target, func(o *outage) bool { return o.methods[method] })
 }
@@ -123,7 +123,8 @@ func (l *Log) end(target string, ends func(*outage) bool) {
 	}
 }
 
-// Ongoing reports whether calls fail because of a target at present; of any target if it is empty.
+// Ongoing reports whether calls currently fail because of a target, or of any target if the name is
+// empty.
 func (l *Log) Ongoing(target string) bool {
 	if l == nil || l.known.Load() == 0 {
 		return false

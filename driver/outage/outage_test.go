@@ -49,7 +49,7 @@ func (b *bench) written() (lines []string) {
 	return lines
 }
 
-func TestOutageHasFewLines(t *testing.T) {
+func TestOutageLogsFewLines(t *testing.T) {
 	b := newBench()
 	logged := 0
 	for range 90 {
@@ -90,7 +90,7 @@ func TestOtherKindsAndTargetsAreLogged(t *testing.T) {
 	assert.False(t, b.Ongoing(""))
 }
 
-// A target that answers some calls, and fails others, does not write a line for each.
+// A target that completes some calls and fails others does not cause a line for each.
 func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 	b := newBench()
 	logged := 0
@@ -113,7 +113,7 @@ func TestSuccessOfAnotherMethodProvesNothing(t *testing.T) {
 }
 
 // After a long time without failures, the next one is logged again, and the count is not lost.
-func TestOutageWithoutEndIsForgotten(t *testing.T) {
+func TestOldOutageIsForgotten(t *testing.T) {
 	b := newBench()
 	b.fail(7, "t0", "unreachable")
 	b.clock = b.clock.Add(time.Hour)

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// A Store describes an lvstore of a target.
+// A Store describes an lvstore on a target.
 type Store struct {
 	Target, Name          string
 	FreeBytes, TotalBytes int64
@@ -23,7 +23,7 @@ type Store struct {
 	SmallestBytes int64
 }
 
-// Stores returns the stores in which the class allows volumes. If there is none, it fails with
+// Stores returns the stores in which the class allows volumes. If there are none, it fails with
 // [class.ErrParameter].
 func Stores(all []Store, c class.Class) ([]Store, error) {
 	var allowed []Store

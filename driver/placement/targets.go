@@ -11,22 +11,22 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// ErrNoTopology is the kind of the error if no target is accessible from the topologies that a
-// volume is requested for.
+// ErrNoTopology is the kind of error if no target is accessible from the topologies requested for a
+// volume.
 var ErrNoTopology = errors.New("no target is accessible from the requested topology")
 
-// A Target is a target of config.json.
+// A Target describes a target in config.json.
 type Target struct {
 	Name string
-	// Topology has the segments that a node must have to reach the target, such as its zone. If
+	// Topology holds the segments that a node must have to reach the target, such as its zone. If
 	// empty, every node can.
 	Topology map[string]string
 	// Labels are the labels by which classes select targets.
 	Labels map[string]string
 }
 
-// Targets returns those of the configured targets on which the class allows volumes. Errors are of
-// kind [class.ErrParameter].
+// Targets returns the configured targets on which the class allows volumes. Errors are of kind
+// [class.ErrParameter].
 func Targets(configured []Target, c class.Class) ([]Target, error) {
 	for _, name := range c.Targets {
 		if !slices.ContainsFunc(configured, func(t Target) bool { return t.Name == name }) {
@@ -45,14 +45,14 @@ func Targets(configured []Target, c class.Class) ([]Target, error) {
 	return allowed, nil
 }
 
-// A Choice configures how many targets of each topology are chosen for the volume of a name.
+// A Choice configures how many targets in each topology are chosen for the volume with a name.
 type Choice struct {
 	// Candidates is how many targets may get the volume.
 	Candidates int
-	// Margin is how many further targets are asked whether they have the volume. A target that is
-	// added to config.json becomes a candidate of some names, in place of another target. Up to
-	// Margin targets can be added at a time, and a volume that an unfinished call has created is
-	// still found.
+	// Margin is how many further targets are asked whether they have the volume. A target added to
+	// config.json becomes a candidate for some names, in place of another target. Up to Margin
+	// targets can be added at a time, and a volume that an unfinished call has created is still
+	// found.
 	Margin int
 }
 
@@ -60,10 +60,10 @@ type Choice struct {
 // added at a time.
 var DefaultChoice = Choice{Candidates: 2, Margin: 1}
 
-// Of returns the targets that are asked for a volume's name before the volume is created, and the
-// candidates among them that may get it. In each topology these are the targets with the highest
-// pseudorandom numbers (rendezvous hashing). They depend only on the name and the configuration, so
-// each repetition of a call asks the same targets, and no other target must be reachable.
+// Of returns the targets that are queried for a volume's name before the volume is created, and the
+// candidates among them. In each topology these are the targets with the highest pseudorandom
+// numbers (rendezvous hashing). They depend only on the name and the configuration, so each retry
+// of a call queries the same targets, and no other target needs to be reachable.
 func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target) {
 	highest := slices.SortedFunc(slices.Values(targets), func(a, b Target) int {
 		return cmp.Or(cmp.Compare(draw(b.Name, volume), draw(a.Name, volume)), cmp.Compare(a.Name, b.Name))
@@ -82,7 +82,7 @@ func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target)
 	return asked, candidates
 }
 
-// An Accessibility has the topologies from which a volume must be accessible. If there are
+// An Accessibility holds the topologies from which a volume must be accessible. If there are
 // requisite topologies, it must be accessible from one of them. Of the preferred topologies, an
 // earlier one is better than a later one.
 type Accessibility struct {

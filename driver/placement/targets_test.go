@@ -73,7 +73,7 @@ func TestChoiceFollowsFromNameAndConfiguration(t *testing.T) {
 	assert.Equal(t, targets[:1], candidates)
 }
 
-// A volume that an unfinished call made is found again after a target was added.
+// A volume created by an unfinished call is found again after a target was added.
 func TestAddedTargetHidesNoVolume(t *testing.T) {
 	old := someTargets(7)
 	moved := 0

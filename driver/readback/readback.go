@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Step is a change of a target, with a check whether it is done.
+// A Step is a change to a target, with a check of whether it is done.
 type Step struct {
 	What string
 	do   func() error
@@ -51,7 +51,7 @@ func RunAll(steps []Step) error {
 	return nil
 }
 
-// RunAtOnce runs steps at the same time. When all have ended, it returns the errors of those that
+// RunAtOnce runs steps concurrently. When all have ended, it returns the errors of those that
 // failed.
 func RunAtOnce(steps []Step) error {
 	failed := make([]error, len(steps))
@@ -64,7 +64,7 @@ func RunAtOnce(steps []Step) error {
 }
 
 // Clarifies reports whether it is useful to read back after a failed call. It is not if the target
-// does not answer, if the call was certainly not executed, or if it was executed and is not saved.
+// does not respond, if the call was certainly not executed, or if it was executed and is not saved.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
 	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState, spdkrpc.NotSaved:

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-// accessModes are the supported access modes, with whether a volume may be on several nodes at a
+// accessModes maps the supported access modes to whether a volume may be on several nodes at a
 // time. Only a raw block volume may be written by several, because nothing coordinates their
 // writes.
 var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }{
@@ -41,7 +41,7 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 				return fmt.Errorf("%w: %w", ErrUnsupported, err)
 			}
 		default:
-			return fmt.Errorf("%w: volume_capability says neither block nor mount", ErrInvalid)
+			return fmt.Errorf("%w: volume_capability specifies neither block nor mount", ErrInvalid)
 		}
 		mode := c.GetAccessMode().GetMode()
 		if _, ok := accessModes[mode]; !ok {
@@ -55,13 +55,13 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	return nil
 }
 
-// ReadOnly reports whether a capability asks for a volume that is only read.
+// ReadOnly reports whether a capability requests a volume only for reading.
 func ReadOnly(c *csi.VolumeCapability) bool {
 	mode := c.GetAccessMode().GetMode()
 	return mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
 }
 
-// Shared reports whether one of the capabilities asks for a volume that may be on several nodes at
+// Shared reports whether one of the capabilities requests a volume that may be on several nodes at
 // a time.
 func Shared(capabilities ...*csi.VolumeCapability) bool {
 	for _, c := range capabilities {
@@ -72,7 +72,7 @@ func Shared(capabilities ...*csi.VolumeCapability) bool {
 	return false
 }
 
-// RawBlock reports whether one of the capabilities asks for a volume without a file system.
+// RawBlock reports whether one of the capabilities requests a volume without a file system.
 func RawBlock(capabilities ...*csi.VolumeCapability) bool {
 	return slices.ContainsFunc(capabilities, func(c *csi.VolumeCapability) bool { return c.GetBlock() != nil })
 }

@@ -40,9 +40,9 @@ func TestCapabilities(t *testing.T) {
 	assert.False(t, ReadOnly(block))
 }
 
-// Controller and node refuse a mount option that could harm a node, or that is of another file
+// Controller and node refuse mount options that could harm a node or that belong to another file
 // system.
-func TestMountOptionsOfCapabilities(t *testing.T) {
+func TestCapabilityMountOptions(t *testing.T) {
 	capability := func(fsType string, flags ...string) *csi.VolumeCapability {
 		return &csi.VolumeCapability{
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},

@@ -1,21 +1,21 @@
 package request
 
 // Keys of CSI's volume and publish contexts, in addition to those of package connect. The
-// controller writes them, and the node reads them. Keys that are also parameters of a StorageClass
-// have their names and values.
+// controller writes them, and the node reads them. Keys that are also StorageClass parameters have
+// the same names and values.
 const (
-	// KeyStore is the lvstore that a volume was created in. spdk-csi has the same key.
+	// KeyStore is the lvstore that a volume was created in. spdk-csi uses the same key.
 	KeyStore = "lvstore"
 	// KeyFSType is the file system of the StorageClass.
 	KeyFSType = "fsType"
 	// KeyMayFormat reports whether the node may create a file system on the volume if it is empty.
-	// The value in the volume context reports whether the volume was created empty, not as a copy.
-	// The value in the publish context reports whether the target, when the volume was published,
-	// knew that it was never written. A node formats only if both allow it.
+	// In the volume context, it means that the volume was created empty, not as a copy. In the
+	// publish context, it means that when the volume was published, the target knew that it was
+	// never written. A node formats only if both allow it.
 	KeyMayFormat = "mayFormat"
 	// KeyMkfsOptions are the options with which the node creates a file system.
 	KeyMkfsOptions = "mkfsOptions"
-	// KeyFilesystemUUID is "volume" if the file system gets the UUID of the volume.
+	// KeyFilesystemUUID is "volume" if the file system gets the volume's UUID.
 	KeyFilesystemUUID = "filesystemUUID"
 	// KeyEncryption is how the node encrypts the volume: EncryptionLUKS2, or absent. Only the
 	// volume context has it.

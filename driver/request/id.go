@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A VolumeID names a volume or a snapshot: "target:UUID", as in spdk-csi. The id of a volume that
-// was provisioned by hand may be the UUID alone; then the controller has to find its target.
+// A VolumeID names a volume or a snapshot: "target:UUID", as in spdk-csi. The id of a manually
+// provisioned volume may be the UUID alone; then the controller has to find its target.
 type VolumeID struct {
 	Target string // empty if the id does not name it
 	UUID   string
@@ -47,8 +47,8 @@ func ParseVolumeID(s string) (VolumeID, error) {
 	return id, nil
 }
 
-// nodeName matches node ids. CSI lets the driver choose their form, which includes Kubernetes' node
-// names.
+// nodeName matches node ids. CSI lets the driver choose their format, which includes Kubernetes'
+// node names.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,190}[A-Za-z0-9])?$`)
 
 // CheckNodeID refuses ids that no node of this driver can have.

@@ -8,23 +8,23 @@ import (
 )
 
 // Locks allow one call at a time on each object. A call never waits for a lock: CSI expects the
-// second call to be answered with ABORTED, and repeats it. DESIGN.md, "Order in the driver", lists
-// these and all other locks. A call claims:
+// second call to fail with ABORTED, and callers retry it. DESIGN.md, "Order in the driver", lists
+// these and all other locks. Calls claim:
 //
-//	CreateVolume      the name, and the id before it is answered (another call may be deleting the volume)
-//	  from a snapshot   the snapshot's id, shared: several volumes can be restored at once, but not during its deletion
-//	  from a volume     that volume's id
-//	CreateSnapshot    the name, and the volume's id
+//	CreateVolume      the name; before it responds, also the new volume's id (another call may be deleting that volume)
+//	  from a snapshot   also the snapshot's id, shared: it may be restored to several volumes at once, but not deleted
+//	  from a volume     also the source volume's id
+//	CreateSnapshot    the name and the volume's id
 //	all others        the id
 type Locks struct {
 	mu   sync.Mutex
 	held map[string]int // number of shared holders; -1 for an exclusive one
 }
 
-// NewLocks returns locks, none of which is held.
+// NewLocks returns Locks with nothing held.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
-// A Claim is a set of locks that a call takes one after the other and releases together.
+// A Claim is a set of locks that a call acquires one by one and releases together.
 type Claim struct {
 	locks *Locks
 	free  []func()

@@ -1,13 +1,12 @@
 package request
 
-// A TargetError is the failure of a call to a target that gave no response, or refused the caller.
+// A TargetError means that a target did not respond to a call, or refused the caller.
 type TargetError struct {
 	Target string // its name
-	// Cause is what went wrong with the target, in words that are the same at each repetition,
-	// whichever call was the first to fail. It is empty if the text of Err is the same at each
-	// repetition.
+	// Cause is what went wrong with the target, in words that are the same for every retry,
+	// whichever call was the first to fail. It is empty if Err's text is the same for every retry.
 	Cause string
-	// Lost reports that the target was not reached, or gave no response.
+	// Lost means that the target was not reached, or did not respond.
 	Lost bool
 	Err  error
 }

@@ -18,7 +18,7 @@ func CheckTopology(segments map[string]string) error {
 			problems = []string{"the value is empty"}
 		}
 		if problems = append(problems, validation.IsValidLabelValue(segments[key])...); len(problems) > 0 {
-			return fmt.Errorf("%w: %s=%s is not a label: %s", ErrInvalid, key, segments[key], strings.Join(problems, "; "))
+			return fmt.Errorf("%w: %s=%s is not a valid label: %s", ErrInvalid, key, segments[key], strings.Join(problems, "; "))
 		}
 	}
 	return nil

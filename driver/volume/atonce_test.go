@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A lateList answers the list of lvstores only after the target has said that all are loaded, and
-// counts how often it is asked that afterwards.
+// A lateList returns the list of lvstores only after the target has reported that all are loaded,
+// and counts how often that is queried afterwards.
 type lateList struct {
 	spdkrpc.Caller
 	waited     chan struct{} // closed after the first bdev_wait_for_examine
@@ -52,7 +52,7 @@ func TestNewLvstoresAreAwaited(t *testing.T) {
 }
 
 // A host is cut off even if the volume cannot be read.
-func TestDetachOfAnUnreadableVolume(t *testing.T) {
+func TestDetachUnreadableVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	host := drivertest.Host("n1")

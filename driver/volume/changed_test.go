@@ -34,9 +34,9 @@ func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInf
 	return err
 }
 
-// A call whose result another client changes at once fails as busy, so that the caller repeats it.
-// The repetition succeeds.
-func TestResultsThatChangeDuringTheCall(t *testing.T) {
+// A call whose result another client changes at once fails as busy, so that the caller retries it.
+// The retry succeeds.
+func TestConcurrentChangesFailAsBusy(t *testing.T) {
 	t.Run("a created volume is deleted", func(t *testing.T) {
 		b := newTestService(t, export.TCP)
 		s := b.after(t, "bdev_lvol_create", func(ctx context.Context) error {
@@ -109,7 +109,7 @@ func TestResultsThatChangeDuringTheCall(t *testing.T) {
 	})
 }
 
-// deletions notes the lvols that are deleted.
+// deletions records the lvols that are deleted.
 type deletions struct {
 	spdkrpc.Caller
 	deleted *[]string
@@ -129,7 +129,7 @@ func (d deletions) Call(ctx context.Context, method string, params, result any) 
 
 // A base that only the volume needs is deleted before the volume: after a crash in between, the
 // volume still leads to what is left. A base that a clone needs too is deleted afterwards.
-func TestOrderOfDeletedBases(t *testing.T) {
+func TestBaseDeletionOrder(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	shared, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-2", v.UUID)})

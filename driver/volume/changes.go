@@ -10,8 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Changes are the clusters of a snapshot that differ from those of another one, or that are
-// allocated.
+// Changes holds a snapshot's clusters that differ from those of another one, or that are allocated.
 type Changes struct {
 	SizeBytes   int64 // of the snapshot
 	ClusterSize int64 // bytes
@@ -23,7 +22,7 @@ func (c Changes) Has(index int64) bool { return c.bitmap[index/8]>>(index%8)&1 =
 
 // Changes returns the clusters of a snapshot that may differ from those of base, another snapshot
 // of the same volume; or, if base is "", those that are allocated. If they are unknown, it fails
-// with ErrNoChanges or ErrEncrypted, and the snapshot has to be read as a whole.
+// with ErrNoChanges or ErrEncrypted, and the whole snapshot has to be read.
 func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, error) {
 	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: snapshot}
 	ids := []string{snapshot}

@@ -76,7 +76,7 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 		}
 	}
 	// If SPDK refuses, the volume stays: another call for the same name may have made it a clone
-	// already, or be about to. The caller reads which, and a repeated call completes it.
+	// already, or be about to. The caller finds out which, and a retry completes it.
 	return id, s.setParent(ctx, v, parent, name)
 }
 

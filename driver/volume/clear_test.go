@@ -180,8 +180,8 @@ func TestConcurrentClonesSucceed(t *testing.T) {
 	assert.Equal(t, snap.Name, now.Base)
 }
 
-// If SPDK refuses to make a new volume a clone, the volume stays, since another call may be about
-// to complete it. A repeated call does.
+// If SPDK refuses to make a new volume a clone, the volume stays, because another call may be about
+// to complete it. A retry does.
 func TestRefusedSetParentKeepsTheVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}

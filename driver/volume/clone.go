@@ -12,7 +12,7 @@ import (
 )
 
 // An Origin is the volume or snapshot that a volume is a copy of. If UUID is empty, the volume is
-// no copy.
+// not a copy.
 type Origin struct {
 	UUID     string
 	Snapshot bool // true for a snapshot, false for a volume
@@ -97,8 +97,8 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	return v, s.matches(ctx, v, spec, from, parent)
 }
 
-// beforeClone is what is asked before a clone is made, beside the look-up of the clone itself. Each
-// answer counts only if it is needed.
+// beforeClone holds what is queried before a clone is created, concurrently with the look-up of the
+// clone itself. A result or error counts only if it is needed.
 type beforeClone struct {
 	base   Volume // of the clone, from an earlier call
 	noBase error
@@ -107,7 +107,7 @@ type beforeClone struct {
 	mayBeRenamed bool // the clone, by another call
 }
 
-// askForClone asks in goroutines of asking.
+// askForClone queries in goroutines of asking.
 func (s *Service) askForClone(ctx context.Context, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
 	b := new(beforeClone)
 	if !from.Snapshot {
@@ -132,7 +132,7 @@ func (s *Service) growUnfinished(ctx context.Context, v Volume, spec Spec, known
 	return s.grow(ctx, v, spec.MinBytes, spec.MaxBytes, in)
 }
 
-// parent returns the parent of v with a name: known, if that is it.
+// parent returns v's parent with a name. If known is that parent, it returns known.
 func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volume) (Volume, error) {
 	if known != nil && known.Store == v.Store && known.Name == name {
 		return *known, nil

@@ -19,8 +19,8 @@ import (
 )
 
 // TestCrashPoints fails every operation at each of its calls, before and after the target executed
-// it, with and without the death of the caller, then repeats the operation. The repetition must
-// succeed, and the target must end in the state that an undisturbed operation leaves.
+// it, with and without the death of the caller, then repeats the operation. The retry must succeed,
+// and the target must end in the state that an undisturbed operation leaves.
 func TestCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -50,7 +50,7 @@ func TestFailurePoints(t *testing.T) {
 	}
 }
 
-// From v26.09 on, SPDK answers differently if a subsystem does not exist.
+// From v26.09 on, SPDK responds differently if a subsystem does not exist.
 func TestCrashPointsOnV2609(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -279,8 +279,8 @@ func cloned(t *testing.T, b *testService) (v, c Volume) {
 	return v, c
 }
 
-// cloneClass is a class of which every release makes clones: those before v24.05 cannot clear what
-// a clone holds.
+// cloneClass is a class that every release can clone: releases before v24.05 cannot clear what a
+// clone holds.
 func (b *testService) cloneClass(t *testing.T) class.Class {
 	t.Helper()
 	version, err := b.rpc.SpdkGetVersion(t.Context())
@@ -291,8 +291,8 @@ func (b *testService) cloneClass(t *testing.T) class.Class {
 	return class.Class{}
 }
 
-// largerBytes is the size of copies of volumes of 4 MiB: releases before v24.05 can have none that
-// are larger.
+// largerBytes is the size of copies of 4 MiB volumes: on releases before v24.05, a copy cannot be
+// larger than its source.
 func (b *testService) largerBytes(t *testing.T) int64 {
 	t.Helper()
 	release, err := b.rpc.Release(t.Context())

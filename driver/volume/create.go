@@ -27,9 +27,9 @@ func (st Store) Size(minBytes int64) int64 { return roundUp(roundUp(minBytes, Mi
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the store cannot take the
-// volume. A thin volume takes its clusters later, so it may be larger than what is free, but never
-// than the whole store.
+// room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the volume does not fit in the
+// store. A thin volume takes its clusters later, so it may be larger than the free space, but not
+// larger than the whole store.
 func (s Space) room(st Store, spec Spec) error {
 	size := st.Size(spec.MinBytes)
 	free := st.FreeBytes - s.reserve(st)

@@ -12,7 +12,7 @@ import (
 )
 
 // A snapshot below a volume in use is deleted while that volume is frozen, or not at all.
-func TestDeletionsAreFrozen(t *testing.T) {
+func TestSnapshotIsDeletedOnlyDuringAFreeze(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)

@@ -65,7 +65,7 @@ func TestClonesAreDetached(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-func TestClonesThatCannotBeDetached(t *testing.T) {
+func TestUndetachableClonesAreRefused(t *testing.T) {
 	b, v, s := newDetachingService(t)
 	c := b.restore(t, "pvc-2", s)
 	refused := func(kind error, text string) {
@@ -140,7 +140,7 @@ func TestEnlargedClonesAreNotDetached(t *testing.T) {
 }
 
 // The clones of a group's members are detached, too; those of an interrupted attempt are not.
-func TestClonesOfGroupsAreDetached(t *testing.T) {
+func TestGroupClonesAreDetached(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)
 	b.DetachClones = true

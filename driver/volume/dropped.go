@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// When SPDK refuses to delete a volume because its blob is busy, it can drop the volume from its
-// lists nevertheless. Then the volume looks deleted, but its clusters stay allocated, its data is
-// not cleared, and it is back when the target is restarted. So a volume that is listed no longer is
-// deleted only if SPDK said so, or if each allocated cluster belongs to a listed volume.
+// When SPDK refuses to delete a volume because its blob is busy, it can still drop the volume from
+// its lists. Then the volume looks deleted, but its clusters stay allocated, its data is not
+// cleared, and it is back when the target is restarted. So a volume that is no longer listed counts
+// as deleted only if SPDK said so, or if each allocated cluster belongs to a listed volume.
 
 // Unlisted counts the allocated clusters of an lvstore that belong to no volume that the target
 // lists.
@@ -146,13 +146,13 @@ func (s *Service) proveDeleted(ctx context.Context, id string) error {
 			s.Name, ErrDropped, id, u.Clusters, u.Store.Name)
 	}
 	if clusters, refused := s.seen.refusal(id); refused && !(counted && clusters) {
-		return fmt.Errorf("target %s: %w: SPDK refused to delete volume %s, and lists it no longer, so it may be back after a restart: restart spdk_tgt, and then the controller of spdk-csi", s.Name, ErrDropped, id)
+		return fmt.Errorf("target %s: %w: SPDK refused to delete volume %s, but no longer lists it, so it may be back after a restart: restart spdk_tgt, and then the controller of spdk-csi", s.Name, ErrDropped, id)
 	}
 	s.seen.forgetRefusal(id)
 	return nil
 }
 
-// noteRefusal remembers that SPDK refused to delete a volume, and listed it no longer.
+// noteRefusal remembers that SPDK refused to delete a volume but no longer listed it.
 func (m *memory) noteRefusal(v Volume) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,7 +22,7 @@ func (b *testService) at(second int64, caller spdkrpc.Caller) *Service {
 }
 
 // If a call whose reply was lost is executed while it is repeated, one snapshot remains.
-func TestSnapshotWhoseReplyWasLost(t *testing.T) {
+func TestLostSnapshotReply(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	var late any
@@ -106,8 +106,8 @@ func TestManyControllersTakeOneSnapshot(t *testing.T) {
 					ids[i] = got.UUID
 					return
 				}
-				// All other errors tell to try again, as SPDK does when it refuses two operations
-				// at a time.
+				// All other errors tell the caller to retry, for example when SPDK refuses two
+				// operations at a time.
 				if t.Context().Err() != nil {
 					t.Error(err)
 					return

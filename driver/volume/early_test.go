@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An earlyList answers lists of lvols as a target that is still loading its lvstores, until a
-// snapshot is taken.
+// Until a snapshot is taken, an earlyList returns lists of lvols like a target that is still
+// loading its lvstores.
 type earlyList struct {
 	spdkrpc.Caller
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ func (e *earlyList) Call(ctx context.Context, method string, params, result any)
 
 // A snapshot that the list before it has missed is found by the list after it. It is older, so it
 // is kept.
-func TestSnapshotThatAnEarlyListMissed(t *testing.T) {
+func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	early := &earlyList{Caller: b.fault}
@@ -60,7 +60,7 @@ func TestSnapshotThatAnEarlyListMissed(t *testing.T) {
 
 // A list of the lvstores that were seen before is not enough while they are not those that there
 // are.
-func TestLvolsOfNewLvstores(t *testing.T) {
+func TestLvolsInNewLvstoresAreListed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	s := b.Target.Service(spdkrpc.NewClient(b.fault))

@@ -32,25 +32,24 @@ var (
 	ErrWrongKind = errors.New("not of the expected kind")
 	// ErrStoreMissing: an expected lvstore is not loaded, so it is unknown which volumes it has.
 	ErrStoreMissing = errors.New("lvstore missing")
-	// ErrDropped: the target lists the volume no longer, but it is unknown whether it was deleted.
+	// ErrDropped: the target no longer lists the volume, but it is unknown whether it was deleted.
 	ErrDropped = errors.New("not known to be deleted")
 	// ErrDegraded: the volume exists, but SPDK could not create its bdev, so it can be neither used
 	// nor changed now.
 	ErrDegraded = errors.New("volume not available")
 	// ErrStoreForbidden: the volume is in an lvstore that the driver may not use.
 	ErrStoreForbidden = errors.New("lvstore not permitted")
-	// ErrNested: the lvstore is on a logical volume, or it is unknown on what it is. A host may
-	// have written it.
+	// ErrNested: the lvstore is, or may be, on a logical volume. A host may have written it.
 	ErrNested = errors.New("lvstore on a logical volume")
 	// ErrLoads: the target may load what a pod writes into a raw block volume.
 	ErrLoads = errors.New("no raw block volumes on this target")
 	// ErrExposes: others could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
-	// ErrTooOld: the target's release of SPDK cannot do this without harm.
+	// ErrTooOld: the target's SPDK release cannot do this safely.
 	ErrTooOld = errors.New("this release of SPDK is too old")
 	// ErrNotTogether: no snapshot of these volumes can be taken at one moment.
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
-	// ErrNoChanges: which blocks of a snapshot differ from another one is unknown.
+	// ErrNoChanges: it is unknown which blocks of a snapshot differ from another one.
 	ErrNoChanges = errors.New("the changed blocks are unknown")
 	// ErrEncrypted: pods see other offsets of the volume than the target.
 	ErrEncrypted = errors.New("encrypted volume")

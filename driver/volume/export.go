@@ -20,12 +20,12 @@ type Exported struct {
 type Precondition func(context.Context) error
 
 // Export makes a volume reachable for one host, if all conditions succeed; see
-// [export.Service.Admit]. The conditions are evaluated at the same time.
+// [export.Service.Admit]. The conditions are evaluated concurrently.
 func (s *Service) Export(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
 	return s.export(ctx, id, h, s.exports.Admit, conditions)
 }
 
-// Share is like Export for one host beside others; see [export.Service.Share].
+// Share is like Export, but for one more host along with others; see [export.Service.Share].
 func (s *Service) Share(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
 	return s.export(ctx, id, h, s.exports.Share, conditions)
 }
@@ -85,7 +85,7 @@ func (s *Service) removeExport(ctx context.Context, id string) error {
 func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	hosts, err := s.exports.Hosts(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("target %s: read to which hosts volumes are exported: %w", s.Name, err)
+		return nil, fmt.Errorf("target %s: list the hosts that volumes are exported to: %w", s.Name, err)
 	}
 	return hosts, nil
 }

@@ -95,7 +95,7 @@ func behindFreezer(b *testService) *freezer {
 	return f
 }
 
-func TestSnapshotsAreFrozen(t *testing.T) {
+func TestSnapshotIsTakenDuringAFreeze(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	v := b.create(t, "pvc-1", 4)
@@ -138,7 +138,7 @@ func TestSnapshotsThroughAnOldProxy(t *testing.T) {
 }
 
 // A host without multipath would fail its I/O instead of holding it back.
-func TestHostsWithoutMultipath(t *testing.T) {
+func TestSnapshotRefusedForHostsWithoutMultipath(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
 		t.Skip("needs a simulated target: no host connects to a real one in this test")

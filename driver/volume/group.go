@@ -37,7 +37,7 @@ type GroupMember struct {
 	Snapshot
 }
 
-// Members are volumes or snapshots of one target, by their UUIDs.
+// Members holds the UUIDs of volumes or snapshots on one target.
 type Members struct {
 	Service *Service
 	UUIDs   []string

@@ -132,7 +132,7 @@ func TestGroupsThroughAnOldProxy(t *testing.T) {
 	assert.Len(t, b.state(t).Lvols, 2)
 }
 
-func TestGroupsThatCannotBeFrozen(t *testing.T) {
+func TestUnfreezableGroupsAreRefused(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
 		t.Skip("needs a simulated target: no host connects to a real one in this test")
@@ -214,8 +214,8 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Whichever RPC of a call fails, and however: the repeated call takes or deletes one whole group,
-// and nothing is left.
+// Whichever RPC of a call fails, and however, a retry takes or deletes one whole group, and nothing
+// is left.
 func TestGroupCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

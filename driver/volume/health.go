@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// A Condition is something adverse that the target knows of a volume.
+// A Condition is a problem that the target reports for a volume.
 type Condition struct {
 	// Inaccessible volumes cannot be read or written. Others still work, but not as they should.
 	Inaccessible bool
@@ -14,14 +14,14 @@ type Condition struct {
 	Message      string // for people: what happened, and what to do
 }
 
-// A Health says what is adverse about a volume; nothing if Conditions is empty.
+// A Health lists a volume's problems; there are none if Conditions is empty.
 type Health struct {
 	UUID       string
 	Conditions []Condition
 }
 
-// Health returns what is adverse about a volume. A target that does not answer is an error: hosts
-// may still reach the volume.
+// Health returns a volume's problems. An unresponsive target is an error: hosts may still reach the
+// volume.
 func (s *Service) Health(ctx context.Context, id string) (Health, error) {
 	v, err := s.GetVolume(ctx, id)
 	switch {
@@ -39,7 +39,7 @@ func (s *Service) Health(ctx context.Context, id string) (Health, error) {
 	return HealthIn(st, v), nil
 }
 
-// ListHealth lists the volumes of which something adverse is known.
+// ListHealth lists the volumes with known problems.
 func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, next string, err error) {
 	stores, err := s.Stores(ctx)
 	if err != nil {

@@ -76,8 +76,8 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 // Permits reports whether the driver may use an lvol.
 func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
 
-// Nested describes an lvstore or a RAID that is on a logical volume, so that a host may have
-// written it.
+// Nested describes an lvstore or a RAID on a logical volume, which a host may therefore have
+// written.
 type Nested struct {
 	Kind string // "lvstore" or "RAID"
 	Name string
@@ -85,8 +85,7 @@ type Nested struct {
 	Why  error  // of kind ErrNested
 }
 
-// Nested lists the lvstores and RAIDs that are on logical volumes, or of which it is unknown on
-// what they are.
+// Nested lists the lvstores and RAIDs that are on logical volumes, or for which that is unknown.
 func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	ctx = AskOnce(ctx)
 	stores, err := s.lvstores(ctx)
@@ -105,7 +104,7 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	case errors.Is(err, spdkrpc.MethodNotFound): // a target without RAIDs
 		return nested, nil
 	case notAllowed(err):
-		return append(nested, Nested{Kind: "RAID", Name: "of any name", Why: fmt.Errorf("target %s: %w: the RAIDs cannot be listed: allow bdev_raid_get_bdevs to the driver's role", s.Name, ErrNested)}), nil
+		return append(nested, Nested{Kind: "RAID", Name: "of any name", Why: fmt.Errorf("target %s: %w: cannot list RAID bdevs: allow the driver's role to call bdev_raid_get_bdevs", s.Name, ErrNested)}), nil
 	case err != nil:
 		return nil, fmt.Errorf("target %s: list RAIDs: %w", s.Name, err)
 	}

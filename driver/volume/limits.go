@@ -29,7 +29,7 @@ func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	case hasLimits(now.Limits, l):
 		return nil
 	case failed == nil:
-		return fmt.Errorf("target %s: %w: the limits of %s were set and are others: try again", s.Name, ErrBusy, v)
+		return fmt.Errorf("target %s: %w: the limits of %s were set, but differ now: try again", s.Name, ErrBusy, v)
 	case readback.Refused(failed) && now.Limits != spdkrpc.BdevRateLimits{}:
 		// SPDK v25.09 and later, observed: opening the bdev for the change starts its limiter
 		// again.

@@ -223,7 +223,7 @@ func TestHalfMadeGroupOnSeveralTargets(t *testing.T) {
 }
 
 // If one target cannot take its snapshots, the others thaw at once and keep none.
-func TestOneOfSeveralTargetsFails(t *testing.T) {
+func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	inUse := &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.InUse, Code: jsonrpc.CodeInUse}
 	for name, c := range map[string]struct {
 		disturb func(p *pair)
@@ -252,9 +252,9 @@ func TestOneOfSeveralTargetsFails(t *testing.T) {
 	}
 }
 
-// Whichever RPC fails at one of the targets, and however: the repeated call takes one whole group,
-// and nothing is left.
-func TestCrashPointsOfAGroupOnSeveralTargets(t *testing.T) {
+// Whichever RPC fails on one of the targets, and however, a retry takes one whole group, and
+// nothing is left.
+func TestGroupOnSeveralTargetsCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

@@ -23,7 +23,7 @@ import (
 // A nested lvstore can have the name, or even the UUID, of one that is not loaded. So what is known
 // of an lvstore's base bdev is valid for one call of the driver only.
 
-// asked records what a call has learned about base bdevs.
+// asked holds what a call has learned about base bdevs.
 type asked struct {
 	mu    sync.Mutex
 	bases map[baseKey]*askedBase
@@ -42,7 +42,7 @@ type askedBase struct {
 	verdict verdict
 }
 
-// A verdict is what is known of the base bdev of an lvstore.
+// A verdict is what is known about an lvstore's base bdev.
 type verdict struct {
 	err         error // of kind ErrNested if the lvstore must not be used
 	unmapZeroes bool  // see unmapZeroes
@@ -95,8 +95,8 @@ func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 	return v
 }
 
-// mostAskedAhead is for how many lvstores at most their base bdevs are asked about before it is
-// known which of them matter.
+// mostAskedAhead is the maximum number of lvstores whose base bdevs are queried before it is known
+// which of them matter.
 const mostAskedAhead = 4
 
 // askAhead asks about the base bdevs of the lvstores that were seen before, so that this needs no
@@ -161,7 +161,7 @@ func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 	return v
 }
 
-// basesOf returns a bdev and the bdevs on which it is; none if it is a device. It fails with
+// basesOf returns a bdev and the bdevs below it, of which a device has none. It fails with
 // ErrNested if the bdev is a logical volume, or if its kind is unknown.
 func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo, bases []string, err error) {
 	infos, err := coalesce.Do(ctx, &s.reads, "bdev "+name, func(ctx context.Context) ([]spdkrpc.BdevInfo, error) {
@@ -169,7 +169,7 @@ func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo,
 	})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
-		return b, nil, fmt.Errorf("target %s: %w: bdev %s, on which an lvstore is, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
+		return b, nil, fmt.Errorf("target %s: %w: bdev %s, which holds an lvstore, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
 	case err != nil:
 		return b, nil, fmt.Errorf("target %s: find out whether bdev %s is on a logical volume: %w", s.Name, name, err)
 	case len(infos) != 1:
@@ -195,7 +195,7 @@ func nameOf(b spdkrpc.BdevInfo) string {
 	return b.Name
 }
 
-// A basesKind says on what a bdev is.
+// A basesKind is how a bdev names the bdevs below it.
 type basesKind int
 
 const (

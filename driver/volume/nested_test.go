@@ -160,7 +160,7 @@ func TestNestedLvstoreDoesNotReplaceAnother(t *testing.T) {
 	require.NoError(t, s.Delete(t.Context(), v.UUID))
 }
 
-// A rewriting caller changes what the target answers.
+// A rewriting caller changes the target's responses.
 type rewriting struct {
 	spdkrpc.Caller
 	rewrite func(method string, text []byte) []byte
@@ -206,7 +206,7 @@ func TestHiddenBaseBdevsNeedANewProxy(t *testing.T) {
 	require.NoError(t, second(s.Stores(t.Context())))
 }
 
-// An informed caller answers spdkgate_target_get_info.
+// An informed caller responds to spdkgate_target_get_info.
 type informed struct {
 	spdkrpc.Caller
 	info spdkrpc.ProxyTargetInfo

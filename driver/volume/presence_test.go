@@ -79,7 +79,7 @@ func TestNewLvstoreDoesNotReplaceItsNamesake(t *testing.T) {
 }
 
 // The lvstore is unloaded at the moment a volume in it is deleted.
-func TestStoreIsUnloadedDuringDeletion(t *testing.T) {
+func TestStoreUnloadedDuringDeletion(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	cfg := b.Config

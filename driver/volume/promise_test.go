@@ -32,7 +32,7 @@ func TestLargestVolume(t *testing.T) {
 }
 
 // With a limit, the volumes that exist count.
-func TestLargestVolumeBesideOthers(t *testing.T) {
+func TestLargestVolumeWithExistingVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	b.create(t, "pvc-1", 8)
 	st := b.store(t, "lvs0")
@@ -65,7 +65,7 @@ func TestLargestVolumeBesideOthers(t *testing.T) {
 	}
 }
 
-// A promise counts until it is kept or taken back, and a volume that grows counts once.
+// A promise counts until it is kept or taken back, and a growing volume counts once.
 func TestPromisedSpaceCountsUntilItIsReleased(t *testing.T) {
 	u := newSum()
 	_, err := u.promise("a", 11, 10)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A reading of which a call fails either fails, or returns what it returns otherwise.
+// If one of a reading's calls fails, the reading fails, or returns the same as without the failure.
 func TestFailedReadingIsReported(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)

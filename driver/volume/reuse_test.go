@@ -32,7 +32,7 @@ func (b *testService) depth(t *testing.T, v Volume) (n int) {
 	return n
 }
 
-// A writing target answers that a volume owns clusters, as if a host had written to it.
+// A writing target reports that a volume owns clusters, as if a host had written to it.
 type writing struct {
 	spdkrpc.Caller
 	volume   string // UUID

@@ -17,10 +17,10 @@ import (
 // A Snapshot is a snapshot that was requested, not a base that cloning created.
 type Snapshot struct {
 	Volume
-	// SourceUUID is the volume of which it was taken, even if that was deleted. Empty if unknown:
-	// spdk-csi recorded none.
+	// SourceUUID is the volume of which it was taken, even if that was deleted. It is empty if
+	// unknown: spdk-csi recorded none.
 	SourceUUID string
-	// CreatedAt is when it was taken, to the second. Zero if unknown: spdk-csi recorded none.
+	// CreatedAt is when it was taken, to the second. It is zero if unknown: spdk-csi recorded none.
 	CreatedAt time.Time
 	// Group is the group snapshot that it belongs to; empty if none.
 	Group GroupID
@@ -53,7 +53,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 		return Snapshot{}, err
 	}
 	if snap.SourceUUID == "" {
-		// A snapshot of spdk-csi is of this volume if it is one of the volume's parents.
+		// A snapshot taken by spdk-csi is of this volume if it is one of the volume's parents.
 		if snap.SourceUUID, err = s.sourceOfLegacySnapshot(ctx, snap.Volume, v); err != nil {
 			return Snapshot{}, err
 		}

@@ -97,7 +97,7 @@ func TestLegacySnapshot(t *testing.T) {
 }
 
 // A snapshot of spdk-csi whose volume cannot be determined is not reported as taken.
-func TestLegacySnapshotOfAnUnreadableVolume(t *testing.T) {
+func TestLegacySnapshotWithUnreadableSource(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	for _, name := range []string{"snapshot-1", "snapshot-2"} { // the volume's parents
@@ -213,7 +213,7 @@ func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 
 // A clone that is never created leaves its base, which is deleted together with the source and its
 // snapshots.
-func TestBaseOfCloneThatFailed(t *testing.T) {
+func TestBaseOfFailedCloneIsDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-2", v.UUID)})

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A thin volume allocates a cluster when it is written first. When an lvstore has no free cluster,
-// such writes fail on all of its thin volumes. Therefore the sum of the sizes of an lvstore's
-// volumes is limited. SPDK does not report this sum, and reports sizes only one by one. This file
-// keeps the sum for each lvstore, updates it with each volume that this process creates, grows or
-// deletes, and reads it again from time to time.
+// A thin volume allocates a cluster when the cluster is first written. When an lvstore has no free
+// cluster, such writes fail on all of its thin volumes. Therefore the sum of the sizes of an
+// lvstore's volumes is limited. SPDK does not report this sum, and reports sizes only one by one.
+// This file keeps the sum for each lvstore, updates it with each volume that this process creates,
+// grows or deletes, and reads it again from time to time.
 
 // Space limits how much of an lvstore may be promised to volumes. The zero Space has no limits.
 type Space struct {
@@ -107,9 +107,9 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	return u, nil
 }
 
-// noAnswer is how long the target may answer none of the queries of a reading. There is no limit
-// for the whole reading: a controller that has just started reads all lvstores at once, which takes
-// as long as its processor needs for all volumes.
+// noAnswer is how long the target may respond to none of a reading's queries. There is no limit for
+// the whole reading: a controller that has just started reads all lvstores at once, which takes as
+// long as its processor needs for all volumes.
 const noAnswer = time.Minute
 
 func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
@@ -233,10 +233,10 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 
 // Usage reports how an lvstore is used, as of a reading at most some minutes ago.
 type Usage struct {
-	// PromisedBytes is the sum of the sizes of its volumes, and of what only its snapshots occupy.
+	// PromisedBytes is the sum of its volumes' sizes and of what only its snapshots occupy.
 	PromisedBytes int64
-	// LongestChain is the number of snapshots below the volume with the most. At maxDepth, no more
-	// are taken.
+	// LongestChain is the number of snapshots below the volume that has the most. At maxDepth, no
+	// more are taken.
 	LongestChain int
 }
 

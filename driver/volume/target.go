@@ -19,7 +19,7 @@ import (
 // Config describes a target.
 type Config struct {
 	export.Config
-	// Stores are the lvstores that the driver may use; all of the target's when empty.
+	// Stores holds the lvstores that the driver may use; empty means all of the target's.
 	Stores []string
 	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones,
 	// if it has several.
@@ -48,9 +48,9 @@ func NewTarget(c Config) *Target {
 	return &Target{Config: c, exports: export.NewTarget(c.Config)}
 }
 
-// A Service manages the volumes of one target with the credentials of its client. Safe for
-// concurrent use. It records which lvstores it has seen with these credentials, to notice when one
-// is missing; so keep it as long as the client.
+// A Service manages one target's volumes with its client's credentials. It is safe for concurrent
+// use. It records which lvstores it has seen with these credentials, to notice when one is missing;
+// so keep it as long as the client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
@@ -66,8 +66,8 @@ func (t *Target) Service(client *spdkrpc.Client) *Service {
 	return &Service{Target: t, rpc: client, exports: t.exports.Service(client), seen: newMemory()}
 }
 
-// Remember makes the service continue with what a former one has seen of the target. Call it before
-// the service is used.
+// Remember makes the service continue with what a previous one has seen of the target. Call it
+// before the service is used.
 func (s *Service) Remember(former *Service) { s.seen = former.seen }
 
 // A Volume describes a logical volume, which is a volume in CSI's sense, or a snapshot.
@@ -149,8 +149,8 @@ func (s *Service) lvstores(ctx context.Context) ([]spdkrpc.LvolStore, error) {
 	})
 }
 
-// atOnce runs functions at the same time. It returns when all have ended, with the error of the
-// first that failed; the others are cancelled then.
+// atOnce runs the given functions concurrently. It returns when all have ended, with the error of
+// the first that failed; the others are cancelled then.
 func atOnce(ctx context.Context, functions ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range functions {

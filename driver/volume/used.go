@@ -18,7 +18,7 @@ import (
 )
 
 // A volume that was attached once may contain data, and must never be formatted again, even if it
-// reads as empty. For thin volumes, newer releases count the clusters, which reports whether they
+// reads as empty. For thin volumes, newer releases count the clusters, which shows whether they
 // were written to (see Pristine). For all other volumes, SPDK stores no such record. So the driver
 // appends ".used" to their names when they are detached. Renaming is one atomic and durable step
 // that does not change the volume's UUID, bdev, exports and connections.
@@ -110,7 +110,7 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 }
 
 // findCreated returns the volume with the name of an lvol after a call created it, or tried to. id
-// is the UUID that SPDK answered, or empty. If a used volume with that name exists too, it was
+// is the UUID that SPDK returned, or empty. If a used volume with that name exists too, it was
 // created first, because otherwise SPDK would have refused its name. Then findCreated deletes the
 // volume id, of which no caller knows.
 //

@@ -89,7 +89,7 @@ func TestMarkUsed(t *testing.T) {
 }
 
 // An administrator can rename a volume that was attached but never staged, so that it is formatted.
-func TestRenameOfUsedVolume(t *testing.T) {
+func TestUsedVolumeCanBeRenamed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 }
 
 // If volumes with both names exist, which this driver never leaves, it chooses neither.
-func TestBothNamesTaken(t *testing.T) {
+func TestVolumesWithBothNamesAreAmbiguous(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)

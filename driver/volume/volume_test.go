@@ -162,7 +162,7 @@ func (b *testService) create(t *testing.T, name string, mib int64) Volume {
 	return v
 }
 
-// A state is everything that operations may leave behind on a target.
+// A state holds everything that operations may leave behind on a target.
 type state struct {
 	Free       map[string]int64
 	Lvols      []string
@@ -205,7 +205,7 @@ func (b *testService) state(t *testing.T) state {
 	return s
 }
 
-func TestFiftyCreatesAtOnceMakeOneVolume(t *testing.T) {
+func TestFiftyConcurrentCreatesMakeOneVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	ids := make([]string, 50)
@@ -250,7 +250,7 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, id, n.source)
 }
 
-func TestStoresAllowed(t *testing.T) {
+func TestOnlyAllowedStoresAreUsed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	only := NewTarget(Config{Config: export.Config{Name: "t0"}, Stores: []string{"lvs1"}}).Service(b.rpc)

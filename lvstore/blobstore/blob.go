@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A blob is the content of a blob's metadata pages.
+// A blob holds the content of a blob's metadata pages.
 type blob struct {
 	page      int64 // the first one
 	attrs     map[string]string
@@ -14,13 +14,13 @@ type blob struct {
 	runs      []run
 	table     []uint32 // extent pages, 0 for none
 	clusters  uint64   // the blob's size in clusters, according to its extent table
-	listed    bool     // it has a list of its clusters
-	external  bool     // what it does not have itself is read from a bdev outside the blobstore
+	listed    bool     // it lists its clusters
+	external  bool     // unallocated clusters are read from a bdev outside the blobstore
 	readOnly  bool
-	unknown   bool // it uses a part of the format that this package does not know
+	unknown   bool // it uses a feature of the format unknown to this package
 }
 
-// A run is a sequence of adjacent clusters; first is 0 if they are not allocated.
+// A run is a sequence of adjacent clusters. Its first is 0 if they are not allocated.
 type run struct{ first, length uint32 }
 
 // Names of internal attributes.
@@ -31,7 +31,7 @@ const (
 	removingAttr = "SNAPRM"
 )
 
-// name returns the volume's name, if it has one, and the blob's id, for messages.
+// name returns the volume's name, if any, and the blob's id, for messages.
 func (b *blob) name() string {
 	text := fmt.Sprintf("blob %#x", uint64(firstID)+uint64(b.page))
 	if n, ok := b.attrs["name"]; ok {
@@ -91,7 +91,7 @@ func (b *blob) parse(d descriptor) error {
 	return nil
 }
 
-// Flags of a blob. SPDK loads no blob that has another one of the first kind.
+// Flags of a blob, of two kinds. SPDK does not load a blob with an unknown flag of the first kind.
 const (
 	usesExtentTable   = 1 << 2
 	hasExternalParent = 1 << 3

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each field of the super block takes its least and greatest values, and nothing beyond them.
-func TestBoundsOfTheSuperBlock(t *testing.T) {
+// Each field of the super block accepts its minimum and maximum values, but nothing beyond them.
+func TestSuperBlockFieldBounds(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m image)
 		ok     bool
@@ -72,8 +72,8 @@ func TestBoundsOfTheSuperBlock(t *testing.T) {
 	assert.EqualValues(t, len(m), r.Super.Bytes, "the whole device")
 }
 
-// The blob that describes the lvstore is one that has a page.
-func TestSuperBlobOutOfRange(t *testing.T) {
+// The blob that describes the lvstore must have a page.
+func TestSuperBlobOutOfRangeIsRefused(t *testing.T) {
 	for id, says := range map[uint64]string{firstID - 1: "out of range", firstID + metadataPages: "out of range", firstID + metadataPages - 1: "is empty", 0: "out of range"} {
 		m := newImage()
 		le.PutUint64(m[20:], id)
@@ -87,8 +87,8 @@ func TestSuperBlobOutOfRange(t *testing.T) {
 	}
 }
 
-// Each descriptor of a blob is accepted or refused by its lengths.
-func TestLengthsOfDescriptors(t *testing.T) {
+// Each blob descriptor is accepted or refused depending on its lengths.
+func TestDescriptorLengths(t *testing.T) {
 	table := func(n uint64, pairs ...uint32) descriptor {
 		data := le.AppendUint64(nil, n)
 		for _, p := range pairs {
@@ -122,8 +122,8 @@ func TestLengthsOfDescriptors(t *testing.T) {
 	assert.Equal(t, []run{{5, 6}}, b.runs)
 }
 
-// A page holds descriptors up to its last eight bytes.
-func TestDescriptorsOfAPage(t *testing.T) {
+// Descriptors can fill a page up to its last eight bytes.
+func TestDescriptorsFillAPage(t *testing.T) {
 	const room = PageSize - 8 - 16
 	var p page
 	copy(p[16:], desc(flags, bytes.Repeat([]byte{1}, room-5)))
@@ -165,7 +165,7 @@ func TestDescriptorsOfAPage(t *testing.T) {
 	require.Error(t, err, "two descriptors")
 }
 
-// passes is a device that counts how often it is checked, and changes between two passes.
+// passes is a device that counts the passes over it, and changes between two of them.
 type passes struct {
 	image
 	n     int
@@ -180,8 +180,8 @@ func (p *passes) ReadAt(b []byte, at int64) (int, error) {
 	return p.image.ReadAt(b, at)
 }
 
-// A sound device is read once, a damaged one as often as the options say. Damage of the super block
-// may end, too.
+// An undamaged device is read once; a damaged one, as often as the options say. Even damage to the
+// super block may disappear between passes.
 func TestNumberOfPasses(t *testing.T) {
 	damaged := func(m image) { m.extent(1, 4, 0, 10) }
 	run := func(m image, o Options, after func(image, int)) (*passes, Report, error) {
@@ -230,7 +230,7 @@ func TestNumberOfPasses(t *testing.T) {
 	assert.Equal(t, 2, p.n, "a sound pass is the last one")
 }
 
-// Metadata is read in parts, whose number does not matter.
+// Metadata is read in parts; how many there are makes no difference.
 func TestMetadataOfAnyLength(t *testing.T) {
 	for _, pages := range []uint32{1, 255, 256, 257, 511, 512, 513} {
 		m := append(newImage(), make(image, 4<<20)...)
@@ -248,8 +248,8 @@ func TestMetadataOfAnyLength(t *testing.T) {
 	}
 }
 
-// The first cluster for data is the first one that does not consist of metadata alone.
-func TestClustersForData(t *testing.T) {
+// The first data cluster is the first one not filled entirely with metadata.
+func TestFirstDataCluster(t *testing.T) {
 	for cluster, ok := range map[uint32]bool{1: false, 2: false, 3: false, 4: true, clusters - 1: true, clusters: false} {
 		m := newImage() // metadata ends after 64 pages, which are four clusters
 		m.extent(1, 3, 0, cluster)
@@ -274,7 +274,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	assert.Len(t, check(t, m, Options{}).Findings, 100)
 }
 
-func TestNamesOfLvstores(t *testing.T) {
+func TestLvstoreNames(t *testing.T) {
 	s := Super{SuperBlob: firstID, MetadataStart: 7, MetadataPages: 1}
 	const uuid = "07779170-2c50-4b9c-884a-d647fd95528c"
 	for n, ok := range map[int]bool{0: false, 1: true, 63: true, 64: false} {

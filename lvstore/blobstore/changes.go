@@ -8,29 +8,29 @@ import (
 	"io"
 )
 
-// A Reading is what the metadata on a device say about the changes between two snapshots at one
-// time. Two equal readings have the same Digest.
+// A Reading holds what the metadata on a device say, at one time, about the changes between two
+// snapshots. Equal readings have the same Digest.
 type Reading struct {
 	Super     Super
 	StoreUUID string // of the lvstore
 	StoreName string
-	// Target and Base are the chains: the snapshot, and then the snapshots below it. Base is nil if
-	// the reading is about all clusters of Target.
+	// Target and Base are the chains: each lists a snapshot and then the snapshots below it. Base
+	// is nil if the reading covers all clusters of Target.
 	Target, Base []*Lvol
 	// Changed has a bit for each cluster of the target; cluster i is bit i%8 of byte i/8. Clusters
-	// whose bit is 0 have the same content as the base's, or zeros without a base. What the base
-	// does not have because it is smaller counts as zeros.
+	// whose bit is 0 have the same content as the base's, or zeros without a base. If the base is
+	// smaller, its missing part counts as zeros.
 	Changed []byte
 	// TargetStart and BaseStart are the first StartBytes bytes of the snapshots' content.
 	TargetStart, BaseStart []byte
-	Digest                 [sha256.Size]byte // of all pages that were read
+	Digest                 [sha256.Size]byte // of all pages read
 }
 
 // StartBytes is the length of Reading.TargetStart and BaseStart.
 const StartBytes = 5 * PageSize
 
-// Find searches the metadata pages for an lvol, from the first page on, and returns the id of its
-// blob. size is that of the device in bytes. Only the lvol's first page is checked.
+// Find searches the metadata pages for an lvol, starting at the first page, and returns its blob's
+// id. size is the device's size in bytes. Find checks only the lvol's first page.
 func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string) (id uint64, err error) {
 	s, err := readSuper(r, size)
 	if err != nil {
@@ -63,7 +63,7 @@ func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string) (id uint6
 	return 0, ErrNoLvol
 }
 
-// readSuper reads the super block of a device of this size, and checks that the blobstore fits.
+// readSuper reads a device's super block, and checks that the blobstore fits into size bytes.
 func readSuper(r io.ReaderAt, size int64) (Super, error) {
 	s, err := ReadSuper(r)
 	if err != nil {
@@ -73,22 +73,21 @@ func readSuper(r io.ReaderAt, size int64) (Super, error) {
 		s.Bytes = size
 	}
 	if s.Bytes > size || s.offset(s.MetadataPages) > size {
-		return s, fmt.Errorf("%w: it describes %d bytes, the device has %d", ErrSuperBlock, s.Bytes, size)
+		return s, fmt.Errorf("%w: it describes %d bytes, but the device has %d", ErrSuperBlock, s.Bytes, size)
 	}
 	return s, nil
 }
 
-// ReadChains reads the chains of snapshots that begin with the blobs target and base, without their
-// clusters. base is 0 if there is none.
+// ReadChains reads the snapshot chains that begin with the blobs target and base, without their
+// clusters. base is 0 if there is no base.
 func ReadChains(ctx context.Context, r io.ReaderAt, size int64, target, base uint64) (*Reading, error) {
 	v, _, err := readChains(ctx, r, size, target, base)
 	return v, err
 }
 
-// ReadChanges reads which clusters of the snapshot in the blob target may differ from those of
-// base, a snapshot of the same lvstore; or, if base is 0, which ones are allocated. It lists the
-// clusters of all blobs from each side down to the common ancestor: whatever lies below is the same
-// for both.
+// ReadChanges reads which clusters of the snapshot in blob target may differ from those of base, a
+// snapshot in the same lvstore. If base is 0, it reads which clusters are allocated. It lists the
+// clusters of all blobs on both sides down to the common ancestor, below which both are identical.
 func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64) (*Reading, error) {
 	v, p, err := readChains(ctx, r, size, target, base)
 	if err != nil {
@@ -120,7 +119,7 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 	return v, nil
 }
 
-// Differing returns the lvols of both chains that are not in the other one.
+// Differing returns the lvols that are in only one of the two chains.
 func (v *Reading) Differing() (list []*Lvol) {
 	in := map[uint64]int{}
 	for _, l := range append(append([]*Lvol{}, v.Target...), v.Base...) {
@@ -193,7 +192,7 @@ func (p *pageReader) chain(ctx context.Context, id uint64) (list []*Lvol, err er
 	return list, nil
 }
 
-// suitable returns an error if the clusters of a chain do not tell what can be read from it.
+// suitable returns an error if a chain's content cannot be determined from its clusters.
 func suitable(chain []*Lvol) error {
 	for i, l := range chain {
 		switch b := l.blob; {
@@ -212,7 +211,7 @@ func suitable(chain []*Lvol) error {
 	return nil
 }
 
-// Equal reports whether two readings have read the same pages.
+// Equal reports whether two readings read the same page contents.
 func (v *Reading) Equal(other *Reading) bool {
 	return v.Digest == other.Digest && bytes.Equal(v.Changed, other.Changed)
 }

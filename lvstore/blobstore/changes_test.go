@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// chained is an lvstore with the snapshots a, b on a, c on b, and d on a.
+// chained returns an lvstore with four snapshots: a, b on a, c on b, and d on a.
 func chained() blobstoretest.Store {
 	return blobstoretest.Store{
 		UUID: "077791f0-2c50-4b9c-884a-d647fd95528c", Name: "lvs0", ClusterSize: 16 << 10, Clusters: 128, MetadataPages: 40,
@@ -83,8 +83,8 @@ func TestChanges(t *testing.T) {
 	assert.Equal(t, []string{"uuid-c c 1300 true 2\n", "uuid-b b 1200 true 2\n", "uuid-a a 1200 false 0\n"}, chain)
 }
 
-// The beginning of a snapshot is read from the lvol that has its clusters.
-func TestStartOfSnapshots(t *testing.T) {
+// The beginning of a snapshot is read from the lvol that holds its clusters.
+func TestSnapshotStart(t *testing.T) {
 	for _, run := range []bool{false, true} {
 		s := chained()
 		s.Lvols[0].RunLength = run
@@ -109,13 +109,13 @@ func TestStartOfSnapshots(t *testing.T) {
 	}
 }
 
-// Random chains have the changes that a model computes from the content.
+// For random chains, the changes equal those that a model computes from the content.
 func TestRandomChainsMatchTheirContent(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := chained()
 		s.Clusters, s.Lvols = 2000, nil
-		var content [][]int // by lvol and cluster: who wrote it; 0 for nobody
+		var content [][]int // who wrote each cluster, by lvol; 0 for nobody
 		for i := range 2 + r.IntN(8) {
 			parent := r.IntN(i + 1)
 			l := blobstoretest.Lvol{UUID: fmt.Sprint("uuid-", i), Name: fmt.Sprint(i), Parent: parent, Clusters: uint64(r.IntN(1200)), RunLength: r.IntN(4) == 0, Continued: r.IntN(2) == 0}
@@ -191,7 +191,7 @@ func TestFindLvol(t *testing.T) {
 	assert.EqualValues(t, firstID+3999, id)
 }
 
-// Whatever does not match is an error, never a shorter list.
+// Any mismatch is an error; it never shortens the list.
 func TestDamageIsRefused(t *testing.T) {
 	page := func(n int64, change func(p []byte)) func(m image) {
 		return func(m image) {
@@ -273,7 +273,7 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-// What a device says about sizes does not decide how much memory is taken.
+// The sizes recorded on a device do not determine how much memory is used.
 func TestMemoryIsBounded(t *testing.T) {
 	m := image(chained().Image())
 	big := func(p []byte, n uint64) {
@@ -316,7 +316,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrMetadata)
 }
 
-func TestReadingOfChangesFails(t *testing.T) {
+func TestReadChangesFails(t *testing.T) {
 	m := image(chained().Image())
 	for at := 1; ; at++ {
 		f := &failing{image: m, at: at}
@@ -336,7 +336,7 @@ func TestReadingOfChangesFails(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Two readings between which any page changed are not equal.
+// Two readings are not equal if any page changed between them.
 func TestReadingsDiffer(t *testing.T) {
 	m := image(chained().Image())
 	first, err := read(t, m, idC, idA)
@@ -377,7 +377,7 @@ func FuzzReadChanges(f *testing.F) {
 // firstMetadataPage is the first metadata page.
 const firstMetadataPage = blobstoretest.MetadataStart
 
-// serial is a device that makes one read at a time.
+// serial is a device that serves one read at a time.
 type serial struct {
 	mu sync.Mutex
 	r  io.ReaderAt

@@ -10,40 +10,40 @@ import (
 
 // A Finding describes damage.
 type Finding struct {
-	// Page is the metadata page, counted from the first one, or -1 if the finding is about no page.
-	// Offset is where the page begins on the device, in bytes.
+	// Page is the metadata page, counted from the first one, or -1 if the finding concerns no
+	// particular page. Offset is the page's position on the device, in bytes.
 	Page   int64
 	Offset int64
 	// What describes the damage and its consequence.
 	What string
-	// Super means that the page is the one that describes the lvstore: without it, no volume loads.
+	// Super means that the page is the one describing the lvstore, without which no volume loads.
 	Super bool
 }
 
-// A Report is the result of a check.
+// A Report contains the result of a check.
 type Report struct {
 	Super    Super
-	Pages    int64     // metadata pages that were read
+	Pages    int64     // metadata pages read
 	Blobs    int       // volumes and snapshots
-	Findings []Finding // none: no damage in the part that was checked
-	// Allocated is the number of clusters of each volume and snapshot, by UUID.
+	Findings []Finding // empty: no damage in the part checked
+	// Allocated is the number of clusters allocated to each volume and snapshot, by UUID.
 	Allocated map[string]uint64
 }
 
 // Options of a check.
 type Options struct {
-	// Quick checks only the super block and the page that describes the lvstore, which unprotected
-	// snapshots destroy.
+	// Quick means to check only the super block and the page describing the lvstore, which is the
+	// one that unprotected snapshots destroy.
 	Quick bool
-	// Passes is the number of passes. Only damage that all passes find counts, because a running
-	// target changes pages. 1 by default.
+	// Passes is the number of passes. Only damage found in every pass counts, because a running
+	// target changes pages. The default is 1.
 	Passes int
 	// Pause is the time between two passes.
 	Pause time.Duration
 }
 
 // Check looks for damage on a device; size is its size in bytes. The error is ErrNoBlobstore,
-// ErrSuperBlock, an error of reading, or the context's.
+// ErrSuperBlock, a read error, or the context's error.
 func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Report, error) {
 	report, err := checkOnce(ctx, r, size, o.Quick)
 	for range o.Passes - 1 {
@@ -85,7 +85,7 @@ type checker struct {
 	r      io.ReaderAt
 	begins []int64          // the first pages of blobs
 	users  map[uint32]*blob // by extent page
-	owners []uint32         // by cluster: the first page of its blob, plus 1
+	owners []uint32         // for each cluster, the first page of its blob, plus 1
 	blobs  map[uint64]*blob // by id
 }
 
@@ -95,7 +95,7 @@ func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Repo
 		super.Bytes = size
 	}
 	if err == nil && (super.Bytes > size || super.offset(super.MetadataPages) > size) {
-		err = fmt.Errorf("%w: it describes %d bytes, the device has %d", ErrSuperBlock, super.Bytes, size)
+		err = fmt.Errorf("%w: it describes %d bytes, but the device has %d", ErrSuperBlock, super.Bytes, size)
 	}
 	c := &checker{Report: Report{Super: super, Allocated: map[string]uint64{}}, r: r, users: map[uint32]*blob{}, blobs: map[uint64]*blob{}}
 	if err != nil {
@@ -124,7 +124,7 @@ func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Repo
 	return c.Report, nil
 }
 
-// maxFindings limits a report. An lvstore with more damage is lost as a whole.
+// maxFindings limits the length of a report. An lvstore with more damage is lost entirely.
 const maxFindings = 100
 
 func (c *checker) found(page int64, format string, args ...any) {
@@ -142,7 +142,7 @@ func (c *checker) read(at int64) (*page, error) {
 	return p, nil
 }
 
-// superBlob checks the page that describes the lvstore.
+// superBlob checks the page describing the lvstore.
 func (c *checker) superBlob() error {
 	at := int64(c.Super.SuperBlob) - firstID
 	if at < 0 || at >= c.Super.MetadataPages {
@@ -172,7 +172,7 @@ func (c *checker) superBlob() error {
 	return nil
 }
 
-// scan reads all metadata pages and records the first pages of blobs.
+// scan reads all metadata pages and records first pages of blobs.
 func (c *checker) scan(ctx context.Context) error {
 	const chunk = 256
 	buffer := make([]byte, chunk*PageSize)
@@ -222,7 +222,7 @@ func (c *checker) blob(at int64) error {
 			break
 		}
 		if int64(next) >= c.Super.MetadataPages || int64(n) > c.Super.MetadataPages {
-			c.found(at, "%s continues in page %d, which is out of range: it does not load", b.name(), next)
+			c.found(at, "%s continues on page %d, which is out of range: it does not load", b.name(), next)
 			return nil
 		}
 		at = int64(next)
@@ -241,7 +241,7 @@ func (c *checker) blob(at int64) error {
 	return nil
 }
 
-// clusters checks and counts the clusters that a blob has allocated.
+// clusters checks and counts a blob's allocated clusters.
 func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 	for _, r := range b.runs {
 		for i := uint32(0); r.first != 0 && i < r.length && c.own(b, b.page, r.first+i); i++ {
@@ -278,11 +278,11 @@ func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 	return allocated, nil
 }
 
-// own records the owner of a cluster. It reports false if there is no such cluster for data.
+// own records a cluster's owner. It returns false if the cluster is not a data cluster.
 func (c *checker) own(b *blob, at int64, cluster uint32) bool {
 	metadata := (c.Super.MetadataStart + c.Super.MetadataPages) * PageSize
 	if int64(cluster) >= int64(len(c.owners)) || (int64(cluster)+1)*c.Super.ClusterSize <= metadata {
-		c.found(at, "%s has cluster %d, which is not a cluster for data", b.name(), cluster)
+		c.found(at, "%s has cluster %d, which is not a data cluster", b.name(), cluster)
 		return false
 	}
 	if other := c.blobs[uint64(firstID)+uint64(c.owners[cluster])-1]; other != nil && other != b && !b.unsettled && !other.unsettled {

@@ -19,7 +19,7 @@ func check(t *testing.T, m image, o Options) Report {
 	return r
 }
 
-func TestNoDamage(t *testing.T) {
+func TestIntactLvstoreHasNoFindings(t *testing.T) {
 	r := check(t, newImage(), Options{})
 	assert.Empty(t, r.Findings)
 	assert.EqualValues(t, metadataPages, r.Pages)
@@ -31,11 +31,11 @@ func TestNoDamage(t *testing.T) {
 	assert.EqualValues(t, 1, r.Pages)
 }
 
-func TestDamage(t *testing.T) {
+func TestDamageIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func(m image)
-		want   string // of the first finding
+		want   string // in the first finding
 		page   int64
 	}{
 		{"an unprotected snapshot", func(m image) { m.extent(1, 0, 0, 30) }, "overwritten by an extent page of blob 0x100000001", 0},
@@ -47,12 +47,12 @@ func TestDamage(t *testing.T) {
 		{"an extent page with a wrong first cluster", func(m image) { m.extent(1, 3, 512, 10) }, `must be extent page 0 of "v"`, 3},
 		{"an extent page of two blobs", func(m image) { m.page(2, 0, noPage, attr(xattr, "name", "s\x00"), table(600, 3)) }, `both of "v" (blob 0x100000001) and of "s"`, 3},
 		{"a cluster of two blobs", func(m image) { m.extent(1, 4, 0, 10) }, `cluster 10 belongs both to "v"`, 4},
-		{"a cluster of the metadata", func(m image) { m.extent(1, 4, 0, 2) }, "cluster 2, which is not a cluster for data", 4},
-		{"a cluster out of range", func(m image) { m.extent(1, 4, 0, clusters) }, "cluster 64, which is not a cluster for data", 4},
-		{"a run out of range", func(m image) { m.page(5, 6, noPage, runs(20, 1<<31)) }, "cluster 64, which is not a cluster for data", 5},
+		{"a cluster of the metadata", func(m image) { m.extent(1, 4, 0, 2) }, "cluster 2, which is not a data cluster", 4},
+		{"a cluster out of range", func(m image) { m.extent(1, 4, 0, clusters) }, "cluster 64, which is not a data cluster", 4},
+		{"a run out of range", func(m image) { m.page(5, 6, noPage, runs(20, 1<<31)) }, "cluster 64, which is not a data cluster", 5},
 		{"a lost parent", func(m image) { clear(m[(metadataStart+2)*PageSize:][:PageSize]) }, "parent, blob 0x100000002, that does not exist", 1},
 		{"an extent page out of range", func(m image) { m.page(2, 0, noPage, table(600, metadataPages)) }, "lists extent page 60, which is out of range", 2},
-		{"a next page out of range", func(m image) { m.page(5, 0, metadataPages) }, "continues in page 60, which is out of range", 5},
+		{"a next page out of range", func(m image) { m.page(5, 0, metadataPages) }, "continues on page 60, which is out of range", 5},
 		{"a cycle of pages", func(m image) { m.page(5, 0, 5) }, "this page must be page 1 of", 5},
 		{"a malformed page", func(m image) { m.page(2, 0, noPage, desc(extentTable, []byte{1})) }, "malformed", 2},
 		{"an endless table", func(m image) {
@@ -73,9 +73,9 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. SPDK
-// completes that when it loads.
-func TestUnsettledSnapshotsShare(t *testing.T) {
+// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. If
+// interrupted, SPDK completes the operation when it loads the lvstore.
+func TestUnsettledSnapshotsShareClusters(t *testing.T) {
 	for _, name := range []string{takingAttr, removingAttr} {
 		m := newImage()
 		m.page(2, 0, noPage, attr(xattr, "name", "s\x00"), attr(internalXattr, name, "\x01\x00\x00\x00\x01\x00\x00\x00"), table(600, 3, 0))
@@ -83,7 +83,7 @@ func TestUnsettledSnapshotsShare(t *testing.T) {
 	}
 }
 
-func TestUnusableSuperBlocks(t *testing.T) {
+func TestUnusableSuperBlocksAreErrors(t *testing.T) {
 	_, err := Check(t.Context(), make(image, 1<<20), 1<<20, Options{})
 	require.ErrorIs(t, err, ErrNoBlobstore)
 	for name, damage := range map[string]func(m image){
@@ -103,7 +103,7 @@ func TestUnusableSuperBlocks(t *testing.T) {
 
 func (m image) sum() { le.PutUint32(m[PageSize-4:], checksum(m[:PageSize])) }
 
-// changing is a device whose damage another process corrects between two passes.
+// changing is a device whose damage another process repairs between two passes.
 type changing struct {
 	image
 	reads int
@@ -119,7 +119,7 @@ func (c *changing) ReadAt(b []byte, at int64) (int, error) {
 	return c.image.ReadAt(b, at)
 }
 
-func TestOnlyDamageOfAllPassesCounts(t *testing.T) {
+func TestOnlyDamageInAllPassesCounts(t *testing.T) {
 	m := newImage()
 	m.extent(1, 4, 0, 10)
 	m.extent(1, 0, 0, 30)
@@ -134,7 +134,7 @@ func TestOnlyDamageOfAllPassesCounts(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// The page equals the one that SPDK v26.05 wrote for a new lvstore.
+// The page equals the one that SPDK v26.05 writes for a new lvstore.
 func TestSuperPage(t *testing.T) {
 	want, err := hex.DecodeString("00000000010000000000000000000000" + "0318000000040000000000000000000000000000000000000000000000" +
 		"022d00000004002500757569643037373739313730" + "2d326335302d346239632d383834612d64363437666439353532386300" + "020d000000040005006e616d656c76733000" + "05080000000000000000000000")
@@ -172,7 +172,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// failing is a device of which one read fails.
+// failing is a device on which one read fails.
 type failing struct {
 	image
 	at, reads int
@@ -189,7 +189,7 @@ func (f *failing) ReadAt(b []byte, at int64) (int, error) {
 var errRead = errors.New("input/output error")
 
 // Whichever read fails, the check fails.
-func TestAnyReadMayFail(t *testing.T) {
+func TestAnyFailedReadFailsTheCheck(t *testing.T) {
 	for _, o := range []Options{{}, {Quick: true}} {
 		for at := 1; ; at++ {
 			f := &failing{image: newImage(), at: at}
@@ -205,7 +205,7 @@ func TestAnyReadMayFail(t *testing.T) {
 }
 
 // A canceled check returns the context's error.
-func TestCheckIsCanceled(t *testing.T) {
+func TestCanceledCheckFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	m := newImage()

@@ -1,14 +1,15 @@
-// Package blobstore reads the metadata of SPDK's blobstore, on which lvstores are made, and looks
-// for damage in it.
+// Package blobstore reads the metadata of an SPDK blobstore, on which an lvstore is built, and
+// looks for damage in it.
 //
-// It only reads. A running target may write meanwhile, so damage counts only if several passes find
-// it.
+// It never writes. A running target may write during a check, so damage counts only if several
+// passes find it.
 //
-// The package imports the standard library only. It must not depend on how a device is reached, on
-// a running target, or on its users: proxy, driver and commands may all import it.
+// The package imports only the standard library. It must not depend on how a device is accessed, on
+// a running target, or on its importers: the proxy, the driver and the commands may all import it.
 //
-// The format on the device: a super block in the first 4 KiB has the position of the metadata
-// pages. A metadata page has 4 KiB and a checksum. Blob N, whose id is 0x100000000+N, begins in
-// page N and may continue in further pages. These pages either contain the blob's clusters (as run
-// lengths), or an extent table, which lists extent pages of 512 clusters each.
+// The on-device format is as follows. A super block in the first 4 KiB records the position of the
+// metadata pages. A metadata page is 4 KiB long and ends with a checksum. Blob N, whose id is
+// 0x100000000+N, begins in page N and may continue in further pages. These pages either contain the
+// blob's clusters (as run lengths), or an extent table, which lists extent pages of 512 clusters
+// each.
 package blobstore

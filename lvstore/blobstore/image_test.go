@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// An image is a device in memory, with the layout that SPDK makes.
+// An image is a device in memory, laid out as by SPDK.
 type image []byte
 
 const (
@@ -22,9 +22,9 @@ func (m image) ReadAt(b []byte, at int64) (int, error) {
 	return copy(b, m[at:]), nil
 }
 
-// newImage makes an lvstore with a thin volume "v" (blob 1, extent page 3) that has clusters 10 and
-// 11, its parent, the snapshot "s" (blob 2, extent page 4) with cluster 12, and a thick one, "t"
-// (blob 5, continued in page 6), without extent table.
+// newImage makes an lvstore with three lvols. The thin volume "v" (blob 1, extent page 3) has
+// clusters 10 and 11. Its parent, the snapshot "s" (blob 2, extent page 4), has cluster 12. The
+// thick volume "t" (blob 5, continued on page 6) has no extent table.
 func newImage() image {
 	m := make(image, clusters*clusterSize)
 	m.super()
@@ -54,7 +54,7 @@ func (m image) super() {
 	le.PutUint32(b[PageSize-4:], checksum(b))
 }
 
-// page writes a page of a blob; at is where its first one is if 0.
+// page writes a page of a blob. If at is 0, it writes the blob's first page.
 func (m image) page(blob, at int64, next uint32, parts ...[]byte) {
 	sequence := uint32(1)
 	if at == 0 {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// PageSize is the size of a metadata page, and of the super block.
+	// PageSize is the size of a metadata page and of the super block, in bytes.
 	PageSize = 4096
 
 	signature   = "SPDKBLOB"
@@ -21,22 +21,22 @@ const (
 	perExtent   = 512 // clusters that an extent page describes
 )
 
-// ErrNoBlobstore means that the device has no blobstore.
+// ErrNoBlobstore means that the device contains no blobstore.
 var ErrNoBlobstore = errors.New("there is no blobstore")
 
 // ErrSuperBlock means that the super block is damaged, or has an unknown version or page size.
 var ErrSuperBlock = errors.New("the super block cannot be used")
 
-// Super is the content of the super block.
+// Super holds the content of the super block.
 type Super struct {
 	Version       uint32
 	Clean         bool   // the target unloaded the blobstore
-	SuperBlob     uint64 // id of the blob that describes the use of the blobstore
+	SuperBlob     uint64 // id of the blob describing what the blobstore is used for
 	ClusterSize   int64  // bytes
 	MetadataStart int64  // the first metadata page, counted from the beginning of the device
 	MetadataPages int64
 	Type          string
-	Bytes         int64 // of the blobstore; 0 if it takes the whole device
+	Bytes         int64 // size of the blobstore; 0 if it takes the whole device
 }
 
 var le = binary.LittleEndian
@@ -105,7 +105,7 @@ const (
 	extentPage    = 6
 )
 
-// A descriptor is a part of a page.
+// A descriptor is one entry of a metadata page.
 type descriptor struct {
 	kind byte
 	data []byte

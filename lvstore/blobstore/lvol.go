@@ -9,48 +9,47 @@ import (
 	"sync"
 )
 
-// ErrNoLvol means that no metadata page describes an lvol of this UUID.
-var ErrNoLvol = errors.New("the device has no lvol of this UUID")
+// ErrNoLvol means that no metadata page describes an lvol with this UUID.
+var ErrNoLvol = errors.New("the device has no lvol with this UUID")
 
-// ErrMetadata means that metadata are damaged, or that the target changed them while they were
-// read.
+// ErrMetadata means that metadata are damaged, or that the target changed them during the read.
 var ErrMetadata = errors.New("the metadata on the device are damaged or were being changed")
 
-// ErrUnsuitable means that the metadata are intact, but do not tell which clusters differ.
+// ErrUnsuitable means that the metadata are intact, but do not show which clusters differ.
 var ErrUnsuitable = errors.New("the changes cannot be read from the metadata")
 
-// Limits of what is read. A device may have been written by anybody.
+// Limits on what is read. A device's content is not trusted: anyone may have written it.
 const (
 	// MaxClusters is the largest size of an lvol in clusters: 64 TiB with clusters of 1 MiB.
 	MaxClusters = 1 << 26
-	// maxChain is the largest number of snapshots below each other. SPDK crashes with fewer.
+	// maxChain is the maximum length of a snapshot chain. SPDK crashes with shorter ones.
 	maxChain = 256
-	// maxHeadPages bounds the pages that begin with an lvol's first one. The extent table of
+	// maxHeadPages bounds the number of pages from an lvol's first page on. The extent table for
 	// MaxClusters takes 257.
 	maxHeadPages = 1024
-	// maxReads is the number of extent pages that are read at the same time.
+	// maxReads is the number of extent pages read concurrently.
 	maxReads = 32
 )
 
-// An Lvol is what the metadata on a device say about a logical volume or snapshot.
+// An Lvol describes a logical volume or snapshot according to the metadata on a device.
 type Lvol struct {
 	ID       uint64 // of its blob
 	UUID     string
 	Name     string
 	Parent   uint64 // blob of the snapshot below; 0 for none
-	Clusters uint64 // its size in clusters, whether they are allocated or not
-	// Counted means that its clusters were read. Allocated is their number then.
+	Clusters uint64 // its size in clusters, allocated or not
+	// Counted means that its clusters were read; Allocated is then their number.
 	Counted   bool
 	Allocated uint64
 
 	blob *blob
 }
 
-// A pageReader reads the metadata pages of one reading.
+// A pageReader reads the metadata pages for one Reading.
 type pageReader struct {
 	super Super
 	r     io.ReaderAt
-	sum   hash.Hash // of all pages, in the order in which they were asked for
+	sum   hash.Hash // of all pages, in the order requested
 }
 
 func (p *pageReader) pages(ctx context.Context, list []uint32) ([]page, error) {
@@ -76,7 +75,7 @@ func (p *pageReader) pages(ctx context.Context, list []uint32) ([]page, error) {
 	return pages, errors.Join(errs...)
 }
 
-// lvol reads the pages of an lvol, without its extent pages.
+// lvol reads an lvol's pages, except its extent pages.
 func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 	if id < firstID || id >= firstID+uint64(p.super.MetadataPages) {
 		return nil, fmt.Errorf("%w: there is no blob %#x", ErrMetadata, id)
@@ -117,7 +116,7 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 	return l, nil
 }
 
-// add parses page n of the blob with this id.
+// add parses page n of the blob with the given id.
 func (b *blob) add(p *page, id uint64, n uint32) error {
 	switch {
 	case !p.intact():
@@ -141,13 +140,13 @@ func (b *blob) add(p *page, id uint64, n uint32) error {
 	return nil
 }
 
-// clusters calls visit with the index of each allocated cluster of an lvol, in order, and sets its
-// count.
+// clusters calls visit with the index of each allocated cluster of an lvol, in order, and sets
+// l.Allocated.
 func (p *pageReader) clusters(ctx context.Context, l *Lvol, visit func(index uint64)) error {
 	l.Allocated = 0
 	one := func(index uint64, cluster uint32) error {
 		if !p.super.forData(cluster) {
-			return fmt.Errorf("%w: %s has cluster %d, which is not a cluster for data", ErrMetadata, l.blob.name(), cluster)
+			return fmt.Errorf("%w: %s has cluster %d, which is not a data cluster", ErrMetadata, l.blob.name(), cluster)
 		}
 		l.Allocated++
 		visit(index)
@@ -174,7 +173,7 @@ func (p *pageReader) clusters(ctx context.Context, l *Lvol, visit func(index uin
 	return nil
 }
 
-// extents visits the clusters of the extent pages from first to end.
+// extents visits the clusters on the extent pages from first to end.
 func (p *pageReader) extents(ctx context.Context, l *Lvol, first, end int, visit func(uint64, uint32) error) error {
 	var at, number []uint32
 	for i := first; i < end; i++ {
@@ -204,7 +203,7 @@ func (p *pageReader) extents(ctx context.Context, l *Lvol, first, end int, visit
 	return nil
 }
 
-// forData reports whether a cluster exists and has no metadata.
+// forData reports whether a cluster exists and holds no metadata.
 func (s Super) forData(cluster uint32) bool {
 	return int64(cluster) < s.clusters() && (int64(cluster)+1)*s.ClusterSize > s.offset(s.MetadataPages)
 }
@@ -233,7 +232,7 @@ func (p *pageReader) start(ctx context.Context, chain []*Lvol) ([]byte, error) {
 	return content, nil
 }
 
-// cluster returns where a cluster of an lvol with a small index is; 0 if it is not allocated.
+// cluster returns the location of one of an lvol's first clusters, or 0 if it is not allocated.
 func (p *pageReader) cluster(ctx context.Context, l *Lvol, index uint64) (found uint32, err error) {
 	if index >= l.Clusters {
 		return 0, nil
@@ -241,7 +240,7 @@ func (p *pageReader) cluster(ctx context.Context, l *Lvol, index uint64) (found 
 	note := func(i uint64, cluster uint32) error {
 		if i == index {
 			if found = cluster; !p.super.forData(cluster) {
-				return fmt.Errorf("%w: %s has cluster %d, which is not a cluster for data", ErrMetadata, l.blob.name(), cluster)
+				return fmt.Errorf("%w: %s has cluster %d, which is not a data cluster", ErrMetadata, l.blob.name(), cluster)
 			}
 		}
 		return nil

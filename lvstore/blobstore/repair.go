@@ -3,8 +3,8 @@ package blobstore
 import "fmt"
 
 // SuperPage returns the content of the page that describes an lvstore, and its offset on the device
-// in bytes. The page contains only the lvstore's UUID and name, so it can be written again after it
-// was overwritten.
+// in bytes. The page contains only the lvstore's UUID and name, so it can be restored after being
+// overwritten.
 func SuperPage(s Super, uuid, name string) (content []byte, offset int64, err error) {
 	at := int64(s.SuperBlob) - firstID
 	if at < 0 || at >= s.MetadataPages || len(uuid) != 36 || name == "" || len(name) > 63 {

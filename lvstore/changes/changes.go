@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Refusal means that the changes cannot be read. Errno says why: ENODEV, it is not a logical
-// volume; EINVAL, these snapshots are not supported; EOPNOTSUPP, this target is not; EBADMSG, what
-// was read does not match. Text says what to do.
+// A Refusal means that the changes cannot be read. Errno gives the reason: ENODEV, the bdev is not
+// a logical volume; EINVAL, these snapshots are not supported; EOPNOTSUPP, this target is not
+// supported; EBADMSG, the data read does not match. Text says what to do.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -31,29 +31,29 @@ func refuse(errno syscall.Errno, format string, args ...any) *Refusal {
 	return &Refusal{Errno: errno, Text: fmt.Sprintf(format, args...)}
 }
 
-// A Target is where changes are read.
+// A Target is an SPDK target from which changes are read.
 type Target struct {
 	RPC     *spdkrpc.Client
 	Release rpcschema.Release
 	// AcceptUncounted accepts releases that do not report how many clusters a snapshot has
-	// (rpcschema.CountsClusters), so that their metadata cannot be compared with it.
+	// (rpcschema.CountsClusters). On these, the metadata cannot be checked against that number.
 	AcceptUncounted bool
-	// Lock calls do while no call of others changes the bdevs that find returns. It calls find
-	// before and after it has locked them.
+	// Lock calls do while no other caller can change the bdevs that find returns. It calls find
+	// both before and after locking them.
 	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error
 }
 
-// Changes are the clusters that differ.
+// Changes describes the clusters that differ.
 type Changes struct {
 	Bitmap      []byte // cluster i is bit i%8 of byte i/8
 	ClusterSize int64  // bytes
 	Size        int64  // of the snapshot, in bytes
-	// LUKS means that one of the snapshots begins with a LUKS header.
+	// LUKS reports whether one of the snapshots begins with a LUKS header.
 	LUKS bool
 }
 
-// A Reader reads changes. It remembers on which page each snapshot begins. It may be used
-// concurrently.
+// A Reader reads changes. It remembers the page on which each snapshot begins. It is safe for
+// concurrent use.
 type Reader struct {
 	mu    sync.Mutex
 	blobs map[string]uint64 // by UUID of the lvstore and of the snapshot
@@ -62,9 +62,10 @@ type Reader struct {
 // maxRemembered bounds the memory of a Reader.
 const maxRemembered = 100_000
 
-// Read returns the clusters of a snapshot that may differ from those of base, by name, alias or
-// UUID; or, if base is "", those that are allocated in the snapshot or below it. The error is a
-// *Refusal, one of Lock or of the target, such as spdkrpc.NoSuchDevice, or that of ctx.
+// Read returns the clusters of a snapshot that may differ from those of base. If base is "", it
+// returns those allocated in the snapshot or below it. Snapshots are given by name, alias or UUID.
+// The error is a *Refusal, an error from Lock or the target, such as spdkrpc.NoSuchDevice, or ctx's
+// error.
 func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Changes, error) {
 	q, err := newQuery(ctx, t, snapshot, base)
 	if err != nil {
@@ -98,7 +99,7 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	return result, nil
 }
 
-// locate finds the blobs of the snapshots, before anything is locked, because it can take long.
+// locate finds the snapshots' blobs. It runs before anything is locked, because it can take long.
 func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 	for try := range findTries {
 		if q.target.blob, err = r.blob(ctx, q, q.target.info.UUID); err != nil {
@@ -152,7 +153,7 @@ func (r *Reader) forget(q *query) {
 	}
 }
 
-// mismatch makes the error of metadata that cannot be used.
+// mismatch makes the error for unusable metadata.
 func (q *query) mismatch(err error) error {
 	place := "lvstore " + q.store
 	if q.device != nil {
@@ -162,17 +163,17 @@ func (q *query) mismatch(err error) error {
 	case errors.Is(err, blobstore.ErrUnsuitable):
 		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s)", err, place), err}
 	case errors.Is(err, blobstore.ErrMetadata), errors.Is(err, blobstore.ErrNoLvol), errors.Is(err, blobstore.ErrSuperBlock), errors.Is(err, blobstore.ErrNoBlobstore):
-		return &Refusal{syscall.EBADMSG, fmt.Sprintf("%v (%s). No changes were returned; retry. If the error stays, run spdk-proxy check-lvstore on the target's host before the target is restarted, and make a full backup by reading the snapshot.", err, place), err}
+		return &Refusal{syscall.EBADMSG, fmt.Sprintf("%v (%s). No changes were returned; retry. If the error persists, run spdk-proxy check-lvstore on the target's host before the target is restarted, and make a full backup by reading the snapshot.", err, place), err}
 	}
 	return err
 }
 
-// contradiction is the mismatch of what the device and the target say.
+// contradiction makes the error for a mismatch between the device and the target.
 func (q *query) contradiction(format string, args ...any) error {
 	return q.mismatch(fmt.Errorf("%w: "+format, append([]any{blobstore.ErrMetadata}, args...)...))
 }
 
-// open opens the device of the lvstore.
+// open opens the lvstore's device.
 func (q *query) open(ctx context.Context) error {
 	list, err := q.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: q.target.info.DriverSpecific.Lvol.BaseBdev})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestChangesOfATarget(t *testing.T) {
+func TestReadChangesFromTarget(t *testing.T) {
 	for _, onFile := range []bool{true, false} {
 		w := newWorld(t, onFile)
 		for name, c := range map[string]struct {
@@ -42,7 +42,7 @@ func TestChangesOfATarget(t *testing.T) {
 	}
 }
 
-func TestEncryptedSnapshotsAreRecognised(t *testing.T) {
+func TestEncryptedSnapshotsAreRecognized(t *testing.T) {
 	for start, want := range map[string]bool{
 		"": false, "LUKS\xba\xbe\x00\x02": true, "LUKS": false, "xLUKS\xba\xbe": false,
 		strings.Repeat("\x00", 16<<10) + "SKUL\xba\xbe": true, strings.Repeat("\x00", 16<<10) + "LUKS\xba\xbe": false,
@@ -55,7 +55,7 @@ func TestEncryptedSnapshotsAreRecognised(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, want, got.LUKS, "%q", start)
 		}
-		w.store.Lvols[2].Allocated = append(w.store.Lvols[2].Allocated, 0) // it was formatted again
+		w.store.Lvols[2].Allocated = append(w.store.Lvols[2].Allocated, 0) // it was reformatted
 		w.write(true)
 		got, err := w.read("uuid-c", "uuid-b")
 		require.NoError(t, err)
@@ -75,7 +75,7 @@ func errnoOf(t *testing.T, err error) syscall.Errno {
 
 func lvol(b p) p { return b["driver_specific"].(p)["lvol"].(p) }
 
-// What the target says and what is on the device must be the same.
+// What the target reports must match what is on the device.
 func TestContradictionsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(b p){
 		"count":        func(b p) { lvol(b)["num_allocated_clusters"] = 1 },
@@ -125,7 +125,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "another lvstore is on the device")
 }
 
-// What the device lacks or says otherwise is refused.
+// Missing or contradictory metadata on the device is refused.
 func TestDamageIsRefused(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"no metadata":         func(w *world) { clear(w.image) },
@@ -167,7 +167,7 @@ func TestDamageIsRefused(t *testing.T) {
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err))
 }
 
-func TestUnsupportedSnapshots(t *testing.T) {
+func TestUnsupportedSnapshotsAreRefused(t *testing.T) {
 	w := newWorld(t, true)
 	for name, want := range map[string]syscall.Errno{"lvs0/v": syscall.EINVAL, "uuid-v": syscall.EINVAL, "disk7n1": syscall.ENODEV} {
 		_, err := w.read(name, "")
@@ -202,8 +202,8 @@ func TestUnsupportedSnapshots(t *testing.T) {
 	assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
 }
 
-// Without counts, changes are read only if that was accepted.
-func TestReleasesWithoutCounts(t *testing.T) {
+// On releases without cluster counts, changes are read only if the caller accepts that.
+func TestReleasesWithoutCountsMustBeAccepted(t *testing.T) {
 	w := newWorld(t, true)
 	w.release, w.change = "v24.01", func(b p) { delete(lvol(b), "num_allocated_clusters") }
 	_, err := w.read("uuid-c", "uuid-a")
@@ -221,7 +221,7 @@ func TestReleasesWithoutCounts(t *testing.T) {
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "a release that reports counts must report them")
 }
 
-func TestUnreadableDevices(t *testing.T) {
+func TestUnreadableDevicesAreRefused(t *testing.T) {
 	w := newWorld(t, true)
 	w.path += "-not-there"
 	_, err := w.read("uuid-c", "")
@@ -240,7 +240,7 @@ func TestTwoReadingsMustBeEqual(t *testing.T) {
 	for n := 2; n <= total; n++ {
 		w := newWorld(t, false)
 		w.reading = func(now int) {
-			if now == n { // a cluster of b is another one: no other check notices it
+			if now == n { // b has a different cluster; no other check notices
 				page := blobstoretest.Page(w.image, 7)
 				binary.LittleEndian.PutUint32(page[29:], binary.LittleEndian.Uint32(page[29:])+9)
 				blobstoretest.Seal(page)
@@ -256,8 +256,9 @@ func TestTwoReadingsMustBeEqual(t *testing.T) {
 	}
 }
 
-// After a restart, SPDK reports a snapshot without clones as a volume. The device knows better.
-func TestSnapshotsThatAreReportedAsVolumes(t *testing.T) {
+// After a restart, SPDK reports a snapshot without clones as a volume. The metadata on the device
+// still mark it as a snapshot.
+func TestSnapshotsReportedAsVolumes(t *testing.T) {
 	w := newWorld(t, true)
 	w.change = func(b p) { lvol(b)["snapshot"] = false }
 	got, err := w.read("uuid-c", "uuid-a")
@@ -267,8 +268,8 @@ func TestSnapshotsThatAreReportedAsVolumes(t *testing.T) {
 	assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
 }
 
-// A snapshot that is deleted while it is read does not exist.
-func TestSnapshotIsDeletedMeanwhile(t *testing.T) {
+// A snapshot deleted while it is read is reported as nonexistent.
+func TestSnapshotDeletedWhileRead(t *testing.T) {
 	w := newWorld(t, false)
 	w.reading = func(n int) {
 		if n == 2 {
@@ -280,8 +281,8 @@ func TestSnapshotIsDeletedMeanwhile(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
 }
 
-// A deletion that ends while the chain is read for the first time is no reason to refuse.
-func TestChangesBeforeTheLockAreNoError(t *testing.T) {
+// A deletion that ends while the chain is first read does not cause a refusal.
+func TestChainMayChangeBeforeLock(t *testing.T) {
 	w := newWorld(t, false)
 	sound := append([]byte{}, w.image...)
 	w.reading = func(n int) {
@@ -294,7 +295,7 @@ func TestChangesBeforeTheLockAreNoError(t *testing.T) {
 	assert.Equal(t, []int{1, 3, 700, 1299}, bits(got.Bitmap))
 }
 
-// A remembered page may be another snapshot's by now.
+// A remembered page may meanwhile belong to another snapshot.
 func TestRememberedPagesAreVerified(t *testing.T) {
 	w := newWorld(t, false)
 	r := new(Reader)
@@ -314,7 +315,7 @@ func TestRememberedPagesAreVerified(t *testing.T) {
 	assert.Equal(t, []int{1, 3, 700, 1299}, bits(got.Bitmap))
 }
 
-func TestErrorsOfLocks(t *testing.T) {
+func TestLockErrorsAreReturned(t *testing.T) {
 	w := newWorld(t, true)
 	busy := errors.New("busy")
 	locking := w.target()
@@ -322,7 +323,7 @@ func TestErrorsOfLocks(t *testing.T) {
 	_, err := new(Reader).Read(t.Context(), locking, "uuid-c", "")
 	require.ErrorIs(t, err, busy)
 
-	// A deletion between the two calls of find moves clusters, and takes a snapshot out of the
+	// A deletion between the two calls to find moves clusters and removes a snapshot from the
 	// chain.
 	locking.Lock = func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error {
 		if _, err := find(ctx); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A query is one question for changes.
+// A query is one request for changes.
 type query struct {
 	Target
 	rpc    *spdkrpc.Client
@@ -25,19 +25,19 @@ type query struct {
 	device *device.Device
 	size   int64 // of the bdev, in bytes
 
-	// What find has found last: the chains on the device, and the target's description of each
-	// snapshot in them.
+	// What find found last: the chains on the device, and the target's description of each snapshot
+	// in them.
 	found     *blobstore.Reading
 	described map[string]*spdkrpc.BdevInfo // by UUID
 }
 
-// A snapshot is one of the two that were asked for.
+// A snapshot is one of the two requested.
 type snapshot struct {
 	info *spdkrpc.BdevInfo
 	blob uint64 // id
 }
 
-// newQuery looks the snapshots up.
+// newQuery looks up the snapshots.
 func newQuery(ctx context.Context, t Target, name, base string) (*query, error) {
 	q := &query{Target: t, rpc: t.RPC}
 	var err error
@@ -78,7 +78,7 @@ func (q *query) lookUp(ctx context.Context, name string) (*snapshot, error) {
 	return &snapshot{info: &list[0]}, nil
 }
 
-// ids returns the ids of the blobs.
+// ids returns the snapshots' blob ids.
 func (q *query) ids() (target, base uint64) {
 	if q.base != nil {
 		base = q.base.blob
@@ -108,16 +108,16 @@ func (q *query) checkHeads(v *blobstore.Reading) error {
 	return nil
 }
 
-// maxQuestions is the number of calls to the target at the same time.
+// maxQuestions is the number of concurrent calls to the target.
 const maxQuestions = 16
 
-// Before the chains are locked, a deletion may change them while they are read.
+// Before the chains are locked, a deletion may change them during a read.
 const (
 	findTries = 5
 	findPause = 50 * time.Millisecond
 )
 
-// find is findOnce until what was found matches.
+// find repeats findOnce until the results match.
 func (q *query) find(ctx context.Context) (names []string, err error) {
 	for range findTries {
 		if names, err = q.findOnce(ctx); !errors.Is(err, blobstore.ErrMetadata) {
@@ -139,8 +139,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// findOnce reads the chains, asks the target for each snapshot in them, and returns the names of
-// all.
+// findOnce reads the chains, queries the target for each snapshot in them, and returns all their
+// names.
 func (q *query) findOnce(ctx context.Context) (names []string, err error) {
 	v, err := q.chains(ctx)
 	if err != nil {
@@ -200,14 +200,14 @@ func (q *query) readTwice(ctx context.Context) (*Changes, error) {
 	return &Changes{Bitmap: first.Changed, ClusterSize: cluster, Size: int64(first.Target[0].Clusters) * cluster, LUKS: hasLUKS(first.TargetStart) || hasLUKS(first.BaseStart)}, nil
 }
 
-// hasLUKS reports whether a device begins with a LUKS header. LUKS2 has a second one after 16 KiB,
-// from which the first one is repaired.
+// hasLUKS reports whether a device begins with a LUKS header. LUKS2 has a second header after 16
+// KiB, from which the first one can be repaired.
 func hasLUKS(start []byte) bool {
 	const second = 16 << 10
 	return bytes.HasPrefix(start, []byte("LUKS\xba\xbe")) || len(start) > second && bytes.HasPrefix(start[second:], []byte("SKUL\xba\xbe"))
 }
 
-// check compares a reading with what the target says.
+// check compares a reading with what the target reports.
 func (q *query) check(v *blobstore.Reading) error {
 	if err := q.checkHeads(v); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (q *query) checkLvol(v *blobstore.Reading, l, below *blobstore.Lvol) error 
 	size := int64(b.NumBlocks) * int64(b.BlockSize)
 	switch {
 	case d.LvolStoreUUID == nil || *d.LvolStoreUUID != q.store || len(b.Aliases) != 1 || b.Aliases[0] != v.StoreName+"/"+l.Name:
-		return q.contradiction("snapshot %s/%s (%s) has other names in the target: %v", v.StoreName, l.Name, l.UUID, b.Aliases)
+		return q.contradiction("snapshot %s/%s (%s) has different names in the target: %v", v.StoreName, l.Name, l.UUID, b.Aliases)
 	case d.EsnapClone != nil && *d.EsnapClone || parent != on:
 		return q.contradiction("the target says that snapshot %q is below %s (%s), on the device it is %q", parent, l.Name, l.UUID, on)
 	case size != int64(l.Clusters)*v.Super.ClusterSize:

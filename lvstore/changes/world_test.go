@@ -19,7 +19,7 @@ import (
 
 type p = map[string]any
 
-// A world is a target that describes an lvstore, whose metadata are on its device.
+// A world is a target with an lvstore and the device that holds its metadata.
 type world struct {
 	t       *testing.T
 	store   blobstoretest.Store
@@ -27,7 +27,7 @@ type world struct {
 	path    string      // of the file; "": the device is an NVMe namespace
 	change  func(b p)   // changes a description
 	reading func(n int) // called before the super block is read the n-th time
-	missing string      // UUID of a bdev that the target does not have
+	missing string      // UUID of a bdev missing from the target
 	release string
 	reads   int
 

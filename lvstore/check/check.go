@@ -11,13 +11,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Result is the result of the check of one lvstore.
+// A Result contains the result of checking one lvstore.
 type Result struct {
 	Store string // its name; "" if a file or device was checked without a target
 	UUID  string
 	Bdev  string // the bdev that it is on
 	Place string // the file or device, for messages
-	// Unchecked is the reason why it could not be checked; the report is empty then.
+	// Unchecked is the reason why the lvstore could not be checked; the report is then empty.
 	Unchecked error
 	Report    blobstore.Report
 }
@@ -25,7 +25,7 @@ type Result struct {
 // Damaged reports whether damage was found.
 func (r Result) Damaged() bool { return len(r.Report.Findings) > 0 }
 
-// A running target writes between two passes. Damage that all passes find is not such a write.
+// A running target may write between passes, but damage found in every pass is not such a write.
 var passes = blobstore.Options{Passes: 3, Pause: 300 * time.Millisecond}
 
 // Target checks all lvstores of a running target.
@@ -71,9 +71,9 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 	return nil
 }
 
-// compare compares the target's metadata in memory with the metadata on the device, which it would
-// load. The metadata of a volume that is being written changes all the time, so compare reports
-// only differences that stay the same.
+// compare compares the target's metadata in memory with the metadata on the device, which the
+// target loads at its next start. While a volume is being written, its metadata change all the
+// time, so compare reports only differences that persist unchanged.
 func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device.Device, o blobstore.Options) error {
 	first, err := r.differences(ctx, rpc, r.Report)
 	if err != nil || len(first) == 0 {

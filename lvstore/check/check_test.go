@@ -26,7 +26,7 @@ const (
 	size      = 1 << 20
 )
 
-// newImage returns the content of a device with an empty lvstore.
+// newImage returns the content of a device holding an empty lvstore.
 func newImage(t *testing.T) []byte {
 	m := make([]byte, size)
 	copy(m, "SPDKBLOB")
@@ -55,7 +55,7 @@ func write(t *testing.T, m []byte) string {
 	return path
 }
 
-func TestFile(t *testing.T) {
+func TestCheckFile(t *testing.T) {
 	sound := newImage(t)
 	r := File(t.Context(), write(t, sound), false)
 	require.NoError(t, r.Unchecked)
@@ -81,7 +81,7 @@ func TestFile(t *testing.T) {
 	require.Error(t, File(t.Context(), write(t, sound[:4096]), false).Unchecked)
 }
 
-// target serves answer at a socket, in SPDK's protocol.
+// target serves answer on a socket, using SPDK's protocol.
 func target(t *testing.T, answer func(method string, params map[string]any) any) *spdkrpc.Client {
 	path := filepath.Join(t.TempDir(), "sock")
 	l, err := net.Listen("unix", path)
@@ -116,7 +116,7 @@ func target(t *testing.T, answer func(method string, params map[string]any) any)
 
 type p = map[string]any
 
-func TestTarget(t *testing.T) {
+func TestCheckTarget(t *testing.T) {
 	m := newImage(t)
 	damaged := write(t, make([]byte, 0))
 	broken := newImage(t)
@@ -175,8 +175,8 @@ func TestTarget(t *testing.T) {
 	assert.Positive(t, reads.Load())
 }
 
-// The check reports a volume that has other clusters in the target's memory than on the device, but
-// not one that changes meanwhile.
+// The check reports a volume whose clusters in the target's memory differ from those on the device,
+// but not one that is changing.
 func TestLastingDifferencesAreReported(t *testing.T) {
 	m := write(t, newImage(t))
 	asked := uint64(0)

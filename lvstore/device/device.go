@@ -9,21 +9,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ErrNotReadable means that the bdev of an lvstore can be read neither by this host nor through the
-// target.
+// ErrNotReadable means that neither this host nor the target can read an lvstore's bdev directly.
 var ErrNotReadable = errors.New("cannot be read while the target runs")
 
-// A Device is a file, a block device or a namespace. Offsets and lengths of reads are multiples of
-// 4 KiB. It may be used concurrently.
+// A Device is a file, a block device or a namespace. Read offsets and lengths must be multiples of
+// 4 KiB. A Device is safe for concurrent use.
 type Device struct {
 	io.ReaderAt
 	io.Closer
 	Size  int64  // bytes
-	Place string // where it is, for messages
+	Place string // its location, for messages
 }
 
-// Open opens the device of a bdev of the target behind rpc. ctx ends reads through the target, even
-// after Open has returned.
+// Open opens the device under a bdev of the target that rpc calls. Canceling ctx ends reads through
+// the target, even after Open has returned.
 func Open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*Device, error) {
 	s := b.DriverSpecific
 	switch {

@@ -1,5 +1,5 @@
-// Package device reads what the lvstores of a running target are on: files and block devices of the
-// host directly, NVMe namespaces through the target. It only reads.
+// Package device reads the devices under a running target's lvstores: the host's files and block
+// devices directly, NVMe namespaces through the target. It never writes.
 //
-// The package must not depend on the proxy or the driver, nor on what is on a device.
+// The package must not depend on the proxy, the driver, or what a device contains.
 package device

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// openNVMe returns a namespace, which is read by NVMe Read commands that the target sends.
+// openNVMe returns a namespace, which is read with NVMe Read commands sent by the target.
 func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*Device, error) {
 	nsid := b.DriverSpecific.NVMe[0].NSData.ID
 	controller, ok := strings.CutSuffix(b.Name, fmt.Sprintf("n%d", nsid))
@@ -29,19 +29,19 @@ func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*De
 }
 
 const (
-	// leastPiece is the number of bytes that every controller transfers in one command.
+	// leastPiece is the number of bytes that every controller can transfer in one command.
 	leastPiece = 4096
-	// maxPiece is the largest number of bytes that one command reads. SPDK ends the connection to a
-	// controller whose limit a command exceeds, and the call never returns.
+	// maxPiece is the largest number of bytes that one command reads. If a command exceeds the
+	// controller's limit, SPDK ends the connection, and the call never returns.
 	maxPiece = 128 << 10
-	// maxInFlight is the number of commands at the same time. Each takes two polls of SPDK's socket
-	// (8 ms), whether others are in flight or not.
+	// maxInFlight is the number of concurrent commands. Each takes two polls of SPDK's socket (8
+	// ms), no matter how many are in flight.
 	maxInFlight = 32
 )
 
-// A namespace is an NVMe namespace that is read through the target.
+// A namespace is an NVMe namespace read through the target.
 type namespace struct {
-	ctx        context.Context // because io.ReaderAt has none
+	ctx        context.Context // because io.ReaderAt takes none
 	rpc        *spdkrpc.Client
 	controller string
 	nsid       uint32
@@ -51,7 +51,7 @@ type namespace struct {
 }
 
 // largestPiece asks the controller how many bytes one command may transfer (MDTS, in units of at
-// least 4 KiB; 0 is no limit).
+// least 4 KiB; 0 means no limit).
 func (n *namespace) largestPiece() (int, error) {
 	const identify, controller, mdts = 0x06, 1, 77
 	var sqe [64]byte
@@ -92,7 +92,7 @@ func (n *namespace) read(b []byte, at int64) error {
 	return nil
 }
 
-// send sends a command whose data goes to b.
+// send sends a command whose data is read into b.
 func (n *namespace) send(kind spdkrpc.BdevNVMeCommandType, sqe [64]byte, b []byte) error {
 	select {
 	case n.inFlight <- struct{}{}:

@@ -17,11 +17,11 @@ import (
 
 type p = map[string]any
 
-// A controller answers bdev_nvme_send_cmd: it has one namespace with blocks of 512 bytes.
+// A controller serves bdev_nvme_send_cmd. It has one namespace with 512-byte blocks.
 type controller struct {
 	content []byte
 	mdts    byte
-	largest atomic.Int64 // bytes of a command
+	largest atomic.Int64 // bytes in one command
 	answer  any          // instead; nil: none
 }
 
@@ -79,7 +79,7 @@ func namespaceBdev(t *testing.T, name string, block uint32, metadata *uint32) sp
 	return b
 }
 
-// A namespace whose content Read commands would not return unchanged is refused.
+// A namespace is refused if Read commands would not return its content unchanged.
 func TestUnsupportedNamespacesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		bdev spdkrpc.BdevInfo
@@ -125,7 +125,7 @@ func TestCommandsObeyTheController(t *testing.T) {
 	}
 }
 
-// An incomplete answer is an error.
+// An incomplete response is an error.
 func TestIncompleteNamespaceResponsesAreRefused(t *testing.T) {
 	text := func(n int, status byte) string {
 		b := make([]byte, n)
@@ -163,7 +163,7 @@ func TestIncompleteNamespaceResponsesAreRefused(t *testing.T) {
 	}
 }
 
-func TestReadsThroughTheTargetEnd(t *testing.T) {
+func TestCancelEndsReadsThroughTarget(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d, err := Open(ctx, spdkrpc.NewClient(&controller{}), namespaceBdev(t, "an1", 512, nil))
 	require.NoError(t, err)

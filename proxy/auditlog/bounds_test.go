@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// handlerFunc is a slog.Handler.
+// handlerFunc implements slog.Handler with a function.
 type handlerFunc func() error
 
 func (h handlerFunc) Enabled(context.Context, slog.Level) bool  { return true }
@@ -23,8 +23,8 @@ func (h handlerFunc) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h handlerFunc) WithGroup(string) slog.Handler             { return h }
 func (h handlerFunc) Handle(context.Context, slog.Record) error { return h() }
 
-// Of several failures, the first and the end are reported; each line that failed is in the second
-// log.
+// In a series of failures, only the first and the recovery are reported; every failed line goes to
+// the second log.
 func TestFallbackReportsFailuresOnce(t *testing.T) {
 	var second bytes.Buffer
 	var broken error
@@ -37,7 +37,7 @@ func TestFallbackReportsFailuresOnce(t *testing.T) {
 			log.Info("line")
 		}
 		text := second.String()
-		return [3]int{strings.Count(text, "msg=line"), strings.Count(text, "cannot be written"), strings.Count(text, "written again")}
+		return [3]int{strings.Count(text, "msg=line"), strings.Count(text, "cannot be written"), strings.Count(text, "written to its destination again")}
 	}
 	assert.Equal(t, [3]int{0, 0, 0}, write(nil, 2))
 	for range 2 {
@@ -47,8 +47,8 @@ func TestFallbackReportsFailuresOnce(t *testing.T) {
 	assert.Equal(t, 6, counted)
 }
 
-// A feed that is switched off forgets its lines, and continues counting.
-func TestFeedThatIsSwitchedOff(t *testing.T) {
+// A disabled feed drops its lines, but continues counting.
+func TestDisabledFeedDropsItsLines(t *testing.T) {
 	f := &Feed{}
 	add := func(n int) {
 		for range n {
@@ -80,8 +80,8 @@ func TestFeedThatIsSwitchedOff(t *testing.T) {
 	assert.Equal(t, FeedLines*lineBytes, f.size)
 }
 
-// Parameters up to a length are in the log, and longer ones only by their length.
-func TestLengthOfLoggedParameters(t *testing.T) {
+// Parameters up to a certain length are logged; of longer ones, only the length is.
+func TestLongParametersAreNotLogged(t *testing.T) {
 	for n, whole := range map[int]bool{maxParams - 1: true, maxParams: true, maxParams + 1: false} {
 		params := map[string]any{"a": strings.Repeat("x", n-len(`{"a":""}`))}
 		logged, is := loggable(params).(loggedParams)
@@ -93,7 +93,7 @@ func TestLengthOfLoggedParameters(t *testing.T) {
 }
 
 // Empty fields of an entry are not logged.
-func TestOptionalPartsOfAnEntry(t *testing.T) {
+func TestEmptyFieldsAreNotLogged(t *testing.T) {
 	keys := func(e Entry) (list []string) {
 		for _, a := range e.attrs(rpcschema.Default()) {
 			list = append(list, a.Key)

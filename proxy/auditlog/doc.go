@@ -1,6 +1,6 @@
-// Package auditlog is the log of calls. It contains the entry of a call, the [Log] that writes it
-// and limits the entries of unauthenticated requests, and the reader that creates roles from it
-// ([ReadLearned]). Both use the same names of keys.
+// Package auditlog implements the audit log of calls. It contains the [Entry] for a call, the [Log]
+// that writes entries and limits those for unauthenticated requests, and the reader that creates
+// roles from them ([ReadLearned]). Log and reader use the same key names.
 //
-// The package must not know the server, or how a call is decided.
+// The package must not depend on the server, or on how calls are authorized.
 package auditlog

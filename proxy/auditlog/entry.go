@@ -15,18 +15,19 @@ type Decision string
 
 // The decisions.
 const (
-	Undecided       Decision = "none" // the call failed before it was decided on
+	Undecided       Decision = "none" // the call failed before a decision
 	Unauthenticated Decision = "unauthenticated"
 	Allowed         Decision = "allow"
-	Learned         Decision = "learn" // allowed for learning only: policy alone would have refused it
+	Learned         Decision = "learn" // allowed only by learning mode: policy alone would have refused it
 	Denied          Decision = "deny"
 )
 
-// An Entry is the log's record of one call: who made it, from where, what was called, what was
-// decided, and how it ended.
+// An Entry is the log's record of one call: who called what, from where, what was decided, and how
+// the call ended.
 type Entry struct {
 	RequestID string
-	// How the client names its request: X-Request-Id, and the trace of traceparent. "": not at all.
+	// How the client identifies its request: X-Request-Id, and the trace id in traceparent. Empty
+	// if not given.
 	ClientRequestID, TraceID string
 
 	User       string // "" or the name that was given, if the call is unauthenticated
@@ -39,8 +40,8 @@ type Entry struct {
 	Translations []rpcschema.Translation
 
 	Tenant string   // "": the user belongs to none
-	Hidden int      // names in the call that are not the tenant's
-	Raised []string // parameters that got a safer value than the client's
+	Hidden int      // names in the call that do not belong to the tenant
+	Raised []string // parameters set to a safer value than the client's
 
 	Batch string // place in a batch, such as 2/3; "": the call was alone
 
@@ -50,7 +51,7 @@ type Entry struct {
 	Status int // of the response
 	Code   int // of the error in the response
 	Err    error
-	// NotExecuted means that Err is the proxy's own: SPDK was not asked, or did not answer.
+	// NotExecuted means that Err is the proxy's own error: SPDK was not called, or did not respond.
 	NotExecuted bool
 
 	Took time.Duration
@@ -66,17 +67,17 @@ const (
 	keyStatus   = "status"
 )
 
-// message is that of all entries.
+// message is the log message of all entries.
 const message = "call"
 
-// Texts that a client can make long are logged up to this length.
+// Texts whose length a client can choose are logged up to this length.
 const (
 	maxParams = 16 << 10 // encoded parameters of one call; longer ones are left out
-	maxName   = 128      // name of a method, which may be none
-	maxError  = 2 << 10  // error that repeats what is not known
+	maxName   = 128      // name of a method, which may not exist
+	maxError  = 2 << 10  // error that repeats unknown names
 
-	maxResources = 16  // that a call names
-	maxResource  = 256 // name of one: SPDK's longest, of NQNs, have 223
+	maxResources = 16  // resources that a call names
+	maxResource  = 256 // name of a resource; SPDK's longest are NQNs, with 223
 )
 
 func (e *Entry) level() slog.Level {
@@ -87,7 +88,7 @@ func (e *Entry) level() slog.Level {
 }
 
 func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
-	list := make([]slog.Attr, 0, 14) // few entries have more
+	list := make([]slog.Attr, 0, 14) // few entries need more
 	list = append(list,
 		slog.String("request_id", e.RequestID),
 		slog.String(keyUser, e.User),
@@ -133,7 +134,7 @@ func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
 	return append(list, slog.Float64("latency_ms", float64(e.Took.Microseconds())/1000))
 }
 
-// resources are what the parameters name, such as bdev:lvs0/vol1.
+// resources returns what the parameters name, such as bdev:lvs0/vol1.
 func resources(schema *rpcschema.Document, method string, params map[string]any) []string {
 	names, more := schema.Names(method, params, maxResources)
 	list := make([]string, 0, len(names)+1)
@@ -153,13 +154,13 @@ func inWords(translations []rpcschema.Translation) (list []string) {
 	return list
 }
 
-// ClipName shortens a name that a client chose to what the log has of it.
+// ClipName shortens a name chosen by a client to the length that is logged.
 func ClipName(name string) string { return clip(name, maxName) }
 
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
-// loggable returns the part of parameters that is logged. It depends on their own length and not on
-// that of the request, which a client could increase to hide them.
+// loggable returns the part of parameters that is logged. This depends on their own length, not on
+// the request's, which a client could increase to hide them.
 func loggable(params map[string]any) any {
 	text, err := jsonrpc.Marshal(params)
 	switch {
@@ -171,7 +172,7 @@ func loggable(params map[string]any) any {
 	return loggedParams(text)
 }
 
-// loggedParams are written as JSON by every handler.
+// loggedParams makes every handler write the parameters as JSON.
 type loggedParams json.RawMessage
 
 func (p loggedParams) MarshalJSON() ([]byte, error) { return p, nil }

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// A Fallback is a handler that passes lines on to First, and those that First could not write to
-// Second, so that no call goes unlogged.
+// A Fallback is a handler that passes lines to First, and those that First cannot write to Second,
+// so that no call goes unlogged.
 type Fallback struct {
 	First, Second slog.Handler
 	// Failed is called for each line that First could not write.
@@ -21,18 +21,19 @@ func (f *Fallback) Enabled(ctx context.Context, level slog.Level) bool {
 	return f.First.Enabled(ctx, level)
 }
 
-// WithAttrs implements slog.Handler. Lines of calls have no common attributes.
+// WithAttrs implements slog.Handler. The log of calls uses no common attributes.
 func (f *Fallback) WithAttrs([]slog.Attr) slog.Handler { return f }
 
-// WithGroup implements slog.Handler. Lines of calls have no groups.
+// WithGroup implements slog.Handler. The log of calls uses no groups.
 func (f *Fallback) WithGroup(string) slog.Handler { return f }
 
-// Handle implements slog.Handler. It reports the first of several failures, and their end.
+// Handle implements slog.Handler. In a series of failures, it reports the first one and the
+// recovery.
 func (f *Fallback) Handle(ctx context.Context, r slog.Record) error {
 	err := f.First.Handle(ctx, r.Clone())
 	if err == nil {
 		if f.failing.CompareAndSwap(true, false) {
-			slog.New(f.Second).Info("the log of calls is written again where it belongs")
+			slog.New(f.Second).Info("the log of calls is written to its destination again")
 		}
 		return nil
 	}

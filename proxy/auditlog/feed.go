@@ -11,27 +11,27 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Feed keeps the last entries of a Log for those who watch them, whatever the level of the log.
-// It may be used concurrently.
+// A Feed keeps a Log's last entries for watchers, regardless of the log's level. It is safe for
+// concurrent use.
 type Feed struct {
 	enabled atomic.Bool
 
 	mu    sync.Mutex
-	lines []Line // of the numbers from first to next, each at its number modulo FeedLines
+	lines []Line // lines first to next-1, each at its number modulo FeedLines
 	first uint64
 	next  uint64
 	size  int           // of the lines, in bytes
-	grown chan struct{} // closed by the next line; nil: no watcher waits for it
+	grown chan struct{} // closed by the next line; nil if no watcher waits
 }
 
 // The limits of a Feed.
 const (
 	FeedLines = 1000
 	feedBytes = 8 << 20
-	lineBytes = 1 << 10 // of a line without long values
+	lineBytes = 1 << 10 // size of a line without long values
 )
 
-// A Line is an entry as it was written.
+// A Line is an entry as written.
 type Line struct {
 	Number uint64 // the first has 0, the next 1
 
@@ -41,7 +41,7 @@ type Line struct {
 	size  int
 }
 
-// SetEnabled sets whether entries are kept. If not, the Feed forgets those that it has.
+// SetEnabled sets whether entries are kept. If not, the Feed drops the entries it holds.
 func (f *Feed) SetEnabled(enabled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,7 +51,7 @@ func (f *Feed) SetEnabled(enabled bool) {
 	}
 }
 
-// add keeps a line, and forgets the oldest ones.
+// add appends a line, and drops the oldest ones.
 func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	l := Line{at: at, level: level, attrs: attrs, size: lineBytes}
 	for _, a := range attrs {
@@ -87,7 +87,7 @@ func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 }
 
 // From returns the lines from a number on, and how many of these were already dropped (missed).
-// next is the number of the next line; grown is closed when there are more lines.
+// next is the number of the next line. grown is closed when there are more lines.
 func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,7 +103,7 @@ func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-c
 	return lines, missed, f.next, f.grown
 }
 
-// JSON returns the line as the JSON log has it.
+// JSON returns the line as it appears in the JSON log.
 func (l Line) JSON() []byte {
 	var b bytes.Buffer
 	r := slog.NewRecord(l.at, l.level, message, 0)

@@ -26,7 +26,7 @@ func named(method string) *Entry {
 	return &Entry{Source: source, User: "a", Method: method, Decision: Allowed, Status: 200}
 }
 
-// A line of the feed is that of the log, but for the moment at which it was made.
+// A line in the feed equals the line in the log, except for its timestamp.
 func TestFeedHasTheLinesOfTheLog(t *testing.T) {
 	l, book := newFed(slog.LevelInfo)
 	e := named("bdev_lvol_create")
@@ -42,7 +42,7 @@ func TestFeedHasTheLinesOfTheLog(t *testing.T) {
 	assert.NotContains(t, fed, "\n")
 }
 
-// The feed has what the level of the log hides.
+// The feed contains lines that the log's level hides.
 func TestFeedIgnoresTheLevel(t *testing.T) {
 	l, book := newFed(slog.LevelError)
 	assert.Equal(t, Hidden, l.Write(named("a")))
@@ -104,7 +104,7 @@ func TestFeedIsBoundedInBytes(t *testing.T) {
 	assert.Equal(t, FeedLines*lineBytes, l.Feed.size)
 }
 
-// Everybody who waits learns of a new line.
+// A new line wakes every watcher.
 func TestFeedWakesItsWatchers(t *testing.T) {
 	l, _ := newFed(slog.LevelError)
 	var all, waiting sync.WaitGroup

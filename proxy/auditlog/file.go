@@ -14,13 +14,12 @@ import (
 	"time"
 )
 
-// A File is a log in a file, which it replaces by a new one when it has reached a size. Previous
-// files are named by the time at which they ended, such as calls-20260131T120000.000000000Z.log.
-// Each Write is one line, which is in the file as a whole or not at all. It may be used
-// concurrently.
+// A File is a log file that is rotated when it reaches a maximum size. Previous files are named
+// after the time of their rotation, such as calls-20260131T120000.000000000Z.log. Each Write
+// appends one line, either completely or not at all. A File is safe for concurrent use.
 type File struct {
 	path string
-	most int64 // bytes of a file
+	most int64 // maximum size of a file, in bytes
 	keep int   // previous files
 	warn func(problem string, err error)
 	now  func() time.Time
@@ -29,24 +28,25 @@ type File struct {
 	file    *os.File
 	size    int64
 	checked time.Time // when the file at path was last compared with file
-	dirty   bool      // a sync is due
+	dirty   bool      // there are lines to sync
 	retry   time.Time // when to try again to rotate, after a failure
 	closed  bool
 }
 
 const (
-	// syncAfter is how long a line may be in memory only. A power failure loses the lines of that
-	// time; the end of the process loses none.
+	// syncAfter is how long a line may stay only in memory. A power failure loses the lines of that
+	// period; the end of the process loses none.
 	syncAfter = time.Second
-	// checkAfter is how long lines may go to a file that another program has renamed or removed.
+	// checkAfter is how long lines may still go to a file that another program has renamed or
+	// removed.
 	checkAfter = time.Second
-	// retryAfter is how long the file grows after a new one could not be created.
+	// retryAfter is how long the file may grow before another attempt to create a new one.
 	retryAfter = time.Minute
 	rotatedAt  = "20060102T150405.000000000Z"
 )
 
 // OpenFile opens a log, or creates it with mode 0600 in a directory that exists. It refuses a file
-// that other users may write or read. warn reports failures that lose no line.
+// that other users can read or write. warn reports failures that do not lose lines.
 func OpenFile(path string, mostBytes int64, keep int, warn func(problem string, err error)) (*File, error) {
 	f := &File{path: path, most: mostBytes, keep: keep, warn: warn, now: time.Now}
 	if err := f.open(); err != nil {
@@ -71,7 +71,7 @@ func (f *File) open() error {
 	return nil
 }
 
-// Write appends a line. If it fails, nothing of the line is in the file.
+// Write appends a line. If it fails, no part of the line is in the file.
 func (f *File) Write(line []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,8 +126,8 @@ func (f *File) follow() error {
 	return f.end(former)
 }
 
-// rotate begins a new file. If that fails, the present one grows, because a line that is not
-// written is worse than a file that is too long.
+// rotate begins a new file. If that fails, it keeps the current file, because a lost line is worse
+// than an oversized file.
 func (f *File) rotate() {
 	former := f.file
 	err := os.Rename(f.path, f.previous(f.now())) // the time has nanoseconds, so that no other file has the name
@@ -149,7 +149,7 @@ func (f *File) rotate() {
 
 func (f *File) end(former *os.File) error { return errors.Join(former.Sync(), former.Close()) }
 
-// sync writes the lines to disk.
+// sync flushes the lines to disk.
 func (f *File) sync() {
 	f.mu.Lock()
 	f.dirty = false
@@ -167,7 +167,7 @@ func (f *File) sync() {
 	}
 }
 
-// previous is the name of a file that ended at a time.
+// previous returns the name for a file rotated at the given time.
 func (f *File) previous(at time.Time) string {
 	extension := filepath.Ext(f.path)
 	return strings.TrimSuffix(f.path, extension) + "-" + at.UTC().Format(rotatedAt) + extension

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A logFile is a File whose warnings and clock the test has.
+// A logFile is a File whose clock and warnings the test controls.
 type logFile struct {
 	*File
 	path     string
@@ -45,7 +45,7 @@ func (l *logFile) write(t *testing.T, text string) {
 	require.Equal(t, len(text)+1, n)
 }
 
-// all returns the lines of all files, the oldest first.
+// all returns the lines of all files, oldest first.
 func (l *logFile) all(t *testing.T) (lines []string, files int) {
 	previous, err := filepath.Glob(filepath.Join(filepath.Dir(l.path), "calls-*.log"))
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestFilesRotate(t *testing.T) {
 	assert.Contains(t, lines, "longer-than-a-file")
 }
 
-// A file that logrotate has renamed or removed is opened again.
+// A file that logrotate has renamed or removed is reopened.
 func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	l := newLogFile(t, t.TempDir(), 1<<20, 2)
 	l.write(t, "first")
@@ -107,7 +107,7 @@ func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	lines, _ = l.all(t)
 	assert.Equal(t, []string{"fourth"}, lines)
 
-	// While another program's file is there, lines are refused, and no line is written to it.
+	// While another program's file is in that place, lines are refused and none is written to it.
 	require.NoError(t, os.Remove(l.path))
 	require.NoError(t, os.WriteFile(l.path, nil, 0o644))
 	l.pass(checkAfter)
@@ -121,7 +121,7 @@ func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	assert.Equal(t, []string{"sixth"}, lines)
 }
 
-// Where no new file can be created, the present one grows.
+// If no new file can be created, the current one keeps growing.
 func TestFailedRotationLosesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -176,7 +176,7 @@ func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 	assert.Equal(t, []string{line, line, "again"}, lines, "no part of the refused line is there")
 }
 
-// A file that cannot be looked up may have been replaced. Its lines fail, so that the caller writes
+// A file that cannot be examined may have been replaced. Its lines fail, so that the caller writes
 // them elsewhere.
 func TestLinesFailIfTheFileCannotBeExamined(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
@@ -209,7 +209,7 @@ func TestOpenFileRefuses(t *testing.T) {
 	assert.NoFileExists(t, at("else"))
 }
 
-func TestFilesAreUsedConcurrently(t *testing.T) {
+func TestConcurrentWritesAndRotation(t *testing.T) {
 	l := newLogFile(t, t.TempDir(), 1000, 1000)
 	var all sync.WaitGroup
 	for i := range 8 {

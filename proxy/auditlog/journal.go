@@ -18,21 +18,22 @@ import (
 // JournalSocket is where journald receives entries with fields.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// journalPrefix begins the names of the fields that are not journald's own.
+// journalPrefix begins the names of all fields that journald does not define.
 const journalPrefix = "SPDKGATE_"
 
-// journalWait bounds how long a line waits for a journald that is busy.
+// journalWait bounds how long a line waits for a busy journald.
 const journalWait = 10 * time.Second
 
-// journalFields are the keys of an entry that become fields of their own.
+// journalFields lists the entry keys that become separate journal fields.
 var journalFields = map[string]bool{
 	"request_id": true, "client_request_id": true, "trace_id": true, keyUser: true, "auth": true, "credential": true, "source": true, keyMethod: true,
 	"resources": true, "tenant": true, keyDecision: true, "rule": true, keyStatus: true, "code": true, "error": true,
 }
 
-// A Journal is a handler that sends lines to journald in journald's protocol. The message is the
-// line as JSON. What people search for also has its own fields, such as SPDKGATE_USER. A line is
-// one datagram, and at most about 100 KiB long, less than the kernel allows.
+// A Journal is a handler that sends lines to journald in its native protocol. The message is the
+// line as JSON. Values that people search for are also sent as separate fields, such as
+// SPDKGATE_USER. A line is one datagram of at most about 100 KiB, which is less than the kernel
+// allows.
 type Journal struct {
 	socket string
 	level  slog.Leveler
@@ -131,7 +132,7 @@ func journalField(b *bytes.Buffer, name, value string) {
 	b.WriteByte('\n')
 }
 
-// journalPriority is syslog's number of a level.
+// journalPriority returns the syslog priority for a level.
 func journalPriority(level slog.Level) string {
 	switch {
 	case level >= slog.LevelError:

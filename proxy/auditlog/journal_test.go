@@ -85,7 +85,7 @@ func TestJournalHasSearchableFields(t *testing.T) {
 	assert.Equal(t, []string{"no"}, fields["SPDKGATE_ERROR"])
 	assert.Greater(t, len(fields["MESSAGE"][0]), maxParams/2)
 
-	// journald restarts: its socket is another one.
+	// journald restarts with a new socket.
 	require.NoError(t, d.conn.Close())
 	require.NoError(t, os.RemoveAll(socket))
 	other := new(logtest.Log)
@@ -101,5 +101,5 @@ func TestJournalHasSearchableFields(t *testing.T) {
 	assert.Equal(t, Written, l.Write(e))
 	assert.Equal(t, []string{"deny"}, d.next()["SPDKGATE_DECISION"])
 	assert.Len(t, other.Lines(t, message), 2)
-	assert.Len(t, other.Lines(t, "the log of calls is written again where it belongs"), 1)
+	assert.Len(t, other.Lines(t, "the log of calls is written to its destination again"), 1)
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Usage has the methods that users call, according to an audit log.
+// Usage records which methods users call, according to an audit log.
 type Usage struct {
 	Calls   int // calls in the log
-	Skipped int // lines that are not calls
+	Skipped int // lines that do not record calls
 	byUser  map[string]map[string]bool
 	learned map[string]bool // users with calls that only learning mode allowed
 	schema  *rpcschema.Document
@@ -31,14 +31,14 @@ type Usage struct {
 // maxLogLine is longer than any line of the audit log.
 const maxLogLine = 1 << 20
 
-// ReadLearned reads the JSON audit log: for each user, the methods of calls that were allowed, also
-// in learning mode, and with denied also those of denied calls.
+// ReadLearned reads the JSON audit log and collects the methods of each user's allowed calls,
+// including those allowed by learning mode. If denied is set, it includes denied calls.
 func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Usage, error) {
 	u := &Usage{byUser: map[string]map[string]bool{}, learned: map[string]bool{}, schema: schema}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLogLine)
 	for lines.Scan() {
-		// journalctl writes the time and the host before it.
+		// journalctl may write the time and the host before the entry.
 		_, entry, _ := bytes.Cut(lines.Bytes(), []byte("{"))
 		if !u.add(append([]byte("{"), entry...), denied) && len(bytes.TrimSpace(lines.Bytes())) > 0 {
 			u.Skipped++
@@ -53,7 +53,7 @@ func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Usage, 
 	return u, nil
 }
 
-// add reads a line, and reports whether it is the entry of a call.
+// add reads a line, and reports whether it records a call.
 func (u *Usage) add(line []byte, withDenied bool) bool {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(line, &fields) != nil || text(fields[keyMessage]) != message {
@@ -73,14 +73,14 @@ func (u *Usage) add(line []byte, withDenied bool) bool {
 	return true
 }
 
-// text is a JSON string; "" if it is none.
+// text decodes a JSON string. It returns "" for any other value.
 func text(value json.RawMessage) (s string) {
 	_ = json.Unmarshal(value, &s)
 	return s
 }
 
-// WriteRoles writes the roles that the users need, in YAML for the configuration:
-// users who need the same share one.
+// WriteRoles writes the roles that the users need, in YAML for the configuration: users with the
+// same needs share one.
 func (u *Usage) WriteRoles(w io.Writer) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# What %s. Remove methods that should not be allowed; globs make the list shorter.\n", u.summary())
@@ -119,7 +119,7 @@ func (u *Usage) WriteRoles(w io.Writer) error {
 	return err
 }
 
-// names lists users for a comment, and quotes a name that would be more than a word there.
+// names lists users for a comment, quoting each name that is not a single word.
 func names(users []string) string {
 	list := make([]string, len(users))
 	for i, user := range users {

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Log writes entries. It may be used concurrently.
+// A Log writes entries. It is safe for concurrent use.
 type Log struct {
 	// Feed keeps the last entries.
 	Feed Feed
@@ -18,7 +18,7 @@ type Log struct {
 	throttle auditThrottle
 }
 
-// New makes a Log that writes to log. The schema says which objects parameters name.
+// New makes a Log that writes to log. The schema defines which parameters name objects.
 func New(log *slog.Logger, schema *rpcschema.Document) *Log {
 	return &Log{log: log, schema: schema, throttle: auditThrottle{log: log}}
 }
@@ -29,8 +29,8 @@ type Outcome int
 // The outcomes.
 const (
 	Written Outcome = iota
-	Merged          // counted in a line for several unauthenticated calls
-	Hidden          // by the level of the log
+	Merged          // counted in a line shared by several unauthenticated calls
+	Hidden          // suppressed by the log's level
 )
 
 // Write writes an entry as one line. Calls that were not executed are warnings. Unauthenticated
@@ -55,6 +55,6 @@ func (l *Log) Write(e *Entry) Outcome {
 	return Written
 }
 
-// Flush writes the lines that unauthenticated calls share, which it otherwise does a minute after
-// the first of them.
+// Flush writes the lines shared by unauthenticated calls now, instead of a minute after the first
+// of those calls.
 func (l *Log) Flush() { l.throttle.flush() }

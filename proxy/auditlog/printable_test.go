@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// hostile returns a name with every unsafe character of Unicode.
+// hostile returns a name that contains every unsafe Unicode character.
 func hostile() string {
 	var b strings.Builder
 	for r := rune(0); r <= 0xffff; r++ {
@@ -26,7 +26,7 @@ func hostile() string {
 	return b.String()
 }
 
-// hostileEntry returns the entry of a call whose client and target chose what they could.
+// hostileEntry returns an entry with hostile text in every field that a client or target controls.
 func hostileEntry() *Entry {
 	return &Entry{
 		RequestID: "1", User: hostile(), Credential: hostile()[:60], Source: source, Method: "bdev_lvol_create",

@@ -5,20 +5,20 @@ import (
 	"net/netip"
 )
 
-// A Source is where a call came from: an address, or a process of this host.
+// A Source is the origin of a call: an address, or a process on this host.
 type Source struct {
 	Address  netip.AddrPort // not valid: Process is the source; port 0: unknown
 	Process  Process
 	Balancer netip.Addr // the load balancer in between; not valid: none
 }
 
-// A Process is a process of this host that connected to a UNIX socket.
+// A Process is a process on this host that connected to a UNIX socket.
 type Process struct {
 	PID int32
 	UID uint32
 }
 
-// String is the source as the log has it: 192.0.2.1:50000, or unix:uid=1000,pid=4711.
+// String returns the source in the log's format, such as 192.0.2.1:50000 or unix:uid=1000,pid=4711.
 func (s Source) String() string {
 	switch {
 	case s.Address.IsValid() && s.Address.Port() == 0:
@@ -29,9 +29,9 @@ func (s Source) String() string {
 	return fmt.Sprintf("%s,pid=%d", userSource(s.Process.UID), s.Process.PID)
 }
 
-// throttled names the source by which the log lines of unauthenticated requests are limited. All
-// addresses of an IPv6 network of 64 bits are one source, because one host may use all of them; and
-// all processes of one user.
+// throttled returns the name under which log lines for unauthenticated requests from this source
+// are limited. All addresses in an IPv6 /64 count as one source, because one host may use them all.
+// So do all processes of one user.
 func (s Source) throttled() string {
 	if !s.Address.IsValid() {
 		return userSource(s.Process.UID)

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// An auditThrottle limits the log lines of unauthenticated requests, which could otherwise fill the
-// disk. The first requests of each source have a line each. The others are counted, and share one
-// line for each source after a minute. Requests of authenticated users are never merged.
+// An auditThrottle limits the log lines for unauthenticated requests, which could otherwise fill
+// the disk. The first requests from each source get a line each. The rest are counted, and share
+// one line for each source after a minute. Requests from authenticated users are never merged.
 type auditThrottle struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	began   time.Time // of the window; zero: none is open
+	began   time.Time // start of the window; zero if none is open
 	lines   int       // written in it
 	sources map[string]*throttledSource
 	end     *time.Timer
 }
 
-// A throttledSource counts the requests of one source.
+// A throttledSource counts the requests from one source.
 type throttledSource struct {
-	lines int      // requests with a line of their own
+	lines int      // requests that got their own line
 	count int      // requests without
 	users []string // existing users that these requests name
 }
 
 const (
 	throttleWindow = time.Minute
-	linesPerSource = 10  // lines of its own
-	linesPerWindow = 100 // lines of all sources together
+	linesPerSource = 10  // own lines of each source
+	linesPerWindow = 100 // own lines of all sources together
 	maxSources     = 64  // counted separately
 	maxUsersNamed  = 8   // in one line
 	mergedMessage  = "unauthenticated calls"
@@ -40,8 +40,8 @@ const (
 // otherSources is one entry for all sources beyond maxSources.
 const otherSources = "others"
 
-// admit reports whether an unauthenticated request gets a line of its own. user is the existing
-// user that it names, or "".
+// admit reports whether an unauthenticated request gets its own line. user is the existing user
+// that it names, or "".
 func (t *auditThrottle) admit(source, user string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +62,7 @@ func (t *auditThrottle) admit(source, user string) bool {
 	return false
 }
 
-// source returns the entry of a source.
+// source returns the entry for a source.
 func (t *auditThrottle) source(name string) *throttledSource {
 	m, ok := t.sources[name]
 	if !ok && len(t.sources) >= maxSources {
@@ -76,7 +76,7 @@ func (t *auditThrottle) source(name string) *throttledSource {
 	return m
 }
 
-// flush writes the lines that requests share, and ends the window.
+// flush writes the shared lines, and ends the window.
 func (t *auditThrottle) flush() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

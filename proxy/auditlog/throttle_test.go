@@ -19,12 +19,12 @@ func newThrottle() (*auditThrottle, *logtest.Log) {
 	return &auditThrottle{log: slog.New(slog.NewJSONHandler(book, nil))}, book
 }
 
-// at is the source of an address.
+// at returns the source name of an address.
 func at(address netip.Addr) string {
 	return Source{Address: netip.AddrPortFrom(address, 1)}.throttled()
 }
 
-func TestRequestsOfOneSourceShareALine(t *testing.T) {
+func TestRequestsFromOneSourceShareALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle, book := newThrottle()
 		guest := at(netip.MustParseAddr("192.0.2.1"))
@@ -55,8 +55,8 @@ func TestRequestsOfOneSourceShareALine(t *testing.T) {
 	})
 }
 
-// Requests from any number of sources cause a bounded number of lines in a minute.
-func TestRequestsFromManySources(t *testing.T) {
+// Requests from any number of sources cause a bounded number of lines a minute.
+func TestLinesFromManySourcesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle, book := newThrottle()
 		admitted := 0
@@ -80,7 +80,7 @@ func TestRequestsFromManySources(t *testing.T) {
 	})
 }
 
-func TestLinesOfAllSourcesAreBounded(t *testing.T) {
+func TestTotalLinesAreBounded(t *testing.T) {
 	throttle, _ := newThrottle()
 	admitted := 0
 	for i := range 20 * maxSources {
@@ -92,7 +92,7 @@ func TestLinesOfAllSourcesAreBounded(t *testing.T) {
 	throttle.flush()
 }
 
-func TestRequestsFromOneIPv6Network(t *testing.T) {
+func TestIPv6NetworkIsOneSource(t *testing.T) {
 	throttle, book := newThrottle()
 	for i := range 100 {
 		throttle.admit(at(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x%%eth0", i+1))), "")
@@ -104,8 +104,8 @@ func TestRequestsFromOneIPv6Network(t *testing.T) {
 	assert.EqualValues(t, 90, lines[0]["count"])
 }
 
-// All processes of a user are one source.
-func TestRequestsOfOneUserOfThisHost(t *testing.T) {
+// All processes of a local user count as one source.
+func TestProcessesOfOneUserAreOneSource(t *testing.T) {
 	throttle, book := newThrottle()
 	for i := range 100 {
 		throttle.admit(Source{Process: Process{UID: 1000, PID: int32(i)}}.throttled(), "")

@@ -14,56 +14,57 @@ import (
 type Evidence struct {
 	// Authorization holds the values of all Authorization headers.
 	Authorization []string
-	// Certificates is the chain that the client sent when it connected, its own first; the client
-	// has proved that it has that one's key. The chain need not have been verified: Authenticate
-	// verifies it with each request.
+	// Certificates is the chain that the client sent when it connected, its own certificate first.
+	// The client has proved that it has the key for that certificate. The chain may be unverified:
+	// Authenticate verifies it on each request.
 	Certificates []*x509.Certificate
 	Source       netip.Addr
-	// Peer is the sender if the request came on a UNIX socket; then nothing else counts.
+	// Peer is the sender if the request came over a UNIX socket; then nothing else counts.
 	Peer *Peer
 }
 
-// A Method is a way to authenticate.
+// A Method is a way of authenticating.
 type Method string
 
-// The methods, as they are in the audit log.
+// The methods, as they appear in the audit log.
 const (
 	ByPassword    Method = "basic"
 	ByToken       Method = "token"
 	ByCertificate Method = "certificate"
 	ByJWT         Method = "jwt"
 	ByPeer        Method = "peer"
-	ByCode        Method = "oidc" // the sign-in at the page of an issuer
+	ByCode        Method = "oidc" // sign-in at an issuer's page
 )
 
-// An Identity is the sender of a request. Together with an error, it is what is known about the
-// failed attempt, for the log and never for the client.
+// An Identity is the sender of a request. Together with an error, it holds what is known about the
+// failed attempt; this is for the log, never for the client.
 type Identity struct {
 	User   string
 	Method Method
-	// Credential identifies one of the user's credentials without a secret: the id of a password
-	// hash or a token, a certificate's serial number, a JWT's subject, or a process's uid.
+	// Credential identifies one of the user's credentials without revealing a secret. It is the id
+	// of a password hash or token, a certificate's serial number, a JWT's subject, or a process's
+	// uid.
 	Credential string
 }
 
 // A User is a user of the proxy, with at least one kind of credential.
 type User struct {
 	Name        string
-	Hashes      []Hash           // of passwords, at most MaxPasswords: the present one, and the next or the previous one
+	Hashes      []Hash           // of at most MaxPasswords passwords: the current one, and the next or previous one
 	Tokens      []TokenHash      // several, so that a new token can be issued before the old one is removed
 	Certificate *CertificateName // nil: none
 	JWT         *JWTRule         // nil: none
-	UIDs, GIDs  []uint32         // users and groups of this host
+	UIDs, GIDs  []uint32         // users and groups on this host
 }
 
-// Options of an Authenticator; the zero value holds the defaults.
+// Options configures an Authenticator. The zero value means the defaults.
 type Options struct {
-	FailuresPerMinute int              // failed logins allowed for each source and user, on average; 0: 20
-	Now               func() time.Time // the clock; nil: time.Now
+	FailuresPerMinute int              // failed logins allowed for each source and user, on average; 0 means 20
+	Now               func() time.Time // the clock; nil means time.Now
 
-	ClientCAs          *x509.CertPool         // authorities of client certificates; nil: none are accepted
+	ClientCAs          *x509.CertPool         // authorities for client certificates; nil: none are accepted
 	Revoked            []*x509.RevocationList // the authorities' lists of revoked certificates; nil: revocation is not checked
-	RequireCertificate bool                   // each request needs a valid certificate, in addition to any other credential
+	RequireCertificate bool                   // every request needs a valid certificate in addition to any other credential
 
 	Issuers []Issuer
 	// Former is the Authenticator that the new one replaces, or nil. The new one keeps the keys of
@@ -73,8 +74,8 @@ type Options struct {
 }
 
 // Errors of Authenticate. ErrNoCredentials and ErrWrongCredentials mean that the request is not
-// authenticated; ErrBusy and ErrCannotTell mean that this could not be checked, and that a retry
-// may help.
+// authenticated. ErrBusy and ErrCannotTell mean that the credentials could not be checked, and that
+// a retry may help.
 var (
 	ErrNoCredentials    = errors.New("no credentials")
 	ErrWrongCredentials = errors.New("unknown user or wrong credentials")
@@ -83,7 +84,7 @@ var (
 )
 
 // A RejectedError is an ErrWrongCredentials with a reason that the client may see, because it does
-// not help to guess credentials.
+// not help in guessing credentials.
 type RejectedError struct{ Reason string }
 
 func (e *RejectedError) Error() string { return e.Reason }
@@ -102,7 +103,7 @@ func (e *TooManyFailuresError) Error() string {
 	return fmt.Sprintf("too many failed logins: wait %s", e.RetryAfter)
 }
 
-// An Authenticator authenticates the users of one configuration. It may be used concurrently. See
+// An Authenticator authenticates the users of one configuration. It is safe for concurrent use. See
 // Options.Former for what its successor takes over.
 type Authenticator struct {
 	passwords    *passwords
@@ -110,13 +111,13 @@ type Authenticator struct {
 	certificates *certificates
 	issuers      *issuers
 	locals       *locals
-	// The failures of credentials that are checked quickly. Passwords have a limiter of their own,
+	// Limits failures with credentials that are quick to check. Passwords have their own limiter,
 	// so that a client with an old token does not lock out others.
 	limiter *limiter
 }
 
-// New makes an Authenticator. The error lists everything that is wrong: users need distinct names
-// and distinct credentials.
+// New makes an Authenticator. Users need distinct names and distinct credentials; the error lists
+// every violation.
 func New(users []User, opts Options) (*Authenticator, error) {
 	if opts.FailuresPerMinute == 0 {
 		opts.FailuresPerMinute = 20
@@ -140,7 +141,7 @@ func New(users []User, opts Options) (*Authenticator, error) {
 	}
 	sums := newMacer()
 	if opts.Former != nil {
-		sums = opts.Former.passwords.sums // remembered logins are MACs under its key
+		sums = opts.Former.passwords.sums // remembered logins are MACs made with its key
 	}
 	a := &Authenticator{limiter: newLimiter(opts.FailuresPerMinute, opts.Now)}
 	var err error
@@ -170,11 +171,11 @@ func (a *Authenticator) TakesBearer() bool {
 	return len(a.tokens.bySum) > 0 || len(a.issuers.byURL) > 0
 }
 
-// Authenticate returns the sender of a request. If there is an Authorization header, it decides
-// alone. A client certificate does not compensate for a wrong or malformed header. So a user behind
-// an HTTP proxy with a certificate is not mistaken for that proxy's user.
+// Authenticate returns the sender of a request. If there is an Authorization header, only that
+// counts: a client certificate does not compensate for a wrong or malformed header. So a user
+// behind an HTTP proxy with a certificate is not mistaken for that proxy's user.
 //
-// A process of this host is identified by the kernel, and nothing that it sends counts.
+// The kernel identifies a process on this host, whatever it sends.
 func (a *Authenticator) Authenticate(ctx context.Context, e Evidence) (Identity, error) {
 	if e.Peer != nil {
 		return a.locals.identify(*e.Peer)
@@ -217,7 +218,7 @@ func (a *Authenticator) failed(e Evidence, who Identity, err error) error {
 	if !errors.Is(err, ErrWrongCredentials) {
 		return err
 	}
-	// One limit for each credential, so that clients behind one address do not share it.
+	// Each credential has its own limit, so that clients behind one address do not share one.
 	if wait := a.limiter.take(e.Source, string(who.Method)+":"+who.User+":"+who.Credential); wait > 0 {
 		return &TooManyFailuresError{RetryAfter: wait}
 	}

@@ -46,16 +46,15 @@ func (n CertificateName) check() error {
 
 // certificates authenticates users by a name in the client certificate.
 //
-// The TLS handshake has proved that the client has the key. The certificate is verified with each
-// request against the current authorities, because a connection may last for days; the result is
-// remembered.
+// The TLS handshake has proved that the client has the key. Each request verifies the certificate
+// against the current authorities, because a connection may last for days. The result is cached.
 type certificates struct {
 	authorities *x509.CertPool
 	revoked     revocations
 	required    bool
 	users       map[CertificateName]string
 	sums        *macer
-	memory      *memory // verified certificates, including those of no user
+	memory      *memory // verified certificates, including those without a user
 	now         func() time.Time
 }
 
@@ -81,7 +80,7 @@ func newCertificates(users []User, sums *macer, opts Options) (*certificates, er
 	return c, errors.Join(wrong...)
 }
 
-// identify returns the user of a certificate.
+// identify returns the user whom a certificate identifies.
 func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	who, err := c.check(chain)
 	if err == nil && who.User == "" {
@@ -126,11 +125,11 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
-// maxChain bounds the length of a chain, and with it the cost of verifying.
+// maxChain bounds the length of a chain, and thus the cost of verifying it.
 const maxChain = 8
 
-// verify returns until when a certificate is valid. The standard library checks dates, constraints
-// and the extended key usage, except that forClients is stricter.
+// verify returns the time until which a certificate is valid. The standard library checks dates,
+// constraints and the extended key usage; forClients is stricter on the latter.
 func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err error) {
 	if len(chain) > maxChain {
 		return until, rejected("the client certificate is sent with %d others: send only those between it and an authority that this proxy trusts", len(chain)-1)
@@ -162,21 +161,21 @@ func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err e
 			until = end
 		}
 	}
-	if !until.IsZero() { // one good path is enough
+	if !until.IsZero() { // one valid path is enough
 		return until, nil
 	}
 	return until, err
 }
 
 // forClients reports whether a certificate lists client authentication as a usage. The standard
-// library accepts a certificate without any usage, so any old certificate of the authority, such as
-// a server's, would be a login.
+// library accepts a certificate without any usage. With that, any certificate from the authority,
+// such as an old server certificate, could log in.
 func forClients(cert *x509.Certificate) bool {
 	return slices.ContainsFunc(cert.ExtKeyUsage, func(u x509.ExtKeyUsage) bool { return u == x509.ExtKeyUsageClientAuth || u == x509.ExtKeyUsageAny })
 }
 
-// namesOf lists the names in a certificate. Several common names are ignored, because it is unclear
-// which of them counts.
+// namesOf lists the names in a certificate. If there are several common names, it ignores them,
+// because it is unclear which one counts.
 func namesOf(cert *x509.Certificate) (names []CertificateName) {
 	add := func(kind NameKind, value string) { names = append(names, CertificateName{kind, value}) }
 	for _, n := range cert.DNSNames {
@@ -202,7 +201,7 @@ func namesOf(cert *x509.Certificate) (names []CertificateName) {
 
 var commonName = asn1.ObjectIdentifier{2, 5, 4, 3}
 
-// maxDescribed bounds how many names of a certificate an error lists.
+// maxDescribed bounds how many of a certificate's names an error lists.
 const maxDescribed = 10
 
 // describe lists names for an error.

@@ -39,9 +39,9 @@ func certificateUsers() []User {
 	}
 }
 
-// Without configured authorities, no client certificate is valid. The standard library would then
-// use the system's authorities, which must not count. A connection may have presented a certificate
-// before a reload that removed the authorities.
+// Without configured authorities, no client certificate is valid. The standard library would fall
+// back to the system's authorities, which must not count. This can happen when a reload removes the
+// authorities after a connection has presented its certificate.
 func TestNoCertificateIsValidWithoutAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestClientCertificates(t *testing.T) {
 		above  []*authntest.Authority
 		change func(*x509.Certificate)
 		user   string
-		says   string // part of the reason, if there is no user
+		says   string // part of the reason if there is no user
 	}{
 		"DNS name":            {change: dns, user: "dns"},
 		"URI":                 {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},

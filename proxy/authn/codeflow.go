@@ -25,7 +25,7 @@ import (
 type CodeFlow struct {
 	ClientID     string
 	ClientSecret string // "": a public client
-	RedirectURL  string // of this proxy, as browsers reach it
+	RedirectURL  string // this proxy's URL, as browsers reach it
 	Scopes       []string
 }
 
@@ -58,16 +58,16 @@ type codeFlow struct {
 	flights singleflight.Group
 	mu      sync.Mutex
 	known   *oauth2.Endpoint
-	tried   time.Time // when known was last asked for
+	tried   time.Time // when known was last requested
 	failure error     // of the last attempt
 }
 
-// endpointsAge is how long the addresses of the issuer's pages are used before they are asked for
+// endpointsAge is how long the addresses of the issuer's pages are used before they are requested
 // again.
 const endpointsAge = 10 * time.Minute
 
-// endpoint returns the addresses of the issuer's pages. It asks the issuer at most every
-// fetchInterval, because everyone can make it ask.
+// endpoint returns the addresses of the issuer's pages. It queries the issuer at most once every
+// fetchInterval, because anyone can trigger a query.
 func (f *codeFlow) endpoint(ctx context.Context) (oauth2.Endpoint, error) {
 	f.mu.Lock()
 	known, failure, age := f.known, f.failure, f.issuer.now().Sub(f.tried)
@@ -128,11 +128,11 @@ func (f *codeFlow) client(at oauth2.Endpoint) *oauth2.Config {
 	}
 }
 
-// TakesCodes reports whether people can sign in at the page of an issuer.
+// TakesCodes reports whether people can sign in at an issuer's page.
 func (a *Authenticator) TakesCodes() bool { return a.issuers.flow != nil }
 
-// IssuerPage returns the address of the issuer's page to which a browser is sent to sign in. state
-// and nonce come back in the browser's next request and in the token; verifier is for SignIn.
+// IssuerPage returns the address of the issuer's page where a browser signs in. state comes back in
+// the browser's next request, and nonce in the token. verifier is for SignIn.
 func (a *Authenticator) IssuerPage(ctx context.Context, state, nonce, verifier string) (string, error) {
 	f := a.issuers.flow
 	at, err := f.endpoint(ctx)
@@ -142,13 +142,13 @@ func (a *Authenticator) IssuerPage(ctx context.Context, state, nonce, verifier s
 	return f.client(at).AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)), nil
 }
 
-// IsIssuer reports whether a URL is that of the issuer whose page IssuerPage returns.
+// IsIssuer reports whether a URL identifies the issuer whose page IssuerPage returns.
 func (a *Authenticator) IsIssuer(issuerURL string) bool {
 	return a.issuers.flow.issuer.url == issuerURL
 }
 
-// signInByCode exchanges the code that a browser brought from the issuer's page for a token. An
-// attempt counts as a failure before it is made, because it costs a request to the issuer.
+// signInByCode exchanges the code that a browser brought from the issuer's page for a token. Each
+// attempt counts as a failure from the start, because it costs a request to the issuer.
 func (a *Authenticator) signInByCode(ctx context.Context, in SignIn, e Evidence) (Binding, error) {
 	b := Binding{who: Identity{Method: ByCode}}
 	f := a.issuers.flow
@@ -170,7 +170,7 @@ func (a *Authenticator) signInByCode(ctx context.Context, in SignIn, e Evidence)
 	return a.issuers.bindingOf(b.who, f.issuer), nil
 }
 
-// exchange returns the claims of the token that the issuer gives for a code.
+// exchange returns the claims in the token that the issuer issues for a code.
 func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, error) {
 	at, err := f.endpoint(ctx)
 	if err != nil {
@@ -189,7 +189,7 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 	text, _ := given.Extra("id_token").(string)
 	jws, err := jose.ParseSignedCompact(text, algorithms)
 	if err != nil {
-		return nil, rejected("the issuer's answer has no ID token with a signature that this proxy accepts")
+		return nil, rejected("the issuer's response contains no ID token with a signature that this proxy accepts")
 	}
 	claims, _, err := f.issuer.verify(ctx, text, jws, f.ClientID)
 	if err != nil {
@@ -207,8 +207,8 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
-// exchangeError says why the issuer gave no token. The issuer's response could repeat secrets, so
-// only its status and its code of the error are kept.
+// exchangeError returns the reason why the issuer issued no token. The issuer's response could
+// repeat secrets, so only its status and error code are kept.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {
@@ -220,17 +220,16 @@ func exchangeError(err error) error {
 	return IssuerRefused(answer.ErrorCode)
 }
 
-// withoutBody leaves out of an error of oauth2 what is not an error of the network.
+// withoutBody removes from an oauth2 error everything but network errors.
 func withoutBody(err error) error {
 	var network *url.Error
 	if errors.As(err, &network) {
 		return network
 	}
-	return errors.New("the issuer's answer is not a token")
+	return errors.New("the issuer's response is not a token")
 }
 
-// IssuerRefused returns the error for a sign-in that the issuer refused with an error code of
-// OAuth.
+// IssuerRefused returns the error for a sign-in that the issuer refused with an OAuth error code.
 func IssuerRefused(code string) error {
 	if !errorCode.MatchString(code) {
 		code = "unknown_error"

@@ -90,8 +90,8 @@ func TestSignInByCode(t *testing.T) {
 	}
 }
 
-// A code is of use only to the browser that asked for it.
-func TestCodesOfOtherSignIns(t *testing.T) {
+// A code is useful only to the browser that requested it.
+func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	for name, c := range map[string]struct {
 		change func(*SignIn)
@@ -127,7 +127,7 @@ func TestCodesOfOtherSignIns(t *testing.T) {
 	assert.ErrorContains(t, err, "compare oidc.console with the issuer's registration")
 }
 
-// The browser chooses what the issuer's response contains, so the proxy repeats none of it.
+// The browser can influence what the issuer's response contains, so the proxy repeats none of it.
 func TestFailedExchangesRepeatNothing(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	b.issuer.AnswerExchanges(`{"error": "access_denied", "error_description": "canary"}`)
@@ -148,7 +148,7 @@ func TestFailedExchangesRepeatNothing(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestRefusalsOfTheIssuer(t *testing.T) {
+func TestIssuerRefusals(t *testing.T) {
 	for code, says := range map[string]string{
 		"access_denied": "ask its administrator for access", "unauthorized_client": "compare oidc.console", "invalid_client": "compare oidc.console",
 		"server_error": "(server_error): sign in again", "a\nb": "(unknown_error)", "": "(unknown_error)",
@@ -163,8 +163,8 @@ func TestRefusalsOfTheIssuer(t *testing.T) {
 	assert.ErrorIs(t, exchangeError(canary), ErrCannotTell)
 }
 
-// Everybody can make the proxy ask the issuer, so it asks an issuer that failed again only after a
-// pause.
+// Anyone can make the proxy query the issuer, so after a failure it waits before it queries that
+// issuer again.
 func TestIssuersPagesAreCached(t *testing.T) {
 	asked, answer := 0, map[string]any{}
 	status := http.StatusOK

@@ -1,9 +1,8 @@
-// Package authn is the stage of the proxy that authenticates the sender of a request. From
-// [Evidence] it identifies a user by a password, a bearer token, a client certificate or a JWT of
-// an issuer such as a Kubernetes cluster. It remembers checked credentials, limits the rate of
-// failed logins, and distinguishes wrong credentials from credentials that it cannot check at the
-// moment.
+// Package authn is the proxy's authentication stage. From [Evidence], it identifies the sender of a
+// request by a password, a bearer token, a client certificate, or a JWT from an issuer such as a
+// Kubernetes cluster. It remembers verified credentials, limits the rate of failed logins, and
+// distinguishes wrong credentials from those it currently cannot check.
 //
-// The package must not know what the request asks for, what its user may do, or how a response
-// looks on the wire. It imports no other stage of the proxy.
+// The package must not depend on what is requested, what the user may do, or how a response looks
+// on the wire. It imports no other stage of the proxy.
 package authn

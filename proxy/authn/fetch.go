@@ -23,8 +23,8 @@ import (
 // maxIssuerAnswer bounds the length of an issuer's response.
 const maxIssuerAnswer = 1 << 20
 
-// A keySource says where an issuer's keys come from. It is comparable, so that a reload detects
-// whether it has changed.
+// A keySource defines where an issuer's keys come from. It is comparable, so that a reload can
+// detect whether it has changed.
 type keySource struct {
 	issuer     string // URL where discovery begins
 	jwksURL    string // used instead of discovery
@@ -49,7 +49,7 @@ func (s keySource) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 		return nil, fmt.Errorf("fetch keys: %w", err)
 	}
 	if s.bearerFile != "" {
-		token, err := os.ReadFile(s.bearerFile) // each time, because such tokens are renewed
+		token, err := os.ReadFile(s.bearerFile) // read each time, because such tokens are renewed
 		if err != nil {
 			return nil, fmt.Errorf("bearer_file: %w", err)
 		}
@@ -92,7 +92,7 @@ func discover(ctx context.Context, client *http.Client, issuer string) (string, 
 	return document.JWKSURI, nil
 }
 
-// client makes the HTTP client for one fetch. Fetches are rare, so no connection is kept.
+// client makes the HTTP client for one fetch. Fetches are rare, so no connection is kept open.
 func (s keySource) client() (*http.Client, error) {
 	var pool *x509.CertPool
 	if s.authority != "" {
@@ -106,12 +106,12 @@ func (s keySource) client() (*http.Client, error) {
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
 			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		}},
-		// A redirect could send the bearer token elsewhere, or fetch keys from elsewhere.
+		// A redirect could send the bearer token elsewhere, or return keys from elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
-var errNoAuthority = errors.New("ca_file has no certificate in PEM form")
+var errNoAuthority = errors.New("ca_file contains no PEM-encoded certificate")
 
 // A boundedTransport bounds the length of responses.
 type boundedTransport struct{ http.RoundTripper }

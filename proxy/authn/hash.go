@@ -14,25 +14,25 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// A Hash is the hash of a password.
+// A Hash is a password hash.
 type Hash interface {
-	// ID identifies a password in logs: the beginning of the hash's salt, which no guess of the
-	// password can be tried against.
+	// ID identifies a password in logs. It is the beginning of the hash's salt, which does not help
+	// in guessing the password.
 	ID() string
-	// matches reports whether the hash is that of password.
+	// matches reports whether this is the hash of password.
 	matches(password string) bool
-	// kind is the algorithm and its parameters, which determine the work of matches.
+	// kind returns the algorithm and its parameters, which determine the cost of matches.
 	kind() string
 	// decoy returns a hash of the same kind that no password matches.
 	decoy() Hash
 }
 
-// idLength is the length of an ID: 48 bits, so that two passwords of a user hardly ever share it,
-// of a salt that has at least 64.
+// idLength is the length of an ID in characters: 48 bits of a salt that has at least 64. Two
+// passwords of a user hardly ever share one.
 const idLength = 8
 
 // ParseHash reads a bcrypt hash ($2a$, $2b$, $2y$) or an argon2id hash in PHC form
-// ($argon2id$v=19$m=…,t=…,p=…$salt$hash). Its errors do not contain the text.
+// ($argon2id$v=19$m=…,t=…,p=…$salt$hash). Its errors never contain the text.
 func ParseHash(text string) (Hash, error) {
 	if m := bcryptText.FindStringSubmatch(text); m != nil {
 		cost, _ := strconv.Atoi(m[1])
@@ -47,8 +47,7 @@ func ParseHash(text string) (Hash, error) {
 	return nil, errors.New("neither a bcrypt nor an argon2id hash: `spdk-proxy hash-password` makes one")
 }
 
-// ParseHashes reads a file with a hash on each line. Empty lines and comments after a # are
-// allowed.
+// ParseHashes reads a file with one hash per line. Empty lines and comments after a # are allowed.
 func ParseHashes(text string) (hashes []Hash, err error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -69,9 +68,10 @@ func ParseHashes(text string) (hashes []Hash, err error) {
 }
 
 const (
-	// maxBcryptCost takes seconds; with a higher cost, clients would give up before a response.
+	// maxBcryptCost already takes seconds; with a higher cost, clients would give up before the
+	// response.
 	maxBcryptCost = 16
-	// maxBcryptPassword is how many bytes of a password bcrypt uses.
+	// maxBcryptPassword is the number of bytes of a password that bcrypt uses.
 	maxBcryptPassword = 72
 	bcryptCost        = 11
 )
@@ -90,7 +90,7 @@ func (h bcryptHash) matches(password string) bool {
 	return bcrypt.CompareHashAndPassword([]byte(h.text), []byte(password)) == nil
 }
 
-// ID follows the prefix $2b$11$.
+// ID returns the part after the prefix, such as $2b$11$.
 func (h bcryptHash) ID() string { return h.text[7 : 7+idLength] }
 
 func (h bcryptHash) kind() string { return fmt.Sprintf("bcrypt %d", h.rounds) }
@@ -103,9 +103,8 @@ func (h bcryptHash) decoy() Hash {
 	return bcryptHash{text: string(text), rounds: h.rounds}
 }
 
-// Parameters of argon2id: those of HashPassword, which are OWASP's second recommendation (more
-// memory would increase the resident size of an idle proxy), and the largest ones that are
-// accepted.
+// The argon2id parameters that HashPassword uses, and the largest accepted ones. The former are
+// OWASP's second recommendation: more memory would increase the resident size of an idle proxy.
 const (
 	argon2MemoryKiB  = 19 << 10
 	argon2Passes     = 2
@@ -168,7 +167,7 @@ func (h argon2Hash) String() string {
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memoryKiB, h.passes, h.threads, b64(h.salt), b64(h.sum))
 }
 
-// HashPassword hashes a password with argon2id, in PHC form.
+// HashPassword hashes a password with argon2id, in PHC format.
 func HashPassword(password string) (string, error) {
 	if password == "" {
 		return "", errors.New("the password is empty")

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// cheapBcrypt is a bcrypt hash with low cost, for tests that do not test the cost.
+// cheapBcrypt makes a bcrypt hash with low cost, for tests in which the cost does not matter.
 func cheapBcrypt(t *testing.T, password string) string {
 	text, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// A test vector of the reference implementation.
+// This is a test vector from the reference implementation.
 func TestForeignArgon2idHashesAreAccepted(t *testing.T) {
 	h, err := ParseHash("$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc")
 	require.NoError(t, err)
@@ -55,8 +55,8 @@ func TestForeignArgon2idHashesAreAccepted(t *testing.T) {
 	assert.False(t, h.matches("differentpassword"))
 }
 
-// The parameters are OWASP's second recommendation: more passes or memory would slow down the first
-// call of each client, fewer would help an attacker.
+// The parameters are OWASP's second recommendation. More passes or memory would slow down each
+// client's first call; fewer would help an attacker.
 func TestHashPasswordParameters(t *testing.T) {
 	text, err := HashPassword("secret")
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestEmptyPasswordsAreRefused(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestBcryptCostsThatAreAccepted(t *testing.T) {
+func TestAcceptedBcryptCosts(t *testing.T) {
 	for _, cost := range []string{"04", "16"} {
 		_, err := ParseHash("$2y$" + cost + "$" + strings.Repeat("a", 53))
 		require.NoError(t, err, cost)

@@ -12,9 +12,9 @@ import (
 // the last one waits for about 2 s.
 const maxUnknownWaiting = 64
 
-// hashing bounds how many passwords are hashed at once. Logins from known sources, that is, from
-// addresses where a user has logged in before, come first, so that they wait for one hash at most.
-// The others wait in a bounded queue.
+// hashing bounds how many passwords are hashed concurrently. Logins from known sources, that is,
+// addresses from which a user has logged in before, come first, so that they wait for at most one
+// hash. The others wait in a bounded queue.
 type hashing struct {
 	mu      sync.Mutex
 	free    int
@@ -30,8 +30,9 @@ func newHashing() *hashing {
 	return &hashing{free: max(1, runtime.GOMAXPROCS(0)/2), sources: map[netip.Prefix]struct{}{}}
 }
 
-// acquire waits until a password may be hashed; the caller then calls release. The error is
-// ErrBusy, at once if too many logins from unknown sources wait, or that of ctx.
+// acquire waits until a password may be hashed; the caller must then call release. The error is
+// ErrBusy or ctx's error. ErrBusy is returned at once if too many logins from unknown sources are
+// waiting.
 func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 	h.mu.Lock()
 	lane := &h.unknown
@@ -58,7 +59,7 @@ func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
-	case <-granted: // at the same moment
+	case <-granted: // granted at the same moment
 		return nil
 	default:
 		lane.Remove(place)
@@ -91,7 +92,7 @@ func (h *hashing) addSource(source netip.Addr) {
 	h.sources[networkOf(source)] = struct{}{}
 }
 
-// networkOf is the network that counts as one source: an IPv4 address, or the /64 of an IPv6
+// networkOf returns the network that counts as one source: an IPv4 address, or the /64 of an IPv6
 // address, because a client can choose any address in its /64.
 func networkOf(source netip.Addr) netip.Prefix {
 	source = source.Unmap().WithZone("")

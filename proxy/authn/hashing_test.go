@@ -17,8 +17,8 @@ func stranger(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xc6120000+uint32(i))))
 }
 
-// However many sources wait for the hash of a password, a login from a source where a user has
-// logged in before is next. Too many unknown sources are refused at once.
+// However many sources wait for a password hash, a login from a known source is next. When too many
+// unknown sources are waiting, further ones are refused at once.
 func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
 	ann, bob := newCountingHash("a", 1), newCountingHash("b", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{bob}})
@@ -73,7 +73,7 @@ func TestKnownSourcesAreBounded(t *testing.T) {
 }
 
 // A login that stops waiting leaves the queue and holds no slot.
-func TestWaitingForAHashEnds(t *testing.T) {
+func TestCanceledLoginLeavesTheQueue(t *testing.T) {
 	h := newHashing()
 	h.free = 0
 	ctx, cancel := context.WithCancel(t.Context())

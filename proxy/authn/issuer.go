@@ -11,22 +11,22 @@ import (
 )
 
 // An Issuer signs JWTs: an OpenID provider, or the API server of a Kubernetes cluster. Its keys are
-// JWKS, or are fetched from JWKSURL, or from the address that discovery at URL returns.
+// given in JWKS, fetched from JWKSURL, or fetched from the address that discovery at URL returns.
 type Issuer struct {
 	Name     string // that rules refer to; "": the URL
 	URL      string // the claim iss of its tokens
-	Audience string // that its tokens must have
+	Audience string // the audience that its tokens must have
 
 	JWKS       []byte // a JSON Web Key Set
 	JWKSURL    string
 	Authority  string // PEM of the authorities that sign the TLS certificate of JWKSURL or URL; "": the system's
 	BearerFile string // file with a token to send to JWKSURL
 
-	CodeFlow *CodeFlow // nil: the console offers no sign-in at its page
+	CodeFlow *CodeFlow // nil if the console offers no sign-in at its page
 }
 
-// A JWTRule says which tokens authenticate a user: those of an issuer with this subject, with these
-// claims, or both.
+// A JWTRule defines which tokens authenticate a user: those from one issuer with this subject,
+// these claims, or both.
 type JWTRule struct {
 	Issuer  string // its name
 	Subject string
@@ -47,7 +47,7 @@ func (r *JWTRule) requiredClaims() map[string]string {
 	return all
 }
 
-// An issuer is an Issuer with its keys and the rules of users that refer to it.
+// An issuer is an Issuer with its keys and the users' rules that refer to it.
 type issuer struct {
 	name, url, audience string
 	source              keySource
@@ -148,8 +148,8 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 }
 
 // bind adds a user's rule. It is an error if one token could match the rules of two users, because
-// the result would depend on their order. Only a claim that is a list can match two, as with a
-// person in two groups: then the order of the users decides.
+// the result would depend on their order. The exception is a claim that is a list, as for a person
+// in two groups: then the order of the users decides.
 func (s *issuers) bind(user string, r *JWTRule) error {
 	i := s.byName[r.Issuer]
 	if i == nil {
@@ -176,8 +176,8 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 	return nil
 }
 
-// disjoint reports whether no token can have the claims of both, unless in a list: they require
-// different values of one claim.
+// disjoint reports whether a and b require different values of one claim, so that no token can
+// match both (except with a list).
 func disjoint(a, b map[string]string) bool {
 	for path, value := range a {
 		if other, both := b[path]; both && other != value {
@@ -202,7 +202,7 @@ func (i *issuer) userOf(claims map[string]any) (string, error) {
 	return "", rejected("the token is valid, but no user has its subject and claims: ask the administrator of this proxy to add a user with the subject %q of the issuer %s", subject, i.name)
 }
 
-// claimAt is the value of a claim, by name or JSON pointer; nil if there is none.
+// claimAt returns the value of a claim, given by name or JSON pointer, or nil if there is none.
 func claimAt(claims map[string]any, path string) any {
 	steps := []string{path}
 	if strings.HasPrefix(path, "/") {
@@ -219,8 +219,8 @@ func claimAt(claims map[string]any, path string) any {
 	return at
 }
 
-// has reports whether a claim is a string or boolean, or a list with a string in it, such as
-// groups.
+// has reports whether a claim equals want. The claim may be a string, a boolean, or a list of
+// strings that contains want, such as groups.
 func has(claim any, want string) bool {
 	switch v := claim.(type) {
 	case string:

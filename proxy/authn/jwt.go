@@ -13,17 +13,17 @@ import (
 	strict "github.com/go-json-experiment/json"
 )
 
-// algorithms lists the accepted signature algorithms: those with a public key, neither "none" nor
+// algorithms lists the accepted signature algorithms: only those with a public key, not "none" or
 // HMACs.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
 const (
-	// clockSkew is the tolerated difference between the clocks of issuer and proxy.
+	// clockSkew is the tolerated difference between the issuer's and the proxy's clocks.
 	clockSkew = time.Minute
-	// jwtRemembered bounds how long a verified token is remembered, so that a key that the issuer
-	// has withdrawn stops working.
+	// jwtRemembered bounds how long a verified token is remembered, so that a key withdrawn by the
+	// issuer stops working.
 	jwtRemembered = 5 * time.Minute
 )
 
@@ -37,8 +37,8 @@ type issuers struct {
 	now    func() time.Time
 }
 
-// identify returns the user of a token. The error is ErrCannotTell if the keys of an issuer that
-// may have signed it are unavailable.
+// identify returns the user whom a token identifies. The error is ErrCannotTell if an issuer may
+// have signed the token but its keys are unavailable.
 func (s *issuers) identify(ctx context.Context, token string) (Identity, error) {
 	if len(s.byURL) == 0 {
 		return Identity{Method: ByToken}, ErrWrongCredentials
@@ -54,22 +54,22 @@ func (s *issuers) identify(ctx context.Context, token string) (Identity, error) 
 	return v.who, err
 }
 
-// A verifiedToken is a token that an issuer has signed for one of the users.
+// A verifiedToken is a token that an issuer signed for one of the users.
 type verifiedToken struct {
 	who    Identity
 	issuer *issuer
 	claims map[string]any
-	until  time.Time // it may be remembered
+	until  time.Time // it may be remembered until then
 }
 
-// verify verifies a token. Together with an error, it returns what the token says, unverified.
+// verify verifies a token. Together with an error, it returns the token's unverified content.
 func (s *issuers) verify(ctx context.Context, token string) (verifiedToken, error) {
 	v := verifiedToken{who: Identity{Method: ByJWT}}
 	jws, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
 		return v, ErrWrongCredentials
 	}
-	// Unverified claims are used only to choose the issuer, and in the log.
+	// Unverified claims are used only to choose the issuer and in the log.
 	var unverified struct {
 		Issuer  string `json:"iss"`
 		Subject string `json:"sub"`
@@ -91,8 +91,8 @@ func (s *issuers) verify(ctx context.Context, token string) (verifiedToken, erro
 	return v, err
 }
 
-// moreConclusive returns the error to report if two issuers with the same URL reject a token:
-// ErrCannotTell first, then one with a reason.
+// moreConclusive returns the error to report if two issuers with the same URL reject a token. It
+// prefers ErrCannotTell, then an error with a reason.
 func moreConclusive(a, b error) error {
 	var reason *RejectedError
 	if errors.Is(b, ErrCannotTell) || errors.As(b, &reason) && !errors.Is(a, ErrCannotTell) {
@@ -102,7 +102,7 @@ func moreConclusive(a, b error) error {
 }
 
 // verify verifies a token for an audience with the keys of one issuer. It returns the claims, and
-// until when they may be remembered.
+// the time until which they may be remembered.
 func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSignature, audience string) (claims map[string]any, until time.Time, err error) {
 	keys, err := i.keys.find(ctx, jws.Signatures[0].Header.KeyID)
 	if err != nil {
@@ -132,9 +132,9 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 }
 
 // claims reads the claims of a verified token. Libraries differ in how they read a claim that
-// occurs twice or in other letter case, so the issuer may have meant another value. Here names are
-// exact and occur once, and what the library has checked is checked again in this way (except iss,
-// by which the issuer was chosen).
+// occurs twice or in a different letter case, so the issuer may have meant another value. Here,
+// names must match exactly and occur once. What the library checked is checked again by this rule,
+// except iss, by which the issuer was chosen.
 func (i *issuer) claims(token *oidc.IDToken, audience string) (map[string]any, error) {
 	var payload json.RawMessage
 	claims := map[string]any{}
@@ -161,7 +161,7 @@ func (i *issuer) claims(token *oidc.IDToken, audience string) (map[string]any, e
 	return claims, nil
 }
 
-// A signature verifies a token with the keys that may have signed it, as an oidc.KeySet.
+// A signature is an oidc.KeySet that verifies a token with the keys that may have signed it.
 type signature struct {
 	jws  *jose.JSONWebSignature
 	keys []jose.JSONWebKey

@@ -28,7 +28,7 @@ const (
 	driver   = "system:serviceaccount:spdkcsi:controller"
 )
 
-// fresh authenticates a token from an address that was not used before.
+// fresh returns the evidence for a token sent from a new address.
 func fresh(token string) Evidence {
 	addresses.Lock()
 	defer addresses.Unlock()
@@ -41,7 +41,7 @@ var addresses = struct {
 	last netip.Addr
 }{last: netip.MustParseAddr("198.51.100.0")}
 
-// jwtUsers are users of the issuer "cluster".
+// jwtUsers returns users authenticated by the issuer "cluster".
 func jwtUsers() []User {
 	return []User{
 		{Name: "csi", JWT: &JWTRule{Issuer: "cluster", Subject: driver, Claims: map[string]string{"/kubernetes.io/namespace": "spdkcsi"}}},
@@ -94,7 +94,7 @@ func TestJWTs(t *testing.T) {
 	ours := func() map[string]any { return inNamespace("spdkcsi") }
 
 	for name, c := range map[string]struct {
-		token, user, says string // says is part of the reason that the client gets
+		token, user, says string // says is part of the reason sent to the client
 	}{
 		"a service account's":     {token: good, user: "csi"},
 		"audience by itself":      {token: signed(with(ours(), "aud", audience)), user: "csi"},
@@ -164,13 +164,13 @@ func TestJWTs(t *testing.T) {
 	assert.LessOrEqual(t, i.Fetches(), 1, "the issuer's keys were fetched once")
 }
 
-func TestAlgorithmsProveWhoSigned(t *testing.T) {
+func TestAcceptedAlgorithmsProveTheSigner(t *testing.T) {
 	for _, a := range algorithmNames() {
 		assert.Regexp(t, "^([RPE]S(256|384|512)|EdDSA)$", a)
 	}
 }
 
-func TestJWTsOfOtherKeys(t *testing.T) {
+func TestJWTsSignedWithOtherKeys(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	require.NoError(t, err)
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
@@ -200,7 +200,7 @@ func TestJWTsOfOtherKeys(t *testing.T) {
 }
 
 // A verified token is cached until it expires, but at most for a few minutes.
-func TestJWTsAreCachedForATime(t *testing.T) {
+func TestJWTCacheExpires(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	now := time.Now()
 	a := newJWTAuthenticator(t, i, func(_ *Issuer, o *Options) { o.Now = func() time.Time { return now } })
@@ -221,14 +221,14 @@ func TestJWTsAreCachedForATime(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.NoError(t, err)
 
-	// A key that the issuer removed soon becomes invalid.
+	// A key removed by the issuer soon becomes invalid.
 	i.Rotate()
 	now = now.Add(overdueAge)
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.ErrorIs(t, err, ErrWrongCredentials)
 }
 
-// Rules of two users that one token could match are refused, and so are malformed rules.
+// Two users' rules that could match the same token are refused, and so are malformed rules.
 func TestJWTRules(t *testing.T) {
 	rule := func(subject string, claims ...string) *JWTRule {
 		r := &JWTRule{Issuer: "i", Subject: subject, Claims: map[string]string{}}
@@ -263,7 +263,8 @@ func TestJWTRules(t *testing.T) {
 	}
 }
 
-// Members of a group are one user. Of two groups, the one that comes first among the users counts.
+// All members of a group are one user. For a member of two groups, the group whose user is listed
+// first counts.
 func TestGroupMembersAreOneUser(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	group := func(name string) User {

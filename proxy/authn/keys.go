@@ -10,17 +10,16 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Ages of an issuer's keys, and limits of fetching them.
+// Ages of an issuer's keys, and limits on fetching them.
 const (
-	fetchInterval = 10 * time.Second // at least, between two fetches, whatever key is requested
+	fetchInterval = 10 * time.Second // at least, between two fetches, whichever key is requested
 	fetchTimeout  = 5 * time.Second
 	refreshAge    = 5 * time.Minute  // from then on the keys are fetched again, while the old ones are used
-	overdueAge    = 15 * time.Minute // from then on a token waits for the fetch, if one is running
-	maxKeyAge     = 24 * time.Hour   // from then on the keys are not used, even if the issuer does not answer
+	overdueAge    = 15 * time.Minute // from then on a token waits for a running fetch
+	maxKeyAge     = 24 * time.Hour   // from then on the keys are not used, even if the issuer does not respond
 )
 
-// A keyring holds the keys of one issuer. It fetches them when the first token of that issuer
-// arrives.
+// A keyring holds the keys of one issuer. It fetches them when the issuer's first token arrives.
 type keyring struct {
 	fetch func(context.Context) ([]jose.JSONWebKey, error)
 	now   func() time.Time
@@ -30,12 +29,12 @@ type keyring struct {
 	fetched time.Time     // when keys were fetched
 	tried   time.Time     // when the last fetch ended, or began if it is running
 	failure error         // of the last fetch
-	flight  chan struct{} // closed when the running fetch ends; nil: none is running
+	flight  chan struct{} // closed when the running fetch ends; nil if none is running
 }
 
-// find returns the keys with a key id, or all keys if id is ""; none if the issuer has no such key.
-// The error is ErrCannotTell if that is unknown. Keys younger than overdueAge are returned at once;
-// only a caller that needs a new key waits for the issuer.
+// find returns the keys with the given id, or all keys if id is "". It returns none if the issuer
+// has no such key, and ErrCannotTell if that is unknown. Keys younger than overdueAge are returned
+// at once; only a caller that needs a new key waits for the issuer.
 func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()
@@ -66,7 +65,7 @@ func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error
 	}
 }
 
-// start begins to fetch, unless a fetch is running or ended less than fetchInterval ago. The caller
+// start begins a fetch, unless one is running or ended less than fetchInterval ago. The caller
 // holds k.mu.
 func (k *keyring) start(now time.Time) {
 	if k.flight != nil || !k.tried.IsZero() && now.Sub(k.tried) < fetchInterval {
@@ -75,7 +74,7 @@ func (k *keyring) start(now time.Time) {
 	done := make(chan struct{})
 	k.flight, k.tried = done, now
 	go func() {
-		// Not the context of a request, because several requests wait for this.
+		// Do not use a request's context: several requests wait for this fetch.
 		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 		defer cancel()
 		keys, err := k.fetch(ctx)
@@ -90,7 +89,7 @@ func (k *keyring) start(now time.Time) {
 	}()
 }
 
-// withID returns the keys with a key id. A token without one may be signed by any key.
+// withID returns the keys with the given id. A token without an id may be signed by any key.
 func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	for _, key := range keys {
 		if id == "" || key.KeyID == id {
@@ -100,7 +99,7 @@ func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	return found
 }
 
-// fixedKeys makes a keyring of keys that need not be fetched.
+// fixedKeys makes a keyring from keys that need no fetching.
 func fixedKeys(keys []jose.JSONWebKey, now func() time.Time) *keyring {
 	return &keyring{
 		fetch: func(context.Context) ([]jose.JSONWebKey, error) { return keys, nil },

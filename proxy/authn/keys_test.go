@@ -59,7 +59,7 @@ func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), fresh(token))
 	require.NoError(t, err)
 
-	// Once its keys are known, it may be unavailable for a day.
+	// Once its keys are known, the issuer may be unavailable for a day.
 	i.SetAway(true)
 	for range 3 {
 		now = now.Add(7 * time.Hour)
@@ -75,7 +75,7 @@ func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The error of a failed fetch has the reason, for the log.
+// The error of a failed fetch contains the reason, for the log.
 func TestFetchErrorsNameTheCause(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context()) // without its authority
@@ -83,8 +83,9 @@ func TestFetchErrorsNameTheCause(t *testing.T) {
 	require.ErrorAs(t, err, &unknown)
 }
 
-// A login that waits for its issuer delays no other login, and ends with its caller's context.
-func TestASlowIssuerDelaysOnlyItsUsers(t *testing.T) {
+// A login that waits for its issuer does not delay other logins, and ends with its caller's
+// context.
+func TestSlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	slow, quick := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	held := make(chan struct{})
 	slow.Hold(held)
@@ -120,9 +121,9 @@ func TestASlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	assert.Equal(t, 1, slow.Fetches())
 }
 
-// Clients can make up key ids. That must not cause many requests to the issuer, and must not
-// prevent that a new key is found.
-func TestUnknownKeysAreLookedForRarely(t *testing.T) {
+// Clients can make up key ids. That must not cause many requests to the issuer, nor keep a new key
+// from being found.
+func TestUnknownKeysAreFetchedRarely(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	now := time.Now()
 	var mu sync.Mutex
@@ -212,8 +213,8 @@ func TestKeysComeFromFileOrDiscovery(t *testing.T) {
 }
 
 // A reload keeps the keys of an issuer whose configuration is unchanged, so it needs no network. It
-// drops those of a changed issuer.
-func TestKeysOutliveAReload(t *testing.T) {
+// drops the keys of a changed issuer.
+func TestReloadKeepsIssuerKeys(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	first := newJWTAuthenticator(t, i, nil)
 	token := i.Token(audience, driver, inNamespace("spdkcsi"))
@@ -229,7 +230,7 @@ func TestKeysOutliveAReload(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-// Two clusters may have the same issuer name. The tokens of each are valid for its users only. If
+// Two clusters may have the same issuer name. Each one's tokens are valid only for its users. If
 // one is unavailable, the other does not decide for it.
 func TestTwoIssuersWithOneName(t *testing.T) {
 	one, two := authntest.NewIssuer(t), authntest.NewIssuer(t)
@@ -259,15 +260,15 @@ func TestTwoIssuersWithOneName(t *testing.T) {
 func TestInvalidIssuersAreRefused(t *testing.T) {
 	jwks := authntest.NewIssuer(t).JWKS()
 	for says, i := range map[string]Issuer{
-		"issuer is missing":                          {Name: "a", Audience: "x", JWKS: jwks},
-		"audience is missing":                        {URL: "https://i.example"},
-		"set jwks_url or jwks_file":                  {URL: "http://i.example", Audience: "x"},
-		"jwks_url must be https://":                  {URL: "https://i.example", Audience: "x", JWKSURL: "http://i.example/keys"},
-		"bearer_file requires jwks_url":              {URL: "https://i.example", Audience: "x", BearerFile: "/x"},
-		"jwks_file cannot be combined with jwks_url": {URL: "https://i.example", Audience: "x", JWKS: jwks, JWKSURL: "https://i.example"},
-		"jwks_file: not a JSON Web Key Set":          {URL: "https://i.example", Audience: "x", JWKS: []byte("x")},
-		"jwks_file: no key can verify":               {URL: "https://i.example", Audience: "x", JWKS: []byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)},
-		"ca_file has no certificate":                 {URL: "https://i.example", Audience: "x", Authority: "x"},
+		"issuer is missing":                           {Name: "a", Audience: "x", JWKS: jwks},
+		"audience is missing":                         {URL: "https://i.example"},
+		"set jwks_url or jwks_file":                   {URL: "http://i.example", Audience: "x"},
+		"jwks_url must be https://":                   {URL: "https://i.example", Audience: "x", JWKSURL: "http://i.example/keys"},
+		"bearer_file requires jwks_url":               {URL: "https://i.example", Audience: "x", BearerFile: "/x"},
+		"jwks_file cannot be combined with jwks_url":  {URL: "https://i.example", Audience: "x", JWKS: jwks, JWKSURL: "https://i.example"},
+		"jwks_file: not a JSON Web Key Set":           {URL: "https://i.example", Audience: "x", JWKS: []byte("x")},
+		"jwks_file: no key can verify":                {URL: "https://i.example", Audience: "x", JWKS: []byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`)},
+		"ca_file contains no PEM-encoded certificate": {URL: "https://i.example", Audience: "x", Authority: "x"},
 	} {
 		_, err := New([]User{{Name: "a", Hashes: []Hash{newCountingHash("a", 1)}}}, Options{Issuers: []Issuer{i}})
 		require.ErrorContains(t, err, says)

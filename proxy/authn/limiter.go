@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A limiter bounds the rate of failed logins: one token bucket for each source and user name, and a
-// larger one for each source, which bounds attempts with many names. It treats user names that
-// exist and others alike.
+// A limiter bounds the rate of failed logins. It has a token bucket for each pair of source and
+// user name, and a larger one for each source, which bounds attempts with many names. It treats
+// existing and unknown user names alike.
 type limiter struct {
 	perSecond float64
 	burst     float64
@@ -23,7 +23,7 @@ type limiter struct {
 
 type bucketKey struct {
 	source netip.Prefix
-	name   uint64 // hashed, so that long names take no memory; 0 for all names
+	name   uint64 // hashed, so that long names take no extra memory; 0 means all names
 }
 
 type bucket struct {
@@ -33,7 +33,7 @@ type bucket struct {
 
 const (
 	maxBuckets    = 8192
-	sourceFactor  = 4 // a source's bucket is this many times as large as that of one user
+	sourceFactor  = 4 // a source's bucket is this many times as large as a user's
 	failuresBurst = 10
 )
 
@@ -87,7 +87,7 @@ func (l *limiter) keys(source netip.Addr, name string) (user, all bucketKey) {
 	return bucketKey{prefix, maphash.String(l.seed, name) | 1}, bucketKey{source: prefix}
 }
 
-// size is how many tokens a bucket holds when it is full.
+// size returns how many tokens a full bucket holds.
 func (l *limiter) size(key bucketKey) float64 {
 	if key.name == 0 {
 		return sourceFactor * l.burst
@@ -103,8 +103,8 @@ func (l *limiter) refilled(key bucketKey, size float64, now time.Time) bucket {
 	return bucket{tokens: min(size, b.tokens+now.Sub(b.at).Seconds()*l.perSecond), at: now}
 }
 
-// makeRoom removes full buckets, and then arbitrary ones until a quarter is free, so that an attack
-// takes bounded memory and time.
+// makeRoom removes full buckets, and then arbitrary ones until a quarter is free. This bounds the
+// memory and time that an attack can take.
 func (l *limiter) makeRoom(now time.Time) {
 	if len(l.buckets) < maxBuckets {
 		return

@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// A Peer is a process of this host that sent a request on a UNIX socket, as the kernel identifies
-// it.
+// A Peer is a process on this host that sent a request over a UNIX socket, as identified by the
+// kernel.
 type Peer struct {
 	UID    uint32
 	GID    uint32
 	Groups []uint32 // supplementary groups
 }
 
-// unmapped is the uid and gid as which the kernel shows users and groups that are not in this
-// process's user namespace. It identifies no user, so it never authenticates a request.
+// unmapped is the uid and gid that the kernel reports for users and groups outside this process's
+// user namespace. It does not identify a user, so it never authenticates a request.
 const unmapped = 65534
 
-// locals knows which processes of this host are which user.
+// locals maps processes on this host to users.
 type locals struct {
 	byUID map[uint32]string
 	byGID []groupRule // in the order of the users
@@ -37,7 +37,7 @@ func newLocals(users []User) (*locals, error) {
 			other, taken := l.byUID[uid]
 			switch {
 			case uid == unmapped:
-				wrong = append(wrong, fmt.Errorf("user %s: local.users has %d, as which the kernel also shows users of other namespaces: use a user of its own", u.Name, uid))
+				wrong = append(wrong, fmt.Errorf("user %s: local.users contains %d, which the kernel also reports for users of other namespaces: use a dedicated user", u.Name, uid))
 			case taken && other != u.Name:
 				wrong = append(wrong, fmt.Errorf("users %s and %s have the same user of this host (%d) in local.users", other, u.Name, uid))
 			}
@@ -47,7 +47,7 @@ func newLocals(users []User) (*locals, error) {
 			i := slices.IndexFunc(l.byGID, func(r groupRule) bool { return r.gid == gid })
 			switch {
 			case gid == unmapped:
-				wrong = append(wrong, fmt.Errorf("user %s: local.groups has %d, as which the kernel also shows groups of other namespaces: use a group of its own", u.Name, gid))
+				wrong = append(wrong, fmt.Errorf("user %s: local.groups contains %d, which the kernel also reports for groups of other namespaces: use a dedicated group", u.Name, gid))
 			case i >= 0 && l.byGID[i].user != u.Name:
 				wrong = append(wrong, fmt.Errorf("users %s and %s have the same group of this host (%d) in local.groups", l.byGID[i].user, u.Name, gid))
 			}
@@ -57,8 +57,8 @@ func newLocals(users []User) (*locals, error) {
 	return l, errors.Join(wrong...)
 }
 
-// identify returns the user whose rules name a process: by its uid, or else the first one, in the
-// order of the configuration, by one of its groups.
+// identify returns the user whose rules match a process by uid; if there is none, the first user in
+// the configuration that matches one of its groups.
 func (l *locals) identify(p Peer) (Identity, error) {
 	who := Identity{Method: ByPeer, Credential: fmt.Sprintf("uid %d", p.UID)}
 	if p.UID == unmapped {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPeers(t *testing.T) {
+func TestPeersAreIdentified(t *testing.T) {
 	a, err := New([]User{
 		{Name: "operator", UIDs: []uint32{1000}, GIDs: []uint32{50}},
 		{Name: "reader", UIDs: []uint32{0, 1001}, GIDs: []uint32{60, 61}},
@@ -43,12 +43,12 @@ func TestPeers(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoCredentials, "a request on another socket has no peer")
 }
 
-func TestPeersOfTheConfiguration(t *testing.T) {
+func TestInvalidLocalRulesAreRefused(t *testing.T) {
 	for says, users := range map[string][]User{
 		"users a and b have the same user of this host (5)":  {{Name: "a", UIDs: []uint32{5}}, {Name: "b", UIDs: []uint32{5}}},
 		"users a and b have the same group of this host (5)": {{Name: "a", GIDs: []uint32{5}}, {Name: "b", GIDs: []uint32{5}}},
-		"local.users has 65534":                              {{Name: "a", UIDs: []uint32{65534}}},
-		"local.groups has 65534":                             {{Name: "a", GIDs: []uint32{65534}}},
+		"local.users contains 65534":                         {{Name: "a", UIDs: []uint32{65534}}},
+		"local.groups contains 65534":                        {{Name: "a", GIDs: []uint32{65534}}},
 	} {
 		_, err := New(users, Options{})
 		require.ErrorContains(t, err, says)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A mac is an HMAC of credentials under a random key of this process, so that a copy of its memory
-// is of no use elsewhere.
+// A mac is an HMAC of credentials with this process's random key, so that a copy of the cache is
+// useless elsewhere.
 type mac [sha256.Size]byte
 
 // A macer computes macs.
@@ -21,7 +21,7 @@ func newMacer() *macer {
 	return &macer{sync.Pool{New: func() any { return &macState{hash: hmac.New(sha256.New, key)} }}}
 }
 
-// sumOf is the mac of some texts. It includes their lengths, so that "ab", "c" and "a", "bc"
+// sumOf returns the mac of several texts. It covers their lengths, so that "ab", "c" and "a", "bc"
 // differ.
 func sumOf[T string | []byte](s *macer, method Method, texts ...T) mac {
 	m := s.pool.Get().(*macState)
@@ -38,17 +38,16 @@ func sumOf[T string | []byte](s *macer, method Method, texts ...T) mac {
 	return mac(m.sum)
 }
 
-// macState is the reusable state of computing an HMAC.
+// macState is the reusable state for computing an HMAC.
 type macState struct {
 	hash      hash.Hash
 	text, sum []byte
 }
 
-// maxRemembered bounds a memory.
+// maxRemembered bounds the number of entries in a memory.
 const maxRemembered = 4096
 
-// A memory remembers verified credentials and their users for a time. Failures are never
-// remembered.
+// A memory caches verified credentials and their users for a time. Failures are never cached.
 type memory struct {
 	now func() time.Time
 
@@ -79,7 +78,8 @@ func (m *memory) keep(sum mac, who Identity, until time.Time) {
 	m.known[sum] = remembered{who, until}
 }
 
-// makeRoom removes expired entries, and then arbitrary ones: they are verified again.
+// makeRoom removes expired entries, and then arbitrary ones, which are verified again when next
+// used.
 func (m *memory) makeRoom() {
 	now := m.now()
 	for sum, r := range m.known {

@@ -23,8 +23,8 @@ func (h countedHash) matches(password string) bool {
 
 func (h countedHash) decoy() Hash { return countedHash{h.Hash.decoy(), h.work} }
 
-// With argon2id and bcrypt of several costs mixed, a wrong password takes the same hashes for a
-// user of any of them and for an unknown name.
+// Even if argon2id and bcrypt with several costs are mixed, a wrong password takes the same hashes
+// for every user and for an unknown name.
 func TestMixedAlgorithmsCostTheSame(t *testing.T) {
 	const sum = "$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	texts := map[string][]string{

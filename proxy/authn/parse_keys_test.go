@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys that cannot verify a token are skipped, at any place in the list.
+// Keys that cannot verify a token are skipped, wherever they are in the list.
 func TestParseKeys(t *testing.T) {
 	weak := weakKey(t)
 	strong, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -50,8 +50,8 @@ func TestParseKeys(t *testing.T) {
 	require.ErrorContains(t, err, "not a JSON Web Key Set")
 }
 
-// Without an option, 20 failures a minute are allowed.
-func TestFailuresPerMinuteByDefault(t *testing.T) {
+// By default, 20 failures a minute are allowed.
+func TestDefaultFailuresPerMinute(t *testing.T) {
 	retryAfter := func(o Options) time.Duration {
 		now := time.Unix(0, 0)
 		o.Now = func() time.Time { return now }

@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// MaxPasswords is the largest number of passwords that a user may have at a time: two, so that
-// clients can move from one to the next. Each costs a hash for each wrong password.
+// MaxPasswords is the maximum number of passwords of one user: two, so that clients can move from
+// one to the next. Every wrong password costs a hash for each of them.
 const MaxPasswords = 2
 
 // passwords authenticates users by name and password.
 //
-// Hashing is slow on purpose, so the last success with each hash is remembered; failures are never
+// Hashing is slow on purpose, so the last success with each hash is remembered. Failures are never
 // remembered.
 type passwords struct {
 	names   map[string]bool // of all users
 	hashes  map[string][]Hash
-	decoys  map[string][]Hash // by kind: as many as the user has who has most of that kind
+	decoys  map[string][]Hash // by kind, as many as the user with the most hashes of that kind has
 	limiter *limiter
 	sums    *macer
 	hashing *hashing
@@ -35,13 +35,13 @@ type passwords struct {
 	known map[string][]login // by user
 }
 
-// A login is a success.
+// A login is a successful login.
 type login struct {
 	sum  mac
 	hash Hash
 }
 
-// hashWait is how long a login waits until its password may be hashed.
+// hashWait is how long a login waits for its password to be hashed.
 const hashWait = 10 * time.Second
 
 func newPasswords(users []User, sums *macer, opts Options) (*passwords, error) {
@@ -68,7 +68,7 @@ func newPasswords(users []User, sums *macer, opts Options) (*passwords, error) {
 
 func checkHashes(u User) error {
 	if len(u.Hashes) > MaxPasswords {
-		return fmt.Errorf("user %s has %d password hashes, and may have %d at a time: remove those of passwords that no client uses any more", u.Name, len(u.Hashes), MaxPasswords)
+		return fmt.Errorf("user %s has %d password hashes, but may have %d at a time: remove those of passwords that no client uses any more", u.Name, len(u.Hashes), MaxPasswords)
 	}
 	seen := map[string]bool{}
 	for _, h := range u.Hashes {
@@ -90,8 +90,8 @@ func countOf(hashes []Hash, kind string) (n int) {
 	return n
 }
 
-// carryOver takes over what former remembers: failures, known sources, and the logins with hashes
-// that have not changed.
+// carryOver takes over what former remembers: failures, known sources, and logins with unchanged
+// hashes.
 func (p *passwords) carryOver(former *passwords) {
 	p.hashing = former.hashing
 	if p.limiter.perSecond == former.limiter.perSecond {
@@ -146,7 +146,7 @@ func (p *passwords) recall(name string, sum mac) Hash {
 	return nil
 }
 
-// remember keeps a login instead of the last one with the same hash.
+// remember stores a login in place of the last one with the same hash.
 func (p *passwords) remember(name string, l login) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +166,7 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 		if wait := p.limiter.take(source, name); wait > 0 {
 			return nil, &TooManyFailuresError{RetryAfter: wait}
 		}
-		// Not the context of one request, because several requests wait for this.
+		// Do not use a request's context: several requests wait for this.
 		ctx, cancel := context.WithTimeout(context.Background(), hashWait)
 		defer cancel()
 		if err := p.hashing.acquire(ctx, source); err != nil {
@@ -192,8 +192,8 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 	}
 }
 
-// match returns the hash of a user that is that of a password, or nil. If it is nil, the work was
-// the same for every name: as many hashes of each kind as any user has. So the time does not show
+// match returns the user's hash that matches a password, or nil. On failure, the cost is the same
+// for every name: as many hashes of each kind as any user has. So the time taken does not reveal
 // whether a user exists, even if algorithms are mixed.
 func (p *passwords) match(name, password string) Hash {
 	hashes := p.hashes[name]

@@ -20,7 +20,7 @@ var here = netip.MustParseAddr("192.0.2.1")
 type countingHash struct {
 	password string
 	price    uint64        // its kind
-	hashed   *atomic.Int32 // decoys count here too
+	hashed   *atomic.Int32 // decoys are counted here, too
 	decoyed  *atomic.Int32
 	block    chan struct{} // if not nil, matches waits for it
 }
@@ -46,7 +46,7 @@ func basic(name, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
 }
 
-// by returns an Authenticator's check of passwords.
+// by authenticates with an Authenticator by password.
 type by struct{ *Authenticator }
 
 func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (string, error) {
@@ -73,7 +73,7 @@ func TestSourcesDoNotShareAttempts(t *testing.T) {
 		done <- err
 	}()
 	require.Eventually(t, func() bool { return h.hashed.Load() > before }, time.Minute, time.Millisecond)
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second) // a working login is answered at once
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second) // a working login completes at once
 	defer stop()
 	_, err := a.Authenticate(ctx, basic("admin", "right"), elsewhere)
 	var slow *TooManyFailuresError
@@ -88,7 +88,7 @@ func newBasic(t testing.TB, opts Options, users ...User) by {
 	return by{a}
 }
 
-func TestAuthenticate(t *testing.T) {
+func TestAuthenticateByPassword(t *testing.T) {
 	b := newBasic(t, Options{FailuresPerMinute: 600}, User{Name: "ann", Hashes: []Hash{newCountingHash("a:b", 1)}}, User{Name: "Bob", Hashes: []Hash{newCountingHash("pässword", 1)}})
 	for name, c := range map[string]struct {
 		header, user string
@@ -145,7 +145,7 @@ func TestSuccessIsCachedAndFailureIsNot(t *testing.T) {
 	}
 }
 
-// A reload keeps the cache of users whose password is unchanged, and drops that of others.
+// A reload keeps the cached logins of users whose password is unchanged, and drops the others.
 func TestReloadKeepsCachedLogins(t *testing.T) {
 	ann, bob, carl := newCountingHash("a", 1), newCountingHash("b", 1), newCountingHash("c", 1)
 	now := func() time.Time { return time.Unix(0, 0) }
@@ -186,8 +186,8 @@ func TestReloadKeepsCachedLogins(t *testing.T) {
 	assert.Equal(t, hashed+1, carl.hashed.Load(), "the password of a user that was added again is checked")
 }
 
-// A wrong password takes the same hashes of each kind for every name: those of the user who has
-// most of that kind. Otherwise, the time would tell whether a user exists.
+// A wrong password takes the same number of hashes of each kind for every name: as many as the user
+// with the most of that kind has. Otherwise, the time would reveal whether a user exists.
 func TestUnknownUsersCostAsMuchAsWrongPasswords(t *testing.T) {
 	kinds := map[string][]uint64{"cheap": {1}, "dear": {9}, "both": {1, 9}, "twice": {1, 1}, "none": nil}
 	var users []User
@@ -219,7 +219,7 @@ func TestUnknownUsersCostAsMuchAsWrongPasswords(t *testing.T) {
 	}
 }
 
-func TestFirstCallsAtOnceHashOnce(t *testing.T) {
+func TestConcurrentFirstCallsHashOnce(t *testing.T) {
 	h := newCountingHash("right", 1)
 	h.block = make(chan struct{})
 	b := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{h}})

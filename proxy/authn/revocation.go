@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// revocations are the lists of revoked certificates; nil: revocation is not checked. If there are
-// lists, each authority in a certificate's path must have a valid one, because nothing would tell a
-// missing list from an empty one.
+// revocations holds the lists of revoked certificates. If it is nil, revocation is not checked.
+// Otherwise, each authority in a certificate's path must have a valid list, because a missing list
+// could not be distinguished from an empty one.
 type revocations []*x509.RevocationList
 
-// check fails if a certificate of a path was revoked, or if that cannot be told. It returns until
-// when its response is valid. The path is that of a verified certificate: its authority is the
-// last.
+// check fails if a certificate in path was revoked, or if this cannot be determined. It returns the
+// time until which its result is valid. path is that of a verified certificate and ends with the
+// authority.
 func (r revocations) check(path []*x509.Certificate, now time.Time) (until time.Time, err error) {
 	until = path[0].NotAfter
 	if r == nil {
@@ -35,7 +35,7 @@ func (r revocations) check(path []*x509.Certificate, now time.Time) (until time.
 	return until, nil
 }
 
-// of returns the newest list that an authority has signed; nil: there is none.
+// of returns the newest list signed by an authority, or nil if there is none.
 func (r revocations) of(authority *x509.Certificate) (newest *x509.RevocationList) {
 	for _, list := range r {
 		if bytes.Equal(list.RawIssuer, authority.RawSubject) && list.CheckSignatureFrom(authority) == nil && (newest == nil || list.ThisUpdate.After(newest.ThisUpdate)) {

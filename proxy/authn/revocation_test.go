@@ -71,7 +71,7 @@ func TestRevocationListsExpire(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.Authenticate(t.Context(), certified(client))
 	require.NoError(t, err)
-	now = now.Add(59 * time.Minute) // the authority's certificate is valid for an hour, too
+	now = now.Add(59 * time.Minute) // the authority's certificate is also valid for an hour
 	_, err = a.Authenticate(t.Context(), certified(client))
 	require.NoError(t, err)
 	now = list.NextUpdate

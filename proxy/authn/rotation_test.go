@@ -10,7 +10,7 @@ import (
 
 // While clients move from one password to the next, both are valid, each is hashed once, and the
 // identity reports which one was used.
-func TestTwoPasswordsAreValidAtATime(t *testing.T) {
+func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{before, after}})
 	for range 3 {
@@ -27,12 +27,13 @@ func TestTwoPasswordsAreValidAtATime(t *testing.T) {
 	assert.Empty(t, who.Credential, "a failed attempt used no password")
 
 	_, err = New([]User{{Name: "ann", Hashes: []Hash{before, after, newCountingHash("third", 1)}}}, Options{})
-	require.ErrorContains(t, err, "user ann has 3 password hashes, and may have 2 at a time")
+	require.ErrorContains(t, err, "user ann has 3 password hashes, but may have 2 at a time")
 	_, err = New([]User{{Name: "ann", Hashes: []Hash{before, before}}}, Options{})
 	require.ErrorContains(t, err, "two password hashes of user ann begin with the same salt")
 }
 
-// Every wrong password costs as many hashes as that of the user with most, whatever the user name.
+// Whatever the user name, a wrong password costs as many hashes as for the user with the most
+// passwords.
 func TestWrongPasswordsCostTheSame(t *testing.T) {
 	two := []Hash{newCountingHash("a1", 1), newCountingHash("a2", 1)}
 	one := newCountingHash("b", 1)
@@ -51,7 +52,7 @@ func TestWrongPasswordsCostTheSame(t *testing.T) {
 	}
 }
 
-// A second password gives no further attempts.
+// A second password does not allow more attempts.
 func TestTwoPasswordsAreGuessedNoFaster(t *testing.T) {
 	now := func() time.Time { return time.Unix(0, 0) }
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
@@ -87,7 +88,7 @@ func TestReloadKeepsLoginsWithTheOtherPassword(t *testing.T) {
 	require.ErrorIs(t, login(third, "old"), ErrWrongCredentials)
 }
 
-// The id of a password is a part of the salt, which does not help to guess the password.
+// A password's id is a part of the salt, which does not help in guessing the password.
 func TestPasswordID(t *testing.T) {
 	for text, id := range map[string]string{
 		"$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz": "c29tZXNh",

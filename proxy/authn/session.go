@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// A SignIn is what a person gives to begin a session. Method says which of the other members count;
-// ByCertificate needs none, because the connection has the certificate.
+// A SignIn holds what a person provides to begin a session. Method determines which of the other
+// fields count. ByCertificate needs none, because the certificate comes with the connection.
 type SignIn struct {
 	Method         Method // ByPassword, ByToken, ByCertificate or ByCode
 	User, Password string
-	Token          string // of this proxy or of an issuer
-	// Code is what the browser brought from the page of the issuer. The token that it stands for
-	// must have Nonce, and the issuer must have been given the hash of Verifier.
+	Token          string // a token of this proxy or of an issuer
+	// Code is what the browser brought from the issuer's page. The token issued for it must contain
+	// Nonce, and the issuer must have received the hash of Verifier.
 	Code, Nonce, Verifier string
 }
 
-// A Binding ties a session to the credential that it began with. It contains no secret from which
-// the credential could be learned.
+// A Binding ties a session to the credential it began with. It contains nothing that reveals the
+// credential.
 type Binding struct {
-	// Until is when the credential expires; zero: it does not.
+	// Until is when the credential expires; zero if it does not.
 	Until time.Time
 
 	who         Identity
 	token       [sha256.Size]byte // the hash of a token
 	issuer      string            // of a JWT
-	fingerprint mac               // of what the configuration, or the certificate, must still have
+	fingerprint mac               // mac of what must still be in the configuration or the certificate
 }
 
 // Identity returns the user who signed in, and how.
 func (b Binding) Identity() Identity { return b.who }
 
-// Errors of Holds.
+// Errors returned by Holds.
 var (
 	ErrCredentialChanged = errors.New("the credential with which the session began was changed or removed, or has expired")
 	ErrOtherConnection   = errors.New("the session belongs to a client certificate that this connection does not have")
@@ -60,7 +60,7 @@ func (a *Authenticator) SignIn(ctx context.Context, in SignIn, e Evidence) (Iden
 		}
 	}
 	b, err := a.signIn(ctx, in, e)
-	if in.Method != ByPassword && in.Method != ByCode { // which count failures by themselves
+	if in.Method != ByPassword && in.Method != ByCode { // these count failures themselves
 		err = a.failed(e, b.who, err)
 	}
 	if err != nil {
@@ -108,10 +108,9 @@ func (a *Authenticator) signInByJWT(ctx context.Context, token string) (Binding,
 	return b, nil
 }
 
-// Holds returns nil if the credential of a session still authenticates its user, so that a reload
-// ends the sessions of those whose credential was changed or removed. The error is
-// ErrCredentialChanged, ErrOtherConnection, or that of a client certificate which every request
-// needs.
+// Holds returns nil if a session's credential still authenticates its user. So a reload ends the
+// sessions of users whose credential was changed or removed. The error is ErrCredentialChanged,
+// ErrOtherConnection, or the error for a client certificate that every request needs.
 func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	if a.certificates.required {
 		if _, err := a.certificates.check(e.Certificates); err != nil {
@@ -149,15 +148,15 @@ func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	return nil
 }
 
-// Purposes of the macs of sessions, so that none of them equals that of a remembered credential.
+// Purposes of session macs, so that none of these equals the mac of a remembered credential.
 const (
 	sessionPassword    Method = "session:basic"
 	sessionCertificate Method = "session:certificate"
 	sessionJWT         Method = "session:jwt"
 )
 
-// passwordFingerprint is the mac of the hash of the password that a user has used; false if the
-// user does not have it any more.
+// passwordFingerprint returns the mac of the hash of the password that a user signed in with, or
+// false if the user no longer has it.
 func (a *Authenticator) passwordFingerprint(who Identity) (mac, bool) {
 	for _, h := range a.passwords.hashes[who.User] {
 		if h.ID() == who.Credential {
@@ -167,7 +166,7 @@ func (a *Authenticator) passwordFingerprint(who Identity) (mac, bool) {
 	return mac{}, false
 }
 
-// certificateFingerprint is the mac of the client's own certificate.
+// certificateFingerprint returns the mac of the client's own certificate.
 func (a *Authenticator) certificateFingerprint(e Evidence) mac {
 	if len(e.Certificates) == 0 {
 		return mac{}
@@ -175,19 +174,19 @@ func (a *Authenticator) certificateFingerprint(e Evidence) mac {
 	return sumOf(a.certificates.sums, sessionCertificate, e.Certificates[0].Raw)
 }
 
-// bindingOf makes the Binding of a session that began with a token of an issuer.
+// bindingOf makes the Binding for a session that began with an issuer's token.
 func (s *issuers) bindingOf(who Identity, i *issuer) Binding {
 	b := Binding{who: who, issuer: i.name}
 	b.fingerprint, _ = s.fingerprint(i, who.User)
 	return b
 }
 
-// fingerprint is the mac of an issuer and of a user's rule for its tokens; false if the user has no
-// such rule.
+// fingerprint returns the mac of an issuer and a user's rule for its tokens, or false if the user
+// has no such rule.
 func (s *issuers) fingerprint(i *issuer, user string) (mac, bool) {
 	for _, r := range i.rules {
 		if r.user == user {
-			claims, err := json.Marshal(r.claims) // in the order of their names
+			claims, err := json.Marshal(r.claims) // ordered by name
 			if err != nil {
 				panic(err) // strings
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A credential of a session holds until it is changed or removed, and the credentials of others
+// A session's credential holds until it is changed or removed. Changes to other users' credentials
 // make no difference.
 func TestSessionCredentialHoldsUntilChanged(t *testing.T) {
 	authority, issuer := authntest.NewAuthority(t, "ours"), authntest.NewIssuer(t)
@@ -121,7 +121,7 @@ func TestSessionCredentialHoldsUntilChanged(t *testing.T) {
 	require.ErrorIs(t, err, ErrWrongCredentials)
 }
 
-func TestConfiguredMethodsAreReported(t *testing.T) {
+func TestConfiguredSignInMethodsAreReported(t *testing.T) {
 	a, err := New([]User{{Name: "ann", Hashes: []Hash{newCountingHash("right", 1)}}}, Options{})
 	require.NoError(t, err)
 	assert.True(t, a.TakesPasswords())

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TokenPrefix begins every bearer token that this proxy makes, so that people and secret scanners
-// recognise it: spdkgate_[0-9A-Za-z]{46}.
+// TokenPrefix begins every bearer token made by this proxy, so that people and secret scanners
+// recognize it: spdkgate_[0-9A-Za-z]{46}.
 const TokenPrefix = "spdkgate_"
 
 const (
@@ -26,7 +26,7 @@ func NewToken() string {
 	text := []byte(TokenPrefix)
 	for len(text) < len(TokenPrefix)+tokenRandom {
 		for _, b := range random(tokenRandom) {
-			if b < 4*62 && len(text) < len(TokenPrefix)+tokenRandom { // each character as likely as any other
+			if b < 4*62 && len(text) < len(TokenPrefix)+tokenRandom { // all characters are equally likely
 				text = append(text, base62[b%62])
 			}
 		}
@@ -44,7 +44,7 @@ func checksum(text string) string {
 	return string(digits[:])
 }
 
-// isComplete reports whether a token has the length, prefix and checksum of NewToken's.
+// isComplete reports whether a token has the length, prefix and checksum of one made by NewToken.
 func isComplete(token string) bool {
 	if !strings.HasPrefix(token, TokenPrefix) || len(token) != len(TokenPrefix)+tokenRandom+tokenChecksum {
 		return false
@@ -69,7 +69,7 @@ const (
 	hashNotAfter  = "not_after="
 )
 
-// ID is the beginning of the hash, which identifies a token in logs.
+// ID returns the beginning of the hash, which identifies a token in logs.
 func (h TokenHash) ID() string { return hex.EncodeToString(h.sum[:4]) }
 
 // String returns the line that ParseTokenHash reads.
@@ -82,7 +82,7 @@ func (h TokenHash) String() string {
 }
 
 // ParseTokenHash reads "sha256:HEX", followed by "not_after=2027-01-31T00:00:00Z" if the token
-// expires, and by a comment after a #. Its errors do not contain the text.
+// expires, and an optional comment after a #. Its errors never contain the text.
 func ParseTokenHash(line string) (h TokenHash, err error) {
 	line, _, _ = strings.Cut(line, "#")
 	words := strings.Fields(line)
@@ -130,8 +130,8 @@ func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 
 // tokens authenticates users by the hashes of their tokens.
 //
-// The look-up in a map need not take constant time. Its duration could reveal only parts of a
-// token's SHA-256, and even the whole hash would not reveal the token.
+// The map lookup need not take constant time. Its duration could reveal only parts of a token's
+// SHA-256, and even the whole hash would not reveal the token.
 type tokens struct {
 	bySum map[[sha256.Size]byte]storedToken
 	now   func() time.Time
@@ -148,7 +148,7 @@ func newTokens(users []User, now func() time.Time) (*tokens, error) {
 	for _, u := range users {
 		for _, h := range u.Tokens {
 			if other, taken := t.bySum[h.sum]; taken {
-				wrong = append(wrong, fmt.Errorf("token %s is listed for user %s and for user %s: each user needs a token of its own", h.ID(), other.user, u.Name))
+				wrong = append(wrong, fmt.Errorf("token %s is listed for user %s and for user %s: each user needs its own token", h.ID(), other.user, u.Name))
 			}
 			t.bySum[h.sum] = storedToken{u.Name, h}
 		}

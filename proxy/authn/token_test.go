@@ -96,7 +96,7 @@ func TestTokenHashes(t *testing.T) {
 	assert.Empty(t, list)
 }
 
-func TestUsersOfTokens(t *testing.T) {
+func TestTokensIdentifyUsers(t *testing.T) {
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	old, next, third := NewToken(), NewToken(), NewToken()
 	a, err := New([]User{

@@ -1,12 +1,13 @@
-// Package barrier lets a call wait, for a short time, until its client knows that its other calls
-// have come as far.
+// Package barrier lets a call wait briefly until its client knows that its other calls have reached
+// the same point.
 //
-// A client that wants snapshots of volumes of several targets at one moment makes a call at each
-// target. Each call freezes its volumes, arrives at its barrier, and waits there. Once the client
-// knows that all have arrived, it opens the barriers. A barrier that is not opened in time gives
+// To take snapshots on several targets at the same moment, a client makes a call to each target.
+// Each call freezes its volumes, arrives at its barrier, and waits there. Once the client knows
+// that all calls have arrived, it opens the barriers. A barrier that is not opened in time gives
 // up, so hosts never wait for a client that has died.
 //
-// The package must not know what the calls do, nor who makes them: a key names a barrier.
+// The package must not depend on what the calls do or who makes them: a barrier is identified only
+// by a key.
 package barrier
 
 import (
@@ -17,15 +18,16 @@ import (
 	"time"
 )
 
-// Errors of calls at a barrier. The call that waits has not gone on.
+// Errors of calls at a barrier. If one occurs, the waiting call has not continued.
 var (
-	ErrTaken   = errors.New("another call waits at a barrier with this id")
+	ErrTaken   = errors.New("another call is waiting at a barrier with this id")
 	ErrGivenUp = errors.New("the barrier was given up")
 	ErrLate    = errors.New("the barrier was not opened in time")
-	ErrNobody  = errors.New("no call waits at a barrier with this id")
+	ErrNobody  = errors.New("no call is waiting at a barrier with this id")
 )
 
-// Barriers are the barriers of one process. The zero value has none. It may be used concurrently.
+// Barriers holds the barriers of one process. The zero value is empty and ready to use. It is safe
+// for concurrent use.
 type Barriers struct {
 	mu    sync.Mutex
 	byKey map[string]*Barrier
@@ -35,16 +37,16 @@ type Barriers struct {
 type Barrier struct {
 	barriers *Barriers
 	key      string
-	calls    int  // that refer to it, so that it must be kept
-	claimed  bool // by the call that will wait at it
+	calls    int  // calls that refer to it; it is kept as long as there are any
+	claimed  bool // a call will wait at it
 
 	arrived chan struct{} // closed when that call has arrived
-	decided chan struct{} // closed with the first decision
+	decided chan struct{} // closed when it is opened or given up
 	arrive  sync.Once
 	opened  bool // the decision
 }
 
-// refer returns the barrier of a key. The caller must release it.
+// refer returns the barrier with a key. The caller must release it.
 func (s *Barriers) refer(key string, claim bool) (*Barrier, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +74,8 @@ func (b *Barrier) release() {
 	}
 }
 
-// decide makes the first decision, and reports whether the barrier is open.
+// decide opens the barrier or gives it up, unless that was decided before. It reports whether the
+// barrier is open.
 func (b *Barrier) decide(open bool) (opened bool) {
 	b.barriers.mu.Lock()
 	defer b.barriers.mu.Unlock()
@@ -85,18 +88,18 @@ func (b *Barrier) decide(open bool) (opened bool) {
 	return b.opened
 }
 
-// Claim returns the barrier of a key, for a call that will wait at it. The call must leave it when
-// it ends.
+// Claim returns the barrier with a key, for a call that will wait at it. When the call ends, it
+// must leave the barrier.
 func (s *Barriers) Claim(key string) (*Barrier, error) { return s.refer(key, true) }
 
-// Leave ends the use of a barrier by the call that has claimed it.
+// Leave ends the use of a barrier by the call that claimed it.
 func (b *Barrier) Leave() {
 	b.decide(false) // no client should wait for a call that failed before it arrived
 	b.release()
 }
 
 // Wait arrives at the barrier and waits until it is opened. It fails if that does not happen in
-// time, or ctx ends; then it can no longer be opened.
+// time, or if ctx ends; the barrier can then no longer be opened.
 func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	b.arrive.Do(func() { close(b.arrived) })
 	late := time.NewTimer(most)
@@ -115,8 +118,8 @@ func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	return why
 }
 
-// Arrived waits until a call has arrived at the barrier of a key. It fails if that does not happen
-// in time, or if the call has ended.
+// Arrived waits until a call has arrived at the barrier with a key. It fails if that does not
+// happen in time, or if the call has ended.
 func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) error {
 	b, err := s.refer(key, false)
 	if err != nil {
@@ -141,7 +144,7 @@ func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) 
 	}
 }
 
-// Open lets the call that waits at the barrier of a key continue. It fails if no call waits there,
+// Open lets the call waiting at the barrier with a key continue. It fails if no call waits there,
 // or the barrier was given up.
 func (s *Barriers) Open(key string) error {
 	b, err := s.refer(key, false)
@@ -160,8 +163,8 @@ func (s *Barriers) Open(key string) error {
 	return nil
 }
 
-// GiveUp makes the call that waits, or will wait, at the barrier of a key fail. It has no effect if
-// there is none, or if the barrier is open.
+// GiveUp fails the call that waits, or will wait, at the barrier with a key. It has no effect if
+// there is no such call, or if the barrier is open.
 func (s *Barriers) GiveUp(key string) {
 	b, err := s.refer(key, false)
 	if err != nil {

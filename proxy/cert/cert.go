@@ -12,33 +12,34 @@ import (
 	"time"
 )
 
-// A Source describes where the server's certificate comes from: two files in PEM form, which may be
-// the same file, or else a self-signed certificate.
+// A Source defines where the server's certificate comes from: two PEM files, which may be the same
+// file, or a self-signed certificate.
 type Source struct {
 	CertFile, KeyFile string
 	SelfSignedDir     string // where a self-signed one is kept; "": in memory, until the process ends
-	Listen            string // the server's address, for the names in a self-signed one
+	Listen            string // the server's address, for the names in a self-signed certificate
 
 	// ReadFile reads a certificate or key, and refuses a file that it does not trust.
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Shown is the certificate that a server presents. Load replaces it. Load and Current may be called
-// concurrently, but only one Load at a time.
+// Shown holds the certificate that a server presents. Load replaces it. Load and Current may be
+// called concurrently, but only one Load at a time.
 type Shown struct {
 	current atomic.Pointer[tls.Certificate]
 	// inMemory is a self-signed certificate without a file. It is kept until the process ends,
 	// because clients may trust it.
 	inMemory *tls.Certificate
-	// warned has the fingerprints of self-signed certificates in the log, which has each once.
+	// warned holds the fingerprints of self-signed certificates already logged; each is logged
+	// once.
 	warned map[string]bool
 }
 
-// Current returns the current certificate; nil before the first Load.
+// Current returns the current certificate, or nil before the first Load.
 func (s *Shown) Current() *tls.Certificate { return s.current.Load() }
 
-// Load makes the certificate of a source the current one. On an error, the previous one stays. It
-// logs a warning if the certificate expires soon, and one for each new self-signed certificate.
+// Load makes a source's certificate the current one. On error, the previous one is kept. Load logs
+// a warning if the certificate expires soon, and one for each new self-signed certificate.
 func (s *Shown) Load(from Source, log *slog.Logger) error {
 	cert, err := s.load(from, log)
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *Shown) load(from Source, log *slog.Logger) (cert *tls.Certificate, err 
 	return s.inMemory, err
 }
 
-// Load reads the certificate of a source, or makes a self-signed one. It logs a warning if the
+// Load reads a source's certificate, or makes a self-signed one. It logs a warning if the
 // certificate expires soon.
 func Load(from Source, log *slog.Logger) (*tls.Certificate, error) {
 	if from.CertFile == "" {
@@ -100,9 +101,9 @@ func readPair(certFile, keyFile string, read func(string) ([]byte, error)) (*tls
 	return &cert, nil
 }
 
-// LoadClientCAs reads the authorities that sign client certificates. expire is the time when the
-// first of the authorities' certificates expires. Without a path, the pool is nil. read must refuse
-// a file that it does not trust.
+// LoadClientCAs reads the authorities that sign client certificates. expire is when the first of
+// the authorities' certificates expires. Without a path, the pool is nil. read must refuse a file
+// that it does not trust.
 func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.CertPool, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil
@@ -113,7 +114,7 @@ func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.C
 	}
 	pool = x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, expire, fmt.Errorf("there is no certificate in PEM form in %s", path)
+		return nil, expire, fmt.Errorf("there is no PEM-encoded certificate in %s", path)
 	}
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && (expire.IsZero() || cert.NotAfter.Before(expire)) {
@@ -147,7 +148,7 @@ func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists 
 		}
 	}
 	if lists == nil {
-		return nil, expire, fmt.Errorf("there is no list of revoked certificates in PEM form in %s", path)
+		return nil, expire, fmt.Errorf("there is no PEM-encoded list of revoked certificates in %s", path)
 	}
 	return lists, expire, nil
 }

@@ -24,7 +24,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func TestASelfSignedCertificateIsKept(t *testing.T) {
+func TestSelfSignedCertificateIsKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	var log bytes.Buffer
 	from := Source{SelfSignedDir: dir, Listen: "192.0.2.7:9009", ReadFile: os.ReadFile}
@@ -53,7 +53,7 @@ func TestASelfSignedCertificateIsKept(t *testing.T) {
 	require.ErrorContains(t, err, "remove both", "a certificate without its key is not replaced")
 }
 
-// A certificate in memory stays the same until the process ends, even when others were presented in
+// A certificate in memory stays the same until the process ends, even if others are presented in
 // between.
 func TestInMemoryCertificateIsReused(t *testing.T) {
 	var shown Shown
@@ -74,7 +74,7 @@ func TestInMemoryCertificateIsReused(t *testing.T) {
 	assert.Same(t, inMemory, shown.Current())
 }
 
-func TestCertificatesAndKeysThatDoNotMatch(t *testing.T) {
+func TestMismatchedCertificateAndKeyAreRefused(t *testing.T) {
 	files := map[string][]byte{}
 	read := func(path string) ([]byte, error) {
 		if text, ok := files[path]; ok {
@@ -116,13 +116,13 @@ func TestClientCAs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, pool)
 	_, _, err = LoadClientCAs("none", read)
-	require.ErrorContains(t, err, "no certificate in PEM form in none")
+	require.ErrorContains(t, err, "no PEM-encoded certificate in none")
 	_, _, err = LoadClientCAs("missing", read)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 // A client that trusts the certificate accepts a server that presents it.
-func TestAClientTrustsTheSelfSignedCertificate(t *testing.T) {
+func TestClientTrustsSelfSignedCertificate(t *testing.T) {
 	var shown Shown
 	dir := t.TempDir()
 	require.NoError(t, shown.Load(Source{SelfSignedDir: dir, Listen: "127.0.0.1:0", ReadFile: os.ReadFile}, quiet))
@@ -151,7 +151,7 @@ func TestUnusableDirectoryIsReported(t *testing.T) {
 }
 
 // A certificate that expires soon causes a warning; an expired one is refused.
-func TestCertificatesThatExpire(t *testing.T) {
+func TestCertificateExpiry(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)

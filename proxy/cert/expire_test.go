@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of several authorities the first to expire is told, wherever it stands. PEM blocks that are not
-// certificates are skipped.
-func TestClientCAsExpire(t *testing.T) {
+// Among several authorities, the earliest expiry is returned, whatever their order. PEM blocks
+// other than certificates are skipped.
+func TestFirstClientCAExpiryIsReturned(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	now := time.Now().UTC().Truncate(time.Second)

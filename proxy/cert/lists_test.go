@@ -20,7 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of several lists of revoked certificates, the first to expire counts. Other contents are refused.
+// Among several lists of revoked certificates, the earliest expiry counts. Other contents are
+// refused.
 func TestRevocationLists(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -49,7 +50,7 @@ func TestRevocationLists(t *testing.T) {
 		assert.Equal(t, now.AddDate(0, 0, 7), expire.UTC(), "%v", days)
 	}
 	_, _, err = load()
-	require.ErrorContains(t, err, "there is no list")
+	require.ErrorContains(t, err, "there is no PEM-encoded list")
 	_, _, err = load(list(7), pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte("x")}))
 	require.ErrorContains(t, err, "crl.pem is not a list")
 	broken := errors.New("broken")
@@ -58,7 +59,7 @@ func TestRevocationLists(t *testing.T) {
 }
 
 // A self-signed certificate names all addresses at which clients may reach the server.
-func TestNamesOfASelfSignedCertificate(t *testing.T) {
+func TestSelfSignedCertificateNames(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	texts := func(listen string) (names, addresses []string) {
@@ -88,8 +89,8 @@ func TestNamesOfASelfSignedCertificate(t *testing.T) {
 	assert.WithinDuration(t, time.Now().Add(selfSignedFor), cert.Leaf.NotAfter, time.Hour)
 }
 
-// Each new self-signed certificate is warned of once, and other certificates are not.
-func TestWarningsOfSelfSignedCertificates(t *testing.T) {
+// There is one warning for each new self-signed certificate, and none for other certificates.
+func TestSelfSignedCertificatesCauseOneWarning(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	warnings := func() int {

@@ -23,8 +23,8 @@ import (
 // lock them out.
 const selfSignedFor = 10 * 365 * 24 * time.Hour
 
-// selfSigned returns a self-signed certificate. It keeps it in the state directory, if there is
-// one, so that the certificate is the same after a restart.
+// selfSigned returns a self-signed certificate. It stores the certificate in the state directory,
+// if there is one, so that a restart does not change it.
 func selfSigned(from Source) (*tls.Certificate, error) {
 	dir := from.SelfSignedDir
 	if dir == "" {

@@ -10,21 +10,21 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Balancers are peers that connect for many clients.
+// Balancers configures the peers that connect on behalf of many clients.
 type Balancers struct {
-	// Trusted reports whether a peer is a load balancer; nil: there is none. A load balancer may
-	// have more connections than other sources.
+	// Trusted reports whether a peer is a load balancer. nil means that there is none. A load
+	// balancer may have more connections than other sources.
 	Trusted func(netip.Addr) bool
-	// ProxyProtocol means that each connection of a load balancer begins with a header of the PROXY
-	// protocol, which tells the client's address.
+	// ProxyProtocol means that each connection from a load balancer begins with a PROXY protocol
+	// header, which contains the client's address.
 	ProxyProtocol bool
-	// Wait is how long that header may take.
+	// Wait is how long the proxy waits for that header.
 	Wait time.Duration
 }
 
 var (
-	errNoHeader  = errors.New("a load balancer sent no valid header of the PROXY protocol")
-	errNoAddress = errors.New("the header of the PROXY protocol has no address of a client")
+	errNoHeader  = errors.New("a load balancer sent no valid PROXY protocol header")
+	errNoAddress = errors.New("the PROXY protocol header contains no client address")
 	errTooMany   = errors.New("the client has too many connections")
 )
 
@@ -45,8 +45,8 @@ func (s *Set) accept(raw net.Conn) (*Conn, bool) {
 	return s.admit(c)
 }
 
-// identify waits for the header of a load balancer's connection, and makes it a connection of the
-// client's address.
+// identify waits for the header of a load balancer's connection, and attributes the connection to
+// the client's address.
 func (c *Conn) identify() error {
 	if c.header == nil {
 		return nil
@@ -78,7 +78,7 @@ func (c *Conn) readHeader() error {
 	return nil
 }
 
-// noteUnidentified logs from time to time that load balancers send no headers. A connection on
+// noteUnidentified logs, from time to time, that load balancers send no headers. A connection on
 // which nothing was sent is a health check.
 func (s *Set) noteUnidentified(c *Conn) {
 	s.mu.Lock()
@@ -89,8 +89,8 @@ func (s *Set) noteUnidentified(c *Conn) {
 	}
 }
 
-// move makes a load balancer's connection one of another source. It reports false if that has too
-// many, or if the connection was closed.
+// move attributes a load balancer's connection to another source. It returns false if that source
+// has too many, or if the connection was closed.
 func (s *Set) move(c *Conn, from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Set) move(c *Conn, from string) bool {
 	return true
 }
 
-// Read reads what the client sent. An error of the PROXY protocol ends the connection.
+// Read reads what the client sent. A PROXY protocol error ends the connection.
 func (c *Conn) Read(b []byte) (int, error) {
 	if err := c.identify(); err != nil {
 		return 0, err
@@ -121,8 +121,8 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return c.Conn.RemoteAddr()
 }
 
-// Peer returns the address of the peer of a connection from a Listener: the client's, or that of a
-// load balancer. For others it is not valid.
+// Peer returns the peer's address for a connection from a Listener: the client's, or a load
+// balancer's. For other connections, the address is not valid.
 func Peer(conn net.Conn) netip.Addr {
 	c := connOf(conn)
 	if c == nil {
@@ -151,7 +151,7 @@ func (p *peerConn) Read(b []byte) (int, error) {
 func addressOf(a net.Addr) netip.Addr {
 	from, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return netip.Addr{} // such as that of a UNIX socket
+		return netip.Addr{} // such as a UNIX socket's
 	}
 	return from.Addr().Unmap().WithZone("")
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// balanced returns connections of a load balancer at 127.0.0.1: what it has, and what a server
-// gets.
+// balanced makes connections from a load balancer at 127.0.0.1, and returns both their ends.
 func balanced(t *testing.T, l Limits, log io.Writer) (*Set, func(text string) (client net.Conn, server *Conn)) {
 	t.Helper()
 	l.Balancers = Balancers{
@@ -39,7 +38,7 @@ func balanced(t *testing.T, l Limits, log io.Writer) (*Set, func(text string) (c
 	}
 }
 
-// header is a header of version 2 for a client.
+// header returns a version 2 header for a client.
 func header(t *testing.T, client string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -48,7 +47,7 @@ func header(t *testing.T, client string) string {
 	return b.String()
 }
 
-// A load balancer's connection is one of the client that its header names.
+// A load balancer's connection counts as that of the client named in its header.
 func TestClientsBehindALoadBalancer(t *testing.T) {
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 2, WriteWait: time.Second}, io.Discard)
 	for text, client := range map[string]string{
@@ -79,11 +78,11 @@ func TestClientsBehindALoadBalancer(t *testing.T) {
 	assert.Empty(t, s.sources)
 }
 
-// Each client has its own limit, and the load balancer only that of all connections.
+// Each client has its own limit; the load balancer is subject only to the limit on all connections.
 func TestLimitsBehindALoadBalancer(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 6, PerSource: 2, WriteWait: time.Second}, &log)
-	for range 4 { // without a header so far
+	for range 4 { // none has sent a header yet
 		dial("")
 	}
 	assert.Equal(t, 4, s.Open())

@@ -12,26 +12,26 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// HeaderWait bounds how long a client may take for a request's header, for the TLS handshake, and a
-// load balancer for the header of a connection.
+// HeaderWait bounds how long a client may take for a request's header or the TLS handshake, and a
+// load balancer for a connection's header.
 const HeaderWait = 10 * time.Second
 
 // WriteWait bounds how long one write to a client may take.
 const WriteWait = 30 * time.Second
 
-// Limits bound the connections of a server's clients.
+// Limits bounds the connections of a server's clients.
 type Limits struct {
 	Connections int           // in all
-	PerSource   int           // from one address, from one IPv6 network of 64 bits, or of one user of this host
+	PerSource   int           // from one address, one IPv6 /64, or one user of this host
 	WriteWait   time.Duration // for a client to read the first bytes of a response
 	Balancers   Balancers
 }
 
-// A Set holds the connections of a server's clients, and limits their number, in all and for each
-// source. When the limit is reached, a new connection replaces an evictable one: idle, or not
-// authenticated. It is the longest evictable connection of the source with the most connections,
-// among the sources that have more than the new connection's source. If there is none, the new
-// connection is closed.
+// A Set holds the connections of a server's clients, and limits their number, in total and for each
+// source. When the limit is reached, a new connection replaces an evictable one, that is, an idle
+// or unauthenticated one. The Set considers only sources with more connections than the new
+// connection's source. Of these, it takes the one with the most connections, and closes the
+// connection that has been evictable longest. If there is none, it closes the new connection.
 type Set struct {
 	limits Limits
 	log    *slog.Logger
@@ -60,7 +60,7 @@ func (s *Set) Closed() int {
 	return s.closed
 }
 
-// New makes an empty set. It logs the connections that it closes to log.
+// New makes an empty set. It writes to log which connections it closes.
 func New(limits Limits, log *slog.Logger) *Set {
 	return &Set{limits: limits, log: log, sources: map[string]map[*Conn]struct{}{}}
 }
@@ -86,8 +86,8 @@ func (s *Set) admit(c *Conn) (*Conn, bool) {
 	return c, ok
 }
 
-// noteClosed counts a connection that is closed because a source has opened another one, and logs
-// this from time to time.
+// noteClosed counts a connection closed because a source opened another one, and logs this from
+// time to time.
 func (s *Set) noteClosed(from string) {
 	s.unlogged++
 	s.closed++
@@ -105,7 +105,7 @@ func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 	if s.count >= s.limits.Connections {
 		size := len(conns) + 1 // of the source
 		if c.balancer {
-			size = 1 // each of its connections may be another client's
+			size = 1 // each of its connections may belong to a different client
 		}
 		if evicted = s.evictionCandidate(size); evicted == nil {
 			return nil, false
@@ -126,9 +126,9 @@ func (s *Set) hold(c *Conn) {
 	s.count++
 }
 
-// evictionCandidate finds the connection that has been evictable for longest, of the largest source
-// that has one. It considers sources with more connections than moreThan. It returns nil if there
-// is none.
+// evictionCandidate finds the connection that has been evictable longest, from the largest source
+// that has one. It considers only sources with more connections than moreThan. It returns nil if
+// there is none.
 func (s *Set) evictionCandidate(moreThan int) (found *Conn) {
 	size := moreThan
 	for _, conns := range s.sources {
@@ -151,8 +151,8 @@ func oldestEvictable(conns map[*Conn]struct{}) (oldest *Conn) {
 	return oldest
 }
 
-// Authenticated protects a request's connection from eviction until it is idle. It reports false if
-// the connection was evicted before.
+// Authenticated protects a request's connection from eviction until it is idle. It returns false if
+// the connection has already been evicted.
 func (s *Set) Authenticated(conn net.Conn) bool {
 	c := connOf(conn)
 	if c == nil {
@@ -165,8 +165,8 @@ func (s *Set) Authenticated(conn net.Conn) bool {
 	return open
 }
 
-// NextPart begins another part of a response, which the client has as much time to read as a whole
-// one. What was sent before may have been long ago.
+// NextPart begins another part of a response. The client gets as much time to read it as for a
+// whole response, because the previous part may have been sent long ago.
 func (s *Set) NextPart(conn net.Conn) {
 	if c := connOf(conn); c != nil {
 		c.startAnswer()
@@ -184,18 +184,18 @@ func (s *Set) drop(c *Conn) {
 	}
 }
 
-// sourceOf returns a client's IPv4 address, or its IPv6 network of 64 bits, of which one client may
-// use all addresses.
+// sourceOf returns a client's IPv4 address, or its IPv6 /64, in which one client may use all
+// addresses.
 func sourceOf(a net.Addr) netip.Prefix {
 	address, bits := addressOf(a), 64
 	if address.Is4() {
 		bits = 32
 	}
-	p, _ := address.Prefix(bits) // fails if there is no address: all such connections are one source
+	p, _ := address.Prefix(bits) // fails if there is no address: all such connections count as one source
 	return p
 }
 
-// ConnState is for http.Server.ConnState. An active connection that has never brought valid
+// ConnState is for http.Server.ConnState. An active connection that has never sent valid
 // credentials stays evictable.
 func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
 	c := connOf(conn)
@@ -217,7 +217,7 @@ func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// connOf returns the connection below TLS; nil if it is not from a Listener of a Set.
+// connOf returns the connection below TLS, or nil if it does not come from a Set's Listener.
 func connOf(conn net.Conn) *Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -226,11 +226,12 @@ func connOf(conn net.Conn) *Conn {
 	return c
 }
 
-// Listener returns a listener for the connections that l accepts and the set admits. Their sources
-// are their addresses.
+// Listener returns a listener for connections that l accepts and the set admits. Their addresses
+// identify their sources.
 func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s.accept} }
 
-// LocalListener is Listener for connections whose sources are not addresses: sourceOf names them.
+// LocalListener is like Listener, for connections whose sources are not addresses: sourceOf returns
+// the source.
 func (s *Set) LocalListener(l net.Listener, sourceOf func(net.Conn) string) net.Listener {
 	return listener{l, func(raw net.Conn) (*Conn, bool) { return s.admit(&Conn{Conn: raw, from: sourceOf(raw)}) }}
 }
@@ -267,11 +268,11 @@ type Conn struct {
 	// Under Set.mu.
 	from      string
 	balancer  bool      // from is a load balancer
-	evictable time.Time // since when; zero: it is not
-	known     bool      // it has brought valid credentials
+	evictable time.Time // since when; zero if it is not
+	known     bool      // it has sent valid credentials
 
 	mu    sync.Mutex
-	began time.Time // the response that is being written
+	began time.Time // start of the response being written
 	sent  int       // of it
 }
 
@@ -284,8 +285,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http close a connection such that the client can still read the last
-// response.
+// CloseWrite lets net/http close a connection so that the client can still read the last response.
 func (c *Conn) CloseWrite() error {
 	raw := c.Conn
 	if c.header != nil {
@@ -307,8 +307,8 @@ const (
 	// maxWrite is the size of a single write in bytes. A client must read it within
 	// Limits.WriteWait.
 	maxWrite = 64 << 10
-	// slowestClient is the number of bytes of a response that a client must read each second after
-	// Limits.WriteWait, because an unread answer takes memory.
+	// slowestClient is how many bytes of a response a client must read per second after
+	// Limits.WriteWait. An unread response takes memory.
 	slowestClient = 128 << 10
 )
 

@@ -17,7 +17,7 @@ import (
 
 const writeWait = 30 * time.Second
 
-// from is a connection that comes from an address.
+// from is a connection with a given remote address.
 type from struct {
 	net.Conn
 	address string
@@ -94,8 +94,8 @@ func TestConnWritesEverything(t *testing.T) {
 	assert.Equal(t, text, string(read))
 }
 
-// A client that reads each piece of a response just in time is too slow for the whole response. So
-// is a client that reads nothing.
+// A client that reads each piece of a response just in time is still too slow for the whole
+// response. So is a client that reads nothing.
 func TestSlowReadersAreDisconnected(t *testing.T) {
 	const size = 32 << 20
 	for name, pause := range map[string]time.Duration{"nothing": time.Hour, "a piece every 29 s": 29 * time.Second, "all that comes": 0} {

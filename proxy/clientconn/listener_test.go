@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Accepted connections are in the set until they are closed. A connection beyond the limit is
+// Accepted connections stay in the set until they are closed. A connection beyond the limit is
 // closed at once, and the next one is accepted.
 func TestListener(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -62,8 +62,8 @@ func TestListener(t *testing.T) {
 	require.ErrorIs(t, <-ended, net.ErrClosed)
 }
 
-// Connections are found below TLS. Connections of other listeners are not counted.
-func TestOtherConnections(t *testing.T) {
+// Connections are found below TLS. Connections from other listeners are not counted.
+func TestConnectionsOfOtherListeners(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1}, slog.New(slog.DiscardHandler))
 	a, b := net.Pipe()
 	t.Cleanup(func() { _, _ = a.Close(), b.Close() })

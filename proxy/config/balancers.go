@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// LoadBalancers are the peers that connect for clients.
+// LoadBalancers describes the peers that connect on behalf of clients.
 type LoadBalancers struct {
 	Addresses []string `yaml:"addresses"`
-	// ClientAddress is how they tell the client's address.
+	// ClientAddress is how they pass on the client's address.
 	ClientAddress string `yaml:"client_address" empty:"no"`
 }
 
@@ -34,7 +34,7 @@ func (c *Config) validateLoadBalancers() error {
 	return err
 }
 
-// Networks returns the addresses of the load balancers.
+// Networks returns the load balancers' addresses.
 func (b LoadBalancers) Networks() (list []netip.Prefix, err error) {
 	var wrong []error
 	for _, text := range b.Addresses {

@@ -25,7 +25,7 @@ users: [{name: a, password_hash: "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3
 roles: {r: {allow: ["*"]}}
 `
 
-// loadWith loads a configuration with further keys, and makes its values.
+// loadWith loads a configuration with additional keys, and makes its values.
 func loadWith(t *testing.T, keys string) (*Config, error) {
 	t.Helper()
 	c, err := Load(writeFile(t, leastConfig+keys))
@@ -35,8 +35,8 @@ func loadWith(t *testing.T, keys string) (*Config, error) {
 	return c, err
 }
 
-// Each number takes its least and greatest values, and nothing beyond them.
-func TestBoundsOfNumbers(t *testing.T) {
+// Each number accepts its minimum and maximum values, but nothing beyond them.
+func TestNumberBounds(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"limits: {user_in_flight: %d}": {1, 65536}, "limits: {connections: %d}": {1, 65536}, "limits: {connections_per_source: %d}": {1, 65536},
 		"limits: {user_calls_per_second: %d}": {0, 1000000}, "limits: {users_in_flight: {a: %d}}": {1, 65536}, "limits: {users_calls_per_second: {a: %d}}": {1, 1000000},
@@ -53,8 +53,8 @@ func TestBoundsOfNumbers(t *testing.T) {
 	}
 }
 
-// Each key is accepted and refused alone and beside those that contradict it.
-func TestKeysThatExcludeEachOther(t *testing.T) {
+// Each key is tested alone and together with keys that contradict it.
+func TestConflictingKeysAreRefused(t *testing.T) {
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
 	long := func(n int) string { return "/" + strings.Repeat("x", n-1) }
@@ -81,7 +81,7 @@ func TestKeysThatExcludeEachOther(t *testing.T) {
 		"tls: {min_version: '1.1'}":                                                   "min_version must be",
 		"tls: {min_version: '1.2'}":                                                   "",
 		"tls: {min_version: '1.3'}":                                                   "",
-		"tls: {min_version: '1.3', cipher_suites: []}":                                "for TLS 1.2 only",
+		"tls: {min_version: '1.3', cipher_suites: []}":                                "only for TLS 1.2",
 		"tls: {cipher_suites: []}":                                                    "cipher_suites is empty",
 		"tls: {cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]}":               "",
 		"tls: {cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]}":                            "not a secure suite",
@@ -113,7 +113,7 @@ func TestKeysThatExcludeEachOther(t *testing.T) {
 		"target: {keys: {dir: " + in("d/.") + "}, save: {dir: " + in("d") + "}}":      "different directories",
 		"target: {keys: {dir: " + in("e") + "}, save: {dir: " + in("d") + "}}":        "",
 		"target: {peer_users: [root, '65533', '65535']}":                              "",
-		"target: {peer_users: ['65534']}":                                             "of its own",
+		"target: {peer_users: ['65534']}":                                             "as a dedicated user",
 		"target: {peer_users: ['4294967296']}":                                        "there is no user",
 		"limits: {users_in_flight: {b: 1}}":                                           "there is no user b",
 		"metrics: {listen: '127.0.0.1:9010'}":                                         "",
@@ -153,7 +153,7 @@ func TestKeysThatExcludeEachOther(t *testing.T) {
 	} {
 		_, err := loadWith(t, keys)
 		if says == "" {
-			// Files of certificates are read by package cert.
+			// Certificate files are read by package cert.
 			if err != nil && !strings.Contains(err.Error(), "no such file") {
 				assert.NoError(t, err, keys)
 			}
@@ -163,7 +163,7 @@ func TestKeysThatExcludeEachOther(t *testing.T) {
 	}
 }
 
-func TestProtocolOfTLS(t *testing.T) {
+func TestTLSProtocol(t *testing.T) {
 	version, suites, err := (&TLS{}).Protocol()
 	require.NoError(t, err)
 	assert.Equal(t, uint16(tls.VersionTLS12), version)
@@ -177,7 +177,7 @@ func TestProtocolOfTLS(t *testing.T) {
 	assert.Equal(t, uint16(tls.VersionTLS13), version)
 }
 
-func TestIDsOfUsersAndGroups(t *testing.T) {
+func TestLocalUserAndGroupIDs(t *testing.T) {
 	me, err := user.Current()
 	require.NoError(t, err)
 	uid, err := uidOf(me.Username)
@@ -204,8 +204,8 @@ func TestIDsOfUsersAndGroups(t *testing.T) {
 	assert.Equal(t, []uint32{8}, gids)
 }
 
-// Methods that SPDK needs long for have longer timeouts, unless the configuration sets others.
-func TestTimeoutsOfSlowMethods(t *testing.T) {
+// Methods that take SPDK long have longer timeouts, unless the configuration sets others.
+func TestSlowMethodTimeouts(t *testing.T) {
 	schema := rpcschema.Default()
 	timeouts, err := Timeouts{Default: Duration(30 * time.Second)}.ByMethod(schema)
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestQuotas(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, tenancy.Quota{Bytes: 3 << 30, Volumes: 4, Subsystems: 5, Hosts: 6, Listeners: 7, Keys: 8}, q)
 	_, err = Quota{Hosts: new(0)}.quota()
-	require.EqualError(t, err, "quota.hosts must be 1 to 1073741824; remove the key for the default, 1024")
+	require.EqualError(t, err, "quota.hosts must be 1 to 1073741824; remove the key to use the default (1024)")
 	q, err = Quota{GiB: new(-1)}.quota()
 	require.ErrorContains(t, err, "quota.gib")
 	assert.Zero(t, q.Bytes)
@@ -258,7 +258,7 @@ func TestLearningIsSetGloballyOrForUsers(t *testing.T) {
 	}
 }
 
-// A file with secrets that every user of the host can read is warned of.
+// A file of secrets that every user of the host can read causes a warning.
 func TestReadableSecretsCauseAWarning(t *testing.T) {
 	const hash = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	key := writeFile(t, "key")

@@ -15,9 +15,9 @@ import (
 // every key.
 type Config struct {
 	Listen string `yaml:"listen"`
-	// ListenUnix is a socket for programs of this host, see local.go.
+	// ListenUnix is a socket for programs on this host; see local.go.
 	ListenUnix ListenUnix `yaml:"listen_unix"`
-	// LoadBalancers connect for clients, see balancers.go.
+	// LoadBalancers connect on behalf of clients; see balancers.go.
 	LoadBalancers LoadBalancers `yaml:"load_balancers"`
 
 	TLS    TLS             `yaml:"tls"`
@@ -25,20 +25,20 @@ type Config struct {
 	Users  []User          `yaml:"users"`
 	OIDC   []OIDC          `yaml:"oidc"`
 	Roles  map[string]Role `yaml:"roles"`
-	// Learning allows every user's calls, see roles.go.
+	// Learning allows every user's calls; see roles.go.
 	Learning bool `yaml:"learning"`
 	// Tenants are teams that see only their own objects.
 	Tenants map[string]Tenant `yaml:"tenants"`
 	Metrics Metrics           `yaml:"metrics"`
-	// Console is the web page for administrators, see console.go.
+	// Console is the web page for administrators; see console.go.
 	Console Console `yaml:"console"`
-	// Compatibility is with clients for other releases of SPDK.
+	// Compatibility is for clients written for other releases of SPDK.
 	Compatibility Compatibility `yaml:"compatibility"`
 
 	Log    Log    `yaml:"log"`
 	Limits Limits `yaml:"limits"`
 
-	file     string // that it was read from
+	file     string // path of the file
 	dir      string // base of relative paths
 	warnings []string
 }
@@ -55,11 +55,11 @@ type Target struct {
 	Freeze      Freeze   `yaml:"freeze"`
 	// See freeze.go.
 	SnapshotsInUse string `yaml:"snapshots_in_use"`
-	// AcceptLoadingWhatHostsWrite accepts a target that examines every bdev: it loads lvstores,
-	// RAIDs and partitions that hosts write into volumes.
+	// AcceptLoadingWhatHostsWrite accepts a target that examines every bdev. Such a target loads
+	// lvstores, RAIDs and partitions that hosts write into volumes.
 	AcceptLoadingWhatHostsWrite bool `yaml:"accept_loading_what_hosts_write"`
-	// AcceptChangesWithoutCounts accepts releases whose metadata cannot be compared with the number
-	// of clusters that the target reports (rpcschema.CountsClusters).
+	// AcceptChangesWithoutCounts accepts releases that do not report how many clusters a snapshot
+	// has (rpcschema.CountsClusters), so the metadata cannot be checked against that number.
 	AcceptChangesWithoutCounts bool `yaml:"accept_changes_without_counts"`
 }
 
@@ -79,7 +79,7 @@ type Limits struct {
 	ConnectionsPerSource int            `yaml:"connections_per_source"`
 }
 
-// Default returns the values of keys that the file does not have.
+// Default returns the default values of all keys.
 func Default() Config {
 	return Config{
 		ListenUnix: ListenUnix{Mode: "0660", Idle: Duration(time.Hour)},
@@ -101,8 +101,8 @@ func Default() Config {
 	}
 }
 
-// Load reads a configuration file. The error joins everything that is wrong, with the file, the
-// line and what to do; it does not contain values.
+// Load reads a configuration file. The error joins all mistakes, each with file, line and remedy;
+// it contains no values.
 func Load(path string) (*Config, error) {
 	text, err := ReadTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,8 +123,8 @@ func Load(path string) (*Config, error) {
 	return &c, nil
 }
 
-// LoadWithoutSecrets reads a configuration file for its users, roles and tenants. It does not read
-// the files that the configuration names, and does not check other values.
+// LoadWithoutSecrets reads a configuration file for its users, roles and tenants. It neither reads
+// the files named in the configuration nor checks other values.
 func LoadWithoutSecrets(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +142,7 @@ func LoadWithoutSecrets(path string) (*Config, error) {
 }
 
 // LoadWhatDecodes reads a file that Load refuses, as far as it can be decoded, so that more
-// mistakes are found at once. The result must not be served.
+// mistakes are found at once. The result must not be used to serve.
 func LoadWhatDecodes(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *Config) warnAbout(path string) {
 	}
 }
 
-// Compatibility is about clients for other releases of SPDK than the target's.
+// Compatibility is for clients written for other releases of SPDK than the target's.
 type Compatibility struct {
 	Translate bool `yaml:"translate"`
 }

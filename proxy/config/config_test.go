@@ -48,7 +48,7 @@ func TestPathsAreRelativeToTheFile(t *testing.T) {
 	assert.False(t, c.TLS.InsecurePlaintext, "TLS is the default")
 }
 
-// values makes all values for the stages from a configuration.
+// values derives the values for all stages from a configuration.
 func values(c *Config) error {
 	_, users := c.AuthUsers()
 	_, issuers := c.AuthIssuers()
@@ -69,8 +69,8 @@ func TestValidValuesAreAccepted(t *testing.T) {
 	}
 }
 
-// The first line of each *.bad.yml has the expected error. Package proxy tests files that only a
-// stage refuses.
+// The first line of each *.bad.yml contains the expected error. Files that only a stage refuses are
+// tested in package proxy.
 func TestInvalidValuesAreRefused(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("testdata/*.bad.yml")
@@ -101,7 +101,7 @@ func TestMissingConfigSaysWhatToDo(t *testing.T) {
 }
 
 // The errors for two frequent mistakes say what to do.
-func TestFilesThatTheServiceCannotRead(t *testing.T) {
+func TestErrorsForUnreadableFilesSayWhatToDo(t *testing.T) {
 	const path = "testdata/credentials_not_set.bad.yml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
 	_, err := Load(path)
@@ -137,8 +137,8 @@ roles: {r: {allow: ["*"]}}
 	assert.Contains(t, c.Warnings()[0], "unencrypted")
 }
 
-// The installed example sets only the keys that it shows.
-func TestTheDocumentedExample(t *testing.T) {
+// The installed example sets only the keys not commented out.
+func TestInstalledExampleIsValid(t *testing.T) {
 	const path = "../../systemd/spdk-proxy.yaml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
 	hash, err := os.ReadFile("testdata/hash")
@@ -159,8 +159,8 @@ func TestTheDocumentedExample(t *testing.T) {
 	assert.Equal(t, want, *c, "no other key is set")
 }
 
-// Its comments are valid, and contain every existing key.
-func TestTheDocumentedKeys(t *testing.T) {
+// The comments in the installed example are valid, and contain every existing key.
+func TestInstalledExampleDocumentsEveryKey(t *testing.T) {
 	text := commentedOut(t)
 	var c Config
 	require.NoError(t, DecodeStrict([]byte(text), &c))
@@ -191,8 +191,8 @@ func commentedOut(t *testing.T) string {
 	return regexp.MustCompile(`(?m)^( *)# ( *(?:- )?(?:/?[a-z][\w/*-]*):(?: .*)?)$`).ReplaceAllString(string(text), "$1$2")
 }
 
-// keysOf returns the paths of the keys of a type in the form of keysIn, of each type only at its
-// first occurrence.
+// keysOf returns the paths of a type's keys in the form used by keysIn. It visits each type only
+// once.
 func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []string) {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Pointer:
@@ -211,7 +211,7 @@ func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []str
 	return keys
 }
 
-// keysIn returns the paths of the keys in a document, with * for members with free names.
+// keysIn returns the paths of the keys in a document, with * for members whose names are free.
 func keysIn(n *yaml.Node, path string, keys map[string]bool) {
 	if n.Kind == yaml.SequenceNode {
 		for _, item := range n.Content {
@@ -234,8 +234,8 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-// The rules with conditions in the comments of the installed example are valid.
-func TestTheDocumentedConditions(t *testing.T) {
+// The conditional rules in the comments of the installed example are valid.
+func TestInstalledExampleConditionsAreValid(t *testing.T) {
 	var c Config
 	require.NoError(t, DecodeStrict([]byte(commentedOut(t)), &c))
 	_, err := policy.New(c.Roles, c.PolicyUsers(), rpcschema.Default())
@@ -259,7 +259,7 @@ func TestLearningCausesAWarning(t *testing.T) {
 }
 
 // The tenant in the comments of the installed example is valid.
-func TestTheDocumentedTenant(t *testing.T) {
+func TestInstalledExampleTenantIsValid(t *testing.T) {
 	var file Config
 	require.NoError(t, DecodeStrict([]byte(commentedOut(t)), &file))
 	tenants := file.Tenants
@@ -280,7 +280,7 @@ func TestUserWithoutCredentialsCausesAWarning(t *testing.T) {
 	assert.Contains(t, c.Warnings()[0], "user admin has no credentials")
 }
 
-// A service with a state directory has a journal without target.freeze.dir.
+// A service with a state directory has a journal even if target.freeze.dir is not set.
 func TestFreezeJournalDefaultsToTheStateDirectory(t *testing.T) {
 	for state, want := range map[string]string{"": "", "/var/lib/a": "/var/lib/a/frozen", "/var/lib/a:/var/lib/b": "/var/lib/a/frozen"} {
 		t.Setenv("STATE_DIRECTORY", state)

@@ -8,10 +8,10 @@ import (
 )
 
 // Console configures the console, the web page for administrators, and its sessions. In YAML, true
-// or false may stand for the whole.
+// or false may be given instead.
 type Console struct {
 	Enabled bool `yaml:"enabled" short:"yes"`
-	// A session ends when it was not used for Idle, and Lifetime after the sign-in.
+	// A session ends after not being used for Idle, and in any case Lifetime after the sign-in.
 	Idle     Duration `yaml:"idle"`
 	Lifetime Duration `yaml:"lifetime"`
 }
@@ -25,7 +25,8 @@ func (c *Console) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(c))
 }
 
-// Bounds of the timeouts: shorter ones end a session between two clicks, longer ones are no bound.
+// Bounds on the timeouts: shorter ones would end a session between two clicks, and longer ones
+// would not limit it.
 const (
 	minConsoleIdle     = Duration(time.Minute)
 	maxConsoleLifetime = Duration(7 * 24 * time.Hour)

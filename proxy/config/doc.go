@@ -1,9 +1,9 @@
-// Package config is spdk-proxy's configuration: the keys of its file, strict YAML, the files that
+// Package config implements spdk-proxy's configuration: its keys, strict YAML decoding, the files
 // it names, warnings, and the command line of SPDK's rpc_http_proxy.py.
 //
 // [Load] reads a file and checks what can be checked without the schema of SPDK's methods. A
 // [Config] returns values for the stages: users for package authn, roles for policy, tenants for
-// tenancy. It makes no stage.
+// tenancy. It does not create the stages.
 //
-// The package must not know package proxy, which uses it.
+// The package must not import package proxy, which uses it.
 package config

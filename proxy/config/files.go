@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Files lists the configuration file and every file that it names: a change of any causes a reload.
-// The keys that name a file end in _file.
+// Files lists the configuration file and every file it names. A change to any of them causes a
+// reload. The keys that name a file end in _file.
 func (c *Config) Files() []string {
 	files := []string{c.file}
 	c.collectFiles(reflect.ValueOf(c).Elem(), &files)

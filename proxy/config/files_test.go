@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFilesOfAConfiguration(t *testing.T) {
+func TestFilesListsEveryNamedFile(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/x")
 	c := &Config{
 		file: "/etc/p/p.yaml", dir: "/etc/p",
@@ -21,7 +21,7 @@ func TestFilesOfAConfiguration(t *testing.T) {
 	assert.Equal(t, []string{"/else/c", "/etc/p/p.yaml", "/etc/p/tls/both.pem", "/run/credentials/x/a"}, c.Files())
 }
 
-func TestFilesOfALoadedConfiguration(t *testing.T) {
+func TestLoadedConfigurationListsItsFiles(t *testing.T) {
 	c, err := Load("testdata/least.good.yml")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"testdata/hash", "testdata/least.good.yml"}, c.Files())

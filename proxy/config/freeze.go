@@ -10,13 +10,13 @@ import (
 )
 
 // Freeze names the directory of the journal of frozen volumes. Its default is the directory frozen
-// in $STATE_DIRECTORY, which systemd sets for services that have one. Without either, no volume is
-// frozen.
+// in $STATE_DIRECTORY, which systemd sets for services with a state directory. Without either, no
+// volume is frozen.
 type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }
 
-// How bdev_lvol_snapshot is handled for a volume that hosts use.
+// How bdev_lvol_snapshot is handled for a volume in use by hosts.
 const (
 	SnapshotsRefuse = "refuse" // refuse, and name the safe method
 	SnapshotsFreeze = "freeze" // freeze, like spdkgate_lvol_snapshot

@@ -26,7 +26,7 @@ func (c *Config) validateLimits() error {
 
 const maxCallsPerSecond = 1_000_000
 
-// limitsOfUsers checks limits of single users.
+// limitsOfUsers checks limits for individual users.
 func (c *Config) limitsOfUsers(key string, limits map[string]int, most int) error {
 	var wrong []error
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
@@ -38,7 +38,7 @@ func (c *Config) limitsOfUsers(key string, limits map[string]int, most int) erro
 	return errors.Join(wrong...)
 }
 
-// PeerUIDs returns the numbers of the users of target.peer_users.
+// PeerUIDs returns the uids of the users in target.peer_users.
 func (c *Config) PeerUIDs() ([]uint32, error) {
 	var uids []uint32
 	var wrong []error
@@ -48,7 +48,7 @@ func (c *Config) PeerUIDs() ([]uint32, error) {
 			wrong = append(wrong, fmt.Errorf("target.peer_users: there is no user %s on this host: use the name or number of the user that spdk_tgt runs as", name))
 		}
 		if uid == 65534 {
-			wrong = append(wrong, fmt.Errorf("target.peer_users: %s (65534) is also how the kernel shows users of other namespaces: run spdk_tgt as a user of its own", name))
+			wrong = append(wrong, fmt.Errorf("target.peer_users: %s (65534) is also how the kernel reports users of other namespaces: run spdk_tgt as a dedicated user", name))
 		}
 		uids = append(uids, uid)
 	}

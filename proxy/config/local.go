@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// ListenUnix says where programs of this host can connect that speak SPDK's own protocol. Without a
+// ListenUnix defines the socket for programs on this host that speak SPDK's own protocol. Without a
 // path, there is no such socket.
 type ListenUnix struct {
 	Path  string `yaml:"path" empty:"no"`
@@ -20,14 +20,14 @@ type ListenUnix struct {
 	Idle Duration `yaml:"idle"`
 }
 
-// Local lists the users and groups of this host, by name or number, whose programs are a user when
-// they connect to ListenUnix.Path.
+// Local lists users and groups of this host, by name or number. Their programs are authenticated as
+// a user when they connect to ListenUnix.Path.
 type Local struct {
 	Users  []string `yaml:"users"`
 	Groups []string `yaml:"groups"`
 }
 
-// maxSocketPath is the length of the longest path of a UNIX socket in bytes.
+// maxSocketPath is the maximum length of a UNIX socket's path, in bytes.
 const maxSocketPath = 107
 
 func (c *Config) validateListenUnix() error {
@@ -54,8 +54,8 @@ func (c *Config) validateListenUnix() error {
 	return errors.Join(append(wrong, err)...)
 }
 
-// Permissions returns the permissions, owner and group of the socket. -1 is the user or group of
-// this process.
+// Permissions returns the permissions, owner and group of the socket. -1 means this process's user
+// or group.
 func (l ListenUnix) Permissions() (perm fs.FileMode, uid, gid int, err error) {
 	uid, gid = -1, -1
 	var wrong []error
@@ -74,7 +74,7 @@ func (l ListenUnix) Permissions() (perm fs.FileMode, uid, gid int, err error) {
 	return fs.FileMode(mode), uid, gid, errors.Join(wrong...)
 }
 
-// ids returns the numbers of users and groups.
+// ids returns the uids and gids of the users and groups.
 func (l *Local) ids() (uids, gids []uint32, err error) {
 	var wrong []error
 	if len(l.Users) == 0 && len(l.Groups) == 0 {
@@ -98,7 +98,7 @@ func inKey(key string, err error) error {
 	return fmt.Errorf("%s: %w", key, err)
 }
 
-// uidOf returns the number of a user of this host, given by name or number.
+// uidOf returns the uid of a user of this host, given by name or number.
 func uidOf(name string) (uint32, error) {
 	id := name
 	if u, err := user.Lookup(name); err == nil {
@@ -111,7 +111,7 @@ func uidOf(name string) (uint32, error) {
 	return uint32(uid), nil
 }
 
-// gidOf returns the number of a group of this host, given by name or number.
+// gidOf returns the gid of a group of this host, given by name or number.
 func gidOf(name string) (uint32, error) {
 	id := name
 	if g, err := user.LookupGroup(name); err == nil {
@@ -124,7 +124,7 @@ func gidOf(name string) (uint32, error) {
 	return uint32(gid), nil
 }
 
-// warnAboutLocal warns if no user may use the socket for programs of this host.
+// warnAboutLocal warns if no user may use the socket for programs on this host.
 func (c *Config) warnAboutLocal() {
 	if c.ListenUnix.Path == "" {
 		return

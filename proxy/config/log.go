@@ -8,24 +8,24 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// Log says how the log is written.
+// Log configures the log.
 type Log struct {
 	Format string     `yaml:"format"`
 	Level  slog.Level `yaml:"level"`
 	Calls  CallLog    `yaml:"calls"`
 }
 
-// Where the lines of calls are written.
+// Destinations for the log of calls.
 const (
 	CallsToLog     = "log"     // with all others
 	CallsToJournal = "journal" // to journald, with fields
 	CallsToFile    = "file"
 )
 
-// CallLog says where the lines of calls, which are the audit log, are written.
+// CallLog defines where the log of calls, that is, the audit log, is written.
 type CallLog struct {
 	To string `yaml:"to"`
-	// Path, MaxMiB and Keep are of the file.
+	// Path, MaxMiB and Keep configure the log file.
 	Path   string `yaml:"path" empty:"no"`
 	MaxMiB int    `yaml:"max_mib"`
 	Keep   int    `yaml:"keep"`
@@ -53,10 +53,10 @@ func (c *Config) validateLog() error {
 	return errors.Join(wrong...)
 }
 
-// NewLogger makes the logger of a configuration.
+// NewLogger makes the logger for a configuration.
 func NewLogger(w io.Writer, c Log) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
-	w = printable.NewWriter(w) // JSON does not escape all characters that control a terminal
+	w = printable.NewWriter(w) // JSON does not escape all terminal control characters
 	if c.Format == "text" {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// Metrics says where metrics are served in addition to the main address, and how many.
+// Metrics defines where metrics are served besides the main address, and how many.
 type Metrics struct {
 	Listen string `yaml:"listen"`
-	// Volumes is how many volumes have series of their own at /metrics/target, and likewise other
-	// bdevs.
+	// Volumes is how many volumes get their own series at /metrics/target. The same limit applies
+	// to other bdevs.
 	Volumes int `yaml:"volumes"`
-	// LatencyHistograms are bdevs whose latency histograms are at /metrics/target. They must be
-	// enabled at the target.
+	// LatencyHistograms lists the bdevs whose latency histograms are served at /metrics/target. The
+	// histograms must be enabled on the target.
 	LatencyHistograms []string `yaml:"latency_histograms"`
 }
 
@@ -34,7 +34,7 @@ const (
 	maxBdevName          = 255 // bytes
 )
 
-// validateMetrics refuses addresses that other hosts can reach, because there is neither a password
+// validateMetrics refuses addresses reachable from other hosts, because there is neither a password
 // nor encryption.
 func (c *Config) validateMetrics() error {
 	if c.Metrics.Volumes < 0 || c.Metrics.Volumes > maxVolumeSeries {
@@ -69,7 +69,7 @@ func (m Metrics) validateHistograms() error {
 	return nil
 }
 
-// UserNames lists the names of the users.
+// UserNames lists the users' names.
 func (c *Config) UserNames() (names []string) {
 	for _, u := range c.Users {
 		names = append(names, u.Name)

@@ -8,7 +8,7 @@ import (
 )
 
 // Names in the configuration reach logs, commands and the console.
-func TestUnsafeNamesOfUsers(t *testing.T) {
+func TestUnsafeUserNamesAreRefused(t *testing.T) {
 	const user = "listen: \":1\"\nusers: [{name: \"NAME\", token_hashes: [], roles: [admin]}]\n"
 	for _, name := range []string{`a\u202eb`, `a\u009bb`, `a\nb`, `a\u2028b`} {
 		_, err := Load(writeFile(t, strings.ReplaceAll(user, "NAME", name)))

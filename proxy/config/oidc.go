@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// OIDC is an issuer of JWTs that users may authenticate with.
+// OIDC describes an issuer of JWTs with which users can authenticate.
 type OIDC struct {
 	Name       string `yaml:"name"`
 	Issuer     string `yaml:"issuer"`
@@ -21,7 +21,7 @@ type OIDC struct {
 	Console *OIDCConsole `yaml:"console"`
 }
 
-// OIDCConsole is the proxy as it is registered with an issuer.
+// OIDCConsole describes the proxy's registration with an issuer.
 type OIDCConsole struct {
 	ClientID         string   `yaml:"client_id"`
 	ClientSecretFile string   `yaml:"client_secret_file"`
@@ -29,7 +29,8 @@ type OIDCConsole struct {
 	Scopes           []string `yaml:"scopes"`
 }
 
-// AuthIssuers returns the issuers for package authn. It reads files, and connects to none of them.
+// AuthIssuers returns the issuers for package authn. It reads files, but does not connect to the
+// issuers.
 func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 	var wrong []error
 	for i, o := range c.OIDC {
@@ -53,7 +54,7 @@ func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 			}
 		}
 		if o.BearerFile != "" {
-			// It is read for each fetch, because it is renewed; here only check that it exists.
+			// The file is renewed, so it is read for each fetch. Here, only check that it exists.
 			if _, err := c.read(o.BearerFile); err != nil {
 				fail("bearer_file", err)
 			}

@@ -5,16 +5,16 @@ import (
 	"path/filepath"
 )
 
-// Save says where the target's configuration is saved. Without a directory, it is not saved.
+// Save defines where the target's configuration is saved. Without a directory, it is not saved.
 type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`
-	// DisableAutoExamine is persist's option.
+	// DisableAutoExamine is the option of the same name in package persist.
 	DisableAutoExamine bool `yaml:"disable_auto_examine"`
 }
 
-// Keys says where key files are stored: in a directory, if this process runs as spdk_tgt's user, or
-// by another process at a socket. Without either, keys cannot be added.
+// Keys defines where key files are stored: in a directory, if this process runs as spdk_tgt's user,
+// or by another process reached through a socket. Without either, keys cannot be added.
 type Keys struct {
 	Dir    string `yaml:"dir" empty:"no"`
 	Socket string `yaml:"socket" empty:"no"`

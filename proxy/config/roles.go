@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// Role says what its users may call.
+// Role defines what its users may call.
 type Role = policy.Role
 
 // PolicyUsers returns the users for package policy.
@@ -25,7 +25,7 @@ func (c *Config) PolicyUsers() map[string]policy.User {
 func (c *Config) warnAboutLearning() {
 	const means = "are allowed, and logged with decision learn; `spdk-proxy policy learned` creates roles from the log. Remove the key after some days"
 	if c.Log.Level > slog.LevelWarn && (c.Learning || slices.ContainsFunc(c.Users, func(u User) bool { return u.Learning })) {
-		c.warnings = append(c.warnings, "LEARNING is on, and log.level hides what is learned: set it to info")
+		c.warnings = append(c.warnings, "LEARNING is on, but log.level hides what is learned: set it to info")
 	}
 	if c.Learning {
 		c.warnings = append(c.warnings, "LEARNING is on: calls of every user that no role allows, or one denies, "+means)

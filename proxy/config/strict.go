@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// DecodeStrict decodes one YAML document. A key that is misspelt, occurs twice or has the wrong
-// type is an error that names the line: an ignored key could be the one that denies. The error
-// joins all errors.
+// DecodeStrict decodes one YAML document. A key that is misspelled, occurs twice or has the wrong
+// type is an error that names the line, because an ignored key could be one that denies access. The
+// error joins all errors.
 func DecodeStrict(text []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
@@ -48,7 +48,7 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 		n = n.Alias
 	}
 	if n.Tag == "!!null" || t == reflect.TypeFor[yaml.Node]() {
-		return // as if it were left out; or anything
+		return // as if it were absent, or any value is allowed
 	}
 	if t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
 		t = t.Elem()
@@ -96,8 +96,8 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// shorthand is the type of the field that a scalar may stand for the whole struct as; nil for other
-// types.
+// shorthand returns the type of the field that a scalar sets when given in place of the whole
+// struct. It returns nil for other types.
 func shorthand(t reflect.Type) reflect.Type {
 	if t.Kind() == reflect.Struct {
 		for f := range t.Fields() {
@@ -121,7 +121,7 @@ func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *ya
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if line, twice := lines[key.Value]; twice {
-			s.complain(key, "%s occurs in line %d already: keep one", join(path, key.Value), line)
+			s.complain(key, "%s already occurs in line %d: keep one", join(path, key.Value), line)
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -166,7 +166,8 @@ func where(path string) string {
 	return " of " + path
 }
 
-// Suggest is the part of an error that suggests one of names for a misspelt key, or lists them all.
+// Suggest returns the part of an error that suggests one of names for a misspelled key, or lists
+// them all.
 func Suggest(key string, names []string) string {
 	near := rpcschema.Nearest(key, names)
 	for _, name := range names {

@@ -23,8 +23,8 @@ type Tenant struct {
 	Quota       Quota    `yaml:"quota"`
 }
 
-// Quota bounds what a tenant may use. An absent key means the default bound, for GiB none. 0 is an
-// error, because it could mean the opposite.
+// Quota bounds what a tenant may use. If a key is absent, the default bound applies (for GiB,
+// none). 0 is an error, because it could be read as either no limit or nothing.
 type Quota struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`
@@ -34,9 +34,10 @@ type Quota struct {
 	Keys       *int `yaml:"keys"`
 }
 
-// Default bounds of a tenant. All tenants share these resources: SPDK's subsystems (1,024 unless
+// Default bounds for a tenant. All tenants share SPDK's subsystems (1,024, unless
 // nvmf_set_max_subsystems sets another number) and the proxy's keys (keys.maxKeys). They also share
-// the time to read the configuration before a change is answered, and to load it at a restart.
+// the time it takes to read the configuration before responding to a change, and to load it at a
+// restart.
 const (
 	defaultVolumes    = 2048
 	defaultSubsystems = 512
@@ -44,7 +45,7 @@ const (
 	defaultListeners  = 1024
 	defaultKeys       = 256
 
-	most     = 1 << 30 // GiB are an exbibyte then
+	most     = 1 << 30 // in GiB, one exbibyte
 	mostKeys = 4096
 )
 
@@ -82,7 +83,7 @@ func (q Quota) quota() (quota tenancy.Quota, err error) {
 			return otherwise
 		}
 		if wrong := between("quota."+key, *n, most); wrong != nil {
-			err = errors.Join(err, fmt.Errorf("%w; remove the key for the default, %d", wrong, otherwise))
+			err = errors.Join(err, fmt.Errorf("%w; remove the key to use the default (%d)", wrong, otherwise))
 		}
 		return *n
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Timeouts says how long the proxy waits for SPDK's response.
+// Timeouts defines how long the proxy waits for SPDK's response.
 type Timeouts struct {
 	Default Duration            `yaml:"default"`
 	Methods map[string]Duration `yaml:"methods"`
@@ -29,7 +29,7 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// slowMethods has the default timeouts of methods whose duration depends on the amount of data.
+// slowMethods holds the default timeouts for methods whose duration depends on the amount of data.
 var slowMethods = map[string]time.Duration{
 	"bdev_lvol_create_lvstore":  10 * time.Minute,
 	"bdev_lvol_delete_lvstore":  10 * time.Minute,
@@ -43,7 +43,7 @@ var slowMethods = map[string]time.Duration{
 	"spdkgate_lvol_changes":     10 * time.Minute,
 }
 
-// ByMethod returns the timeouts of the methods that have one of their own.
+// ByMethod returns the timeouts of methods that have their own.
 func (t Timeouts) ByMethod(schema *rpcschema.Document) (map[string]time.Duration, error) {
 	timeouts := map[string]time.Duration{}
 	for name, d := range slowMethods {

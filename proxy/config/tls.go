@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// TLS says which certificate the server uses: that of two files, a self-signed one, or none.
+// TLS defines which certificate the server uses: one from two files, a self-signed one, or none.
 type TLS struct {
 	CertFile          string `yaml:"cert_file"`
 	KeyFile           string `yaml:"key_file"`
@@ -47,8 +47,8 @@ func (t *TLS) validateClients() error {
 // versions are the values of tls.min_version; the default is 1.2.
 var versions = map[string]uint16{"": tls.VersionTLS12, "1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
-// Protocol returns the oldest version of TLS that is accepted, and the cipher suites of TLS 1.2;
-// nil: Go's choice.
+// Protocol returns the oldest accepted version of TLS, and the cipher suites for TLS 1.2; nil means
+// Go's choice.
 func (t *TLS) Protocol() (minVersion uint16, suites []uint16, err error) {
 	minVersion, known := versions[t.MinVersion]
 	switch {
@@ -57,7 +57,7 @@ func (t *TLS) Protocol() (minVersion uint16, suites []uint16, err error) {
 	case t.InsecurePlaintext && (t.MinVersion != "" || t.CipherSuites != nil):
 		return 0, nil, errors.New("tls: min_version and cipher_suites have no effect without TLS: remove them or insecure_plaintext")
 	case minVersion == tls.VersionTLS13 && t.CipherSuites != nil:
-		return 0, nil, errors.New("tls: cipher_suites is for TLS 1.2 only, as all suites of TLS 1.3 are secure: remove it or min_version")
+		return 0, nil, errors.New("tls: cipher_suites is only for TLS 1.2, because all suites of TLS 1.3 are secure: remove it or min_version")
 	}
 	secure := map[string]uint16{}
 	for _, s := range tls.CipherSuites() {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// read reads a file that the configuration names.
+// read reads a file named in the configuration.
 func (c *Config) read(name string) ([]byte, error) {
 	path, err := c.path(name)
 	if err != nil {
@@ -19,8 +19,8 @@ func (c *Config) read(name string) ([]byte, error) {
 	return ReadTrusted(path)
 }
 
-// ReadTrusted reads a file that decides about access. It refuses a file that every user of this
-// host may change.
+// ReadTrusted reads a file that controls access. It refuses a file that every user of this host may
+// change.
 func ReadTrusted(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func ReadTrusted(path string) ([]byte, error) {
 	return text, unreadable(path, err)
 }
 
-// unreadable adds to an error what to do about two frequent mistakes.
+// unreadable adds to an error what to do about two common mistakes.
 func unreadable(path string, err error) error {
 	dir := os.Getenv(credentials[1:])
 	within := dir != "" && filepath.Dir(path) == filepath.Clean(dir)
@@ -51,8 +51,8 @@ func unreadable(path string, err error) error {
 	return err
 }
 
-// missingSecret is the error of a file that $CREDENTIALS_DIRECTORY lacks. systemd's name of the
-// file NAME in the directory of secrets is secrets_NAME.
+// missingSecret returns the error for a file missing from $CREDENTIALS_DIRECTORY. systemd names the
+// file NAME in the directory of secrets secrets_NAME.
 func missingSecret(dir, credential string) error {
 	name, renamed := strings.CutPrefix(credential, "secrets_")
 	if renamed {
@@ -64,10 +64,10 @@ func missingSecret(dir, credential string) error {
 	return fmt.Errorf("%s/%s: %w: create %s in the directory of secrets (/etc/spdk-proxy/secrets, or --secrets of check-config), then restart the service, which reads that directory only when it starts", credentials, credential, fs.ErrNotExist, name)
 }
 
-// credentials begins the paths of files that systemd passes to the service.
+// credentials is the prefix of paths to files that systemd passes to the service.
 const credentials = "$CREDENTIALS_DIRECTORY"
 
-// path makes a path of the configuration absolute. A relative path is relative to the configuration
+// path makes a path in the configuration absolute. A relative path is relative to the configuration
 // file. It may begin with $CREDENTIALS_DIRECTORY.
 func (c *Config) path(p string) (string, error) {
 	if rest, ok := strings.CutPrefix(p, credentials+"/"); ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// User is one user, with at least one kind of credential.
+// User describes one user, with at least one kind of credential.
 type User struct {
 	Name             string       `yaml:"name"`
 	PasswordHash     string       `yaml:"password_hash"`
@@ -36,7 +36,7 @@ type Certificate struct {
 	CN       string `yaml:"cn"`
 }
 
-// JWT says which of an issuer's tokens authenticate a user.
+// JWT defines which of an issuer's tokens authenticate a user.
 type JWT struct {
 	Issuer  string            `yaml:"issuer"`
 	Subject string            `yaml:"subject"`
@@ -100,7 +100,7 @@ func (c *Config) authUser(u User) (user authn.User, err error) {
 	return user, errors.Join(wrong...)
 }
 
-// hashesOf reads the hashes of a user's passwords, from the configuration and from a file.
+// hashesOf reads the hashes of a user's passwords from the configuration and from a file.
 func (c *Config) hashesOf(u User) (hashes []authn.Hash, err error) {
 	var wrong []error
 	add := func(key, text string) {
@@ -127,8 +127,8 @@ func (c *Config) hashesOf(u User) (hashes []authn.Hash, err error) {
 	return hashes, errors.Join(wrong...)
 }
 
-// readHashes reads a file of password hashes. Unlike a file of tokens, it must have one: a user who
-// loses the password by mistake cannot correct it.
+// readHashes reads a file of password hashes. Unlike a token file, it must contain at least one: a
+// user locked out by mistake could not correct it.
 func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 	text, err := c.read(path)
 	if err != nil {
@@ -136,13 +136,13 @@ func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 	}
 	hashes, err := authn.ParseHashes(string(text))
 	if err == nil && len(hashes) == 0 {
-		err = errors.New("it has no hash: `spdk-proxy hash-password` makes a hash")
+		err = errors.New("it contains no hash: `spdk-proxy hash-password` makes one")
 	}
 	return hashes, err
 }
 
-// tokensOf reads the hashes of a user's tokens, from the configuration and from a file. An empty or
-// missing file means no tokens: if that were an error, a reload would keep the old configuration,
+// tokensOf reads the hashes of a user's tokens from the configuration and from a file. An empty or
+// missing file means no tokens. If that were an error, a reload would keep the old configuration,
 // and with it the removed tokens.
 func (c *Config) tokensOf(u User) (hashes []authn.TokenHash, err error) {
 	var wrong []error
@@ -180,7 +180,8 @@ func (c *Certificate) name() (*authn.CertificateName, error) {
 	return &given[0], nil
 }
 
-// warnAboutCredentials warns about users without credentials, or with a token file without tokens.
+// warnAboutCredentials warns about users without credentials, or whose token file contains no
+// tokens.
 func (c *Config) warnAboutCredentials() {
 	for _, u := range c.Users {
 		hashes, _ := c.tokensOf(u) // was read a moment ago
@@ -211,7 +212,7 @@ func (c *Config) warnAboutTokens(now time.Time) {
 	}
 }
 
-// TokensExpire returns, by user, when the first of the user's tokens expires.
+// TokensExpire returns, for each user, when the first of the user's tokens expires.
 func (c *Config) TokensExpire() map[string]time.Time {
 	first := map[string]time.Time{}
 	for _, u := range c.Users {

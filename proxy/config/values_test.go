@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// The command line of rpc_http_proxy.py configures one user, who may call all methods.
-func TestScript(t *testing.T) {
+// rpc_http_proxy.py's command line configures one user, who may call all methods.
+func TestScriptCommandLine(t *testing.T) {
 	s := Script{Host: "127.0.0.1", Port: "9009", User: "spdkuser", Password: "spdkpass", Socket: "/var/tmp/spdk.sock"}
 	c, err := s.Config()
 	require.NoError(t, err)
@@ -51,8 +51,8 @@ func TestScript(t *testing.T) {
 	require.ErrorContains(t, err, "PASSWORD")
 }
 
-// There are warnings for tokens that have expired or expire soon, and TokensExpire returns the
-// first of each user.
+// There are warnings about tokens that have expired or will expire soon. TokensExpire returns each
+// user's first expiry.
 func TestExpiringTokensCauseAWarning(t *testing.T) {
 	at := func(days int) time.Time { return time.Now().AddDate(0, 0, days).UTC().Truncate(24 * time.Hour) }
 	hash := func(token string, until time.Time) string { return authn.HashToken(token, until).String() }
@@ -102,8 +102,8 @@ func TestFilesWithMistakesAreDecodedInPart(t *testing.T) {
 	}
 }
 
-// Files that decide about access are refused if every user may change them.
-func TestReadTrusted(t *testing.T) {
+// Files that control access are refused if every user may change them.
+func TestReadTrustedRefusesWritableFiles(t *testing.T) {
 	path := writeFile(t, "text")
 	text, err := ReadTrusted(path)
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestReadTrusted(t *testing.T) {
 	require.ErrorContains(t, err, "chmod o-w "+path)
 }
 
-func TestFilesOfIssuers(t *testing.T) {
+func TestIssuerFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"ca.pem": "authority", "empty.pem": " \n", "token": "bearer", "jwks.json": "{}"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
@@ -150,8 +150,8 @@ func TestLoggers(t *testing.T) {
 	assert.Contains(t, b.String(), `"msg":"shown","key":1`)
 }
 
-// One line switches the console off, and keys that are left out keep their defaults.
-func TestConsole(t *testing.T) {
+// One line disables the console, and omitted keys keep their defaults.
+func TestConsoleKeys(t *testing.T) {
 	on := Default().Console
 	assert.True(t, on.Enabled)
 	for text, want := range map[string]Console{
@@ -173,7 +173,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// A reload refuses every change of the metrics, because they are read at the start only.
+// A reload refuses every change to the metrics keys, because they are read only at startup.
 func TestMetricsAreCompared(t *testing.T) {
 	m := Metrics{Listen: "127.0.0.1:1", Volumes: 1, LatencyHistograms: []string{"a", "b"}}
 	same := m

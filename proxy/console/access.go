@@ -17,7 +17,7 @@ const (
 	isConditional = "conditional" // it depends on the parameters
 )
 
-// An AccessAnswer says what a user may call.
+// An AccessAnswer describes what a user may call.
 type AccessAnswer struct {
 	User    string         `json:"user"`
 	Roles   []string       `json:"roles"`
@@ -34,7 +34,7 @@ type MethodAccess struct {
 	Redacted bool     `json:"redacted,omitempty"` // results are shown without secrets
 }
 
-// Access serves AccessMethod: what the sender of the request may call.
+// Access serves AccessMethod, which returns what the sender of the request may call.
 func (s *Server) Access(_ context.Context, r *gate.Request) (any, error) {
 	return s.accessOf(r.Settings, r.User), nil
 }
@@ -106,8 +106,8 @@ type TranslatedParams struct {
 
 var errExplain = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `send {"method": NAME, "params": {…}}; without params, only the method is considered. Administrators may add "user": NAME`)
 
-// Explain serves ExplainMethod: what `spdk-proxy policy explain` prints about a call of the sender
-// or, for administrators, of another user.
+// Explain serves ExplainMethod. It returns what `spdk-proxy policy explain` prints about a call by
+// the sender or, for administrators, by another user.
 func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 	body, err := visitOf(r).ReadBody(r.Settings.MaxBody)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 	return explained(result, asked.given), nil
 }
 
-// A toExplain is a call to explain.
+// A toExplain describes the call to explain.
 type toExplain struct {
 	user, method string
 	params       map[string]any

@@ -12,8 +12,8 @@ import (
 // Audit serves AuditMethod, for administrators.
 func (s *Server) Audit(_ context.Context, r *gate.Request) (any, error) { return s.Web.OpenStream(r) }
 
-// auditPage makes the page of the audit log, a stream of its last entries and then of each new one.
-// Their secrets are redacted, as in the log. A client that connects again gets what it has missed.
+// auditPage makes the audit log page, a stream of the last entries followed by each new one.
+// Secrets are redacted, as in the log. A client that reconnects gets what it has missed.
 func (s *Server) auditPage() http.HandlerFunc {
 	return s.Web.Stream(web.Page{Method: AuditMethod, Fail: fail}, (*gate.Settings).Administrator, func(e *web.Stream) {
 		next, seen := uint64(0), false

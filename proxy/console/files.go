@@ -22,7 +22,7 @@ const Path = "/console/"
 //go:embed dist
 var dist embed.FS
 
-// Files returns the files of the console.
+// Files returns the console's files.
 func Files() fs.FS {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {
@@ -32,12 +32,11 @@ func Files() fs.FS {
 }
 
 // contentPolicy is the Content-Security-Policy of every response below Path. The page loads from
-// and calls only this server, runs only scripts that are files of this server, and cannot be
-// framed.
+// and calls only this server, runs only script files from this server, and cannot be framed.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
 
-// SetHeaders sets the headers that every response below Path has.
+// SetHeaders sets the headers of every response below Path.
 func SetHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -48,7 +47,7 @@ func SetHeaders(h http.Header) {
 	h.Set("Permissions-Policy", "accelerometer=(), camera=(), display-capture=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), midi=(), payment=(), usb=()")
 }
 
-// types are the types of the files that the console may have. They do not depend on the host.
+// types maps the allowed file name suffixes to content types. They do not depend on the host.
 var types = map[string]string{
 	".css":         "text/css; charset=utf-8",
 	".html":        "text/html; charset=utf-8",
@@ -65,7 +64,7 @@ var types = map[string]string{
 const index = "index.html"
 
 // Handler returns a handler that serves files below Path. A path without a file and without a
-// suffix is one of the page's own views, and gets the page.
+// suffix is a view within the page, so the response is the page.
 func Handler(files fs.FS) (http.Handler, error) {
 	h := &handler{files: map[string]*file{}}
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
@@ -93,17 +92,17 @@ func Handler(files fs.FS) (http.Handler, error) {
 
 type handler struct{ files map[string]*file }
 
-// A file is a file of the console.
+// A file is one of the console's files.
 type file struct {
 	kind string
 	// immutable means that the name changes with the content.
 	immutable  bool
 	text       []byte
 	tag        func() string
-	compressed func() []byte // nil: compression saves too little
+	compressed func() []byte // nil if compression saves too little
 }
 
-// worthCompressing is the least that compression must save, in percent.
+// worthCompressing is how much compression must save at least, in percent.
 const worthCompressing = 10
 
 func newFile(name string, text []byte) *file {
@@ -189,7 +188,7 @@ func matches(values []string, tag string) bool {
 	return false
 }
 
-// items are the parts of a header that is a list.
+// items returns the items of a header that is a list.
 func items(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, value := range values {

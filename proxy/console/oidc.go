@@ -13,15 +13,15 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// flowCookie has the ticket of a sign-in at the page of an issuer. The browser comes back from
-// another site, so the cookie cannot be SameSite=Strict.
+// flowCookie holds the ticket of a sign-in at an issuer's page. The browser returns from another
+// site, so the cookie cannot be SameSite=Strict.
 const flowCookie = "__Host-spdkgate-oidc"
 
-// flowNotBegun is the refusal of a browser that comes back without a ticket, or with the state of
-// another sign-in, which a page of another site could cause.
+// flowNotBegun refuses a browser that returns without a ticket, or with the state of another
+// sign-in. A page on another site could cause either.
 var flowNotBegun = &authn.RejectedError{Reason: "the sign-in was not begun in this browser, or took longer than 10 minutes: sign in again"}
 
-// startOIDC sends a browser to the page of the issuer.
+// startOIDC sends a browser to the issuer's page.
 func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 	current := s.Gate.Settings()
 	if !current.Authn.TakesCodes() {
@@ -41,9 +41,9 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, issuer, http.StatusFound)
 }
 
-// endOIDC begins the session of a browser that comes back from the page of the issuer. It answers
-// with a page that loads the console, because the browser does not send the session's cookie on the
-// way from another site.
+// endOIDC begins the session of a browser that returns from the issuer's page. It responds with a
+// page that loads the console, because the browser does not send the session cookie with a request
+// that comes from another site.
 func (s *Server) endOIDC(w http.ResponseWriter, r *http.Request) {
 	if !s.Gate.Settings().Authn.TakesCodes() {
 		s.Web.RefusePath(w, r)
@@ -53,7 +53,7 @@ func (s *Server) endOIDC(w http.ResponseWriter, r *http.Request) {
 	s.oidcPage(s.identifyCode)(w, r)
 }
 
-// oidcPage makes the page that a browser gets at its way back from an issuer.
+// oidcPage makes the page that a browser gets when it returns from an issuer.
 func (s *Server) oidcPage(identify func(v *web.Visit) error) http.HandlerFunc {
 	return s.Web.Page(web.Page{
 		Method: SignInMethod, Identify: identify, FromOtherSites: true,
@@ -62,7 +62,8 @@ func (s *Server) oidcPage(identify func(v *web.Visit) error) http.HandlerFunc {
 	})
 }
 
-// identifyCode authenticates the sender of a request by what the browser brought from the issuer.
+// identifyCode authenticates the sender of a request by the code that the browser brought from the
+// issuer.
 func (s *Server) identifyCode(v *web.Visit) (err error) {
 	v.X.Sender = gate.Sender{Unauthenticated: true, Auth: string(authn.ByCode)}
 	in := &signIn{way: string(authn.ByCode)}
@@ -73,8 +74,8 @@ func (s *Server) identifyCode(v *web.Visit) (err error) {
 	return s.authenticate(v, in)
 }
 
-// receiveCode reads what a browser brought from the issuer. Its state must be that of the ticket
-// that the same browser has.
+// receiveCode reads what a browser brought from the issuer. Its state must match the ticket held by
+// the same browser.
 func (s *Server) receiveCode(current *gate.Settings, r *http.Request) (in authn.SignIn, err error) {
 	tickets, query := r.CookiesNamed(flowCookie), r.URL.Query()
 	if len(tickets) != 1 {
@@ -93,18 +94,18 @@ func (s *Server) receiveCode(current *gate.Settings, r *http.Request) (in authn.
 	return authn.SignIn{Method: authn.ByCode, Code: query.Get("code"), Nonce: flow.Nonce, Verifier: flow.Verifier}, nil
 }
 
-// oidcMessage says why a sign-in failed.
+// oidcMessage returns the reason why a sign-in failed.
 func oidcMessage(err error, a gate.Answer) string {
 	switch {
 	case errors.Is(err, authn.ErrCannotTell):
-		return "the issuer cannot be reached, or its signing keys are unavailable: try again later. The log of the proxy has the reason."
+		return "the issuer cannot be reached, or its signing keys are unavailable: try again later. The proxy's log contains the reason."
 	case errors.Is(err, authn.ErrWrongCredentials):
 		return strings.TrimPrefix(a.Err.Message, "authentication failed: ")
 	}
 	return a.Err.Message
 }
 
-// setFlowCookie gives the browser a ticket, or takes it away if it is "".
+// setFlowCookie gives the browser a ticket, or removes its ticket if ticket is "".
 func setFlowCookie(w http.ResponseWriter, ticket string) {
 	c := http.Cookie{
 		Name: flowCookie, Value: ticket, Path: "/", MaxAge: int(session.FlowTime.Seconds()), Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode,
@@ -115,7 +116,7 @@ func setFlowCookie(w http.ResponseWriter, ticket string) {
 	http.SetCookie(w, &c)
 }
 
-// wayBack leads to the console: at once, or from a message.
+// wayBack is a page that leads to the console, at once or from a message.
 var wayBack = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en">
 <head>
@@ -133,7 +134,8 @@ var wayBack = template.Must(template.New("").Parse(`<!doctype html>
 </html>
 `))
 
-// writePage answers a browser that came from another site. message is why it is not signed in.
+// writePage responds to a browser that came from another site. message says why it is not signed
+// in.
 func writePage(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)

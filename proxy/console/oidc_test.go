@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// A browser that did not begin to sign in is unauthenticated, so that the audit log merges its
+// A browser that did not begin the sign-in is unauthenticated, so the audit log merges its
 // requests.
 func TestSignInThatWasNotStartedIsRefused(t *testing.T) {
 	for name, cookies := range map[string][]string{"no ticket": nil, "two tickets": {"a", "b"}} {

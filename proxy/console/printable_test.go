@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// The page escapes the same characters as the programs, and the built files do it.
+// The page escapes the same characters as the programs, and so do the built files.
 func TestPageEscapesUnsafeCharacters(t *testing.T) {
 	source, err := os.ReadFile("web/src/printable.ts")
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 )
 
 // Names of the console's own requests in the log and the metrics. They are not methods: no client
-// can call them by JSON-RPC, and roles cannot name them.
+// can call them over JSON-RPC, and roles cannot name them.
 const (
 	SignInMethod  = "console.sign_in"
 	SignOutMethod = "console.sign_out"
@@ -34,7 +34,7 @@ type Options struct {
 	Sessions *session.Store[web.SignedIn]
 	AuditLog *auditlog.Log
 	Version  string // of the program
-	Process  string // identifies this process in ids of events
+	Process  string // identifies this process in event ids
 }
 
 // New makes a Server.
@@ -81,5 +81,5 @@ func writeJSON(v *web.Visit, value any) { web.WriteJSON(v.W, http.StatusOK, valu
 
 func fail(v *web.Visit, c *gate.Call) { web.WriteMessage(v.W, c.Answer(), c.Answer().Err.Message) }
 
-// visitOf is the request of HTTP that a page's call came with.
+// visitOf returns the HTTP request with which a console call arrived.
 func visitOf(r *gate.Request) *web.Visit { return r.Call.In.Endpoint.(*web.Visit) }

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A SessionAnswer describes the session, or the credentials, of a request.
+// A SessionAnswer describes a request's session or credentials.
 type SessionAnswer struct {
 	User          string   `json:"user"`
 	Roles         []string `json:"roles"`
@@ -61,7 +61,7 @@ func waysFor(current *gate.Settings, r *http.Request) (a waysAnswer) {
 	return a
 }
 
-// serveSession answers whose session a request belongs to, or how to sign in.
+// serveSession reports whose session a request belongs to, or how to sign in.
 func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) {
 	current := s.Gate.Settings()
 	if _, ok := web.SessionID(current, r); !ok {
@@ -88,18 +88,17 @@ func (s *Server) Session(_ context.Context, r *gate.Request) (any, error) {
 	return s.describeSession(r.Settings, *found), nil
 }
 
-// maxSignIn bounds the body of a request that signs in, in bytes. A token in a header is not
-// longer, either.
+// maxSignIn bounds the body of a sign-in request, in bytes. A token in a header has the same bound.
 const maxSignIn = 16 << 10
 
-// A signIn is what a request signs in with, and what that gives.
+// A signIn holds what a request signs in with, and the outcome.
 type signIn struct {
 	with    authn.SignIn
 	binding authn.Binding
 	way     string
 }
 
-// identifySignIn authenticates the sender of a request that signs in, by its body.
+// identifySignIn authenticates the sender of a sign-in request by its body.
 func (s *Server) identifySignIn(v *web.Visit) error {
 	v.X.Sender.Unauthenticated = true
 	in := &signIn{}
@@ -112,7 +111,7 @@ func (s *Server) identifySignIn(v *web.Visit) error {
 	return s.authenticate(v, in)
 }
 
-// authenticate checks what a request signs in with.
+// authenticate checks the credentials of a sign-in request.
 func (s *Server) authenticate(v *web.Visit, in *signIn) error {
 	by := v.Settings().Authn
 	who, binding, err := by.SignIn(v.R.Context(), in.with, v.Evidence())
@@ -121,8 +120,8 @@ func (s *Server) authenticate(v *web.Visit, in *signIn) error {
 	return err
 }
 
-// SignIn serves SignInMethod: it begins a session, with a new id. A session to which the request
-// belongs ends.
+// SignIn serves SignInMethod: it begins a session with a new id. If the request belongs to a
+// session, that one ends.
 func (s *Server) SignIn(_ context.Context, r *gate.Request) (any, error) {
 	v := visitOf(r)
 	if former, ok := v.SessionID(); ok {
@@ -137,13 +136,13 @@ func (s *Server) SignIn(_ context.Context, r *gate.Request) (any, error) {
 	return s.describeSession(r.Settings, began), nil
 }
 
-// wayOf names the ways to sign in for the console.
+// wayOf maps authentication methods to the console's names for ways to sign in.
 var wayOf = map[authn.Method]string{authn.ByPassword: "password", authn.ByToken: "token", authn.ByCertificate: "certificate"}
 
 var errSignIn = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `to sign in, send {"user": …, "password": …}, {"token": …} or {} (client certificate) with Content-Type: application/json`)
 
-// readSignIn reads what a request signs in with. The type of the body makes a browser ask for
-// permission before it sends the request for a page of another site.
+// readSignIn reads the credentials of a sign-in request. The body's type makes a browser send a
+// preflight request first if a page on another site makes the request.
 func readSignIn(v *web.Visit) (in authn.SignIn, err error) {
 	if err := web.CheckCrossOrigin(v.R); err != nil {
 		return in, err
@@ -183,7 +182,7 @@ func failSignIn(v *web.Visit, c *gate.Call) {
 	web.WriteMessage(v.W, c.Answer(), signInMessage(in.with, c.Err(), c.Answer()))
 }
 
-// signInMessage says why a sign-in failed.
+// signInMessage returns the reason why a sign-in failed.
 func signInMessage(in authn.SignIn, err error, a gate.Answer) string {
 	var reason *authn.RejectedError
 	switch {
@@ -197,7 +196,7 @@ func signInMessage(in authn.SignIn, err error, a gate.Answer) string {
 	return "the browser sent no client certificate of a user of this proxy"
 }
 
-// SignOut serves SignOutMethod: it ends the session of a request, or with everywhere=1 all sessions
+// SignOut serves SignOutMethod: it ends the request's session or, with everywhere=1, all sessions
 // of its user.
 func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 	v, ended := visitOf(r), 0

@@ -14,11 +14,11 @@ var (
 	ErrDeniedParams = errors.New("denied by policy with these parameters")
 )
 
-// Stages decide about calls. They may be used concurrently.
+// Stages holds the stages that decide on calls. It is safe for concurrent use.
 type Stages struct {
 	Schema    *rpcschema.Document
 	Policy    *policy.Policy
-	Translate bool // translate calls of old clients, see rpcschema.Method.Fit
+	Translate bool // translate old clients' calls; see rpcschema.Method.Fit
 }
 
 // A Call is a call on its way through the stages.
@@ -26,15 +26,15 @@ type Call struct {
 	Method       *rpcschema.Method
 	Decision     policy.Decision
 	Translations []rpcschema.Translation
-	Params       map[string]any // as the target's release has them
+	Params       map[string]any // in the form that the target's release uses
 
 	stages Stages
-	name   string // of the method, as the client wrote it
+	name   string // the method's name, as the client wrote it
 }
 
 // Method is the first part: it finds the method, and decides whether the user may call it. The
-// error is an *rpcschema.UnknownMethodError, or ErrDenied. With ErrDenied, the call is returned,
-// too.
+// error is an *rpcschema.UnknownMethodError or ErrDenied. With ErrDenied, the call is also
+// returned.
 func (s Stages) Method(user, name string) (*Call, error) {
 	method, err := s.Schema.Find(name, rpcschema.Release{})
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// checkNewNames refuses names of new objects with characters that control terminals, change the
-// order of text or cannot be seen. SPDK accepts them. Names of existing objects may have any
-// characters, so that these can be renamed and deleted.
+// checkNewNames refuses names for new objects that contain terminal control characters, characters
+// that change the order of text, or invisible ones. SPDK accepts all of these. Names of existing
+// objects may contain any characters, so that the objects can be renamed and deleted.
 func checkNewNames(schema *rpcschema.Document, method string, params map[string]any) error {
 	names, _ := schema.Names(method, params, math.MaxInt)
 	for _, n := range names {
@@ -22,5 +22,5 @@ func checkNewNames(schema *rpcschema.Document, method string, params map[string]
 	return nil
 }
 
-// isNewName reports whether a kind of resource is the name that a call gives to an object.
+// isNewName reports whether a kind of resource is a name that a call gives to an object.
 func isNewName(kind string) bool { return strings.HasPrefix(kind, "new-") || kind == "lvol-name" }

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Each parameter that names a new object in the schema is checked.
-func TestKindsOfNewNames(t *testing.T) {
+// Each parameter that, according to the schema, names a new object is checked.
+func TestEveryNewNameIsChecked(t *testing.T) {
 	found := map[string]bool{}
 	schema := rpcschema.Default()
 	for _, m := range schema.Methods() {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A DryRun decides calls without a target and without the users' secrets.
+// A DryRun decides on calls without a target and without the users' secrets.
 type DryRun struct {
 	config  *config.Config
 	schema  *rpcschema.Document
@@ -19,7 +19,7 @@ type DryRun struct {
 	tenancy *tenancy.Tenancy
 }
 
-// Load makes the DryRun of a configuration file. It does not check the parts of the file that it
+// Load makes a DryRun from a configuration file. It does not check the parts of the file that it
 // does not need; check-config does.
 func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	c, err := config.LoadWithoutSecrets(path)
@@ -33,7 +33,7 @@ func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	return d, nil
 }
 
-// New makes the DryRun of a configuration.
+// New makes a DryRun from a configuration.
 func New(c *config.Config, schema *rpcschema.Document) (*DryRun, error) {
 	roles, wrongRoles := policy.New(c.Roles, c.PolicyUsers(), schema)
 	tenants, wrongQuotas := c.TenancyTenants()
@@ -44,12 +44,12 @@ func New(c *config.Config, schema *rpcschema.Document) (*DryRun, error) {
 	return Of(c, schema, roles, scopes), nil
 }
 
-// Of makes the DryRun of a configuration whose stages exist already.
+// Of makes a DryRun from a configuration whose stages already exist.
 func Of(c *config.Config, schema *rpcschema.Document, roles *policy.Policy, scopes *tenancy.Tenancy) *DryRun {
 	return &DryRun{config: c, schema: schema, policy: roles, tenancy: scopes}
 }
 
-// Policy returns the policy of the configuration.
+// Policy returns the configuration's policy.
 func (d *DryRun) Policy() *policy.Policy { return d.policy }
 
 // Users lists the users in the order of the configuration.
@@ -83,8 +83,8 @@ func (c *Result) Rule() string {
 	return c.Decision.Rule
 }
 
-// Call decides a call by the stages that need no target, with the functions with which the proxy
-// decides. If given is false, it decides on the method with any parameters. The error is an
+// Call decides on a call using the stages that need no target. It uses the same functions as the
+// proxy. If given is false, it decides on the method with any parameters. The error is an
 // *rpcschema.UnknownMethodError.
 func (d *DryRun) Call(user config.User, name string, params map[string]any, given bool, release rpcschema.Release) (*Result, error) {
 	stages := decide.Stages{Schema: d.schema, Policy: d.policy, Translate: d.config.Compatibility.Translate}

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// load makes a dry run of a configuration without secrets.
+// load makes a DryRun from a configuration without secrets.
 func load(t *testing.T, text string) *DryRun {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -32,7 +32,7 @@ tenants:
   a: {lvstores: [lvs-a]}
 `
 
-func TestTableFailures(t *testing.T) {
+func TestUnmetExpectationsAreReported(t *testing.T) {
 	d := load(t, example)
 	rows, err := ReadTable([]byte(`
 - {who: reader, call: bdev_get_bdevs, expect: deny}
@@ -73,7 +73,7 @@ func TestTablesAreReadStrictly(t *testing.T) {
 		"- {who: a, cal: b, expect: allow}":    "did you mean call?",
 		"- {who: a, call: b, expect: allowed}": "line 1: expect must be allow or deny",
 		"- {who: a, expect: allow}":            "line 1: set who and call",
-		"- {who: a, who: b, expect: allow}":    "occurs in line 1 already",
+		"- {who: a, who: b, expect: allow}":    "already occurs in line 1",
 		"- {who: a, call: b, expect: allow}\n---": "a second document",
 	} {
 		_, err := ReadTable([]byte(text))
@@ -114,8 +114,8 @@ func TestMistakesNameTheFile(t *testing.T) {
 	}
 }
 
-// The result names the rule that decided: of a role, the tenant or the schema.
-func TestCall(t *testing.T) {
+// The result names the deciding rule: a role's, the tenant's or the schema's.
+func TestCallNamesTheDecidingRule(t *testing.T) {
 	d := load(t, example)
 	release := rpcschema.MustRelease("v26.05")
 	team, err := d.User("team")

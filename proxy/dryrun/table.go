@@ -62,8 +62,8 @@ func ReadTable(text []byte) ([]Row, error) {
 	return rows, nil
 }
 
-// Check compares a table with the configuration. A row without parameters is about the method with
-// any parameters. A call that is allowed only in learning mode counts as denied.
+// Check compares a table with the configuration. A row without parameters applies to the method
+// with any parameters. A call that is allowed only in learning mode counts as denied.
 func (d *DryRun) Check(rows []Row, release rpcschema.Release) (failures []Failure, err error) {
 	for _, row := range rows {
 		became, rule, err := d.decide(row, release)
@@ -114,7 +114,7 @@ func (d *DryRun) decide(row Row, release rpcschema.Release) (became, rule string
 	return expectDeny, c.Rule(), nil
 }
 
-// User finds a user of the configuration.
+// User finds a user in the configuration.
 func (d *DryRun) User(name string) (config.User, error) {
 	var names []string
 	for _, u := range d.config.Users {
@@ -126,7 +126,7 @@ func (d *DryRun) User(name string) (config.User, error) {
 	return config.User{}, fmt.Errorf("there is no user %q: %s", name, config.Suggest(name, names))
 }
 
-// jsonValue converts a YAML node to a JSON value. Values that JSON does not have, or that YAML
+// jsonValue converts a YAML node to a JSON value. Values that do not exist in JSON, or that YAML
 // reads differently, are errors.
 func jsonValue(n *yaml.Node) (any, error) {
 	switch n.Kind {

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A gap says how many events are missing if that is known, and has the number before the next
-// event, so that a listener that resumes after it misses nothing.
+// A gap reports how many events are missing, if known. Its id precedes the next event's, so that a
+// listener that resumes after the gap misses nothing.
 func TestLostEventsAreReportedAsGaps(t *testing.T) {
 	h := New(2)
 	publish(h, 0, 1)
@@ -34,8 +34,8 @@ func TestLostEventsAreReportedAsGaps(t *testing.T) {
 	assert.Equal(t, []string{"4"}, take(t, subscribe(t, h, ahead[0].ID)))
 }
 
-// Conditions that last come in the order in which they began.
-func TestOrderOfConditions(t *testing.T) {
+// Lasting conditions are delivered in the order in which they began.
+func TestLastingConditionsKeepTheirOrder(t *testing.T) {
 	h := New(10)
 	for _, key := range []string{"c", "a", "d", "b"} {
 		h.Begin(key, Event{Type: key})

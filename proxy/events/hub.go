@@ -21,17 +21,17 @@ type Event struct {
 	Scope Scope `json:"-"`
 }
 
-// A Scope says what an event is about, for those who decide who may see it.
+// A Scope says what an event is about. Callers use it to decide who may see the event.
 type Scope struct {
 	Kind   string // bdev, lvstore, tenant; "": the target or the proxy as a whole
 	Name   string // by which an owner can be found; "": unknown
-	Target bool   // it is a notification of SPDK's
+	Target bool   // it is one of SPDK's notifications
 }
 
-// Gap is the type of an event that stands for others which cannot be told any more.
+// Gap is the type of an event that stands for events no longer known.
 const Gap = "gap"
 
-// A Hub keeps events and hands them to listeners. It may be used concurrently.
+// A Hub keeps events and delivers them to listeners. It is safe for concurrent use.
 type Hub struct {
 	kept int
 
@@ -39,15 +39,16 @@ type Hub struct {
 	first     uint64 // ID of ring[0], or of the next event if there is none
 	ring      []Event
 	lasting   map[string]Event // conditions that have begun and not ended
-	changed   chan struct{}    // closed at the next event or Wake
+	changed   chan struct{}    // closed by the next event or Wake
 	listeners int
-	arrived   chan struct{} // has an element when a listener has come
+	arrived   chan struct{} // receives an element when a listener subscribes
 }
 
-// idBits is the room for events of one process in IDs, which begin with the second of its start.
+// idBits is the number of bits for the events of one process in an ID. The upper bits hold the time
+// when the process started, in seconds.
 const idBits = 20
 
-// New makes a Hub that keeps so many events.
+// New makes a Hub that keeps up to kept events.
 func New(kept int) *Hub {
 	return &Hub{
 		kept: kept, first: uint64(time.Now().Unix()) << idBits, lasting: map[string]Event{},
@@ -78,8 +79,8 @@ func (h *Hub) wake() {
 	h.changed = make(chan struct{})
 }
 
-// Begin publishes an event about a condition that lasts, unless it has begun before. New listeners
-// get it first, until End.
+// Begin publishes an event about a lasting condition, unless it has already begun. Until End, new
+// listeners get this event first.
 func (h *Hub) Begin(key string, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,7 +89,7 @@ func (h *Hub) Begin(key string, e Event) {
 	}
 }
 
-// End ends a condition, and publishes the event that says so if it had begun.
+// End ends a condition. If the condition had begun, End publishes e, which reports the end.
 func (h *Hub) End(key string, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,14 +99,14 @@ func (h *Hub) End(key string, e Event) {
 	}
 }
 
-// Lasting returns the keys of the conditions that last.
+// Lasting returns the keys of the lasting conditions.
 func (h *Hub) Lasting() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Sorted(maps.Keys(h.lasting))
 }
 
-// Wake makes all listeners look again whether they may still listen.
+// Wake makes all listeners check again whether they may still listen.
 func (h *Hub) Wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -119,19 +120,19 @@ func (h *Hub) Listeners() int {
 	return h.listeners
 }
 
-// Arrived returns a channel that has an element when a listener has come.
+// Arrived returns a channel that receives an element when a listener subscribes.
 func (h *Hub) Arrived() <-chan struct{} { return h.arrived }
 
-// A Listener gets the events of a Hub in their order. It may not be used concurrently.
+// A Listener receives a Hub's events in order. It is not safe for concurrent use.
 type Listener struct {
 	hub   *Hub
 	next  uint64
-	first []Event // to be given first
+	first []Event // to be delivered first
 	once  sync.Once
 }
 
-// Subscribe makes a listener that gets the events after one that the client has seen: 0 means the
-// conditions that last, and new events. The caller must Close it.
+// Subscribe makes a listener that gets the events after one that the client has seen. 0 means the
+// lasting conditions and new events. The caller must Close the listener.
 func (h *Hub) Subscribe(after uint64) *Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +147,7 @@ func (h *Hub) Subscribe(after uint64) *Listener {
 	case after == 0:
 		l.next = end
 		l.first = slices.SortedFunc(maps.Values(h.lasting), func(a, b Event) int { return int(int64(a.ID) - int64(b.ID)) })
-	case l.next > end: // of a clock that was ahead
+	case l.next > end: // the id comes from a clock that was ahead
 		l.next, l.first = end, []Event{gap(end-1, "the proxy does not know the event after which this listener continues: what happened before now may be missing")}
 	}
 	return l
@@ -175,7 +176,7 @@ func (l *Listener) Take() (events []Event, more <-chan struct{}) {
 	return events, h.changed
 }
 
-// Close ends a listener. Another Close has no effect.
+// Close ends a listener. Closing it again has no effect.
 func (l *Listener) Close() {
 	l.once.Do(func() {
 		h := l.hub

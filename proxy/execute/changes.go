@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A changesReader reads which clusters of a snapshot differ from those of another one.
+// A changesReader reads which clusters of a snapshot differ from those of another snapshot.
 type changesReader struct {
 	reader changes.Reader
 	slots  *target.Slots
 }
 
-// Readings of changes at once. Each has a bitmap and up to 4 MiB of metadata in memory.
+// Concurrent readings of changes. Each keeps a bitmap and up to 4 MiB of metadata in memory.
 const (
 	maxChanges        = 4
 	maxChangesOfAUser = 2
@@ -31,8 +31,8 @@ func newChangesReader() *changesReader {
 	return &changesReader{slots: target.NewSlots(target.Limits{Total: maxChanges, PerUser: maxChangesOfAUser}, changesWait)}
 }
 
-// ReadChanges serves spdkgate_lvol_changes. It ends at its deadline, even if the device of the
-// lvstore does not answer: locks and slot are held until it does.
+// ReadChanges serves spdkgate_lvol_changes. It ends at its deadline even if the lvstore's device
+// does not respond; the locks and the slot are held until the device does.
 func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage, error) {
 	p, err := paramsOf[spdkrpc.SpdkgateLvolChangesParams](c)
 	if err != nil {
@@ -92,7 +92,7 @@ func (e *Executor) changesTarget(c Command) changes.Target {
 // An ownCaller makes calls that a command needs.
 type ownCaller struct{ Command }
 
-// Call answers spdk_get_version itself: the release of the connection is known.
+// Call answers spdk_get_version itself, because the connection's release is known.
 func (o ownCaller) Call(ctx context.Context, method string, params, result any) error {
 	var raw json.RawMessage
 	if method == "spdk_get_version" {

@@ -10,11 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 )
 
-// SPDK accepts one connection in each of its polls, every 4 ms, and the release is asked on each
-// new one. So connections of operations that ended well are used again.
+// SPDK accepts one connection per poll, every 4 ms, and each new connection costs a call that asks
+// for the release. So the connections of successful operations are reused.
 
-// connections keeps connections to the target for the next operations of the Quiescer. It may be
-// used concurrently.
+// connections keeps connections to the target for the Quiescer's next operations. It is safe for
+// concurrent use.
 type connections struct {
 	mu   sync.Mutex
 	idle []*idleConnection
@@ -27,10 +27,11 @@ type idleConnection struct {
 	timer *time.Timer
 }
 
-// connectionIdle is how long a connection is kept that no operation needs: SPDK allows only 64.
+// connectionIdle is how long an unused connection is kept. SPDK allows only 64.
 const connectionIdle = 5 * time.Second
 
-// connect is connectDirectly, or takes a kept connection to the process that is at the socket now.
+// connect returns a kept connection to the process currently at the socket, or else calls
+// connectDirectly.
 func (c *connections) connect(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
 	t := c.take(at)
 	if t == nil {
@@ -44,8 +45,8 @@ func (c *connections) connect(ctx context.Context, at quiesce.Place) (*quiesce.T
 	return &made, nil
 }
 
-// take removes and returns a connection to the present process; nil if there is none. It closes
-// those to other processes.
+// take removes and returns a connection to the current process, or nil if there is none. It closes
+// connections to other processes.
 func (c *connections) take(at quiesce.Place) *directTarget {
 	process, _ := persist.ProcessAt(at.Socket)
 	c.mu.Lock()

@@ -1,8 +1,8 @@
-// Package execute carries out calls that every stage of the proxy has allowed: at SPDK, or here if
-// the proxy serves the method itself. Calls that would endanger data beside other calls wait for
-// each other (package quiesce), and changes of the target's configuration are saved for its next
-// start (package persist).
+// Package execute carries out calls that every stage of the proxy has allowed. It sends them to
+// SPDK, or serves the proxy's own methods itself. Calls that would endanger data if they ran
+// concurrently wait for each other (package quiesce). Changes to the target's configuration are
+// saved for its next start (package persist).
 //
-// It must not depend on how a request arrived, on who is authenticated how, or on why a call is
+// It must not depend on how a request arrived, how its sender was authenticated, or why a call is
 // allowed.
 package execute

@@ -21,7 +21,7 @@ import (
 type Command struct {
 	Conn     *target.Conn // nil if the method needs no target
 	User     string
-	Tenant   *tenancy.Scope // nil: the user has none
+	Tenant   *tenancy.Scope // nil if the user has none
 	Method   *rpcschema.Method
 	Params   map[string]any
 	Observer target.Observer
@@ -32,17 +32,17 @@ type Command struct {
 	AcceptUncounted bool                              // target.accept_changes_without_counts
 }
 
-// Ask makes a call that this command needs, on the same connection and in the user's name.
+// Ask makes a call that this command needs, on the same connection and on the user's behalf.
 func (c Command) Ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	return c.Conn.Call(ctx, c.User, method, params, c.Timeout(method))
 }
 
-// An Executor carries out the calls of one target. Its methods may be called concurrently.
+// An Executor carries out the calls to one target. Its methods are safe for concurrent use.
 type Executor struct {
 	Options
 	restart  *restart
 	quiescer *quiesce.Quiescer
-	barriers barrier.Barriers // of snapshots on several targets
+	barriers barrier.Barriers // for snapshots on several targets
 	changes  *changesReader
 }
 
@@ -54,13 +54,13 @@ type Options struct {
 	Target *target.Target
 
 	Observer quiesce.Observer
-	Timeout  func(method string) time.Duration // for calls that the Executor makes by itself
+	Timeout  func(method string) time.Duration // for the Executor's own calls
 	Executed func(*rpcschema.Method)           // called after a call that may have changed the target
 	Contain  func(where string, f func())      // runs f, and logs a panic in it
 	Stopped  <-chan struct{}                   // closed when the proxy accepts no more requests
 }
 
-// New makes an Executor, and opens the directories that its configuration names.
+// New makes an Executor, and opens the directories named in its configuration.
 func New(o Options) (*Executor, error) {
 	e := &Executor{Options: o, changes: newChangesReader()}
 	var err error
@@ -73,14 +73,13 @@ func New(o Options) (*Executor, error) {
 	return e, nil
 }
 
-// Execute makes a call of a method of SPDK. Snapshots and changes below volumes go through the
-// Quiescer.
+// Execute calls an SPDK method. Snapshots and changes below volumes go through the Quiescer.
 func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, error) {
 	if err := e.checkExternal(ctx, c); err != nil {
 		return nil, err
 	}
 	forwarded := c
-	c.Observer.Answered = nil // work that takes long follows SPDK's answer
+	c.Observer.Answered = nil // lengthy work follows SPDK's response
 	switch name := c.Method.Name; {
 	case name == deleteMethod:
 		return e.deleteLvol(ctx, c)
@@ -93,17 +92,17 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 	case name == snapshotMethod && c.SnapshotsInUse != config.SnapshotsAllow:
 		return e.takeSnapshot(ctx, c)
 	}
-	if c.Tenant != nil { // whose result may need further calls
+	if c.Tenant != nil { // the result may need further calls
 		forwarded = c
 	}
 	return e.forwardShared(ctx, forwarded)
 }
 
-// forward makes a call at SPDK. The caller holds the locks of the objects, or has frozen the
-// objects itself.
+// forward sends a call to SPDK. The caller must hold the objects' locks, or have frozen the objects
+// itself.
 func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, error) {
 	changes := c.Method.Configures()
-	if changes && e.restart.saver != nil { // which may be waited for
+	if changes && e.restart.saver != nil { // a client may wait for the save
 		c.Observer.Answered = nil
 	}
 	call := func() (json.RawMessage, error) {
@@ -116,7 +115,7 @@ func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, err
 }
 
 // change makes a call that changes the target's configuration, and has the configuration saved. If
-// the change decides who reaches data or limits a volume, change returns when it is saved.
+// the change affects who can reach data, or limits a volume, change returns only after it is saved.
 func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawMessage, error)) (json.RawMessage, error) {
 	saver, first := e.restart.saver, c.Method.Saved == rpcschema.SavedFirst
 	if saver == nil {
@@ -132,7 +131,7 @@ func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawM
 	switch {
 	case err == nil || errors.Is(err, spdkrpc.OutcomeUnknown):
 		saver.Changed(c.Method.Name, c.Params)
-	case saver.Lacks(c.Method.Name, c.Params): // SPDK has nothing to remove, but the saved file does
+	case saver.Lacks(c.Method.Name, c.Params): // SPDK has nothing to remove, but the saved file has
 		saver.Changed(c.Method.Name, c.Params)
 		if notSaved := saver.AwaitSaved(ctx, process); notSaved != nil {
 			return nil, executed(notSaved)
@@ -146,13 +145,13 @@ func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawM
 	return result, err
 }
 
-// executed marks the error of a call that was executed. Quotas and ownership count it like one
-// whose outcome is unknown.
+// executed marks an error as that of an executed call. Quotas and ownership treat it like a call
+// with an unknown outcome.
 func executed(err error) error { return fmt.Errorf("%w (%w)", err, spdkrpc.OutcomeUnknown) }
 
-// NoteLate has the configuration saved after a call that SPDK answered after its deadline. The call
-// counted as a change at its deadline too, but SPDK may have reported its configuration before it
-// executed the call.
+// NoteLate has the configuration saved after a call that SPDK answered late. The call already
+// counted as a change at its deadline, but SPDK may have reported its configuration before
+// executing it.
 func (e *Executor) NoteLate(name string, params map[string]any, err error) {
 	method, known := e.Schema.Method(name)
 	if known {

@@ -8,13 +8,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// externalParam maps a method that makes a volume a clone of a bdev outside its lvstore to the
-// parameter that names this bdev.
+// externalParam maps each method that makes a volume a clone of a bdev outside its lvstore to the
+// parameter that names the bdev.
 var externalParam = map[string]string{"bdev_lvol_clone_bdev": "bdev", "bdev_lvol_set_parent_bdev": "parent_name"}
 
-// checkExternal refuses such a clone of a logical volume unless the target loads what hosts write.
-// After a restart, SPDK makes the clone available when it examines that volume, and a target that
-// does not load what hosts write examines no volume.
+// checkExternal refuses to make such a clone of a logical volume, unless the target loads what
+// hosts write. After a restart, SPDK makes the clone available when it examines that volume, but a
+// target that does not load what hosts write examines no volumes.
 func (e *Executor) checkExternal(ctx context.Context, c Command) error {
 	name, _ := c.Params[externalParam[c.Method.Name]].(string)
 	if name == "" {

@@ -10,7 +10,7 @@ import (
 )
 
 // TargetInfo serves spdkgate_target_get_info. If the target does not report whether it examines
-// volumes, the result does not either.
+// volumes, neither does the result.
 func (e *Executor) TargetInfo(ctx context.Context, c Command) (json.RawMessage, error) {
 	info := spdkrpc.ProxyTargetInfo{Acknowledged: c.AcceptLoading}
 	examination, err := c.Conn.Examination(ctx)

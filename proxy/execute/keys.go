@@ -20,7 +20,7 @@ func (e *Executor) RemoveKey(ctx context.Context, c Command) (json.RawMessage, e
 	return e.changeKeys(ctx, c, func() error { return e.restart.keys.Remove(ctx, c.Ask, name) })
 }
 
-// changeKeys makes a change of keys. Those of one tenant run one after the other.
+// changeKeys runs f, which changes keys. Changes by one tenant run one after the other.
 func (e *Executor) changeKeys(ctx context.Context, c Command, f func() error) (json.RawMessage, error) {
 	return e.change(ctx, c, func() (json.RawMessage, error) {
 		release, err := e.restart.keys.Acquire(ctx, c.keysOf())
@@ -32,12 +32,12 @@ func (e *Executor) changeKeys(ctx context.Context, c Command, f func() error) (j
 	})
 }
 
-// HoldKeys lets no other user of a tenant change keys until release is called.
+// HoldKeys keeps all other users of a tenant from changing keys until release is called.
 func (e *Executor) HoldKeys(ctx context.Context, tenant string) (release func(), err error) {
 	return e.restart.keys.Acquire(ctx, "tenant\x00"+tenant)
 }
 
-// keysOf names those who share keys: the users of a tenant, or a user without one.
+// keysOf identifies who shares keys: the users of a tenant, or a single user without one.
 func (c Command) keysOf() string {
 	if c.Tenant != nil {
 		return "tenant\x00" + c.Tenant.Name
@@ -45,7 +45,7 @@ func (c Command) keysOf() string {
 	return c.User
 }
 
-// keyShare is the quota of keys of the user's tenant.
+// keyShare returns the key quota of the user's tenant.
 func (c Command) keyShare() keys.Share {
 	if c.Tenant == nil {
 		return keys.Share{}

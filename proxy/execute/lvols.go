@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The proxy deletes no volume while another call works on the volume, its parent or its clone. SPDK
-// would remove the volume from its lists and then refuse the deletion: the volume's space stays
-// taken, and the volume is back after a restart.
+// The proxy does not delete a volume while another call works on the volume, its parent or its
+// clone. SPDK would remove the volume from its lists and then refuse the deletion. The space would
+// stay allocated, and the volume would reappear after a restart.
 
 const (
 	renameMethod      = "bdev_lvol_rename"
@@ -27,8 +27,8 @@ const (
 	listLvolsMethod   = "bdev_lvol_get_lvols"
 )
 
-// forwardUntilSettled is forward for a caller that holds locks until settled is closed: SPDK has
-// answered, which can be after the call's deadline.
+// forwardUntilSettled is like forward, for a caller that holds locks until settled is closed. That
+// happens when SPDK has responded, possibly after the call's deadline.
 func (e *Executor) forwardUntilSettled(ctx context.Context, c Command) (result json.RawMessage, settled <-chan struct{}, err error) {
 	done := make(chan struct{})
 	c.Observer.Settled = sync.OnceFunc(func() { close(done) })
@@ -72,12 +72,12 @@ func (e *Executor) forwardShared(ctx context.Context, c Command) (json.RawMessag
 	return result, err
 }
 
-// writtenParam maps a method after which SPDK's main thread writes to a bdev to the parameter that
-// names the bdev.
+// writtenParam maps each method after which SPDK's main thread writes to a bdev to the parameter
+// that names the bdev.
 var writtenParam = map[string]string{shallowCopyMethod: "dst_bdev_name", "nbd_start_disk": "bdev_name"}
 
-// filledBy returns what a call locks beside the objects that it names, if SPDK then allocates
-// clusters of an lvstore.
+// filledBy returns what a call must lock besides the objects it names because SPDK then allocates
+// clusters in an lvstore.
 func (e *Executor) filledBy(ctx context.Context, c Command) (names []string, err error) {
 	name, _ := c.Params[writtenParam[c.Method.Name]].(string)
 	if name == "" {
@@ -90,7 +90,7 @@ func (e *Executor) filledBy(ctx context.Context, c Command) (names []string, err
 	return names, err
 }
 
-// namedBy returns the names of the objects that a call of SPDK uses or changes: NQNs, bdevs and
+// namedBy returns the names of the objects that an SPDK call uses or changes: NQNs, bdevs and
 // lvstores.
 func (e *Executor) namedBy(c Command) (names []string) {
 	if !c.Method.Mutates || c.Method.ServedBy == rpcschema.ServedByProxy {
@@ -108,23 +108,23 @@ func (e *Executor) namedBy(c Command) (names []string) {
 	return names
 }
 
-// maxNamedObjects bounds how many objects of one call are considered. No method of SPDK that
-// changes an export names more than two.
+// maxNamedObjects bounds how many objects are considered per call. No SPDK method that changes an
+// export names more than two.
 const maxNamedObjects = 64
 
-// storeKey is what is locked for an lvstore, by name or UUID.
+// storeKey returns the key locked for an lvstore, by name or UUID.
 func storeKey(store string) string { return "lvstore " + strings.ToLower(store) }
 
 func without(names []string, name string) []string {
 	return slices.DeleteFunc(names, func(n string) bool { return n == name })
 }
 
-// shallowCopyPoll is the interval at which the destination of a shallow copy is looked at.
+// shallowCopyPoll is the interval at which the destination of a shallow copy is polled.
 const shallowCopyPoll = 250 * time.Millisecond
 
-// awaitShallowCopy waits until SPDK has ended a shallow copy, which goes on after its call. SPDK
-// claims the destination meanwhile. The status of the copy is not read, because SPDK forgets a
-// status once it was read.
+// awaitShallowCopy waits until SPDK has finished a shallow copy, which continues after its call.
+// Until then, SPDK claims the destination. The copy's status is not read, because SPDK forgets a
+// status once it has been read.
 func (e *Executor) awaitShallowCopy(c Command) {
 	destination, _ := c.Params["dst_bdev_name"].(string)
 	for range time.Tick(shallowCopyPoll) {
@@ -135,7 +135,7 @@ func (e *Executor) awaitShallowCopy(c Command) {
 		}
 		conn, err := e.Target.Connect(context.Background(), "")
 		if err != nil {
-			continue // a target that was restarted does not copy
+			continue // a restarted target is not copying
 		}
 		c.Conn, c.User = conn, ""
 		if b, err := e.bdev(context.Background(), c, destination); err == nil && (b == nil || !b.Claimed) {
@@ -144,9 +144,10 @@ func (e *Executor) awaitShallowCopy(c Command) {
 	}
 }
 
-// renameLvol answers bdev_lvol_rename. Other calls may use the volume by its names, so no such call
-// may run. SPDK refuses to rename a snapshot after it has changed the alias of its bdev, which then
-// has another name than its clones say, so the proxy refuses that itself.
+// renameLvol serves bdev_lvol_rename. Other calls may use the volume by its names, so no such call
+// may run concurrently. If the volume is a snapshot, SPDK refuses only after changing its bdev's
+// alias, which then differs from the name that its clones report. So the proxy refuses to rename
+// snapshots itself.
 func (e *Executor) renameLvol(ctx context.Context, c Command) (result json.RawMessage, err error) {
 	name, _ := c.Params["old_name"].(string)
 	next, _ := c.Params["new_name"].(string)
@@ -174,8 +175,8 @@ func (e *Executor) renameLvol(ctx context.Context, c Command) (result json.RawMe
 	return result, err
 }
 
-// changeStore answers bdev_lvol_delete_lvstore, which deletes all volumes, and
-// bdev_lvol_rename_lvstore, which changes the aliases of all.
+// changeStore serves bdev_lvol_delete_lvstore, which deletes all volumes, and
+// bdev_lvol_rename_lvstore, which changes the aliases of all volumes.
 func (e *Executor) changeStore(ctx context.Context, c Command) (result json.RawMessage, err error) {
 	find := func(ctx context.Context) (quiesce.Names, error) {
 		names := quiesce.Names{Exclusive: e.namedBy(c)}
@@ -193,7 +194,7 @@ func (e *Executor) changeStore(ctx context.Context, c Command) (result json.RawM
 	return result, err
 }
 
-// namesInStore returns the names of an lvstore and of its volumes; none if it does not exist.
+// namesInStore returns the names of an lvstore and its volumes, or none if it does not exist.
 func (e *Executor) namesInStore(ctx context.Context, c Command) (names []string, err error) {
 	which := map[string]any{}
 	for from, to := range map[string]string{"uuid": "uuid", "lvs_name": "lvs_name", "old_name": "lvs_name"} {
@@ -207,7 +208,7 @@ func (e *Executor) namesInStore(ctx context.Context, c Command) (names []string,
 	}
 	names = []string{storeKey(stores[0].Name), storeKey(stores[0].UUID)}
 	if list, ok := e.Schema.Method(listLvolsMethod); !ok || !list.Has(c.Conn.Release()) {
-		return names, nil // v23.01 lists bdevs only
+		return names, nil // v23.01 lists only bdevs
 	}
 	volumes, err := ask[spdkrpc.LvolInfo](ctx, c, listLvolsMethod, map[string]any{"lvs_uuid": stores[0].UUID})
 	for _, v := range volumes {
@@ -216,8 +217,8 @@ func (e *Executor) namesInStore(ctx context.Context, c Command) (names []string,
 	return names, err
 }
 
-// ask makes a call of the proxy that lists objects. If there is no object of the asked name, the
-// list is empty.
+// ask makes a call for the proxy that lists objects. If no object has the requested name, the list
+// is empty.
 func ask[T any](ctx context.Context, c Command, method string, params map[string]any) (list []T, err error) {
 	raw, err := c.Ask(ctx, method, params)
 	if errors.Is(err, spdkrpc.NoSuchDevice) || errors.Is(err, spdkrpc.InvalidParams) {

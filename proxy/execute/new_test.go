@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The proxy does not start without a directory that its configuration names.
-func TestEachDirectoryIsNeeded(t *testing.T) {
+// The proxy does not start if a configured directory is missing.
+func TestMissingDirectoriesPreventStart(t *testing.T) {
 	for name, set := range map[string]func(c *config.Config, dir string){
 		"target.save.dir":   func(c *config.Config, dir string) { c.Target.Save.Dir = dir },
 		"target.keys.dir":   func(c *config.Config, dir string) { c.Target.Keys.Dir = dir },

@@ -16,14 +16,14 @@ const (
 	inflateMethod  = "bdev_lvol_inflate"
 )
 
-// mustFitParent reports whether a call crashes SPDK for a volume that is larger than its parent.
+// mustFitParent reports whether a call would crash SPDK if the volume is larger than its parent.
 func mustFitParent(c Command) bool {
 	return c.Method.Name == decoupleMethod || c.Method.Name == inflateMethod && !c.Conn.Release().Has(rpcschema.InflatesBeyondParent)
 }
 
-// checkFitsParent refuses bdev_lvol_decouple_parent or bdev_lvol_inflate for a volume that is
-// larger than its parent: SPDK would read beyond the end of the parent's list of clusters. It
-// leaves all other cases to SPDK.
+// checkFitsParent refuses bdev_lvol_decouple_parent or bdev_lvol_inflate for a volume larger than
+// its parent, because SPDK would read beyond the end of the parent's cluster list. It leaves all
+// other cases to SPDK.
 func (e *Executor) checkFitsParent(ctx context.Context, c Command) error {
 	name, _ := c.Params["name"].(string)
 	v, err := e.bdev(ctx, c, name)
@@ -44,9 +44,9 @@ func setsParent(c Command) bool {
 	return c.Method.Name == "bdev_lvol_set_parent" || c.Method.Name == "bdev_lvol_set_parent_bdev"
 }
 
-// checkNothingOn refuses another parent for a volume on which clones are, or that another bdev
-// claims, such as a clone in another lvstore: the parent could be one of them, and SPDK does not
-// notice such a loop. A volume without them cannot become part of a loop.
+// checkNothingOn refuses a new parent for a volume that has clones, or that another bdev claims,
+// such as a clone in another lvstore. The parent could be one of them, and SPDK does not detect
+// such a loop. A volume without them cannot become part of a loop.
 func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) error {
 	v, err := e.bdev(ctx, c, name)
 	if err != nil || v == nil || v.DriverSpecific.Lvol == nil || len(v.DriverSpecific.Lvol.Clones) == 0 && !v.Claimed {
@@ -56,7 +56,7 @@ func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) e
 		Message: "Invalid argument: other volumes or bdevs use this volume. If its new parent were one of them, hosts could not read it, and SPDK could not load it after a restart. Nothing was executed. Set the parent of a volume without clones"}
 }
 
-// bdev asks the target for one bdev; nil if it does not exist.
+// bdev queries the target for one bdev. It returns nil if the bdev does not exist.
 func (e *Executor) bdev(ctx context.Context, c Command, name string) (*spdkrpc.BdevInfo, error) {
 	const method = "bdev_get_bdevs"
 	raw, err := c.Ask(ctx, method, map[string]any{"name": name})

@@ -35,17 +35,17 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 	return quiesce.New(o), nil
 }
 
-// Operations of the Quiescer that run at once, each with a connection of its own, of the 64 that
-// SPDK allows. One user alone gets half of them.
+// Limits on the Quiescer's concurrent operations. Each takes one of the 64 connections that SPDK
+// allows. A single user gets at most half of the slots.
 const (
 	maxOperations = 16
-	maxBarriers   = 16 // snapshots with a barrier, which wait for their client
+	maxBarriers   = 16 // snapshots with a barrier, which wait for their clients
 	operationWait = 10 * time.Second
 )
 
-// enterOperation makes the function that grants the Quiescer's operations their slots. An operation
-// counts as a running call of its user. Snapshots with a barrier have slots of their own, so that
-// no other operation waits for their clients.
+// enterOperation makes the function that grants slots to the Quiescer's operations. An operation
+// counts as a running call of its user. Snapshots with a barrier have their own slots, so that no
+// other operation waits for their clients.
 func enterOperation(t *target.Target) func(ctx context.Context, user string, awaits bool) (func(), error) {
 	operations := target.NewSlots(target.Limits{Total: maxOperations, PerUser: maxOperations}, operationWait)
 	barriers := target.NewSlots(target.Limits{Total: maxBarriers, PerUser: maxBarriers}, operationWait)
@@ -67,7 +67,7 @@ func enterOperation(t *target.Target) func(ctx context.Context, user string, awa
 	}
 }
 
-// A directTarget is a Target, and a channel that is closed when its connection has ended.
+// A directTarget is a Target with a channel that is closed when its connection ends.
 type directTarget struct {
 	quiesce.Target
 	gone <-chan struct{}
@@ -94,15 +94,15 @@ func connectDirectly(ctx context.Context, at quiesce.Place) (*directTarget, erro
 		return nil, err
 	}
 	process, err := persist.ProcessAt(at.Socket)
-	if err != nil { // it has just gone, and its socket with it
+	if err != nil { // the process has just ended, and its socket with it
 		_ = conn.Close()
 		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, &target.DownError{Socket: at.Socket, Err: err})
 	}
 	return &directTarget{quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, conn.Gone()}, nil
 }
 
-// Thaw thaws the volumes of all operations in a journal that no running process works on. It tries
-// once, and returns how many operations are left. dir is the journal's directory.
+// Thaw thaws the volumes of all operations in a journal that no running process is working on. It
+// tries once, and returns how many operations are left. dir is the journal's directory.
 func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
 	folder, err := quiesce.FindFolder(dir)
 	if err != nil {
@@ -111,9 +111,9 @@ func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err erro
 	return quiesce.New(quiesce.Options{Folder: folder, Connect: (&connections{}).connect, Process: persist.ProcessAt, Log: log, Leave: true}).Recover(ctx), nil
 }
 
-// Recover thaws once what an earlier process has left frozen, and returns how many operations are
-// left.
+// Recover makes one attempt to thaw what an earlier process left frozen, and returns how many
+// operations remain.
 func (e *Executor) Recover(ctx context.Context) (left int) { return e.quiescer.Recover(ctx) }
 
-// RecoverFrozen thaws what an earlier process has left frozen, until ctx ends.
+// RecoverFrozen keeps trying to thaw what an earlier process left frozen, until ctx ends.
 func (e *Executor) RecoverFrozen(ctx context.Context) { e.quiescer.Run(ctx) }

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// restart holds what a restarted target needs: its saved configuration and its keys. Members that
-// the configuration does not enable are nil.
+// restart holds what a restarted target needs: its saved configuration and its keys. A field is nil
+// if the configuration does not enable it.
 type restart struct {
 	saver  *persist.Saver
 	folder *persist.Folder
@@ -23,7 +23,7 @@ type restart struct {
 }
 
 // newRestart opens what a restarted target needs, as far as the configuration enables it. connect
-// connects to the running process of the target.
+// connects to the target's running process.
 func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, connect func(context.Context) (persist.Target, error)) (*restart, error) {
 	r := &restart{stop: func() {}}
 	var err error
@@ -50,7 +50,7 @@ func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, 
 	return r, nil
 }
 
-// Saver saves the target's configuration; nil without target.save.
+// Saver returns the saver of the target's configuration, or nil without target.save.
 func (e *Executor) Saver() *persist.Saver { return e.restart.saver }
 
 // Saves reports whether the configuration enables target.save.

@@ -49,7 +49,7 @@ func (e *Executor) AwaitSaved(ctx context.Context, c Command) (json.RawMessage, 
 	return marshal(list, nil)
 }
 
-// savedTime is the format of the times of saved files, which have milliseconds.
+// savedTime is the time format for saved files, with milliseconds.
 const savedTime = "2006-01-02T15:04:05.000Z07:00"
 
 // ListSaved serves spdkgate_config_list_saved.

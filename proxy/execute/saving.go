@@ -13,8 +13,8 @@ const (
 	sweepInterval    = time.Hour
 )
 
-// targetNow returns the running process of the target, for the saver. It connects first: if the
-// process is replaced before ProcessAt names it, the connection is dead, and so no configuration is
+// targetNow returns the target's running process, for the saver. It connects first: if the process
+// is replaced before ProcessAt identifies it, the connection is dead. So no configuration is
 // attributed to the wrong process.
 func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	conn, err := e.Target.Connect(ctx, "")
@@ -42,7 +42,8 @@ func (e *Executor) StartSaving() {
 	e.restart.stop = func() { cancel(); running.Wait() }
 }
 
-// StopSaving saves unsaved changes and ends StartSaving's work. The target must still be connected.
+// StopSaving saves unsaved changes and ends the work begun by StartSaving. The target must still be
+// connected.
 func (e *Executor) StopSaving() { e.restart.stopOnce.Do(e.restart.stop) }
 
 // sweepKeysRegularly removes unused key files every sweepInterval.
@@ -59,8 +60,8 @@ func (e *Executor) sweepKeysRegularly(ctx context.Context) {
 	}
 }
 
-// SweepKeys removes unused key files if it is certain which are used. It ignores an unreachable
-// target.
+// SweepKeys removes unused key files if it is certain which ones are in use. It ignores an
+// unreachable target.
 func (e *Executor) SweepKeys(ctx context.Context) {
 	if !everythingSaved(e.restart.saver.Status()) {
 		return
@@ -78,8 +79,8 @@ func (e *Executor) SweepKeys(ctx context.Context) {
 	}
 }
 
-// everythingSaved reports whether the target has everything that is saved, and no other file was
-// chosen.
+// everythingSaved reports whether the target has everything in the saved file, and no other file
+// was chosen.
 func everythingSaved(now persist.Status) bool {
 	return !now.SavedAt.IsZero() && !now.Pending && !now.Failed && len(now.Missing) == 0 && now.Chosen.IsZero()
 }

@@ -53,7 +53,7 @@ func (e *Executor) TakeSnapshots(ctx context.Context, c Command) (json.RawMessag
 	return json.Marshal(list)
 }
 
-// barrierWait bounds how long a client waits for volumes to be frozen, which has limits of its own.
+// barrierWait bounds how long a client waits for volumes to be frozen. Freezing has its own limits.
 const barrierWait = 10 * time.Second
 
 // PassBarrier serves spdkgate_lvol_snapshot_barrier.
@@ -76,7 +76,8 @@ func (e *Executor) PassBarrier(ctx context.Context, c Command) (json.RawMessage,
 	return marshal(true, err)
 }
 
-// barrierKey names a barrier. Users cannot name each other's.
+// barrierKey returns the key of a barrier. It contains the user, so users cannot reach each other's
+// barriers.
 func (c Command) barrierKey(id string) string { return c.User + "\x00" + id }
 
 // paramsOf decodes the parameters of a call to one of the proxy's own methods.
@@ -88,19 +89,19 @@ func paramsOf[T any](c Command) (p T, err error) {
 	return p, err
 }
 
-// mode says how SPDK's own methods for snapshots and deletions treat volumes in use.
+// mode returns how SPDK's own methods for snapshots and deletions treat volumes in use.
 func (c Command) mode() quiesce.Mode {
 	return quiesce.Mode{Idle: true, Unchecked: c.SnapshotsInUse == config.SnapshotsAllow, User: c.User, Freeze: c.SnapshotsInUse == config.SnapshotsFreeze}
 }
 
-// takeSnapshot answers bdev_lvol_snapshot: SPDK's own snapshot of a volume in use can destroy the
-// lvstore.
+// takeSnapshot serves bdev_lvol_snapshot, because SPDK's own snapshot of a volume in use can
+// destroy the lvstore.
 func (e *Executor) takeSnapshot(ctx context.Context, c Command) (json.RawMessage, error) {
 	volume, _ := c.Params["lvol_name"].(string)
 	name, _ := c.Params["snapshot_name"].(string)
 	taken, err := e.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, c.mode())
 	var exists *quiesce.ExistsError
-	if errors.As(err, &exists) { // SPDK's own error, as the method is SPDK's
+	if errors.As(err, &exists) { // SPDK's own error, because the method is SPDK's
 		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
 	}
 	if err != nil {
@@ -120,8 +121,7 @@ func (e *Executor) DeleteSafely(ctx context.Context, c Command) (json.RawMessage
 	return marshal(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
 }
 
-// deleteLvol answers bdev_lvol_delete: deleting a snapshot can damage its clone while that is in
-// use.
+// deleteLvol serves bdev_lvol_delete, because deleting a snapshot can damage a clone in use.
 func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, error) {
 	name, _ := c.Params["name"].(string)
 	result := json.RawMessage("true")
@@ -135,14 +135,14 @@ func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, 
 	return result, nil
 }
 
-// unusedVolumeParam maps a method to the parameter that names a volume which must not be in use:
-// SPDK changes the blobs below that volume without waiting for I/O.
+// unusedVolumeParam maps each method to the parameter naming a volume that must not be in use,
+// because SPDK changes the blobs below it without waiting for I/O.
 var unusedVolumeParam = map[string]string{
 	"bdev_lvol_inflate": "name", "bdev_lvol_decouple_parent": "name",
 	"bdev_lvol_set_parent": "lvol_name", "bdev_lvol_set_parent_bdev": "lvol_name",
 }
 
-// changeUnused answers the methods of unusedVolumeParam.
+// changeUnused serves the methods in unusedVolumeParam.
 func (e *Executor) changeUnused(ctx context.Context, c Command) (result json.RawMessage, err error) {
 	name, _ := c.Params[unusedVolumeParam[c.Method.Name]].(string)
 	err = e.quiescer.WhileUnused(ctx, name, without(e.namedBy(c), name), !setsParent(c), c.mode(), func() (settled <-chan struct{}, err error) {

@@ -22,7 +22,7 @@ const (
 
 var here = Portal{Transport: "TCP", Addr: "127.0.0.1", Port: "4420"}
 
-// A world is a target with the volumes lvs0/v0 and lvs0/v1, without exports.
+// A world is a target with the volumes lvs0/v0 and lvs0/v1, but no exports.
 type world struct {
 	t   *testing.T
 	sim *spdktest.Target
@@ -86,7 +86,7 @@ func methods(p *Plan) (list []string) {
 }
 
 // A new export has ANA reporting, its host and its address, and listens only at the end. The second
-// time, nothing is to be done.
+// time, there is nothing to do.
 func TestExport(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-func TestExportRefuses(t *testing.T) {
+func TestExportRefusals(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	at := []Portal{here}
 	a := []string{hostA}
@@ -148,11 +148,11 @@ func TestExportRefuses(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v1", AnyHost: true}, ErrRefused, "name an address (--listen)")
 	refuses(Request{Volume: "lvs0/v0", Hosts: []string{hostB}}, ErrRefused, "share the volume (--shared)")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: "nqn.2024-01.com.example:other"}, ErrRefused, "not as nqn.2024-01.com.example:other")
-	refuses(Request{Volume: "lvs0/v0", Hosts: a, Serial: "other"}, ErrRefused, "another serial number")
-	refuses(Request{Volume: "lvs0/v0", Hosts: a, Key: key}, ErrRefused, "with other keys or without keys")
+	refuses(Request{Volume: "lvs0/v0", Hosts: a, Serial: "other"}, ErrRefused, "a different serial number")
+	refuses(Request{Volume: "lvs0/v0", Hosts: a, Key: key}, ErrRefused, "with different keys or without keys")
 	refuses(Request{Volume: "lvs0/v1", Hosts: a, NQN: uuidPrefix + w.v0}, ErrRefused, "does not export volume lvs0/v1")
 
-	// Exports that this command did not make.
+	// These exports were not made by this command.
 	foreign := func(nqn, options, bdevs string) {
 		w.call("nvmf_delete_subsystem", `{"nqn":"`+uuidPrefix+w.v0+`"}`)
 		w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q%s}`, nqn, options))
@@ -187,7 +187,7 @@ func TestExportRefuses(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Listen: at}, ErrRefused, "iSCSI target iqn.2016-06.io.spdk:disk offers volume lvs0/v0 already")
 }
 
-func TestWarnings(t *testing.T) {
+func TestExportWarnings(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.call("bdev_lvol_snapshot", `{"lvol_name":"lvs0/v1","snapshot_name":"s"}`)
 	p := w.export(Request{Volume: "lvs0/v0", AnyHost: true, Listen: []Portal{here}})
@@ -200,7 +200,7 @@ func TestWarnings(t *testing.T) {
 	assert.Contains(t, p.Warnings[1], "can only read it")
 }
 
-func TestKeysNeedARelease(t *testing.T) {
+func TestKeysNeedARecentRelease(t *testing.T) {
 	w := newWorld(t, "v24.01")
 	_, err := PlanExport(t.Context(), w.rpc, Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}, Key: &Key{Name: "k", Secret: "s"}})
 	require.ErrorIs(t, err, ErrRefused)
@@ -212,7 +212,7 @@ func TestConnectCommandIsQuoted(t *testing.T) {
 	assert.Equal(t, []string{`nvme connect -t tcp -a 127.0.0.1 -s 4420 -n 'nqn.2024-01.com.example:it'\''s'`}, p.Connect())
 }
 
-func TestPortals(t *testing.T) {
+func TestParsePortal(t *testing.T) {
 	for text, want := range map[string]string{"192.0.2.11:4420": "192.0.2.11:4420", "[2001:0db8::11]:4420": "[2001:db8::11]:4420"} {
 		at, err := ParsePortal("tcp", text)
 		require.NoError(t, err)
@@ -225,7 +225,7 @@ func TestPortals(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestExportTable(t *testing.T) {
 	assert.Equal(t, `VOLUME   NQN    HOSTS                LISTENERS                            CONNECTED
 lvs0/v0  nqn.a  nqn.h1 (key k), any  tcp 192.0.2.1:4420, rdma [::1]:4420  ?
 -        nqn.b  -                    -                                    -

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// readAtOnce is how many exports are asked for their connections at the same time.
+// readAtOnce is how many exports are queried for their connections concurrently.
 const readAtOnce = 32
 
 // An Export describes one namespace of a subsystem, or a subsystem without namespaces.
@@ -25,22 +25,21 @@ type Export struct {
 	UUID      string   `json:"uuid,omitempty"`
 	NQN       string   `json:"nqn"`
 	Serial    string   `json:"serial_number,omitempty"`
-	ANA       bool     `json:"ana_reporting"` // without it, no snapshot of a volume in use
+	ANA       bool     `json:"ana_reporting"` // without it, volumes in use cannot be snapshotted
 	AnyHost   bool     `json:"any_host"`
 	Hosts     []Host   `json:"hosts"`
 	Listeners []string `json:"listeners"`
-	Connected []string `json:"connected_hosts"` // null if it was not read, or could not be
+	Connected []string `json:"connected_hosts"` // null if not read, or not readable
 }
 
-// A Host describes a host that is admitted to an export.
+// A Host describes a host admitted to an export.
 type Host struct {
 	NQN string `json:"nqn"`
 	Key string `json:"dhchap_key,omitempty"`
 }
 
-// List lists the exports over NVMe-oF, sorted by volume. If connections is set, it also lists the
-// connected hosts, for which SPDK interrupts the administrative commands of each subsystem for a
-// moment.
+// List lists the NVMe-oF exports, sorted by volume. If connections is set, it also lists the
+// connected hosts. For this, SPDK briefly interrupts each subsystem's admin commands.
 func List(ctx context.Context, rpc *spdkrpc.Client, connections bool) ([]Export, error) {
 	t := target{rpc}
 	subsystems, _, err := t.subsystems(ctx)
@@ -160,14 +159,14 @@ func Table(exports []Export, connections bool) string {
 			notes = append(notes, e.NQN+" admits every host that reaches its listeners")
 		}
 	}
-	_ = w.Flush() // a strings.Builder accepts everything
+	_ = w.Flush() // writing to a strings.Builder cannot fail
 	for _, n := range notes {
 		b.WriteString("! " + printable.String(n) + "\n")
 	}
 	return b.String()
 }
 
-// cell writes a list into a cell of a table; a dash if it is empty.
+// cell formats a list for a table cell. An empty list is a dash.
 func cell(list []string) string {
 	text := printable.String(strings.Join(list, ", "))
 	return cmp.Or(text, "-")

@@ -7,9 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// offeredBy returns what offers a volume apart from NVMe-oF: an iSCSI target, a block device of the
-// target's host, or a disk of a virtual machine. Most of these do not claim the volume, so SPDK
-// would export it a second time. offeredBy skips those that the user must not read, and those that
+// offeredBy returns what else, besides NVMe-oF, exposes a volume: an iSCSI target, a block device
+// on the target's host, or a virtual machine's disk. Most of these do not claim the volume, so SPDK
+// would export it a second time. offeredBy skips kinds that the user must not read, and those that
 // the target was built without.
 func (t target) offeredBy(ctx context.Context, v volume) (name string, err error) {
 	for _, find := range []func(context.Context, volume) (string, error){t.byISCSI, t.byNBD, t.byUblk, t.byVhost} {

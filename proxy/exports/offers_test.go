@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A volume that something else offers is not exported a second time.
-func TestOtherOffersAreFound(t *testing.T) {
+// A volume already exposed in another way is not exported a second time.
+func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
 	for method, result := range map[string]string{
@@ -38,7 +38,7 @@ func TestOtherOffersAreFound(t *testing.T) {
 	require.ErrorContains(t, err, "find out what else offers volume lvs0/v0")
 }
 
-// answering answers a method that the simulated target does not have.
+// answering serves a method that the simulated target lacks.
 type answering struct {
 	spdkrpc.Caller
 	method, result string

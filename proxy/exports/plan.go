@@ -14,14 +14,14 @@ import (
 // A Step is one call of a plan.
 type Step struct {
 	Method string
-	Shown  any // its parameters without secrets
+	Shown  any // its parameters, without secrets
 
 	do    func(ctx context.Context) error
-	undo  *Step // nil: there is nothing to undo, or the undo of another step covers it
+	undo  *Step // nil if there is nothing to undo, or another step's undo covers it
 	stays bool  // it remains in effect if a later step fails
 }
 
-// String returns the call as a person reads it.
+// String returns the call in readable form.
 func (s Step) String() string {
 	text, err := json.Marshal(s.Shown)
 	if err != nil {
@@ -30,7 +30,8 @@ func (s Step) String() string {
 	return s.Method + " " + string(text)
 }
 
-// A Plan contains the calls that make or withdraw an export. Without steps, nothing is to be done.
+// A Plan contains the calls that make or withdraw an export. If it has no steps, there is nothing
+// to do.
 type Plan struct {
 	Volume   string // LVSTORE/LVOL
 	NQN      string
@@ -44,8 +45,8 @@ type Plan struct {
 	key     bool // the hosts authenticate
 }
 
-// PlanExport plans an export. It changes nothing. The error is of the kind ErrInvalid or ErrRefused
-// if the request must not be carried out.
+// PlanExport plans an export. It changes nothing. If the request must not be carried out, the error
+// wraps ErrInvalid or ErrRefused.
 func PlanExport(ctx context.Context, rpc *spdkrpc.Client, r Request) (*Plan, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ func (t target) plan(r Request, s state) (*Plan, error) {
 	return p, t.planChange(p, r, s, sub)
 }
 
-// planNew adds the steps of a new export. No host can connect before the last of them, which add
-// the listeners.
+// planNew adds the steps for a new export. The listeners come last, so that no host can connect
+// before.
 func (t target) planNew(p *Plan, r Request, s state) error {
 	v := s.volume
 	leftover := false
@@ -138,21 +139,22 @@ func (t target) planNew(p *Plan, r Request, s state) error {
 	}
 	for i := range p.Steps {
 		if s := &p.Steps[i]; strings.HasPrefix(s.Method, "nvmf_subsystem_") {
-			s.undo = nil // the deletion of the subsystem covers it
+			s.undo = nil // deleting the subsystem covers it
 		}
 	}
 	p.warn(r, s, len(r.Hosts))
 	return nil
 }
 
-// isLeftover reports whether a subsystem with the NQN of a new export is what an interrupted export
-// of the same volume left before it added the namespace.
+// isLeftover reports whether a subsystem with the NQN of a new export was left by an export of the
+// same volume that was interrupted before it added the namespace.
 func isLeftover(sub *spdkrpc.NVMfSubsystem, r Request, v volume) bool {
 	return strings.HasSuffix(sub.NQN, v.uuid) && sub.SerialNumber != nil && *sub.SerialNumber == r.serial(v.uuid) &&
 		len(sub.Namespaces)+len(sub.Hosts)+len(sub.ListenAddresses) == 0
 }
 
-// ownDeletion deletes a subsystem that this plan created, unless another user has changed it.
+// ownDeletion returns the step that deletes a subsystem created by this plan, unless another user
+// has changed it.
 func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 	s := t.deletion(nqn)
 	remove := s.do
@@ -173,14 +175,14 @@ func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 	return s
 }
 
-// planChange adds the steps after which an existing export is as requested.
+// planChange adds the steps that bring an existing export to the requested state.
 func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsystem) error {
 	v := s.volume
 	if !reportsANA(sub) {
 		return refuse("%s exports volume %s without ANA reporting, which SPDK cannot add: no snapshot would be possible while a host is connected. Withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name, v.name)
 	}
 	if r.Serial != "" && (sub.SerialNumber == nil || *sub.SerialNumber != r.Serial) {
-		return refuse("%s has another serial number, which cannot be changed: withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name)
+		return refuse("%s has a different serial number, which cannot be changed: withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name)
 	}
 	if sub.AllowAnyHost && !r.AnyHost {
 		return refuse("%s admits every host, so naming hosts would exclude no other host: withdraw the export (spdk-proxy unexport %s), then export the volume again", sub.NQN, v.name)
@@ -193,7 +195,7 @@ func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsyst
 			missing = append(missing, h)
 			continue
 		case r.Key != nil && (now.DHCHAPKey == nil || *now.DHCHAPKey != r.Key.Name), r.CtrlrKey != nil && (now.DHCHAPCtrlrKey == nil || *now.DHCHAPCtrlrKey != r.CtrlrKey.Name):
-			return refuse("host %s is admitted to %s with other keys or without keys: withdraw it (spdk-proxy unexport %s --host %s), then export the volume to it again", h, sub.NQN, v.name, h)
+			return refuse("host %s is admitted to %s with different keys or without keys: withdraw it (spdk-proxy unexport %s --host %s), then export the volume to it again", h, sub.NQN, v.name, h)
 		}
 		p.key = p.key || now.DHCHAPKey != nil
 	}
@@ -232,7 +234,7 @@ func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsyst
 	return nil
 }
 
-// listenAt chooses where hosts connect.
+// listenAt chooses the addresses at which hosts connect.
 func (p *Plan) listenAt(r Request, s state, sub *spdkrpc.NVMfSubsystem) error {
 	add := func(list []Portal) {
 		for _, at := range list {
@@ -270,7 +272,7 @@ func (p *Plan) newTransports(s state) (list []string) {
 	return list
 }
 
-// keys adds the steps after which the keys are in the keyring.
+// keys adds the steps that put the keys into the keyring.
 func (t target) keys(p *Plan, r Request, s state) error {
 	for _, k := range []*Key{r.Key, r.CtrlrKey} {
 		switch {
@@ -281,7 +283,7 @@ func (t target) keys(p *Plan, r Request, s state) error {
 		case k.Secret == "":
 			continue
 		}
-		// An existing key stays: the proxy accepts the call only if the secret is the same.
+		// An existing key is kept: the proxy accepts the call only if the secret is the same.
 		var undo *Step
 		if s.keys != nil && !s.keys[k.Name] {
 			remove := spdkrpc.SpdkgateKeyRemoveParams{Name: k.Name}
@@ -328,7 +330,7 @@ func (p *Plan) add(method string, shown any, do func(context.Context) error, und
 // last returns the last step.
 func (p *Plan) last() *Step { return &p.Steps[len(p.Steps)-1] }
 
-// warn adds the consequences of an export.
+// warn adds warnings about an export's consequences.
 func (p *Plan) warn(r Request, s state, hosts int) {
 	p.warnDriver()
 	if r.AnyHost {
@@ -346,7 +348,7 @@ func (p *Plan) warn(r Request, s state, hosts int) {
 	}
 }
 
-// warnDriver warns if the export has a name of the CSI driver.
+// warnDriver warns if the export's name is one that the CSI driver uses.
 func (p *Plan) warnDriver() {
 	if strings.HasPrefix(p.NQN, driverPrefix) {
 		p.Warnings = append(p.Warnings, p.NQN+" is a name of the CSI driver's exports: if Kubernetes has a PersistentVolume for this volume, the driver changes the export, too")

@@ -11,20 +11,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// uuidPrefix begins an NQN that is unique because of a UUID. It needs no domain of one's own.
+// uuidPrefix begins an NQN made unique by a UUID, which requires no domain name.
 const uuidPrefix = "nqn.2014-08.org.nvmexpress:uuid:"
 
-// driverPrefix begins the NQNs of the CSI driver's exports.
+// driverPrefix begins the NQNs of exports made by the CSI driver.
 const driverPrefix = "nqn.2020-04.io.spdk.csi:uuid:"
 
-// ErrRefused is the kind of errors of a request that is not carried out because of the target's
-// state. Nothing was changed.
+// ErrRefused means that a request is not carried out because of the target's state. Nothing was
+// changed.
 var ErrRefused = errors.New("refused")
 
-// ErrInvalid is the kind of errors of a request that makes no sense on any target.
+// ErrInvalid means that a request makes no sense on any target.
 var ErrInvalid = errors.New("invalid request")
 
-// A refusal is an error of the kind ErrRefused.
+// A refusal is an ErrRefused with a reason.
 type refusal struct{ reason string }
 
 func (r *refusal) Error() string { return r.reason + ". Nothing was changed" }
@@ -36,25 +36,26 @@ func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(form
 // A Request describes how a volume is to be exported.
 type Request struct {
 	Volume string // LVSTORE/LVOL or UUID
-	// NQN of the subsystem. If it ends with a colon, the volume's UUID follows. Empty: that of the
-	// volume's export, or one of the UUID for a new export.
+	// NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If empty, it is
+	// that of the volume's existing export, or for a new export, one made from the UUID.
 	NQN     string
-	Serial  string // empty: of the volume's UUID
+	Serial  string // if empty, made from the volume's UUID
 	Hosts   []string
 	AnyHost bool
-	// Shared permits admitting a host in addition to others that are admitted already.
+	// Shared permits admitting a host in addition to those already admitted.
 	Shared bool
-	// Listen are addresses of the export. Empty: those of the existing export; for a new one, all
-	// at which the target listens for other exports.
+	// Listen lists the export's addresses. If empty, they are those of the existing export or, for
+	// a new one, all at which the target listens for other exports.
 	Listen []Portal
-	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil: none.
+	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil means
+	// none.
 	Key, CtrlrKey *Key
 }
 
-// A Key is a key for DH-HMAC-CHAP in the target's keyring.
+// A Key is a DH-HMAC-CHAP key in the target's keyring.
 type Key struct {
 	Name   string
-	Secret string // empty: the key is in the keyring
+	Secret string // empty if the key is already in the keyring
 }
 
 // A Portal is an address at which a target listens.
@@ -89,7 +90,7 @@ func (p Portal) address() spdkrpc.NVMfListenAddress {
 func portalOf(a spdkrpc.NVMfTransportID) Portal {
 	addr := a.Traddr
 	if ip, err := netip.ParseAddr(addr); err == nil {
-		addr = ip.String() // one address has several spellings
+		addr = ip.String() // an address can be written in several ways
 	}
 	return Portal{Transport: strings.ToUpper(a.Trtype), Addr: addr, Port: a.Trsvcid}
 }
@@ -118,7 +119,7 @@ func (r Request) check() error {
 	return nil
 }
 
-// nqn returns the NQN of a new export.
+// nqn returns the NQN for a new export.
 func (r Request) nqn(uuid string) string {
 	nqn := cmp.Or(r.NQN, uuidPrefix)
 	if strings.HasSuffix(nqn, ":") {
@@ -127,7 +128,7 @@ func (r Request) nqn(uuid string) string {
 	return nqn
 }
 
-// serial returns the serial number of a new export. NVMe allows 20 characters.
+// serial returns the serial number for a new export. NVMe allows 20 characters.
 func (r Request) serial(uuid string) string {
 	return cmp.Or(r.Serial, strings.ReplaceAll(uuid, "-", "")[:20])
 }

@@ -14,8 +14,9 @@ import (
 // undoTime bounds how long the calls that undo a failed plan may take.
 const undoTime = 30 * time.Second
 
-// Run makes the calls of a plan, one after the other. done is called after each. If one fails, Run
-// undoes those before it, in the reverse order, and the failed one if it may have been executed.
+// Run makes a plan's calls, one after the other, and calls done after each. If a call fails, Run
+// undoes the calls before it in reverse order. If the failed call may have been executed, Run
+// undoes it as well.
 func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 	for i, s := range p.Steps {
 		err := s.do(ctx)
@@ -34,14 +35,14 @@ func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 	return nil
 }
 
-// mayBeDone reports whether a call that failed may have changed the target nevertheless.
+// mayBeDone reports whether a failed call may nevertheless have changed the target.
 func mayBeDone(err error) bool {
 	kind := spdkrpc.KindOf(err)
 	return kind == spdkrpc.OutcomeUnknown || kind == spdkrpc.NotSaved
 }
 
-// undone undoes steps in the reverse order, and returns what is in effect then, as the second
-// sentence of an error. made are the steps that were certainly made.
+// undone undoes steps in reverse order, and returns what is then in effect, as the second sentence
+// of an error. made lists the steps certain to have been made.
 func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step)) error {
 	var left []error
 	n := 0
@@ -77,7 +78,7 @@ func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step
 	return &outcome{"Nothing was changed", nil}
 }
 
-// An outcome states what is in effect after a step failed.
+// An outcome is an error that states what is in effect after a step failed.
 type outcome struct {
 	text string
 	err  error
@@ -93,7 +94,7 @@ func (o *outcome) Error() string {
 func (o *outcome) Unwrap() error { return o.err }
 
 // Verify reads the export back. It fails if the export is not as planned, for example because
-// another user changed it at the same time.
+// another user changed it meanwhile.
 func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
 	subsystems, err := rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &p.NQN})
 	if err != nil || len(subsystems) != 1 {
@@ -131,7 +132,7 @@ func (p *Plan) Connect() (commands []string) {
 	return commands
 }
 
-// quote writes a word for a shell: other users may have chosen it.
+// quote quotes a word for a shell, because other users may have chosen it.
 func quote(word string) string {
 	plain := func(c rune) bool {
 		return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || strings.ContainsRune(":._-", c)
@@ -142,7 +143,7 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// Hosts returns the hosts of the request.
+// Hosts returns the hosts in the request.
 func (p *Plan) Hosts() []string { return p.hosts }
 
 // Authenticates reports whether the hosts need a key to connect.

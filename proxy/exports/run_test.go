@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Whatever call fails, and whether it was executed or not, nothing of the export is left.
+// Whichever call fails, and whether or not it was executed, nothing of the export remains.
 func TestFailedExportIsUndone(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here, {Transport: "TCP", Addr: "127.0.0.1", Port: "4421"}}}
 	for _, f := range []spdktest.Fault{
@@ -56,7 +56,7 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 		assert.Empty(t, w.plan(r).Steps)
 	}
 
-	// A subsystem that another user may have made stays.
+	// A subsystem that another user may have made is kept.
 	w := newWorld(t, "v26.05")
 	w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q,"serial_number":"other"}`, uuidPrefix+w.v0))
 	_, err := PlanExport(t.Context(), w.rpc, r)
@@ -64,8 +64,8 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 	assert.ErrorContains(t, err, "does not export volume lvs0/v0")
 }
 
-// Verify notices what others changed after the plan.
-func TestVerify(t *testing.T) {
+// Verify detects what others changed after planning.
+func TestVerifyDetectsOtherChanges(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
 	for says, change := range map[string]string{
 		"does not admit host":      `nvmf_subsystem_remove_host {"nqn":"NQN","host":"` + hostA + `"}`,
@@ -91,7 +91,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	assert.Equal(t, []string{"nvmf_subsystem_add_host", "nvmf_subsystem_add_listener"}, methods(p))
 	w.sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_add_listener", Do: spdktest.Fail})
 	ctx, cancel := context.WithCancel(t.Context())
-	err := p.Run(ctx, func(s Step) { cancel() }) // an interrupt does not keep it from being undone
+	err := p.Run(ctx, func(s Step) { cancel() }) // an interrupt does not prevent the undo
 	require.ErrorContains(t, err, "What this command had done was undone")
 	assert.Equal(t, before, w.list())
 

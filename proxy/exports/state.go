@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume is a logical volume.
+// A volume identifies a logical volume.
 type volume struct {
 	name, uuid string // name is LVSTORE/LVOL
 	snapshot   bool
@@ -22,7 +22,7 @@ func (v volume) is(bdev string) bool { return bdev == v.uuid || bdev == v.name }
 // A state contains what a plan depends on.
 type state struct {
 	volume     volume
-	subsystems []spdkrpc.NVMfSubsystem // without that of discovery
+	subsystems []spdkrpc.NVMfSubsystem // without the discovery subsystem
 	discovery  []Portal
 	offeredBy  string          // other export of the volume, such as an iSCSI target; "": none, or not known
 	transports map[string]bool // nil: not known
@@ -32,8 +32,8 @@ type state struct {
 // A target reads and changes exports.
 type target struct{ rpc *spdkrpc.Client }
 
-// unknowable reports whether a read failed because the user must not make it, or because the target
-// does not have the method.
+// unknowable reports whether a read failed because the user is not allowed to make it, or because
+// the target lacks the method.
 func unknowable(err error) bool {
 	kind := spdkrpc.KindOf(err)
 	return kind == spdkrpc.Denied || kind == spdkrpc.MethodNotFound
@@ -58,7 +58,7 @@ func (t target) volume(ctx context.Context, name string) (volume, error) {
 	return v, nil
 }
 
-// subsystems lists all subsystems, and where the target listens for discovery.
+// subsystems returns all subsystems, and the addresses at which the target listens for discovery.
 func (t target) subsystems(ctx context.Context) (subsystems []spdkrpc.NVMfSubsystem, discovery []Portal, err error) {
 	all, err := t.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {
@@ -76,7 +76,7 @@ func (t target) subsystems(ctx context.Context) (subsystems []spdkrpc.NVMfSubsys
 	return subsystems, discovery, nil
 }
 
-// read reads what a plan to export a volume depends on.
+// read reads the state on which a plan to export a volume depends.
 func (t target) read(ctx context.Context, name string) (s state, err error) {
 	if s.volume, err = t.volume(ctx, name); err != nil {
 		return s, err
@@ -108,7 +108,7 @@ func (t target) read(ctx context.Context, name string) (s state, err error) {
 	return s, nil
 }
 
-// exporting returns the subsystem that exports the volume; nil if none does.
+// exporting returns the subsystem that exports the volume, or nil if none does.
 func exporting(subsystems []spdkrpc.NVMfSubsystem, v volume) *spdkrpc.NVMfSubsystem {
 	i := slices.IndexFunc(subsystems, func(s spdkrpc.NVMfSubsystem) bool {
 		return slices.ContainsFunc(s.Namespaces, func(n spdkrpc.NVMfNamespace) bool { return v.is(n.BdevName) })
@@ -139,8 +139,8 @@ func portalsOf(s *spdkrpc.NVMfSubsystem) (list []Portal) {
 	return list
 }
 
-// checkNamed refuses to change a subsystem with another name than the request's, one of the CSI
-// driver that the request does not name, and one that also exports other volumes.
+// checkNamed refuses to change a subsystem whose name differs from the requested one, one of the
+// CSI driver's that the request does not name, or one that also exports other volumes.
 func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
 	switch {
 	case requested != "" && sub.NQN != requested:
@@ -148,7 +148,7 @@ func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
 	case strings.HasPrefix(sub.NQN, driverPrefix) && requested == "":
 		return refuse("volume %s is exported as %s, which is a name of the CSI driver: Kubernetes decides which hosts use such a volume. If the driver does not manage this volume, name the export (--nqn %s)", v.name, sub.NQN, sub.NQN)
 	case len(sub.Namespaces) > 1:
-		return refuse("%s exports %d bdevs, and its hosts reach all of them: change it by single calls (spdk-proxy call)", sub.NQN, len(sub.Namespaces))
+		return refuse("%s exports %d bdevs, and its hosts reach all of them: change it with individual calls (spdk-proxy call)", sub.NQN, len(sub.Namespaces))
 	}
 	return nil
 }

@@ -14,13 +14,13 @@ import (
 type Withdrawal struct {
 	Volume string   // LVSTORE/LVOL or UUID
 	NQN    string   // as in Request
-	Hosts  []string // empty: the export as a whole
+	Hosts  []string // empty means the export as a whole
 	// Disconnect permits ending connections.
 	Disconnect bool
 }
 
-// PlanWithdrawal plans the end of an export, or of the admission of hosts. If no host would remain,
-// the export ends. A plan without steps means that there is nothing to withdraw.
+// PlanWithdrawal plans the withdrawal of an export, or of some of its hosts. If no host would
+// remain, the export is withdrawn. A plan without steps means that there is nothing to withdraw.
 func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Plan, error) {
 	t := target{rpc}
 	v, err := t.volume(ctx, w.Volume)
@@ -85,7 +85,8 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 	return p, nil
 }
 
-// checkNotConnected refuses while one of the hosts is connected, or any if the whole export ends.
+// checkNotConnected returns an error if one of the hosts is connected or, for a whole export, if
+// any host is.
 func (t target) checkNotConnected(ctx context.Context, nqn string, hosts []string, whole bool) error {
 	connected, err := t.connected(ctx, nqn)
 	if err != nil {
@@ -99,7 +100,7 @@ func (t target) checkNotConnected(ctx context.Context, nqn string, hosts []strin
 	return nil
 }
 
-// connected returns the hosts that are connected to a subsystem, each once.
+// connected returns the hosts connected to a subsystem, each once.
 func (t target) connected(ctx context.Context, nqn string) (hosts []string, err error) {
 	controllers, err := t.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: nqn})
 	if err != nil {
@@ -114,7 +115,7 @@ func (t target) connected(ctx context.Context, nqn string) (hosts []string, err 
 	return hosts, nil
 }
 
-// gone reports whether a subsystem does not exist any more.
+// gone reports whether an error means that a subsystem no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, spdkrpc.NoSuchDevice) || errors.Is(err, spdkrpc.InvalidParams)
 }

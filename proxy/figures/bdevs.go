@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// readIO reads the result of bdev_get_iostat. unknown means that it has bdevs which were not there
-// before, and which may be volumes.
+// readIO reads the result of bdev_get_iostat. unknown means that it contains new bdevs, which may
+// be volumes.
 func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 	var bdevs []Bdev
 	rate, ticks := uint64(0), uint64(0)
@@ -54,9 +54,9 @@ func (r *Reader) noteOthers() {
 	}
 }
 
-// settle moves the I/O of new volumes from the other bdevs to the volumes, after the list of
-// volumes was read again. If it was not, because that is not due yet, it is not known what the new
-// bdevs are, and they are left out.
+// settle moves the I/O of new volumes from the other bdevs to the volumes, once the list of volumes
+// has been read again. If reading it is not due yet, it is unknown what the new bdevs are, so
+// settle leaves them out.
 func (r *Reader) settle() {
 	fresh := r.listed && r.others == nil // see readVolumes
 	var bdevs []Bdev
@@ -75,7 +75,7 @@ func (r *Reader) settle() {
 	}
 }
 
-// io reads a bdev's statistics. The text has the tick rate before the bdevs.
+// io reads a bdev's statistics. In the text, the tick rate precedes the bdevs.
 func (t *text) io(at int, rate uint64) (name string, io IO, end int) {
 	var read, written, unmapped uint64
 	end = t.members(at, func(member string, at int) int {
@@ -107,7 +107,7 @@ func (t *text) io(at int, rate uint64) (name string, io IO, end int) {
 	return name, io, end
 }
 
-// seconds converts ticks.
+// seconds converts ticks to seconds.
 func seconds(ticks, rate uint64) float64 {
 	if rate == 0 {
 		return 0

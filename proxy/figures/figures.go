@@ -2,25 +2,25 @@ package figures
 
 import "time"
 
-// Figures are one reading of a target. They are not changed after they have been returned.
+// Figures holds one reading of a target. It is not modified after being returned.
 type Figures struct {
 	Taken    time.Time     // when the reading ended
 	Took     time.Duration // how long it took
-	Up       bool          // the target answered, and is past its startup
+	Up       bool          // the target responded, and is past its startup
 	Phase    string        // unreachable, startup or runtime
 	Release  string        // "" if unknown
 	Restarts int           // since the caller first reached the target
-	Started  time.Time     // when the target started, by the time that its reactors count; zero if unknown
+	Started  time.Time     // when the target started, according to its reactors' clocks; zero if unknown
 
-	// Clock is the target's clock in seconds when it counted the I/O: differences of two readings
-	// are rates over this time.
+	// Clock is the target's clock, in seconds, when it counted the I/O. To compute rates, divide
+	// the difference between two readings by the difference between their clocks.
 	Clock float64
 
 	Stores  []Store
-	Volumes []Volume // of all stores, snapshots too
+	Volumes []Volume // of all stores, including snapshots
 	Bdevs   []Bdev   // other bdevs
-	// Histograms are those that were asked for and have been read. They may be as old as their
-	// number of readings.
+	// Histograms holds the requested histograms read so far. Each reading reads one of them, so
+	// with n histograms, the oldest may be n readings old.
 	Histograms []Histogram
 
 	NVMf     NVMf
@@ -30,12 +30,13 @@ type Figures struct {
 	Threads  []Thread
 	Pollers  []Poller
 
-	Calls    int // at SPDK, for this reading
+	Calls    int // to SPDK, for this reading
 	Failures []Failure
 }
 
-// A Failure is a call that the target did not answer with a result. Its figures are missing, or as
-// old as the last result. A histogram of a bdev that does not exist fails without a call.
+// A Failure describes a call to which the target did not respond with a result. Its figures are
+// missing, or as old as the last result. For a histogram of a nonexistent bdev, the failure is
+// recorded without a call.
 type Failure struct {
 	Method string
 	Err    error
@@ -53,17 +54,17 @@ type IO struct {
 	Read, Write, Unmap Operation
 }
 
-// A Store is an lvstore.
+// A Store describes an lvstore.
 type Store struct {
 	Name, UUID, BaseBdev string
 	ClusterSize          uint64 // in bytes
 	Clusters, Free       uint64 // for data
 	Volumes, Snapshots   int
-	// Committed is the space in bytes that is in use when every volume has been written in full:
-	// the sizes of the volumes, and what the snapshots have allocated. If it is larger than the
-	// store, writes to thin volumes can fail.
+	// Committed is the space, in bytes, that would be used if every volume were fully written: the
+	// sizes of the volumes plus what snapshots have allocated. If it exceeds the store's size,
+	// writes to thin volumes can fail.
 	Committed uint64
-	// Unsized counts volumes whose size is not known yet. Committed leaves them out.
+	// Unsized counts volumes whose size is not known yet. Committed does not include them.
 	Unsized int
 }
 
@@ -73,25 +74,25 @@ func (s Store) Size() uint64 { return s.Clusters * s.ClusterSize }
 // FreeBytes returns the space that no volume has allocated, in bytes.
 func (s Store) FreeBytes() uint64 { return s.Free * s.ClusterSize }
 
-// A Volume is a logical volume or a snapshot.
+// A Volume describes a logical volume or a snapshot.
 type Volume struct {
 	Store, Name, UUID     string
 	Snapshot, Clone, Thin bool
 	Degraded              bool
 	Size                  uint64 // in bytes; 0 if unknown
-	Allocated             uint64 // in bytes, without what its parents have
+	Allocated             uint64 // in bytes, without its parents' clusters
 	AllocatedKnown        bool
 	IO                    IO
 	HasIO                 bool // IO is known
 }
 
-// A Bdev is a bdev that is not a logical volume.
+// A Bdev describes a bdev that is not a logical volume.
 type Bdev struct {
 	Name string
 	IO   IO
 }
 
-// NVMf describes NVMe-oF. The discovery subsystem does not count.
+// NVMf describes NVMe-oF. It does not count the discovery subsystem.
 type NVMf struct {
 	Known                                   bool
 	Subsystems, Namespaces, Hosts, AnyHosts int
@@ -99,7 +100,7 @@ type NVMf struct {
 	PollGroups                              []PollGroup
 }
 
-// Controllers returns the number of connected controllers: each has one admin queue pair.
+// Controllers returns the number of connected controllers, each of which has one admin queue pair.
 func (n NVMf) Controllers() (sum uint64) {
 	for _, g := range n.PollGroups {
 		sum += g.AdminQueuePairs
@@ -120,7 +121,7 @@ type PollGroup struct {
 	Name                                    string
 	AdminQueuePairs, IOQueuePairs           uint64 // at present
 	AdminQueuePairsTotal, IOQueuePairsTotal uint64 // created so far
-	Pending                                 uint64 // commands that wait for a free bdev I/O
+	Pending                                 uint64 // commands waiting for a free bdev I/O
 	Completed                               uint64
 }
 
@@ -131,28 +132,28 @@ type ISCSI struct {
 	Connections       int
 }
 
-// A Reactor is a core that the target runs on.
+// A Reactor describes a core on which the target runs.
 type Reactor struct {
 	Core       uint64
 	Busy, Idle float64 // in seconds
 	Threads    int
 }
 
-// A BufferPool is a module's use of a pool of buffers. SPDK reports it since v24.01.
+// A BufferPool describes a module's use of a buffer pool. SPDK has reported it since v24.01.
 type BufferPool struct {
 	Module, Pool        string // small, large
 	FromCache, FromPool uint64
-	Retries             uint64 // times that no buffer was free and the module had to wait
+	Retries             uint64 // times the module had to wait because no buffer was free
 }
 
-// A Thread is an SPDK thread. Threads of the same name are added up.
+// A Thread describes an SPDK thread. Threads with the same name are added up.
 type Thread struct {
 	Name                  string
 	Busy, Idle            float64 // in seconds
 	Active, Timed, Paused uint64  // pollers
 }
 
-// A Poller is a poller of a thread. Pollers of the same name on the same thread are added up.
+// A Poller describes a thread's poller. Pollers with the same name on the same thread are added up.
 type Poller struct {
 	Thread, Name   string
 	Runs, BusyRuns uint64

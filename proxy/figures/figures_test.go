@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A bench is a Reader of a simulated target, and a clock.
+// A bench holds a Reader, a simulated target and a clock.
 type bench struct {
 	*testing.T
 	target *spdktest.Target
@@ -50,7 +50,7 @@ func (b *bench) ok(method, params string) {
 	require.NoError(b, b.socket.Call(b.Context(), method, json.RawMessage(params), nil), method)
 }
 
-// read makes a reading, and returns the methods that were called for it.
+// read makes a reading, and returns the methods called for it.
 func (b *bench) read() (*Figures, []string) {
 	before := len(b.target.Calls())
 	f := b.reader.Read(b.Context(), Target{Up: true, Phase: "runtime", Release: b.target.Release(), Ask: b.ask})
@@ -152,7 +152,7 @@ func TestReadingContainsAllFigures(t *testing.T) {
 	}
 }
 
-// Long lists are read once a minute, or if there are new volumes.
+// Long lists are read once a minute, or earlier if there are new volumes.
 func TestListsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -215,7 +215,7 @@ func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 	assert.Equal(t, 2, slow)
 }
 
-// A new volume whose list is not due yet is left out.
+// A new volume is left out until the list of volumes is next due.
 func TestUnknownBdevsAreLeftOut(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -248,7 +248,7 @@ func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 	assert.NotContains(t, methods, "thread_get_stats")
 }
 
-// A target that dies during the reading is down, and the next one is read from the beginning.
+// A target that dies during a reading counts as down, and its successor is read from scratch.
 func TestReadingEndsWhenTheTargetDies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -285,7 +285,7 @@ func FuzzResults(f *testing.F) {
 	})
 }
 
-// target10k returns what a target with n volumes answers.
+// target10k returns the responses of a target with n volumes.
 func target10k(n int) Ask {
 	var io, lvols, bdevs []byte
 	io = append(io, `{"tick_rate":2445400000,"ticks":177815395173059,"bdevs":[`...)
@@ -312,7 +312,8 @@ func target10k(n int) Ask {
 	}
 }
 
-// The Reader's own cost for 10,000 volumes, after their list was read.
+// BenchmarkReading measures the Reader's own cost for 10,000 volumes, after their list has been
+// read.
 func BenchmarkReading(b *testing.B) {
 	target := Target{Up: true, Release: rpcschema.MustRelease("v26.05"), Ask: target10k(10000)}
 	r := NewReader(rpcschema.Default())

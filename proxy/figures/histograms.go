@@ -10,36 +10,36 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Histogram is what a target last reported about the latencies of a bdev's I/O.
+// A Histogram holds what a target last reported about the latencies of a bdev's I/O.
 type Histogram struct {
-	Bdev string // as the caller of NewReader named it
-	// Store and Volume are the names of the logical volume; "" if it is another bdev.
+	Bdev string // as given to NewReader
+	// Store and Volume are the names of the logical volume, or "" for other bdevs.
 	Store, Volume string
-	// Latencies are those since the histogram was enabled, of the I/O channels that are open now.
-	// They are unknown if there is an Err.
+	// Latencies counts I/O since the histogram was enabled, on the I/O channels open now. It is
+	// unknown if Err is set.
 	Latencies Latencies
 	Err       error
 }
 
-// Reasons why the latencies of a bdev are unknown, besides those of any call.
+// Reasons why a bdev's latencies are unknown, besides those for which any call can fail.
 var (
-	// ErrNoBdev means that there is neither a bdev nor a logical volume of the name.
+	// ErrNoBdev means that there is neither a bdev nor a logical volume with this name.
 	ErrNoBdev = errors.New("no such bdev or logical volume")
-	// ErrNoHistogram means that the target keeps no histogram of the bdev.
+	// ErrNoHistogram means that the target keeps no histogram for the bdev.
 	ErrNoHistogram = errors.New("the histogram is not enabled")
-	// ErrPartialHistogram means that the target keeps a histogram that leaves out I/O. On v26.05, a
-	// histogram counts I/O channels that open after it was enabled only if it has SPDK's default
+	// ErrPartialHistogram means that the target's histogram leaves out some I/O. On v26.05, a
+	// histogram counts I/O channels opened after it was enabled only if it has SPDK's default
 	// granularity and the full range.
-	ErrPartialHistogram = errors.New("the histogram has a limited range or another granularity than 7, so it leaves out I/O channels that were opened since it was enabled")
+	ErrPartialHistogram = errors.New("the histogram has a limited range or a granularity other than 7, so it leaves out I/O channels that were opened since it was enabled")
 )
 
 const getHistogram = "bdev_get_histogram"
 
-// readHistogram reads the next histogram that is due: one for each reading, so that their number
-// does not change how many calls the target gets in a second.
+// readHistogram reads the next histogram due. It reads only one for each reading, so that the
+// number of histograms does not change how many calls per second the target gets.
 func (r *Reader) readHistogram(ctx context.Context) {
 	if r.clock == 0 || len(r.stores) > 0 && !r.listed {
-		return // it is not known yet which bdevs and volumes there are
+		return // it is not yet known which bdevs and volumes exist
 	}
 	for range r.names {
 		h := Histogram{Bdev: r.names[r.next]}
@@ -59,7 +59,7 @@ func (r *Reader) readHistogram(ctx context.Context) {
 			continue
 		}
 		var answered *spdkrpc.Error
-		if errors.As(err, &answered) && (answered.Kind == spdkrpc.Failed || answered.Kind == spdkrpc.NoSpace) { // NoSpace: since v25.05, if it never was enabled
+		if errors.As(err, &answered) && (answered.Kind == spdkrpc.Failed || answered.Kind == spdkrpc.NoSpace) { // NoSpace: since v25.05, if it was never enabled
 			err = fmt.Errorf("%w: %w", ErrNoHistogram, err)
 		}
 		h.Err = err
@@ -68,7 +68,7 @@ func (r *Reader) readHistogram(ctx context.Context) {
 	}
 }
 
-// resolve finds a bdev, and the names of its volume if it is one.
+// resolve finds a bdev and, if it is a volume, the volume's names.
 func (r *Reader) resolve(name string) (store, volume string, known bool) {
 	for i := range r.volumes {
 		if v := &r.volumes[i]; v.UUID == name || v.named(name) {
@@ -84,7 +84,7 @@ func (v *Volume) named(alias string) bool {
 	return len(alias) == n+1+len(v.Name) && alias[:n] == v.Store && alias[n] == '/' && alias[n+1:] == v.Name
 }
 
-// keep replaces what is known of a histogram.
+// keep replaces what is known about a histogram.
 func (r *Reader) keep(h Histogram) {
 	r.histograms = slices.Clone(r.histograms) // readings have been returned with the old one
 	for i := range r.histograms {

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// whole are the parameters, after the name, that count the I/O of all channels.
+// whole returns the parameters, after the name, with which the I/O of all channels is counted.
 func (b *bench) whole() string {
 	if b.target.Release().Before(rpcschema.MustRelease("v25.05")) {
 		return `"enable":true`
@@ -39,9 +39,9 @@ func histogram(t require.TestingT, f *Figures, name string) Histogram {
 	return f.Histograms[i]
 }
 
-// The counts are at most those of the true latencies, and at least those of latencies shorter by
+// The counts are at most those for the true latencies, and at least those for latencies shorter by
 // 1/128.
-func TestLatencies(t *testing.T) {
+func TestLatencyCountsAreNearlyExact(t *testing.T) {
 	for _, release := range []string{"v24.01", "v25.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)
@@ -85,7 +85,7 @@ func TestLatencies(t *testing.T) {
 	}
 }
 
-// Each bucket begins where the one before ends.
+// Each bucket begins where the previous one ends.
 func TestBucketsAreAdjacent(t *testing.T) {
 	next := uint64(0)
 	for i := range buckets {
@@ -97,8 +97,8 @@ func TestBucketsAreAdjacent(t *testing.T) {
 	assert.Zero(t, next, "after the last one, there is no number left")
 }
 
-// The sum has the shortest and the longest latency of each bucket up to 1/256.
-func TestTheSumIsNearlyExact(t *testing.T) {
+// In the sum, the shortest and the longest latency in each bucket are exact to 1/256.
+func TestLatencySumIsNearlyExact(t *testing.T) {
 	counts := make([]byte, 8*buckets)
 	for i := 1; i < buckets; i += 3 {
 		var l Latencies
@@ -111,7 +111,7 @@ func TestTheSumIsNearlyExact(t *testing.T) {
 	}
 }
 
-// Without a histogram, a reading says why and has everything else.
+// Without a histogram, a reading gives the reason and contains everything else.
 func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	}
 }
 
-// Ten histograms take the target as many calls as one, and five scrapers stay below a call in a
-// second.
+// Ten histograms cost the target as many calls as one, and five scrapers together cause less than
+// one call per second.
 func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -213,8 +213,8 @@ func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	assert.Equal(t, 2, read["m0"])
 }
 
-// A target that is down, or has a new process, has no earlier histograms.
-func TestHistogramsOfARestartedTarget(t *testing.T) {
+// If a target is down or has a new process, earlier histograms are dropped.
+func TestRestartDropsHistograms(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.enable("m0", b.whole())
@@ -247,7 +247,7 @@ func TestLatenciesSinceAReading(t *testing.T) {
 	assert.Zero(t, d)
 }
 
-// encoded is a response of v26.05 with n latencies in each bucket.
+// encoded returns a v26.05 response with n latencies in each bucket.
 func encoded(n byte) json.RawMessage {
 	counts := make([]byte, 8*buckets)
 	for i := range buckets {
@@ -268,7 +268,7 @@ func TestInvalidHistogramsAreRefused(t *testing.T) {
 	}
 }
 
-// The cost of reading a histogram for the proxy.
+// BenchmarkHistogram measures the proxy's cost of reading a histogram.
 func BenchmarkHistogram(b *testing.B) {
 	for name, raw := range map[string]json.RawMessage{"empty": encoded(0), "full": encoded(1)} {
 		b.Run(name, func(b *testing.B) {

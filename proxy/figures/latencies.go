@@ -8,29 +8,30 @@ import (
 	"math"
 )
 
-// LatencyBounds are the upper bounds of the counts of Latencies, in seconds.
+// LatencyBounds are the upper bounds for Latencies.Counts, in seconds.
 var LatencyBounds = [...]float64{
 	1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, .1, .25, .5, 1, 2.5, 5, 10,
 }
 
-// Latencies count I/O operations by how long they took.
+// Latencies counts I/O operations by how long they took.
 type Latencies struct {
-	// Counts has the number of operations up to each of LatencyBounds and beyond the bound before.
-	// The last one counts those beyond all bounds. An operation whose bucket at SPDK contains a
-	// bound counts beyond that bound, so none appears faster than it was.
+	// Counts holds, for each of LatencyBounds, the number of operations up to that bound and above
+	// the previous one. The last element counts operations above all bounds. If an operation's SPDK
+	// bucket contains a bound, the operation counts as above it, so none appears faster than it
+	// was.
 	Counts [len(LatencyBounds) + 1]uint64
-	// Sum is the sum of the latencies in seconds. Each latency is that of the middle of its bucket
-	// at SPDK, which differs from the true one by at most 1/256.
+	// Sum is the sum of the latencies in seconds. Each latency is taken from the middle of its SPDK
+	// bucket, which differs from the true one by at most 1/256.
 	Sum float64
 }
 
-var errNotHistogram = errors.New("the histogram has another form than expected")
+var errNotHistogram = errors.New("the histogram has an unexpected form")
 
-// SPDK divides latencies, which are in ticks, into ranges, and each range into buckets of equal
-// width. The buckets of ranges 0 and 1 are one tick wide, and those of each further range twice as
-// wide as those of the range before.
+// SPDK divides latencies, measured in ticks, into ranges, and each range into buckets of equal
+// width. The buckets in ranges 0 and 1 are one tick wide; in each further range they are twice as
+// wide as in the previous one.
 const (
-	granularity = 7 // as a power of 2, the number of buckets in a range
+	granularity = 7 // a range has 2^granularity buckets
 	ranges      = 64 - granularity + 1
 	buckets     = ranges << granularity
 )
@@ -74,8 +75,7 @@ func readLatencies(raw json.RawMessage) (l Latencies, err error) {
 	return l, nil
 }
 
-// add adds counts, which are 64-bit numbers in the byte order of this host, on which the target
-// runs.
+// add adds counts: 64-bit numbers in the byte order of this host, on which the target also runs.
 func (l *Latencies) add(counts []byte, rate float64) {
 	at, bound := 0, LatencyBounds[0]*rate
 	for i := range buckets {
@@ -112,9 +112,9 @@ func (l *Latencies) Count() (sum uint64) {
 	return sum
 }
 
-// Since returns what was counted after the earlier reading. It reports false if that is not known
-// because a count is less than before. Then an I/O channel was closed, whose counts SPDK drops, or
-// the histogram was enabled again.
+// Since returns what was counted after an earlier reading. It returns false if that is unknown
+// because a count has decreased. In that case, an I/O channel was closed, so SPDK dropped its
+// counts, or the histogram was enabled again.
 func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
 	for i := range l.Counts {
 		if l.Counts[i] < before.Counts[i] {
@@ -126,7 +126,7 @@ func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
 	return d, true
 }
 
-// Add adds what d counted.
+// Add adds the counts in d.
 func (l *Latencies) Add(d *Latencies) {
 	for i := range l.Counts {
 		l.Counts[i] += d.Counts[i]

@@ -18,7 +18,8 @@ func (r *Reader) readReactors(raw json.RawMessage) error {
 	for _, c := range result.Reactors {
 		one := Reactor{Core: uint64(c.Lcore), Busy: seconds(c.Busy, result.TickRate), Idle: seconds(c.Idle, result.TickRate), Threads: len(c.LwThreads)}
 		r.reactors = append(r.reactors, one)
-		// A reactor that waits for interrupts counts less; the first thread starts with the target.
+		// A reactor that waits for interrupts counts less time; the first thread starts with the
+		// target.
 		r.uptime = max(r.uptime, one.Busy+one.Idle)
 		for _, t := range c.LwThreads {
 			r.uptime = max(r.uptime, seconds(t.Elapsed, result.TickRate))
@@ -92,7 +93,7 @@ func (r *Reader) readPollers(raw json.RawMessage) error {
 	return nil
 }
 
-// merged adds up items of a sorted list that are the same.
+// merged combines equal items in a sorted list by adding them up.
 func merged[T any](list []T, same func(a, b T) bool, add func(into *T, from T)) (out []T) {
 	for _, one := range list {
 		if n := len(out); n > 0 && same(out[n-1], one) {

@@ -10,25 +10,25 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An Ask makes one call at the target.
+// An Ask makes one call to the target.
 type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target is what a Reader must know of a target before it reads.
+// A Target holds what a Reader must know about a target before reading.
 type Target struct {
-	Up       bool   // it answers, and is past its startup
+	Up       bool   // it responds, and is past its startup
 	Phase    string // for Figures
 	Release  rpcschema.Release
 	Restarts int
 	Ask      Ask
 }
 
-// A Reader reads the figures of one target. It may not be used concurrently.
+// A Reader reads the figures of one target. It is not safe for concurrent use.
 type Reader struct {
 	schema *rpcschema.Document
 	now    func() time.Time
-	share  time.Duration // how many times as long as the last call of a method took no other is made
+	share  time.Duration // a method is not called again for this many times the duration of its last call
 	ioOnly bool
-	names  []string // of the bdevs whose histograms are read
+	names  []string // bdevs whose histograms are read
 
 	target   Target
 	last     map[string]asked
@@ -39,7 +39,7 @@ type Reader struct {
 	stores   []Store
 	volumes  []Volume
 	clock    float64             // of the last I/O statistics, in seconds
-	index    map[string]int      // into volumes, by UUID
+	index    map[string]int      // index into volumes, by UUID
 	others   map[string]struct{} // bdevs that are not volumes; nil: the volumes were just listed
 	listed   bool                // the volumes were listed
 	sizes    map[string]size     // by UUID
@@ -57,21 +57,21 @@ type Reader struct {
 	next       int // into names
 }
 
-// asked is when a method was called last.
+// asked records when a method was last called.
 type asked struct {
 	at     time.Time
 	took   time.Duration
-	absent bool // this target does not have it
+	absent bool // this target lacks it
 }
 
-// NewReader makes a Reader. It reads the latency histograms of the named bdevs: names as SPDK lists
-// them, or LVSTORE/LVOL.
+// NewReader makes a Reader. It reads the latency histograms of the named bdevs. Names are those
+// that SPDK lists, or LVSTORE/LVOL.
 func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
 // NewIOReader makes a Reader that reads only the I/O of volumes and other bdevs, for a person who
-// watches it for a while. If a call took a time t, it waits 4 t before it repeats the call.
+// watches it for a while. If a call took time t, it waits 4 t before repeating it.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }
@@ -81,10 +81,10 @@ func NewIOReader(schema *rpcschema.Document) *Reader {
 const (
 	// listEvery is for lists of objects.
 	listEvery = time.Minute
-	// sizesEvery is for the list of bdevs, which is the longest, and needed for the sizes of
-	// volumes only. It is read earlier, but not before listEvery, if a size is unknown.
+	// sizesEvery is for the list of bdevs, which is the longest and needed only for the volumes'
+	// sizes. If a size is unknown, it is read earlier, but not before listEvery.
 	sizesEvery = 10 * time.Minute
-	// share is that of a Reader by default.
+	// share is a Reader's default share.
 	share = 100
 )
 
@@ -144,7 +144,7 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 		return
 	}
 	if len(r.volumes) > 0 {
-		every := sizesEvery // of some releases, only the list of bdevs has the clusters that volumes have allocated
+		every := sizesEvery // in some releases, only the list of bdevs contains the volumes' allocated clusters
 		if r.unsized() || r.target.Release.Has(rpcschema.CountsClusters) && !r.target.Release.Has(rpcschema.ListsClusters) {
 			every = listEvery
 		}
@@ -166,11 +166,11 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 
 // call makes one call without parameters, if it is due, and reads its result.
 func (r *Reader) call(ctx context.Context, method string, every time.Duration, read func(json.RawMessage) error) {
-	_, _ = r.callFor(ctx, method, "", every, read) // the error is among the failures
+	_, _ = r.callFor(ctx, method, "", every, read) // the error is recorded as a failure
 }
 
-// callFor makes one call about a bdev, or about none for "", if it is due, and reads its result.
-// made means that it was due, and err is its failure.
+// callFor makes one call for a bdev, or without a bdev if bdev is "", if the call is due, and reads
+// its result. made means that the call was due, and err is its failure.
 func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Duration, read func(json.RawMessage) error) (made bool, err error) {
 	key, params := method, map[string]any(nil)
 	if bdev != "" {
@@ -208,8 +208,8 @@ func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Du
 	return true, err
 }
 
-// startOf returns when the target started. It stays the same as long as its clock does not
-// contradict it by seconds.
+// startOf returns when the target started. The result stays the same unless the target's clock
+// deviates from it by seconds.
 func (r *Reader) startOf() time.Time {
 	if r.uptime == 0 {
 		return r.started

@@ -24,7 +24,7 @@ func readers(r *Reader) map[string]func(json.RawMessage) error {
 	}
 }
 
-// A result that is not JSON, or ends early, is a failure and leaves what was known before.
+// A result that is not JSON, or ends early, is a failure, and the earlier figures are kept.
 func TestMalformedResultsKeepTheLastFigures(t *testing.T) {
 	for method, whole := range map[string]string{
 		"framework_get_reactors": `{"tick_rate":10,"reactors":[]}`, "iobuf_get_stats": `[]`, "thread_get_stats": `{"threads":[]}`, "thread_get_pollers": `{"threads":[]}`,
@@ -42,7 +42,7 @@ func TestMalformedResultsKeepTheLastFigures(t *testing.T) {
 	}
 }
 
-func TestReactors(t *testing.T) {
+func TestReactorsAreRead(t *testing.T) {
 	r := NewReader(nil)
 	require.NoError(t, r.readReactors(json.RawMessage(`{"tick_rate":10,"reactors":[
 		{"lcore":3,"busy":20,"idle":30,"lw_threads":[{"name":"a","id":1,"elapsed":10},{"name":"b","id":2,"elapsed":40}]},{"lcore":4,"busy":30,"idle":40,"lw_threads":[]}]}`)))
@@ -55,7 +55,7 @@ func TestReactors(t *testing.T) {
 	assert.Zero(t, r.uptime, "without a rate, nothing is known")
 }
 
-// Threads, pollers and buffers of the same name are added up, and others are not.
+// Threads, pollers and buffers with the same name are added up; others are not.
 func TestFiguresWithTheSameNameAreAdded(t *testing.T) {
 	r := NewReader(nil)
 	require.NoError(t, r.readThreads(json.RawMessage(`{"tick_rate":10,"threads":[
@@ -97,14 +97,14 @@ func TestSubsystemsAndTargetNodesAreRead(t *testing.T) {
 	assert.Zero(t, r.iscsi.Connections)
 }
 
-func TestSizesOfStores(t *testing.T) {
+func TestStoreSizes(t *testing.T) {
 	s := Store{ClusterSize: 4, Clusters: 10, Free: 3}
 	assert.Equal(t, []uint64{40, 12}, []uint64{s.Size(), s.FreeBytes()})
 }
 
-// The start of a target is derived from its clock, and stays the same while the clock deviates by
-// seconds only.
-func TestStartOfTheTarget(t *testing.T) {
+// A target's start time is derived from its clock, and stays the same while the clock deviates only
+// by seconds.
+func TestTargetStartTime(t *testing.T) {
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	r := NewReader(nil)
 	r.last = map[string]asked{"framework_get_reactors": {at: at}}
@@ -118,11 +118,11 @@ func TestStartOfTheTarget(t *testing.T) {
 	}
 }
 
-// A failure that means that the target is gone ends the reading; others do not.
-func TestWhichFailuresEndAReading(t *testing.T) {
+// A failure meaning that the target is gone ends the reading; other failures do not.
+func TestOnlyFatalFailuresEndAReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
-		calls  int // 1: the reading ended
+		calls  int // 1 if the reading ended
 		absent bool
 	}{
 		"unreachable":     {&spdkrpc.Error{Kind: spdkrpc.Unreachable}, 1, false},

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// Shared serves any number of callers with one reading. It may be used concurrently.
+// Shared serves any number of callers with one reading. It is safe for concurrent use.
 type Shared struct {
 	read func(ctx context.Context) *Figures
-	age  time.Duration // no new reading is made before the last one is so old
-	wait time.Duration // bound of one reading
+	age  time.Duration // minimum age of the last reading before a new one is made
+	wait time.Duration // bounds one reading
 
 	mu      sync.Mutex
 	last    *Figures
 	at      time.Time     // when the reading of last began
-	running chan struct{} // closed when the running reading has ended; nil: none runs
+	running chan struct{} // closed when the running reading has ended; nil if none is running
 }
 
-// NewShared makes a Shared that reads by read, at most once in each age, and for at most wait. read
-// is called by one goroutine at a time.
+// NewShared makes a Shared that calls read, at most once every age and for at most wait. Only one
+// goroutine at a time calls read.
 func NewShared(read func(ctx context.Context) *Figures, age, wait time.Duration) *Shared {
 	return &Shared{read: read, age: age, wait: wait}
 }
 
-// Latest returns the last reading, or makes another one if that is too old. A reading continues if
-// ctx ends, because others may wait for it. The error is that of ctx.
+// Latest returns the last reading, or makes a new one if that is too old. A reading continues even
+// if ctx ends, because others may be waiting for it. The error is ctx's.
 func (s *Shared) Latest(ctx context.Context) (*Figures, error) {
 	for {
 		s.mu.Lock()

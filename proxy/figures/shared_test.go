@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any number of callers get one reading, and another one only after its age.
+// Any number of callers share one reading, and get another one only when it is too old.
 func TestCallersShareAReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
@@ -30,7 +30,7 @@ func TestCallersShareAReading(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		time.Sleep(9*time.Second - 1) // the age counts from the beginning of the reading
+		time.Sleep(9*time.Second - 1) // the age is measured from the beginning of the reading
 		f, err := s.Latest(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, 1, f.Restarts)
@@ -42,7 +42,7 @@ func TestCallersShareAReading(t *testing.T) {
 	})
 }
 
-// A caller that leaves does not end the reading, which is bounded by itself.
+// A caller that leaves does not end the reading, which has its own time limit.
 func TestReadingContinuesWhenACallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Int32

@@ -82,7 +82,7 @@ func (r *Reader) readVolumes(raw json.RawMessage) error {
 				}
 				return t.Skip(at)
 			})
-			v.Name, v.UUID = strings.Clone(v.Name), strings.Clone(v.UUID) // not the whole list
+			v.Name, v.UUID = strings.Clone(v.Name), strings.Clone(v.UUID) // so that the whole list is not kept in memory
 			v.Store = strings.Clone(v.Store)
 			if s := storeOf[store]; s != nil {
 				v.Store = s.Name
@@ -108,7 +108,7 @@ func (r *Reader) readVolumes(raw json.RawMessage) error {
 	return nil
 }
 
-// A size is what the list of bdevs says about a volume.
+// A size holds what the list of bdevs says about a volume.
 type size struct {
 	bytes, clusters uint64
 	counted         bool // clusters is known
@@ -160,7 +160,7 @@ func (r *Reader) readSizes(raw json.RawMessage) error {
 	}
 	for i := range r.volumes {
 		if _, listed := sizes[r.volumes[i].UUID]; !listed {
-			sizes[r.volumes[i].UUID] = size{} // it has no bdev, as its external snapshot is missing
+			sizes[r.volumes[i].UUID] = size{} // it has no bdev because its external snapshot is missing
 		}
 	}
 	r.sizes = sizes
@@ -168,7 +168,7 @@ func (r *Reader) readSizes(raw json.RawMessage) error {
 	return nil
 }
 
-// applySizes gives the volumes the sizes that are known.
+// applySizes sets the known sizes of the volumes.
 func (r *Reader) applySizes() {
 	clusterSize := map[string]uint64{}
 	for _, s := range r.stores {
@@ -187,7 +187,7 @@ func (r *Reader) applySizes() {
 	}
 }
 
-// unsized reports whether there are volumes that were not there when the sizes were read.
+// unsized reports whether there are volumes that did not exist when the sizes were read.
 func (r *Reader) unsized() bool {
 	for i := range r.volumes {
 		if _, known := r.sizes[r.volumes[i].UUID]; !known {

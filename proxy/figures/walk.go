@@ -7,11 +7,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A text is a result that is read without decoding it: a list of 10,000 bdevs has several MiB, of
-// which a reading needs a quarter.
+// A text is a result read without being decoded: a list of 10,000 bdevs takes several MiB, of which
+// a reading needs a quarter.
 type text struct{ jsonwalk.Text }
 
-var errNotJSON = errors.New("the result has another form than expected")
+var errNotJSON = errors.New("the result has an unexpected form")
 
 // read reads a result with f, which returns the end of the value that begins at an offset.
 func read(raw []byte, f func(t *text, at int) (end int)) error {
@@ -48,7 +48,7 @@ func (t *text) members(at int, member func(name string, at int) (end int)) (end 
 	return w.End
 }
 
-// number reads a number into n. A value that is not a whole number is left out.
+// number reads a number into n. It ignores a value that is not a whole number.
 func (t *text) number(at int, n *uint64) (end int) {
 	end = t.Skip(at)
 	if v, err := strconv.ParseUint(t.S[at:end], 10, 64); err == nil {
@@ -64,8 +64,8 @@ func (t *text) flag(at int, v *bool) (end int) {
 	return end
 }
 
-// name reads a string into s. A string that a strict decoder refuses is left out. The string is
-// part of the text, which stays in memory with it; keep copies of what is kept.
+// name reads a string into s. It ignores a string that a strict decoder refuses. The string shares
+// memory with the text, so a string to be kept must be copied.
 func (t *text) name(at int, s *string) (end int) {
 	v, sound, end := t.TextAt(at)
 	if sound {

@@ -1,5 +1,5 @@
-// Package fleet knows several storage servers: the file that lists them, and how they are read at
-// the same time, so that a server that does not respond delays no other.
+// Package fleet handles several storage servers: it reads the file that lists them, and queries
+// them concurrently, so that an unresponsive server does not delay the others.
 //
-// The package must not know how a server is called, or what is read there.
+// The package must not depend on how a server is called, or what is read from it.
 package fleet

@@ -8,23 +8,23 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A Server is a storage server, and how a person authenticates there. It names the files of
-// secrets, and contains none.
+// A Server describes a storage server and how a person authenticates to it. It names the files that
+// hold secrets, but contains none.
 type Server struct {
 	Name string `yaml:"name"`
 	URL  string `yaml:"url"`
 
-	CAFile       string `yaml:"ca_file"` // certificates to trust; empty: those that this host trusts
+	CAFile       string `yaml:"ca_file"` // certificates to trust; empty means those that this host trusts
 	User         string `yaml:"user"`
 	PasswordFile string `yaml:"password_file"`
 	TokenFile    string `yaml:"token_file"`
 	CertFile     string `yaml:"cert_file"`
-	KeyFile      string `yaml:"key_file"` // empty: CertFile contains the key
+	KeyFile      string `yaml:"key_file"` // empty if CertFile contains the key
 }
 
-// A list is the content of a file.
+// A list holds the content of the file.
 type list struct {
-	Defaults Server   `yaml:"defaults"` // for servers that say nothing else
+	Defaults Server   `yaml:"defaults"` // for servers that do not override them
 	Servers  []Server `yaml:"servers"`
 }
 
@@ -56,7 +56,7 @@ func Load(path string) ([]Server, error) {
 			continue
 		}
 		if first, twice := names[s.Name]; twice {
-			wrong = append(wrong, fmt.Errorf("servers[%d]: servers[%d] has the name %s, too: choose another name", i, first, s.Name))
+			wrong = append(wrong, fmt.Errorf("servers[%d]: servers[%d] also has the name %s: choose another name", i, first, s.Name))
 		}
 		if first, twice := urls[s.URL]; twice {
 			wrong = append(wrong, fmt.Errorf("servers[%d]: server %s has the same url: remove one of them", i, first))
@@ -74,7 +74,7 @@ func Load(path string) ([]Server, error) {
 	return l.Servers, nil
 }
 
-// inherit takes what the server does not say itself from the defaults: the authority, and the
+// inherit takes what the server does not set itself from the defaults: the authority, and the
 // credentials as a whole.
 func (s *Server) inherit(from Server) {
 	if s.CAFile == "" {

@@ -20,7 +20,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-func TestLoad(t *testing.T) {
+func TestLoadAppliesDefaults(t *testing.T) {
 	path := file(t, `
 defaults: {ca_file: /ca.pem, user: admin, password_file: secret/password}
 servers:
@@ -38,7 +38,7 @@ servers:
 	}, list)
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadRefusals(t *testing.T) {
 	for text, says := range map[string]string{
 		"":            "the file is empty",
 		"servers: []": "servers is missing",
@@ -49,7 +49,7 @@ func TestLoadRefuses(t *testing.T) {
 		"servers: [{name: a, url: 'https://a', user: u}]":                                                                                  "user and password_file go together",
 		"servers: [{name: a, url: 'https://a', user: u, password_file: p, token_file: t}]":                                                 "either token_file",
 		"servers: [{name: a, url: 'https://a', token_file: t, key_file: k}]":                                                               "key_file needs cert_file",
-		"servers: [{name: a, url: 'https://a', token_file: t}, {name: a, url: 'https://b', token_file: t}]":                                "servers[1]: servers[0] has the name a",
+		"servers: [{name: a, url: 'https://a', token_file: t}, {name: a, url: 'https://b', token_file: t}]":                                "servers[1]: servers[0] also has the name a",
 		"servers: [{name: a, url: 'https://a', token_file: t}, {name: b, url: 'https://a', token_file: t}]":                                "servers[1]: server a has the same url",
 		"defaults: {name: d}\nservers: [{name: a, url: 'https://a', token_file: t}]":                                                       "defaults must not have name or url",
 		"servers: [{name: a, url: 'https://a', token_file: t}, {name: b, token_file: t}, {name: c, url: 'https://c', key_file: t}]\n---\n": "second document",
@@ -63,8 +63,8 @@ func TestLoadRefuses(t *testing.T) {
 	assert.ErrorContains(t, err, "every user of this host may change")
 }
 
-// A server that does not respond gets an error at its deadline, and the others their results. No
-// more are read at the same time than permitted.
+// A server that does not respond gets an error at its deadline; the others get their results. No
+// more servers are read concurrently than permitted.
 func TestReadIsCompleteAndBounded(t *testing.T) {
 	const n = 20
 	wrong := errors.New("wrong")
@@ -82,7 +82,7 @@ func TestReadIsCompleteAndBounded(t *testing.T) {
 		switch i % 10 {
 		case 3:
 			<-ctx.Done()
-			return nil // as a reader whose incomplete reading is no error
+			return nil // like a reader that does not report an incomplete reading as an error
 		case 4:
 			return wrong
 		}

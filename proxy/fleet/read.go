@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrNoAnswer is the error of a server that did not respond in time.
+// ErrNoAnswer means that a server did not respond in time.
 var ErrNoAnswer = errors.New("no complete response in time")
 
-// Bounds limit a reading of several servers.
+// Bounds limits the reading of several servers.
 type Bounds struct {
-	AtOnce int           // servers that are read at the same time
+	AtOnce int           // servers read concurrently
 	Each   time.Duration // for one server
 }
 
-// Read calls read for each index below n, and returns when all have ended. The context of each has
-// a deadline of its own, and read must end with it. failed gets the error of one server: read's
+// Read calls read for each index below n, and returns when all have ended. Each call's context has
+// its own deadline, and read must end with it. failed receives the error for one server: read's
 // own, or one that wraps ErrNoAnswer if the deadline passed.
 func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i int) error, failed func(i int, err error)) {
 	var all errgroup.Group

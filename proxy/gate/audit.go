@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// audit counts a call that has ended, and writes its entry in the audit log. A call has no
+// audit counts a call that has ended, and writes its entry to the audit log. A call contains no
 // password, hash or Authorization header.
 func (g *Gate) audit(c *Call) {
 	took := time.Since(c.started)
@@ -23,7 +23,7 @@ func (g *Gate) audit(c *Call) {
 	}
 }
 
-// entry makes the audit log's entry of a call.
+// entry makes the audit log entry for a call.
 func (c *Call) entry(took time.Duration) *auditlog.Entry {
 	x, asked, decided, answered := c.In, c.asked, c.decided, c.answered
 	e := &auditlog.Entry{

@@ -16,11 +16,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Call is one JSON-RPC request: what was asked, what was decided, and what was answered. One
-// method for each stage notes its result, for the response and the log.
+// A Call is one JSON-RPC request: what was asked, what was decided, and what was answered. Each
+// stage has a method that records its result for the response and the log.
 type Call struct {
 	In       *Exchange
-	Observer target.Observer // of the call at SPDK
+	Observer target.Observer // observes the call to SPDK
 
 	started  time.Time
 	asked    asked
@@ -28,27 +28,27 @@ type Call struct {
 	answered answered
 }
 
-// asked is what the client asked for.
+// asked holds what the client asked for.
 type asked struct {
-	request      *jsonrpc.Request // nil: it could not be decoded
+	request      *jsonrpc.Request // nil if it could not be decoded
 	malformed    error            // why not
 	id           json.RawMessage  // as the client wrote it
 	notification bool
-	method       string         // the client's name for it, until the method is found
+	method       string         // until the method is found, as the client wrote it
 	redacted     map[string]any // the parameters without secrets, once the method is found
 }
 
-// decided is what the proxy decided on the call, for the log.
+// decided holds what the proxy decided on the call, for the log.
 type decided struct {
 	decision     auditlog.Decision
 	rule         string
 	translations []rpcschema.Translation
-	tenant       string   // that the user belongs to
-	hidden       int      // names in the call that are not the tenant's
-	raised       []string // parameters that were changed to a safer value than the client's
+	tenant       string   // the user's tenant
+	hidden       int      // names in the call that do not belong to the tenant
+	raised       []string // parameters set to a safer value than the client's
 }
 
-// answered is how the call ended.
+// answered holds how the call ended.
 type answered struct {
 	result json.RawMessage
 	value  any // of a page
@@ -62,35 +62,35 @@ func newCall(x *Exchange, e jsonrpc.Element) *Call {
 	if x.Sender.Unauthenticated {
 		c.decided.decision = auditlog.Unauthenticated
 	}
-	if e.Request != nil { // it may be known although e.Err is set
+	if e.Request != nil { // it may be known even if e.Err is set
 		c.asked.id, c.asked.method = e.Request.ID, e.Request.Method
 		c.asked.notification = e.Err == nil && e.Request.Notification() && !x.LikeSPDK
 	}
 	return c
 }
 
-// ID is the id that the client gave the call; empty: none.
+// ID returns the id that the client gave the call, or nothing if it gave none.
 func (c *Call) ID() json.RawMessage { return c.asked.id }
 
-// Notification reports whether the client wants no response.
+// Notification reports whether the client expects no response.
 func (c *Call) Notification() bool { return c.asked.notification }
 
-// Answer is how the call ended.
+// Answer returns how the call ended.
 func (c *Call) Answer() Answer { return c.answered.answer }
 
-// Err is the error with which the call ended.
+// Err returns the error with which the call ended.
 func (c *Call) Err() error { return c.answered.err }
 
-// Result is the result of a call that succeeded.
+// Result returns the result of a successful call.
 func (c *Call) Result() json.RawMessage { return c.answered.result }
 
-// Value is the value of a page whose call succeeded.
+// Value returns the value of a page whose call succeeded.
 func (c *Call) Value() any { return c.answered.value }
 
-// NoteParams notes what the log shows as the parameters of a page's call.
+// NoteParams records what the log shows as the parameters of a page's call.
 func (c *Call) NoteParams(redacted map[string]any) { c.asked.redacted = redacted }
 
-// unlogged reports whether a call that has ended is in neither the log nor the metrics.
+// unlogged reports whether a call that has ended is left out of both the log and the metrics.
 func (c *Call) unlogged(own *Own) bool {
 	end := c.answered.answer.Outcome
 	return c.In.Page && own != nil && own.Unlogged && (end == metrics.OK || end == metrics.Unauthenticated)
@@ -131,7 +131,7 @@ func (c *Call) noteAdmission(scope *tenancy.Scope, grant *tenancy.Grant, err err
 
 func (c *Call) noteAnswer(value any, err error) {
 	if errors.Is(err, decide.ErrDenied) {
-		c.decided.decision = auditlog.Denied // by the method itself, too
+		c.decided.decision = auditlog.Denied // also if the method itself denies it
 	}
 	result, _ := value.(json.RawMessage)
 	c.answered = answered{result, value, err, AnswerTo(err)}

@@ -7,14 +7,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// documents caches OpenRPC documents: making one takes milliseconds, and it stays the same until
-// the configuration or the target's release changes.
+// documents caches OpenRPC documents. Making one takes milliseconds, and it stays valid until the
+// configuration or the target's release changes.
 type documents struct {
 	mu   sync.Mutex
 	text map[documentKey]json.RawMessage
 }
 
-// maxDocuments bounds the cache: a document takes about 1 MiB.
+// maxDocuments bounds the cache. A document takes about 1 MiB.
 const maxDocuments = 16
 
 func (d *documents) get(key documentKey) (json.RawMessage, bool) {

@@ -25,7 +25,7 @@ import (
 
 // Errors that arise in the gate and at its endpoints.
 var (
-	ErrCrossOrigin  = errors.New("a web page of another site made a browser send this request")
+	ErrCrossOrigin  = errors.New("a web page on another site made a browser send this request")
 	ErrCSRF         = errors.New("the request does not have its session's CSRF token")
 	ErrSessionEnded = errors.New("the session has ended")
 	ErrDraining     = errors.New("the proxy is stopping")
@@ -38,26 +38,27 @@ var (
 // StatusClientGone is the status in the log if the client has disconnected.
 const StatusClientGone = 499
 
-// statusBusy is the status of errors that more calls at once, or more memory, cause.
+// statusBusy is the status of errors caused by too many concurrent calls or too much memory.
 const statusBusy = http.StatusTooManyRequests
 
-// A row of the table says what a kind of error means to the client, in the log and in the metrics.
+// A row of the table defines what one kind of error means to the client, in the log and in the
+// metrics.
 type row struct {
 	name    string // for the manual
 	kind    kind
 	status  int
-	code    int // of JSON-RPC; 0: the error's own
+	code    int // JSON-RPC code; 0 means the error's own
 	outcome metrics.Outcome
-	// login and denial are the reasons in the metrics, for senders who are not authenticated and
-	// for refused calls.
+	// login and denial are the reasons in the metrics: for unauthenticated senders and for refused
+	// calls.
 	login  metrics.LoginFailure
 	denial metrics.Denial
 	retry  time.Duration // Retry-After; 0: none
-	text   string        // for the client; %s is the text of the error
+	text   string        // for the client; %s is the error's text
 	fill   func(found error, a *Answer)
 }
 
-// A kind returns the error in a chain that is of the kind; nil: there is none.
+// A kind returns the error in a chain that is of this kind, or nil if there is none.
 type kind func(err error) error
 
 func is(kinds ...error) kind {
@@ -78,7 +79,7 @@ func as[T error](err error) error {
 	return nil
 }
 
-// when is as for errors of type T for which holds is true.
+// when is the kind of errors of type T for which holds is true.
 func when[T error](holds func(T) bool) kind {
 	return func(err error) error {
 		if found, ok := errors.AsType[T](err); ok && holds(found) {
@@ -88,13 +89,12 @@ func when[T error](holds func(T) bool) kind {
 	}
 }
 
-// rows is the table of errors, which is read from its beginning: the first row of which an error is
-// a kind decides. SPDK's own errors have status 200 and are exactly as SPDK gave them. All others
-// say what to do.
+// rows is the table of errors. The first row whose kind matches an error decides. SPDK's own errors
+// have status 200 and are passed on unchanged. All others say what to do.
 var rows = []row{
 	{name: "the target did it, but its configuration is not saved", kind: as[*persist.NotSavedError], // whatever the cause was
 		status: http.StatusInternalServerError, code: jsonrpc.CodeNotSaved, outcome: metrics.Failed,
-		text: "the target did it, but %s. A restart of the target would undo it. Repeat the call; if the error stays, see the proxy's log."},
+		text: "the target did it, but %s. A restart of the target would undo it. Repeat the call; if the error persists, see the proxy's log."},
 
 	{name: "credentials that are not valid, such as an expired token", kind: as[*authn.RejectedError],
 		status: http.StatusUnauthorized, code: jsonrpc.CodeUnauthorized, outcome: metrics.Unauthenticated, login: metrics.WrongCredentials,
@@ -103,7 +103,7 @@ var rows = []row{
 		}},
 	{name: "wrong credentials", kind: is(authn.ErrWrongCredentials),
 		status: http.StatusUnauthorized, code: jsonrpc.CodeUnauthorized, outcome: metrics.Unauthenticated, login: metrics.WrongCredentials,
-		text: "authentication failed: the credentials that were sent are not those of a user of this proxy: correct the name, password or token"},
+		text: "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token"},
 	{name: "no credentials", kind: is(authn.ErrNoCredentials),
 		status: http.StatusUnauthorized, code: jsonrpc.CodeUnauthorized, outcome: metrics.Unauthenticated, login: metrics.NoCredentials,
 		text: "authentication failed: send the name and password of a user of this proxy (HTTP Basic authentication) or, if the proxy accepts them, a user's bearer token or client certificate"},
@@ -134,7 +134,7 @@ var rows = []row{
 		text: "the request does not have its session's CSRF token (X-CSRF-Token). Nothing was executed; load the console again."},
 	{name: "a request that a page of another site caused", kind: is(ErrCrossOrigin),
 		status: http.StatusForbidden, code: jsonrpc.CodeForbidden, outcome: metrics.Denied, denial: metrics.ByOrigin,
-		text: "a web page of another site made your browser send this call with your credentials. Nothing was executed; find out which page it was."},
+		text: "a web page on another site made your browser send this call with your credentials. Nothing was executed; find out which page it was."},
 	{name: "too many streams", kind: is(ErrStreams),
 		status: statusBusy, code: jsonrpc.CodeTooMany, outcome: metrics.Busy, retry: 5 * time.Second,
 		text: "too many streams are open: close some, then retry"},
@@ -234,7 +234,7 @@ var rows = []row{
 		text: "the proxy failed during this call: see its log, under the id in X-Request-Id"},
 }
 
-// itself makes an error of JSON-RPC the client's error.
+// itself makes a JSON-RPC error the client's error.
 func itself(found error, a *Answer) { a.Err = found.(*jsonrpc.Error) }
 
 func either(kinds ...kind) kind {
@@ -248,7 +248,7 @@ func either(kinds ...kind) kind {
 	}
 }
 
-// An Answer is what a client gets, and what the log and the metrics show of how a call ended.
+// An Answer holds what a client gets, and what the log and the metrics show about how a call ended.
 type Answer struct {
 	Status     int
 	Err        *jsonrpc.Error // nil: the result
@@ -259,11 +259,11 @@ type Answer struct {
 	denial metrics.Denial
 }
 
-// spdk reports whether the error is SPDK's own, or one like it.
+// spdk reports whether the error is SPDK's own, or similar to one.
 func (a Answer) spdk() bool { return a.Outcome == metrics.SPDKError }
 
-// AnswerTo converts the error of any stage to a response, by the table of errors; no other code
-// does so.
+// AnswerTo converts any stage's error to a response, using the table of errors. No other code does
+// so.
 func AnswerTo(err error) Answer {
 	if err == nil {
 		return Answer{Status: http.StatusOK, Outcome: metrics.OK}
@@ -282,5 +282,5 @@ func AnswerTo(err error) Answer {
 		}
 		return a
 	}
-	panic(err) // the last row is for every error
+	panic(err) // the last row matches every error
 }

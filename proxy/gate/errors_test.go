@@ -26,7 +26,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Clients decide by the status, the code and Retry-After whether a call may be repeated.
+// Clients use the status, the code and Retry-After to decide whether a call may be repeated.
 func TestEachErrorHasItsResponse(t *testing.T) {
 	second := time.Second
 	called := func(kind spdkrpc.Kind, code int) error {

@@ -9,9 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// checkExamination refuses calls of tenants' users while the target loads what hosts write into
-// volumes, or does not report whether it does. An lvstore or RAID that a host wrote could contain
-// objects of other tenants. Users without a tenant may still call, so that they can change it.
+// checkExamination refuses calls by tenants' users while the target loads what hosts write into
+// volumes, or does not report whether it does. An lvstore or RAID written by a host could contain
+// other tenants' objects. Users without a tenant may still make calls, so that they can change
+// this.
 func checkExamination(ctx context.Context, current *Settings, scope *tenancy.Scope, conn *target.Conn) error {
 	if current.AcceptLoading {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A tenant's call continues only if the target has answered that it does not load what hosts write.
-func TestTenantsNeedTheExamination(t *testing.T) {
+// A tenant's call continues only if the target has reported that it does not load what hosts write.
+func TestTenantCallsRequireExaminationOff(t *testing.T) {
 	const safe, loads, gone, left = "safe", "loads", "the target is gone", "the caller is gone"
 	for name, listed := range map[string]bool{safe: true, loads: false, gone: true, left: true} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Gate is what all requests to one target pass. Its methods may be called concurrently.
+// A Gate is the point through which all requests to one target pass. Its methods are safe for
+// concurrent use.
 type Gate struct {
 	Options
 	settings   atomic.Pointer[Settings]
@@ -27,7 +28,7 @@ type Gate struct {
 	oldClients oldClients
 }
 
-// Options are the parts of the proxy that a Gate uses.
+// Options holds the parts of the proxy that a Gate uses.
 type Options struct {
 	Schema  *rpcschema.Document
 	Log     *slog.Logger
@@ -40,7 +41,7 @@ type Options struct {
 }
 
 // Complete gives a Gate its parts and the methods that the proxy serves itself. It must be called
-// before the first request, and once.
+// exactly once, before the first request.
 func (g *Gate) Complete(o Options, own []Own) {
 	g.Options, g.own = o, make(map[string]*Own, len(own))
 	g.oldClients.log = o.Log
@@ -52,7 +53,7 @@ func (g *Gate) Complete(o Options, own []Own) {
 // Settings returns the settings in force. A request uses one value from its beginning to its end.
 func (g *Gate) Settings() *Settings { return g.settings.Load() }
 
-// Apply replaces the settings, and the limits that belong to them.
+// Apply replaces the settings and their limits.
 func (g *Gate) Apply(s *Settings, l config.Limits) {
 	g.settings.Store(s)
 	g.rates.set(l.UserCallsPerSecond, l.UsersCallsPerSecond)
@@ -61,25 +62,25 @@ func (g *Gate) Apply(s *Settings, l config.Limits) {
 // HasMemory reports whether a user may have another long result.
 func (g *Gate) HasMemory(user string) bool { return !g.memory.Exhausted(user) }
 
-// Timeout is how long the proxy waits for SPDK's response to a method.
+// Timeout returns how long the proxy waits for SPDK's response to a method.
 func (g *Gate) Timeout(method string) time.Duration { return g.Settings().TimeoutOf(method) }
 
 // Executed notes that a call may have changed which objects belong to which tenant.
 func (g *Gate) Executed(m *rpcschema.Method) { g.Settings().Tenancy.Executed(m) }
 
-// ConnState passes on the changes of a connection's state.
+// ConnState passes on changes in a connection's state.
 func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
 	g.inFlight.connState(conn, state)
 	g.Clients.ConnState(conn, state)
 }
 
-// Drain begins to stop: requests that arrive later than a short time after it are refused. drained
-// is closed when the last request has ended, and left when clients have closed all connections. The
-// listeners must be closed.
+// Drain begins to stop. After a short time, it refuses further requests. drained is closed when the
+// last request has ended, and left when clients have closed all connections. The listeners must
+// already be closed.
 func (g *Gate) Drain() (drained, left <-chan struct{}) { return g.inFlight.drain() }
 
 // Draining reports whether Drain was called.
 func (g *Gate) Draining() bool { return g.inFlight.isDraining() }
 
-// Counts returns the numbers of open connections and of running requests.
+// Counts returns the numbers of open connections and running requests.
 func (g *Gate) Counts() (open, running int) { return g.inFlight.counts() }

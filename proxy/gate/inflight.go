@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// inFlight counts the requests that are being answered, so that a stopping server can wait for
-// them.
+// inFlight counts the requests being served, so that a stopping server can wait for them.
 //
-// After the server has begun to stop, it accepts requests on its open connections for arrivalWait,
-// because their clients do not know yet that it stops; the response tells them. It also waits for
-// the first request of each connection that it has accepted. So a restart behind systemd's socket
-// loses no call, except of clients that never pause.
+// When the server begins to stop, it still accepts requests on open connections for arrivalWait.
+// Their clients do not yet know that it is stopping; the response tells them. It also waits for the
+// first request on each accepted connection. So a restart behind systemd's socket loses no calls,
+// except from clients that never pause.
 type inFlight struct {
 	mu       sync.Mutex
 	open     int                   // connections
@@ -31,8 +30,8 @@ type inFlight struct {
 // the first request of each.
 const arrivalWait = 2 * time.Second
 
-// enter counts a request until leave. The error is ErrDraining if the server began to stop more
-// than arrivalWait ago.
+// enter counts a request until leave. It returns ErrDraining if the server began to stop more than
+// arrivalWait ago.
 func (c *inFlight) enter(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +50,7 @@ func (c *inFlight) leave() {
 	c.closeIfDrained()
 }
 
-// connState counts connections. It is called whenever the state of one changes.
+// connState counts connections. It is called whenever a connection's state changes.
 func (c *inFlight) connState(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +71,7 @@ func (c *inFlight) connState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// counts returns the numbers of open connections and of running requests.
+// counts returns the numbers of open connections and running requests.
 func (c *inFlight) counts() (open, running int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +92,7 @@ func (c *inFlight) drain() (drained, left <-chan struct{}) {
 	return c.drained, c.left
 }
 
-// RefuseArrivals ends the time for which a stopping proxy accepts requests.
+// RefuseArrivals ends the period in which a stopping proxy still accepts requests.
 func (g *Gate) RefuseArrivals() {
 	g.inFlight.mu.Lock()
 	defer g.inFlight.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The manual's table of status codes has each status of the table of errors, and no other.
+// The manual's table of status codes contains exactly the statuses in the table of errors.
 func TestManualListsEachStatus(t *testing.T) {
 	page, err := os.ReadFile("../../docs/wire.md")
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestManualListsEachStatus(t *testing.T) {
 	assert.Equal(t, slices.Compact(returned), listed)
 }
 
-// Each row of the table of errors has a name of its own, a code and a text.
+// Each row of the table of errors has a unique name, a code and a text.
 func TestRowNamesAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, r := range rows {

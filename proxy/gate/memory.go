@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A memoryBudget bounds the memory of requests that the proxy has read and of responses that
-// clients have not read yet. No user may have more than MemoryPerUser, or more than is free, so a
-// user who sends much and reads slowly does not take the memory that others need.
+// A memoryBudget bounds the memory for requests that the proxy has read and responses that clients
+// have not read yet. No user may take more than MemoryPerUser, or more than is free. So a user who
+// sends much and reads slowly does not take memory that others need.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes
@@ -15,7 +15,7 @@ type memoryBudget struct {
 }
 
 const (
-	// MemoryPerUser is how much memory the requests and results of a user may take, in bytes.
+	// MemoryPerUser is how much memory a user's requests and results may take, in bytes.
 	MemoryPerUser = 64 << 20
 	memoryInTotal = 256 << 20
 	memoryMargin  = 2 << 20 // see Exhausted
@@ -25,8 +25,8 @@ const (
 
 var ErrMemory = errors.New("memory limit for this user reached")
 
-// Reserve counts n bytes of a user before they are allocated. If the user would have too many, the
-// error is ErrMemory and nothing is counted. A user who has none is never refused.
+// Reserve counts n bytes for a user before they are allocated. If the user would exceed the limit,
+// the error is ErrMemory and nothing is counted. A user who holds no memory is never refused.
 func (b *memoryBudget) Reserve(user string, n int) (reserved int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,7 +37,7 @@ func (b *memoryBudget) Reserve(user string, n int) (reserved int, err error) {
 	return n, nil
 }
 
-// Add counts n bytes that are allocated already.
+// Add counts n bytes that are already allocated.
 func (b *memoryBudget) Add(user string, n int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -51,16 +51,16 @@ func (b *memoryBudget) Shrink(user string, n, needed int) int {
 	return needed
 }
 
-// Release undoes Reserve or Add of n bytes.
+// Release undoes a Reserve or Add of n bytes.
 func (b *memoryBudget) Release(user string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.add(user, -n)
 }
 
-// Exhausted reports whether this user, or all users together, have so much memory that no further
+// Exhausted reports whether this user, or all users together, hold so much memory that no further
 // call should be started for the user. It allows memoryMargin more than Reserve, so that a user
-// with a single batch reaches the limit of batches first.
+// with a single batch reaches the limit on batches first.
 func (b *memoryBudget) Exhausted(user string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,15 +77,15 @@ func (b *memoryBudget) add(user string, n int) {
 	}
 }
 
-// Reserve counts n bytes of the sender's memory until Leave. The error means that the user has too
-// many, and that nothing was counted.
+// Reserve counts n bytes of the sender's memory until Leave. An error means that the user would
+// exceed the limit; nothing was counted.
 func (g *Gate) Reserve(x *Exchange, n int) error {
 	reserved, err := g.memory.Reserve(x.Sender.User, n)
 	x.reserved += reserved
 	return err
 }
 
-// KeepReserved releases what was reserved for an exchange but for n bytes.
+// KeepReserved releases all but n of the bytes reserved for an exchange.
 func (g *Gate) KeepReserved(x *Exchange, n int) {
 	x.reserved = g.memory.Shrink(x.Sender.User, x.reserved, n)
 }
@@ -95,13 +95,13 @@ func (g *Gate) ReserveFor(user string, n int) (reserved int, err error) {
 	return g.memory.Reserve(user, n)
 }
 
-// AddFor counts n bytes of a user that are allocated already, until ReleaseFor.
+// AddFor counts n already allocated bytes for a user, until ReleaseFor.
 func (g *Gate) AddFor(user string, n int) { g.memory.Add(user, n) }
 
 // ReleaseFor undoes ReserveFor and AddFor.
 func (g *Gate) ReleaseFor(user string, n int) { g.memory.Release(user, n) }
 
-// MemoryInUse returns how many bytes a user has, and all users together.
+// MemoryInUse returns how many bytes a user holds, and how many all users hold together.
 func (g *Gate) MemoryInUse(user string) (own, total int) {
 	g.memory.mu.Lock()
 	defer g.memory.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// oldClients remembers which translations have been logged, so that each of them is logged once for
-// each user, and not with every call. It survives reloads.
+// oldClients remembers which translations have been logged, so that each one is logged once per
+// user instead of with every call. It survives reloads.
 type oldClients struct {
 	log *slog.Logger
 
@@ -22,8 +22,8 @@ type oldClients struct {
 
 type oldClient struct{ user, method, from, to string }
 
-// maxOldClients is how many translations are remembered. After that many, all are forgotten, and
-// logged once more.
+// maxOldClients is how many translations are remembered. When the limit is reached, all are
+// forgotten and will be logged once more.
 const maxOldClients = 4096
 
 // note logs the translations that were not logged before.
@@ -48,7 +48,8 @@ func (o *oldClients) isNew(c oldClient) bool {
 	return true
 }
 
-// discovery describes the discovery subsystem, without what other tenants can have changed in it.
+// discovery describes the discovery subsystem, without anything that other tenants could have
+// changed in it.
 const discovery = `{"nqn":"nqn.2014-08.org.nvmexpress.discovery","subtype":"Discovery","listen_addresses":[],"allow_any_host":true,"hosts":[]}`
 
 // withDiscovery puts the discovery subsystem before a tenant's own ones in the list of all

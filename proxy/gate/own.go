@@ -7,12 +7,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/execute"
 )
 
-// An Own is a method that the proxy serves itself, or a page of it. The stages of a call read from
-// it what differs from SPDK's methods; its zero values are what holds for SPDK's.
+// An Own describes a method or page that the proxy serves itself. It tells the stages of a call how
+// the method differs from SPDK's methods. The zero value describes SPDK's.
 type Own struct {
 	Name string
-	// Endpoint is the only endpoint that the method can be called through, such as "GET /events";
-	// "": all that take calls.
+	// Endpoint is the only endpoint through which the method can be called, such as "GET /events";
+	// "" means every endpoint that takes calls.
 	Endpoint string
 
 	Users   Users
@@ -21,30 +21,30 @@ type Own struct {
 	// write.
 	Unexamined bool
 	Target     Need
-	// Slot means that a call takes one of the user's slots at the target while it is served. A
-	// method that makes calls of its own leaves it to these.
+	// Slot means that a call takes one of the user's slots at the target while it is served. For a
+	// method that itself makes calls, those calls take the slots instead.
 	Slot bool
 
-	// Unlogged keeps some calls of a page out of the log and the metrics: those that succeed, and
-	// those of unauthenticated senders. The console requests such a page whenever it is opened.
+	// Unlogged keeps some calls to a page out of the log and the metrics: successful ones, and
+	// those from unauthenticated senders. The console requests such a page whenever it is opened.
 	Unlogged bool
 
 	Key     string      // of the configuration, which enables the method; "": it is always enabled
 	Enabled func() bool // nil: always
 
-	// Serve returns a json.RawMessage, or another value for a page, of which JSON is made for other
-	// endpoints.
+	// Serve returns a json.RawMessage or, for a page, another value, which is converted to JSON for
+	// other endpoints.
 	Serve func(ctx context.Context, r *Request) (any, error)
 }
 
-// A Request is an allowed call of a method that the proxy serves itself.
+// A Request is an allowed call to a method that the proxy serves itself.
 type Request struct {
 	execute.Command
 	Call     *Call
 	Settings *Settings
 }
 
-// Users are those who may call a method.
+// Users defines who may call a method.
 type Users int
 
 // The values of Users.
@@ -54,23 +54,23 @@ const (
 	Administrators              // see Settings.Administrator
 )
 
-// Tenants is what holds for users of a tenant.
+// Tenants defines what applies to a tenant's users.
 type Tenants int
 
 // The values of Tenants.
 const (
-	Scoped   Tenants = iota // the objects that the call names must be their own
+	Scoped   Tenants = iota // the objects named in the call must be their own
 	Filtered                // the method itself leaves out what is not their own
-	Unscoped                // nothing: the result has no objects, and the target may load what hosts write
+	Unscoped                // nothing: the result contains no objects, and the target may load what hosts write
 )
 
-// A Need is when a method needs the target.
+// A Need defines when a method needs the target.
 type Need int
 
 // The values of Need.
 const (
 	Always     Need = iota
-	ForTenants      // to decide about them
+	ForTenants      // to decide on tenants' calls
 	// Never means that the method is served while the target is down. It cannot name objects of the
 	// target.
 	Never
@@ -94,5 +94,5 @@ func (g *Gate) Offers(method string) bool {
 type NotOfferedError struct{ Method, Key string }
 
 func (e *NotOfferedError) Error() string {
-	return fmt.Sprintf("%s is not enabled, as the proxy's configuration has no %s: ask the administrator of this proxy", e.Method, e.Key)
+	return fmt.Sprintf("%s is not enabled, because the proxy's configuration has no %s: ask the administrator of this proxy", e.Method, e.Key)
 }

@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// A panic is a fault of the proxy. It is counted, logged as an error with its stack, and ends only
-// its own call or request. net/http recovers from panics too, but its messages are at the level
-// debug here.
+// A panic is a bug in the proxy. It is counted, logged as an error with its stack, and ends only
+// its own call or request. net/http also recovers from panics, but here its messages are logged at
+// level debug.
 
 // Panicked logs and counts a panic. id identifies the request, or the code that ran without one.
 func (g *Gate) Panicked(id string, value any) {
@@ -16,7 +16,7 @@ func (g *Gate) Panicked(id string, value any) {
 	g.Log.Error("panic", slog.String("request_id", id), slog.Any("panic", value), slog.String("stack", string(debug.Stack())))
 }
 
-// recoverFrom turns a panic during one call into that call's error. Defer it.
+// recoverFrom turns a panic during one call into that call's error. It must be deferred.
 func (g *Gate) recoverFrom(x *Exchange, err *error) {
 	p := recover()
 	if p == nil {
@@ -39,7 +39,7 @@ func (g *Gate) Contain(where string, f func()) {
 	f()
 }
 
-// Guard runs a part of a request, and turns a panic in it into the error of the request.
+// Guard runs a part of a request, and turns a panic in it into the request's error.
 func (g *Gate) Guard(x *Exchange, f func() error) (err error) {
 	defer g.recoverFrom(x, &err)
 	return f()

@@ -17,19 +17,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An Arrival is what only the endpoint knows about a request.
+// An Arrival holds what only the endpoint knows about a request.
 type Arrival struct {
 	Conn net.Conn // nil: none
-	// Identify authenticates the sender, and notes who it is.
+	// Identify authenticates the sender, and records who it is.
 	Identify func(*Settings, *Exchange) error
-	// CheckOrigin refuses a request that a page of another site made a browser send; nil: no
-	// browser can send it.
+	// CheckOrigin refuses a request that a page on another site made a browser send. nil means that
+	// no browser can send it.
 	CheckOrigin func(*Exchange) error
 }
 
-// Enter takes a request through the stages that its calls share. Their order: where does the
-// request come from, who sent it, did a page of another site cause it, is the proxy stopping? An
-// unauthenticated sender learns nothing. Leave must be called whatever the result is.
+// Enter takes a request through the stages that its calls share. Their order is: where does the
+// request come from, who sent it, did a page on another site cause it, is the proxy stopping? An
+// unauthenticated sender learns nothing. Leave must be called whatever the result.
 func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	defer g.recoverFrom(x, &err)
 	if x.NoSource != nil {
@@ -54,8 +54,8 @@ func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	return nil
 }
 
-// Perform takes the calls of a request that has entered, or was refused, through the other stages,
-// one after the other. Each is in the log before the client gets a response.
+// Perform takes the calls of a request that has entered or was refused through the other stages,
+// one after the other. Each call is logged before the client gets a response.
 func (g *Gate) Perform(ctx context.Context, current *Settings, x *Exchange) {
 	for i, c := range x.Calls {
 		if i > 0 {
@@ -79,8 +79,8 @@ func (g *Gate) Leave(x *Exchange) {
 	}
 }
 
-// end notes how a call ended, counts its result towards its user's memory, and writes its entry in
-// the log.
+// end records how a call ended, counts its result towards the user's memory, and writes its log
+// entry.
 func (g *Gate) end(c *Call, value any, err error) {
 	c.noteAnswer(value, err)
 	c.In.reserved += g.memory.Add(c.In.Sender.User, len(c.answered.result))
@@ -89,10 +89,10 @@ func (g *Gate) end(c *Call, value any, err error) {
 	}
 }
 
-// perform takes one call through the stages, and then executes it. The order of stages: does the
-// user make too many calls, is the method known, is it allowed, are the parameters valid, are the
-// objects the tenant's own, is the method enabled? An unauthorized caller learns only that the call
-// was refused.
+// perform takes one call through the stages, and then executes it. The stages check, in this order,
+// the user's rate limit, the method, the user's right to call it, the parameters, the tenant's
+// ownership of the objects, and whether the method is enabled. An unauthorized caller learns only
+// that the call was refused.
 func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value any, err error) {
 	defer g.recoverFrom(c.In, &err)
 	if c.asked.malformed != nil {
@@ -133,10 +133,10 @@ func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value a
 	return g.answer(ctx, c, decided, scope, grant, command, value, err)
 }
 
-// spdksOwn is what holds for a method of SPDK.
+// spdksOwn describes SPDK's own methods.
 var spdksOwn = &Own{}
 
-// ownOf returns how the proxy serves a call's method.
+// ownOf returns the description of a call's method.
 func (g *Gate) ownOf(c *Call) *Own {
 	own := g.own[c.asked.request.Method]
 	if own == nil || own.Endpoint != "" && !c.In.Page {
@@ -183,7 +183,7 @@ func releaseOf(conn *target.Conn) rpcschema.Release {
 // accept validates the parameters, and decides whether the user may call the method with them.
 func (g *Gate) accept(current *Settings, c *Call, own *Own, decided *decide.Call, release rpcschema.Release) error {
 	if own.Users != ByRole {
-		return nil // nothing but the endpoint writes its parameters
+		return nil // only the endpoint itself writes its parameters
 	}
 	err := decided.Accept(c.asked.request.Params, release)
 	c.decided.translations = decided.Translations
@@ -192,8 +192,8 @@ func (g *Gate) accept(current *Settings, c *Call, own *Own, decided *decide.Call
 	return err
 }
 
-// admit decides whether the objects that a call names are the tenant's own, and replaces its
-// parameters by those that are sent.
+// admit decides whether the objects named in a call belong to the tenant, and replaces the
+// parameters with those to be sent.
 func (g *Gate) admit(ctx context.Context, current *Settings, own *Own, command *execute.Command) (*tenancy.Grant, error) {
 	scope := command.Tenant
 	if scope != nil && own.Tenants != Unscoped && !own.Unexamined && command.Conn != nil {
@@ -236,7 +236,7 @@ func (g *Gate) serve(ctx context.Context, current *Settings, c *Call, own *Own, 
 	return own.Serve(ctx, &Request{command, c, current})
 }
 
-// answer makes the result that the user may see of what a call returned.
+// answer reduces what a call returned to what the user may see.
 func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope *tenancy.Scope, grant *tenancy.Grant, command execute.Command, value any, err error) (any, error) {
 	result, isJSON := value.(json.RawMessage)
 	if !isJSON && err == nil && !c.In.Page {
@@ -248,7 +248,7 @@ func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope 
 		return value, nil
 	}
 	method, user := command.Method.Name, c.In.Sender.User
-	if scope != nil || decided.Decision.Redact { // the result, and a copy without what the user may not see
+	if scope != nil || decided.Decision.Redact { // the result, and a copy without what the user must not see
 		n := g.memory.Add(user, 2*len(result))
 		defer g.memory.Release(user, n)
 	}

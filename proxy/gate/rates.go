@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxPace is how long a call waits at most because its user makes too many.
+// maxPace is the longest time a call waits because its user makes too many.
 const maxPace = time.Second
 
 // A rateError means that a user makes more calls per second than allowed.
@@ -19,7 +19,7 @@ func (e *rateError) Error() string {
 	return fmt.Sprintf("this user may make %d calls per second", e.perSecond)
 }
 
-// callRates limits how many calls each user makes per second. A user may make that many at once;
+// callRates limits how many calls each user makes per second. A user may make that many in a burst;
 // further calls are spaced evenly. The zero value sets no limit.
 type callRates struct {
 	mu       sync.RWMutex
@@ -50,7 +50,7 @@ func (r *callRates) perSecond(user string) int {
 	return r.each
 }
 
-// limiterOf returns the limiter of a user of the configuration; nil: there is no limit.
+// limiterOf returns the limiter of a configured user, or nil if there is no limit.
 func (r *callRates) limiterOf(user string) *rate.Limiter {
 	r.mu.RLock()
 	n, l := r.perSecond(user), r.limiters[user]
@@ -97,8 +97,7 @@ func (r *callRates) wait(ctx context.Context, user string) error {
 	}
 }
 
-// SpendRate counts calls that a user has not made, for tests: no further call may be made within a
-// minute.
+// SpendRate uses up a user's rate limit, for tests: the user may make no further call for a minute.
 func (g *Gate) SpendRate(user string) {
 	limiter := g.rates.limiterOf(user)
 	for range 60 * limiter.Burst() {

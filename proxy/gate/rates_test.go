@@ -20,12 +20,12 @@ func TestCallRates(t *testing.T) {
 		require.NoError(t, r.wait(ctx, "fast"))
 	}
 	began := time.Now()
-	for range 4 { // two at once, and each further one after 500 ms
+	for range 4 { // two at once, then one every 500 ms
 		require.NoError(t, r.wait(ctx, "slow"))
 	}
 	assert.GreaterOrEqual(t, time.Since(began), 990*time.Millisecond)
 
-	// A call that would wait for longer than a second is refused at once.
+	// A call that would have to wait longer than a second is refused at once.
 	for range 20 {
 		r.limiterOf("late").ReserveN(time.Now(), 2)
 	}
@@ -34,7 +34,7 @@ func TestCallRates(t *testing.T) {
 	assert.Equal(t, jsonrpc.CodeTooMany, AnswerTo(late).Err.Code)
 	assert.Equal(t, time.Second, AnswerTo(late).RetryAfter)
 
-	// No client waits for one that has disconnected.
+	// A client that has disconnected does not delay others.
 	r.limiterOf("gone").ReserveN(time.Now(), 2)
 	r.limiterOf("gone").ReserveN(time.Now(), 1)
 	ended, cancel := context.WithCancel(ctx)

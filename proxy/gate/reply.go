@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Parts is the text of the response to a request, without its end of line; nil: it has none. A
-// result, of up to 32 MiB, is neither decoded nor copied.
+// Parts returns the text of the response to a request, without the final newline, or nil if there
+// is none. A result, which may have up to 32 MiB, is neither decoded nor copied.
 func (x *Exchange) Parts() (parts [][]byte) {
 	for _, c := range x.Calls {
 		if !c.responds() {
@@ -25,7 +25,7 @@ func (x *Exchange) Parts() (parts [][]byte) {
 	return parts
 }
 
-// responds reports whether the client gets a response to the call.
+// responds reports whether the call gets a response.
 func (c *Call) responds() bool {
 	if c.In.LikeSPDK {
 		return c.answered.answer.Err != nil || len(c.asked.id) > 0 && string(c.asked.id) != "null"
@@ -33,7 +33,8 @@ func (c *Call) responds() bool {
 	return !c.asked.notification || !c.In.Batch && c.answered.answer.Status != http.StatusNoContent
 }
 
-// separator is the text before a response of a batch that n parts of other responses precede.
+// separator returns the text before a response in a batch, given that n parts of other responses
+// precede it.
 func separator(n int) byte {
 	if n == 0 {
 		return '['
@@ -41,7 +42,7 @@ func separator(n int) byte {
 	return ','
 }
 
-// parts is the text of the response to one call.
+// parts returns the text of the response to one call.
 func (c *Call) parts() [][]byte {
 	if c.answered.answer.Err != nil {
 		return [][]byte{ErrorText(c.asked.id, c.answered.answer.Err)}
@@ -62,7 +63,7 @@ func orNull(m json.RawMessage) json.RawMessage {
 	return m
 }
 
-// ErrorText is the text of a response with an error.
+// ErrorText returns the text of an error response.
 func ErrorText(id json.RawMessage, e *jsonrpc.Error) []byte {
 	text, err := jsonrpc.Response{ID: id, Error: e}.MarshalJSON()
 	if err != nil {

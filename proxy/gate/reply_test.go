@@ -10,15 +10,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Which calls get a response: by POST as JSON-RPC says, and at the local socket as SPDK does it.
-func TestReplyIsWrittenOnce(t *testing.T) {
+// Which calls get a response: over POST, as JSON-RPC requires; on the local socket, as with SPDK.
+func TestWhichCallsGetAResponse(t *testing.T) {
 	refused := Answer{Status: http.StatusForbidden, Err: &jsonrpc.Error{}}
 	done := Answer{Status: http.StatusOK}
 	for name, c := range map[string]struct {
 		id           string
 		notification bool
 		answer       Answer
-		spdk         bool // at the local socket
+		spdk         bool // on the local socket
 		post, batch  bool
 	}{
 		"a call":                       {"1", false, done, true, true, true},

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
-// Settings is the part of the configuration that a reload replaces. A call uses one settings value
-// from its beginning to its end.
+// Settings is the part of the configuration that a reload replaces. A call uses the same Settings
+// from beginning to end.
 type Settings struct {
 	Authn   *authn.Authenticator
 	Policy  *policy.Policy
@@ -39,8 +39,8 @@ type Settings struct {
 	// They are used for the metrics.
 	ClientCAsExpire time.Time            // when the first authority expires
 	CRLsExpire      time.Time            // when the first list of revoked certificates expires
-	TokensExpire    map[string]time.Time // by user: when the first token expires
-	Learning        int                  // number of users whose role is being learned
+	TokensExpire    map[string]time.Time // for each user, when the first token expires
+	Learning        int                  // number of users in learning mode
 
 	decide         decide.Stages
 	timeout        time.Duration
@@ -53,7 +53,7 @@ type Settings struct {
 	needCertificate bool
 }
 
-// TimeoutOf is how long the proxy waits for SPDK's response to a method.
+// TimeoutOf returns how long the proxy waits for SPDK's response to a method.
 func (s *Settings) TimeoutOf(method string) time.Duration {
 	if d, ok := s.timeouts[method]; ok {
 		return d
@@ -61,12 +61,12 @@ func (s *Settings) TimeoutOf(method string) time.Duration {
 	return s.timeout
 }
 
-// ClientAuth returns the authorities of client certificates, and whether a certificate is required.
-// Package authn verifies the certificates with each request, because connections outlive a reload,
-// and because the client then learns what is wrong. A failed handshake would not tell it whether
-// its call was executed: in TLS 1.3, the server sees the certificate after the client has sent its
-// request. If a certificate is required, the handshake verifies it too, so that clients without one
-// get no further.
+// ClientAuth returns the authorities for client certificates, and whether a certificate is
+// required. Package authn verifies the certificate on each request, because connections outlive a
+// reload, and because the client then learns what is wrong. After a failed handshake, the client
+// could not know whether its call was executed: in TLS 1.3, the client may send its request before
+// the server sees the certificate. If a certificate is required, the handshake also verifies it, so
+// that clients without one get no further.
 func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	switch {
 	case s.clientCAs == nil:
@@ -77,7 +77,7 @@ func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	return s.clientCAs, tls.RequestClientCert
 }
 
-// SessionLimits are the limits of the console's sessions.
+// SessionLimits returns the limits on the console's sessions.
 func (s *Settings) SessionLimits() session.Limits {
 	return session.Limits{Idle: time.Duration(s.Console.Idle), Lifetime: time.Duration(s.Console.Lifetime)}
 }
@@ -89,7 +89,7 @@ func (s *Settings) Administrator(user string) bool {
 	return s.Policy.HasRole(user, policy.Admin) && s.Tenancy.Of(user) == nil
 }
 
-// command makes the command of a call.
+// command makes the command for a call.
 func (s *Settings) command(c *Call, conn *target.Conn, decided *decide.Call, scope *tenancy.Scope) execute.Command {
 	return execute.Command{
 		Conn: conn, User: c.In.Sender.User, Tenant: scope, Method: decided.Method, Params: decided.Params, Observer: c.Observer,

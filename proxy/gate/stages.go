@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// NewSettings makes the part of the configuration that a reload replaces. Stages keep what they
-// remember in former, which may be nil.
+// NewSettings makes the part of the configuration that a reload replaces. The stages take over what
+// former, which may be nil, remembers.
 func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings) (*Settings, error) {
 	if former == nil {
 		former = &Settings{}
@@ -55,7 +55,7 @@ func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings)
 }
 
 // newAuthenticator makes the stage that authenticates the sender of a request. It keeps the keys
-// that former has fetched from issuers.
+// that former fetched from issuers.
 func newAuthenticator(c *config.Config, authorities *x509.CertPool, revoked []*x509.RevocationList, former *authn.Authenticator) (*authn.Authenticator, error) {
 	users, err := c.AuthUsers()
 	wrong := []error{err}
@@ -75,8 +75,8 @@ func newPolicy(c *config.Config, schema *rpcschema.Document) (*policy.Policy, er
 	return policy.New(c.Roles, c.PolicyUsers(), schema)
 }
 
-// newTenancy makes the stage that knows which objects belong to which tenant. It keeps what former
-// has counted for quotas.
+// newTenancy makes the stage that determines which objects belong to which tenant. It keeps what
+// former counted for quotas.
 func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
 	tenants, err := c.TenancyTenants()
 	wrong := []error{err}
@@ -84,8 +84,8 @@ func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Te
 	return made, errors.Join(append(wrong, err)...)
 }
 
-// CheckRoles lists what is wrong with roles, tenants and timeouts of a configuration whose other
-// keys are wrong, so that an administrator can correct all of them at once.
+// CheckRoles lists what is wrong with the roles, tenants and timeouts in a configuration whose
+// other keys are wrong, so that an administrator can correct all mistakes at once.
 func CheckRoles(c *config.Config, schema *rpcschema.Document) error {
 	_, roles := newPolicy(c, schema)
 	_, tenants := newTenancy(c, schema, nil)

@@ -1,5 +1,5 @@
 // Package grant lets a group open the target's socket, which SPDK creates for its own user alone.
-// It knows files and groups, but not what is sent over the socket.
+// It deals with files and groups, not with what is sent over the socket.
 package grant
 
 import (
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket gives the socket at path to the group. With wait 0, it does nothing if there is no socket.
-// Otherwise it waits up to that time for a socket with a listener: a target that was killed leaves
-// its socket behind, and the next one makes a new one.
+// Socket gives the socket at path to the group. If wait is 0, it does nothing if there is no
+// socket. Otherwise, it waits up to that long for a socket with a listener: a killed target leaves
+// its socket behind, and the next target creates a new one.
 func Socket(path string, gid int, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
 		err := grant(path, gid, wait > 0)
@@ -30,9 +30,9 @@ func Socket(path string, gid int, wait time.Duration) error {
 	}
 }
 
-// grant gives the socket to the group; with live, only if a process listens there. Everybody may
-// write to the directory if it is one like /var/tmp, so grant keeps a file descriptor of what it
-// has checked and changes nothing else.
+// grant gives the socket to the group; if live is set, only if a process listens there. In a
+// directory such as /var/tmp, anyone may replace the file. So grant keeps a file descriptor for
+// what it has checked, and changes nothing else.
 func grant(path string, gid int, live bool) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func grant(path string, gid int, live bool) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("grant %s: it is not a socket of user %d, who runs this. Nothing was changed; check which program created it, and remove it", path, os.Geteuid())
 	}
-	// This path leads to the opened socket, whatever happens to its name.
+	// This path leads to the opened socket, even if its name is replaced.
 	opened := fmt.Sprintf("/proc/self/fd/%d", fd)
 	if live {
 		if err := connect(opened); err != nil {
@@ -55,20 +55,20 @@ func grant(path string, gid int, live bool) error {
 	}
 	const mode = 0o660
 	if int(st.Gid) == gid && st.Mode&0o777 == mode {
-		return nil // a change would be an event for those who watch the socket
+		return nil // a change would wake those who watch the socket
 	}
 	if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
 		return &fs.PathError{Op: "grant: change the group of", Path: path, Err: err}
 	}
-	// Older kernels have no fchmod for a descriptor of O_PATH.
+	// Older kernels do not support fchmod on an O_PATH descriptor.
 	if err := unix.Chmod(opened, mode); err != nil {
 		return &fs.PathError{Op: "grant: change the mode of", Path: path, Err: err}
 	}
 	return nil
 }
 
-// connect fails if no process listens at the socket. EAGAIN is not a failure: the queue of a
-// listener is full.
+// connect fails if no process listens on the socket. EAGAIN is not a failure: it means that the
+// listener's queue is full.
 func connect(path string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package keys places secrets where spdk_tgt reads them: in files on the target's host that only
-// the target's user can read. It then registers them in SPDK's keyring. A placed secret is never
+// Package keys stores secrets where spdk_tgt reads them: in files on the target's host readable
+// only by the target's user. It then registers them in SPDK's keyring. A stored secret is never
 // returned.
 //
-// It knows files and SPDK's keyring. It must not know who calls, what is allowed, or which tenant a
-// name belongs to; no other stage of the proxy is imported here.
+// It deals with files and SPDK's keyring. It must not depend on who calls, what is allowed, or
+// which tenant a name belongs to. It imports no other stage of the proxy.
 package keys

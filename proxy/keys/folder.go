@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// A Store stores the files of keys.
+// A Store stores key files.
 type Store interface {
-	// Place writes the file of a key and syncs it to disk. It does not change an existing file.
+	// Place writes a key's file and syncs it to disk. It does not change an existing file.
 	Place(name, secret string) (Outcome, error)
-	// Remove deletes the file of a key. It is not an error if there is none.
+	// Remove deletes a key's file. It is not an error if there is none.
 	Remove(name string) error
 	// List lists the files.
 	List() (Listing, error)
@@ -29,27 +29,27 @@ type Outcome string
 
 // The outcomes of Place.
 const (
-	Placed  Outcome = "placed"  // there was no file, and now there is
-	There   Outcome = "there"   // there was a file with this secret
-	Differs Outcome = "differs" // there is a file with another secret
+	Placed  Outcome = "placed"  // there was no file, but now there is
+	There   Outcome = "there"   // a file with this secret already existed
+	Differs Outcome = "differs" // a file with a different secret exists
 )
 
-// A Listing is a directory and the files of keys in it.
+// A Listing lists a directory and the key files in it.
 type Listing struct {
 	Dir   string `json:"dir"` // as spdk_tgt sees it
 	Files []File `json:"files"`
 }
 
-// A File is the file of one key.
+// A File describes one key's file.
 type File struct {
 	Name string    `json:"name"` // of the key
 	Made time.Time `json:"made"`
 }
 
-// Path returns the path of the file of a key.
+// Path returns the path of a key's file.
 func (l Listing) Path(name string) string { return filepath.Join(l.Dir, name+suffix) }
 
-// Has reports whether there is a file for a key.
+// Has reports whether a key has a file.
 func (l Listing) Has(name string) bool {
 	for _, f := range l.Files {
 		if f.Name == name {
@@ -62,12 +62,12 @@ func (l Listing) Has(name string) bool {
 const (
 	suffix     = ".key"
 	tempTag    = ".new-"
-	tempMaxAge = time.Hour // a temporary file that is older is a leftover of a crash
-	longest    = 512       // bytes of a secret
+	tempMaxAge = time.Hour // an older temporary file is left over from a crash
+	longest    = 512       // maximum length of a secret, in bytes
 )
 
-// names matches the names that are valid file names without any escape, so that two keys never
-// share a file. The schema of spdkgate_key_add has the same pattern.
+// names matches names that are valid file names without escaping, so that two keys never share a
+// file. The schema of spdkgate_key_add contains the same pattern.
 var names = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,99}$`)
 
 func checkName(name string) error {
@@ -77,16 +77,16 @@ func checkName(name string) error {
 	return nil
 }
 
-// A Folder is a Store in a directory of this process's user. spdk_tgt accepts only files of its own
-// user, so both must run as the same user.
+// A Folder is a Store in a directory owned by this process's user. spdk_tgt accepts only files
+// owned by its own user, so both must run as the same user.
 type Folder struct {
 	dir string
 	// fail is called before each step; tests make it return an error.
 	fail func(step string) error
 }
 
-// OpenFolder opens a directory, and creates it if it does not exist. The directory must belong to
-// this process's user and be inaccessible to others.
+// OpenFolder opens a directory, creating it if it does not exist. The directory must belong to this
+// process's user and be inaccessible to others.
 func OpenFolder(dir string) (*Folder, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("the directory for keys: %s is not an absolute path, as SPDK requires", dir)
@@ -105,8 +105,8 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
 }
 
-// Place implements Store. It writes a temporary file and links it to its name, which fails if that
-// exists: concurrent calls do not overwrite each other's file.
+// Place implements Store. It writes a temporary file and links it to the final name, which fails if
+// that exists. So concurrent calls do not overwrite each other's file.
 func (f *Folder) Place(name, secret string) (Outcome, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -188,7 +188,7 @@ func (f *Folder) Remove(name string) error {
 	return nil
 }
 
-// List implements Store. It also removes temporary files that a crash has left.
+// List implements Store. It also removes temporary files left by a crash.
 func (f *Folder) List() (Listing, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HandOver changes the owner of the directory and its files of keys to spdk_tgt's user, because
-// SPDK accepts only files of the user that it runs as. Call it as root before spdk_tgt starts as
-// that user; it may be repeated. It returns the number of files that it changed. It is not an error
-// if the directory does not exist.
+// HandOver changes the owner of the directory and its key files to spdk_tgt's user, because SPDK
+// accepts only files owned by the user it runs as. It must be called as root before spdk_tgt starts
+// as that user; it may be repeated. It returns the number of files changed. It is not an error if
+// the directory does not exist.
 //
-// The previous owner may have put anything into the directory. HandOver therefore follows no links,
-// and changes only regular files that contain a key. If it refuses a file, it continues with the
-// others; the error names each refused file.
+// The previous owner may have put anything into the directory. Therefore, HandOver follows no
+// links, and changes only regular files that contain a key. If it refuses a file, it continues with
+// the others; the error names each refused file.
 func HandOver(dir string, uid, gid int) (given int, err error) {
 	folder, err := openNoFollow(unix.AT_FDCWD, dir, dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +61,7 @@ func HandOver(dir string, uid, gid int) (given int, err error) {
 	return given, errors.Join(append(failed, folder.Sync())...)
 }
 
-// handOverFile changes the owner of one file, unless it is already uid.
+// handOverFile changes the owner of one file, unless the owner is already uid.
 func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int) (given bool, err error) {
 	path := filepath.Join(folder.Name(), name)
 	f, err := openNoFollow(int(folder.Fd()), name, path, 0)
@@ -98,7 +98,7 @@ func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int)
 	return true, f.Sync()
 }
 
-// openNoFollow opens a name in a directory for reading. It follows no link and never blocks.
+// openNoFollow opens a name in a directory for reading. It does not follow links and never blocks.
 func openNoFollow(folder int, name, path string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {

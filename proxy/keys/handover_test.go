@@ -36,7 +36,7 @@ func assertOwner(t *testing.T, path string, uid, gid int) {
 	assert.Equal(t, [2]int{uid, gid}, [2]int{u, g}, path)
 }
 
-// Files that are not keys keep their owner, wherever the directory lists them.
+// Files that are not keys keep their owner, wherever they are in the directory listing.
 func TestHandOverSkipsOtherFiles(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)
@@ -56,7 +56,7 @@ func TestHandOverSkipsOtherFiles(t *testing.T) {
 }
 
 // HandOver changes the owner of the keys when spdk_tgt's user changes, and back.
-func TestHandOver(t *testing.T) {
+func TestHandOverChangesOwnerOfKeys(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)
 	_, err := f.Place("a", oneSecret)
@@ -102,8 +102,8 @@ func TestHandOverOfAMissingDirectoryDoesNothing(t *testing.T) {
 	assert.Zero(t, given)
 }
 
-// The directory's previous owner cannot make root change the owner of other files.
-func TestHandOverChangesKeysOnly(t *testing.T) {
+// The directory's previous owner cannot make root change the owner of unrelated files.
+func TestHandOverChangesOnlyKeys(t *testing.T) {
 	needRoot(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	for name, plant := range map[string]func(path string) error{

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A keeper is a process that stores keys, in a Folder, for a proxy. It runs as spdk_tgt's user,
-// because SPDK accepts only files of its own user, and the proxy runs as another one. The proxy
-// sends it requests over a UNIX socket, one for each connection.
+// A keeper is a process that stores keys in a Folder for a proxy. It runs as spdk_tgt's user,
+// because SPDK accepts only files owned by its own user, but the proxy runs as another user. The
+// proxy sends it requests over a UNIX socket, one per connection.
 type request struct {
 	Do     string `json:"do"` // place, remove, list
 	Name   string `json:"name,omitempty"`

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keep serves a directory like spdk-proxy-keys.socket, one request for each connection.
+// keep serves a directory like spdk-proxy-keys.socket, one request per connection.
 func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 	path := filepath.Join(t.TempDir(), "keys.sock")
 	l, err := net.Listen("unix", path)
@@ -42,7 +42,7 @@ func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 	}
 }
 
-// Both stores behave alike.
+// Folder and Keeper behave alike.
 func TestStoresBehaveAlike(t *testing.T) {
 	for _, name := range []string{"directory", "keeper"} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestKeeperRepliesWithoutSecrets(t *testing.T) {
 		assert.NotContains(t, string(buf[:n]), oneSecret)
 		_ = c.Close()
 	}
-	_, err := k.List() // answered after all of those
+	_, err := k.List() // served after all of those
 	require.NoError(t, err)
 	for _, err := range failures() {
 		if err != nil {
@@ -106,7 +106,7 @@ func TestKeeperRepliesWithoutSecrets(t *testing.T) {
 	assert.NotContains(t, err.Error(), oneSecret)
 }
 
-func TestConcurrentPlace(t *testing.T) {
+func TestConcurrentPlaceStoresOneSecret(t *testing.T) {
 	f := newFolder(t)
 	var placing sync.WaitGroup
 	outcomes := make(chan Outcome, 40)
@@ -128,8 +128,9 @@ func TestConcurrentPlace(t *testing.T) {
 	assert.Equal(t, []string{"k.key"}, f.names(t))
 }
 
-// SPDK's longest secrets are far shorter. The bound keeps other data out of the directory.
-func TestLengthOfSecrets(t *testing.T) {
+// SPDK's longest secrets are far shorter than the limit, which keeps other data out of the
+// directory.
+func TestSecretLengthIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
 	f, err := OpenFolder(dir)

@@ -15,7 +15,7 @@ import (
 // An Ask makes one call to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Refusal is an error with an errno, like SPDK's, and what to do.
+// A Refusal is an error with an errno, like SPDK's, and a remedy.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -27,7 +27,7 @@ func refuse(errno syscall.Errno, format string, args ...any) error {
 	return &Refusal{errno, fmt.Sprintf(format, args...)}
 }
 
-// Keys places the keys of one target.
+// Keys stores the keys for one target.
 type Keys struct {
 	store   *serialStore
 	changes nameLocks // by key
@@ -37,13 +37,13 @@ type Keys struct {
 // maxKeys is the maximum number of keys. Each change lists all of them.
 const maxKeys = 4096
 
-// A Share bounds how many keys one caller may have. The zero value is without a bound.
+// A Share bounds how many keys one caller may have. The zero value sets no bound.
 type Share struct {
 	Most int
-	Has  func(name string) bool // reports whether a key is one of the caller's
+	Has  func(name string) bool // reports whether a key belongs to the caller
 }
 
-// check returns a *Refusal if no further key fits.
+// check returns a *Refusal if no more keys are allowed.
 func (s Share) check(files Listing) error {
 	if s.Most == 0 {
 		return nil
@@ -63,15 +63,15 @@ func (s Share) check(files Listing) error {
 // New makes Keys.
 func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
-// Acquire waits until no other change of this caller is in progress, and returns the function that
-// ends this one. Many changes of one caller must not delay others'.
+// Acquire waits until no other change by this caller is in progress, and returns the function that
+// ends this one. Many changes by one caller must not delay those of others.
 func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err error) {
 	return k.callers.acquire(ctx, caller)
 }
 
-// Add places a secret and registers it under a name. It writes the file first, so that a registered
-// key always has one. It may be repeated with the same secret. The caller holds what Acquire
-// returns, so that share is exact.
+// Add stores a secret and registers it under a name. It writes the file first, so that a registered
+// key always has one. It may be repeated with the same secret. The caller must have called Acquire,
+// so that share is exact.
 func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
@@ -98,16 +98,16 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 		return err
 	}
 	if known != nil && !placed(known, files) {
-		return refuse(syscall.EEXIST, "a key of this name exists that was not placed through this proxy: choose another name")
+		return refuse(syscall.EEXIST, "a key with this name exists that was not placed through this proxy: choose another name")
 	}
 	outcome, err := k.store.Place(name, secret)
 	switch {
 	case err != nil:
 		return err
 	case outcome == Differs:
-		return refuse(syscall.EEXIST, "a key of this name exists with another secret: remove it first (spdkgate_key_remove), or choose another name")
+		return refuse(syscall.EEXIST, "a key with this name exists with a different secret: remove it first (spdkgate_key_remove), or choose another name")
 	case known != nil:
-		return nil // it was registered before
+		return nil // it was already registered
 	}
 	_, err = ask(ctx, "keyring_file_add_key", map[string]any{"name": name, "path": files.Path(name)})
 	if err == nil {
@@ -123,8 +123,8 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 	return err
 }
 
-// Remove removes a key from the keyring, and then its file. It also completes a removal that was
-// interrupted.
+// Remove removes a key from the keyring, and then its file. It also completes an interrupted
+// removal.
 func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
@@ -154,11 +154,11 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	return k.store.Remove(name)
 }
 
-// sweepAfter is the age from which a file without a key counts as left over.
+// sweepAfter is the age at which a file without a key counts as left over.
 const sweepAfter = time.Hour
 
-// Sweep removes files that neither a registered key nor needed uses: interrupted calls that were
-// not repeated left them. It returns the names of the keys.
+// Sweep removes files that no registered key uses and that are not needed. They are left by
+// interrupted calls that were not repeated. It returns the names of the keys.
 func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (bool, error)) (removed []string, err error) {
 	candidates, err := k.leftOver(ctx, ask, "", needed)
 	for _, name := range candidates {
@@ -173,7 +173,7 @@ func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (boo
 	return removed, err
 }
 
-// sweep removes one file, if it is still left over while the lock of its name is held.
+// sweep removes one file if, under the lock for its name, it still counts as left over.
 func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path string) (bool, error)) (removed bool, err error) {
 	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
@@ -187,8 +187,8 @@ func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path
 	return true, k.store.Remove(name)
 }
 
-// leftOver returns the names of keys whose files are left over. With only, it considers this key
-// alone.
+// leftOver returns the names of keys whose files are left over. If only is set, it considers only
+// that key.
 func (k *Keys) leftOver(ctx context.Context, ask Ask, only string, needed func(path string) (bool, error)) (names []string, err error) {
 	files, err := k.store.List()
 	if err != nil || len(files.Files) == 0 {
@@ -229,7 +229,8 @@ func keyring(ctx context.Context, ask Ask) (list []spdkrpc.KeyringKey, err error
 	return list, nil
 }
 
-// registered returns the key of this name that has not been removed; nil if there is none.
+// registered returns the key with this name, unless it has been removed. It returns nil if there is
+// none.
 func registered(ctx context.Context, ask Ask, name string) (*spdkrpc.KeyringKey, error) {
 	list, err := keyring(ctx, ask)
 	for _, key := range list {
@@ -240,7 +241,7 @@ func registered(ctx context.Context, ask Ask, name string) (*spdkrpc.KeyringKey,
 	return nil, err
 }
 
-// placed reports whether a registered key was placed by this package.
+// placed reports whether a registered key was stored by this package.
 func placed(key *spdkrpc.KeyringKey, files Listing) bool {
 	return key.Path != nil && *key.Path == files.Path(key.Name)
 }

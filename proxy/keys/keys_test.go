@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// secretOf makes a secret whose key is a byte, n times.
+// secretOf makes a secret whose key is one byte repeated n times.
 func secretOf(form, hash string, fill byte, n int) string {
 	key := []byte(strings.Repeat(string(fill), n))
 	return form + ":" + hash + ":" + base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(key, crc32.ChecksumIEEE(key))) + ":"
@@ -34,7 +34,7 @@ var (
 
 func TestCheckSecret(t *testing.T) {
 	for _, good := range []string{
-		"DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", // the example in NVMe's base specification
+		"DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", // the example in the NVMe base specification
 		"NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:",
 		secretOf("DHHC-1", "00", 'a', 48), secretOf("DHHC-1", "00", 'a', 64), secretOf("DHHC-1", "02", 'a', 48), secretOf("DHHC-1", "03", 'a', 64),
 		secretOf("NVMeTLSkey-1", "00", 'a', 32), secretOf("NVMeTLSkey-1", "00", 'a', 48), secretOf("NVMeTLSkey-1", "02", 'a', 48),
@@ -134,7 +134,7 @@ func errnoOf(err error) syscall.Errno {
 	return 0
 }
 
-func TestAddAndRemove(t *testing.T) {
+func TestAddAndRemoveKeys(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	ctx := t.Context()
@@ -162,7 +162,7 @@ func TestAddAndRemove(t *testing.T) {
 	assert.Equal(t, syscall.ENOKEY, errnoOf(k.Remove(ctx, r.ask, "host-a")))
 }
 
-func TestKeysOfOtherOriginAreRefused(t *testing.T) {
+func TestKeysAddedElsewhereAreRefused(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	path := filepath.Join(t.TempDir(), "theirs")
@@ -194,8 +194,8 @@ func TestKeyInUseIsNotRemoved(t *testing.T) {
 }
 
 // Each call to the target and each step on disk fails once, before or after its execution; then the
-// call is repeated. A registered key always has its file, and the repetition succeeds.
-func TestEveryStepMayFail(t *testing.T) {
+// call is repeated. A registered key always has its file, and the retry succeeds.
+func TestFailureAtAnyStepCanBeRetried(t *testing.T) {
 	gone := errors.New("gone")
 	sound := func(r ring, f *Folder, where string) {
 		for _, name := range r.keys() {
@@ -252,7 +252,7 @@ func TestEveryStepMayFail(t *testing.T) {
 					assert.Equal(t, []string{"k.key"}, f.names(t), where)
 					continue
 				}
-				if errnoOf(err) != syscall.ENOKEY { // it was removed already
+				if errnoOf(err) != syscall.ENOKEY { // it had already been removed
 					require.NoError(t, err, where)
 				}
 				assert.Empty(t, r.keys(), where)
@@ -262,7 +262,7 @@ func TestEveryStepMayFail(t *testing.T) {
 	}
 }
 
-func TestKeyThatSPDKRefusesLeavesNoFile(t *testing.T) {
+func TestKeyRefusedBySPDKLeavesNoFile(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	r.Inject(spdktest.Fault{Method: "keyring_file_add_key", Times: 1, Do: spdktest.Fail})
@@ -280,7 +280,7 @@ func TestKeyThatSPDKRefusesLeavesNoFile(t *testing.T) {
 	assert.Empty(t, f.names(t))
 }
 
-func TestSweep(t *testing.T) {
+func TestSweepRemovesUnusedKeyFiles(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	ctx := t.Context()

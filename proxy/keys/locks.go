@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// nameLocks has one lock for each name. A change that waits for the target does not delay changes
-// of other names.
+// nameLocks holds one lock for each name. A change that waits for the target does not delay changes
+// to other names.
 type nameLocks struct {
 	mu    sync.Mutex
 	taken map[string]chan struct{} // closed when the lock is released
 }
 
-// acquire waits for the lock of a name, and returns the function that releases it. The error is
-// that of ctx.
+// acquire waits for the lock on a name, and returns the function that releases it. The error is
+// ctx's.
 func (t *nameLocks) acquire(ctx context.Context, name string) (release func(), err error) {
 	for {
 		t.mu.Lock()
@@ -42,7 +42,7 @@ func (t *nameLocks) acquire(ctx context.Context, name string) (release func(), e
 	}
 }
 
-// serialStore is a Store that makes one operation at a time, because systemd starts a keeper
+// serialStore is a Store that performs one operation at a time, because systemd starts a keeper
 // process for each request.
 type serialStore struct {
 	mu    sync.Mutex

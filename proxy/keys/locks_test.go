@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A change that the target does not answer does not delay changes of other keys. A call that waits
-// for it can be canceled.
+// A change to which the target does not respond does not delay changes to other keys. A call
+// waiting for it can be canceled.
 func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 	r, k := newRing(t), New(newFolder(t))
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -44,7 +44,7 @@ func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 	require.NoError(t, k.Remove(t.Context(), r.ask, "slow"))
 }
 
-func TestOneChangeForEachCaller(t *testing.T) {
+func TestOneChangePerCallerAtATime(t *testing.T) {
 	k := New(newFolder(t))
 	release, err := k.Acquire(t.Context(), "a")
 	require.NoError(t, err)
@@ -68,8 +68,8 @@ func TestOneChangeForEachCaller(t *testing.T) {
 	assert.Empty(t, k.callers.taken, "no lock is left")
 }
 
-// A key that is added again during a sweep is kept.
-func TestSweepChecksAgain(t *testing.T) {
+// A key added again during a sweep is kept.
+func TestSweepKeepsReaddedKeys(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)
 	old := time.Now().Add(-2 * sweepAfter)
@@ -87,7 +87,7 @@ func TestSweepChecksAgain(t *testing.T) {
 	assert.Equal(t, []string{"back.key"}, f.names(t))
 }
 
-// The number of keys is limited. At the limit, keys can still be repeated and removed.
+// The number of keys is limited. At the limit, keys can still be added again and removed.
 func TestKeysAreBounded(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	for i := range maxKeys {

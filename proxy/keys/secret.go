@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// forms are the two forms of secrets that SPDK accepts, and the key lengths in bytes that each of
-// their hashes allows. NVMe's base specification defines DHHC-1 (DH-HMAC-CHAP), its TCP transport
-// specification NVMeTLSkey-1 (TLS). Hash 00 means any of the hashes.
+// forms lists the two forms of secrets that SPDK accepts, and the key lengths, in bytes, that each
+// of their hashes allows. The NVMe base specification defines DHHC-1 (DH-HMAC-CHAP); the NVMe TCP
+// transport specification defines NVMeTLSkey-1 (TLS). Hash 00 means any of the hashes.
 var forms = map[string]map[string][]int{
 	"DHHC-1":       {"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}},
 	"NVMeTLSkey-1": {"00": {32, 48}, "01": {32}, "02": {48}},
@@ -18,7 +18,7 @@ var forms = map[string]map[string][]int{
 
 var (
 	errForm     = errors.New("a secret must be DHHC-1:HASH:BASE64: (DH-HMAC-CHAP; nvme gen-dhchap-key creates one) or NVMeTLSkey-1:HASH:BASE64: (TLS; nvme gen-tls-key creates one)")
-	errHash     = errors.New("the hash of the secret is not one that its format has")
+	errHash     = errors.New("the secret's hash is not one that its format defines")
 	errBase64   = errors.New("the third part of the secret is not standard base64 with padding")
 	errLength   = errors.New("the length of the secret does not fit its hash")
 	errChecksum = errors.New("the checksum of the secret is wrong: a character may be missing or changed")

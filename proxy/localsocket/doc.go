@@ -1,5 +1,5 @@
-// Package localsocket creates and removes UNIX sockets that programs of this host connect to. It
-// also reports which user a program at the other end runs as.
+// Package localsocket creates and removes UNIX sockets to which programs on this host connect. It
+// also reports the user as which the program at the other end runs.
 //
-// It must not know what is sent on a socket, and which users may send it.
+// It must not depend on what is sent over a socket, or which users may send it.
 package localsocket

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxGroups is how many supplementary groups a process of Linux can have.
+// maxGroups is how many supplementary groups a Linux process can have.
 const maxGroups = 65536
 
 // peerGroups reads SO_PEERGROUPS, for which package unix has no function.

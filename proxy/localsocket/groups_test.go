@@ -24,7 +24,7 @@ func TestPeersWithManyGroups(t *testing.T) {
 		var got []uint32
 		var failed error
 		done := make(chan struct{})
-		go func() { // on a thread of its own, which ends with the goroutine because it stays locked
+		go func() { // on its own thread, which ends with the goroutine because it stays locked
 			defer close(done)
 			runtime.LockOSThread()
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(n), uintptr(unsafe.Pointer(&want[0])), 0); errno != 0 {

@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Place says where a socket is, and who may connect to it.
+// A Place defines where a socket is, and who may connect to it.
 type Place struct {
 	Path string
-	Mode fs.FileMode // permission bits; connecting needs permission to write
-	// The owner and group of the socket; -1: those of this process.
+	Mode fs.FileMode // permission bits; connecting requires write permission
+	// The owner and group of the socket; -1 means those of this process.
 	UID, GID int
 }
 
-// backlog is how many connections wait to be accepted; the kernel may have a lower limit.
+// backlog is how many connections may wait to be accepted. The kernel may impose a lower limit.
 const backlog = 4096
 
-// Listen creates a socket and listens on it. The socket never has more permissions than those of p,
-// whatever the umask, and no client can connect before it has them. A socket on which no process
-// listens any longer is replaced; any other file is an error. The listener removes the socket when
-// it is closed, unless another process has replaced it.
+// Listen creates a socket and listens on it. Whatever the umask, the socket never has more
+// permissions than p grants, and no client can connect before they are set. A socket on which no
+// process listens any longer is replaced; any other file is an error. The listener removes the
+// socket when it is closed, unless another process has replaced it.
 func Listen(p Place) (net.Listener, error) {
 	if err := checkFolder(filepath.Dir(p.Path)); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	return l, nil
 }
 
-// checkFolder refuses a directory in which any user could replace the socket.
+// checkFolder returns an error for a directory in which any user could replace the socket.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func checkFolder(dir string) error {
 	return nil
 }
 
-// removeStale removes a socket that a process has left behind.
+// removeStale removes a socket left behind by a process.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -113,7 +113,7 @@ func removeStale(path string) error {
 		return fmt.Errorf("another process may be listening at %s: end it, or choose another path", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the socket that a former process left: %w", err)
+		return fmt.Errorf("remove the socket left by an earlier process: %w", err)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 
 func at(path string) Place { return Place{Path: path, Mode: 0o660, UID: -1, GID: -1} }
 
-func TestListen(t *testing.T) {
+func TestListenCreatesSocketWithPermissions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	p := at(path)
 	p.GID = os.Getgid()
@@ -62,7 +62,7 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	l, err := Listen(at(path))
 	require.NoError(t, err)
 
-	// The successor's socket stays when the former process closes its own.
+	// The successor's socket is kept when the earlier process closes its own.
 	require.NoError(t, os.Remove(path))
 	successor, err := Listen(at(path))
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	assert.Equal(t, "data", string(text))
 }
 
-func TestListenRefuses(t *testing.T) {
+func TestListenRefusals(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Listen(at(filepath.Join(dir, "no", "s")))
 	require.ErrorIs(t, err, fs.ErrNotExist)
@@ -112,7 +112,7 @@ func TestListenRefuses(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist, "nothing is left")
 }
 
-func TestPeerOfAnotherSocket(t *testing.T) {
+func TestPeerOfRequiresUnixSocket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()

@@ -14,7 +14,7 @@ import (
 )
 
 // The socket gets an owner, a group, both or neither.
-func TestOwnerOfTheSocket(t *testing.T) {
+func TestSocketOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give files to other users")
 	}
@@ -35,7 +35,7 @@ func TestOwnerOfTheSocket(t *testing.T) {
 	}
 }
 
-// A failure of the function, and a connection that is closed, are errors of control.
+// control reports a failure of the function, and a closed connection.
 func TestControlReportsErrors(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)

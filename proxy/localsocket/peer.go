@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unmapped is the uid and gid as which the kernel shows all users and groups that are not in this
-// process's user namespace, such as that of systemd's PrivateUsers=. It identifies no user.
+// Unmapped is the uid and gid that the kernel reports for all users and groups outside this
+// process's user namespace, such as one created by systemd's PrivateUsers=. It does not identify a
+// user.
 const Unmapped = 65534
 
 // A Peer is the process at the other end of a connection, as the kernel recorded it when that
@@ -35,8 +36,8 @@ func PeerOf(c net.Conn) (p Peer, err error) {
 	return p, err
 }
 
-// HungUp reports whether the other end of a UNIX socket is closed. It is not if it was only shut
-// down for writing: then its process still reads.
+// HungUp reports whether the other end of a UNIX socket is closed. An end that is only shut down
+// for writing does not count, because its process still reads.
 func HungUp(c net.Conn) bool {
 	hungUp := false
 	_ = control(c, func(fd int) error {

@@ -1,4 +1,5 @@
-// Package logtest records a log, for tests. It knows no other package, and only tests may use it.
+// Package logtest records a log, for tests. It depends on no other package, and only tests may use
+// it.
 package logtest
 
 import (
@@ -9,7 +10,7 @@ import (
 	"testing"
 )
 
-// A Log records what is written to it. It may be used concurrently.
+// A Log records what is written to it. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -1,11 +1,11 @@
-// Package metrics provides the proxy's Prometheus metrics: calls by user, method and outcome,
-// SPDK's latency, refusals, reloads, and the state of proxy and target at the time of a scrape. The
-// target's own figures are not here: package figures reads them, and package targetmetrics writes
-// them.
+// Package metrics provides the proxy's Prometheus metrics: calls by user, method and outcome;
+// SPDK's latency; refusals; reloads; and the state of proxy and target at the time of a scrape. It
+// does not contain the target's own figures, which package figures reads and package targetmetrics
+// writes.
 //
-// The values of labels are bounded: methods come from the schema, users from the configuration, and
-// all others are constants of this package. A name that a client makes up is never a label.
+// Label values are bounded: methods come from the schema, users from the configuration, and all
+// others are constants in this package. A name made up by a client is never a label.
 //
-// The package must not know how a call is decided or executed, nor who may read the metrics. No
-// stage of the proxy is imported here, and none imports it.
+// The package must not depend on how calls are decided on or executed, or who may read the metrics.
+// It imports no stage of the proxy, and none imports it.
 package metrics

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// events are the counters of events other than calls.
+// events holds the counters for everything except calls.
 type events struct {
 	denied        [denialKinds]prometheus.Counter
 	logins        [loginFailures]prometheus.Counter
@@ -18,8 +18,8 @@ type events struct {
 	panics        prometheus.Counter
 	reloaded      prometheus.Counter
 	refused       prometheus.Counter // reloads
-	lastReload    prometheus.Gauge   // 1: applied, 0: refused
-	lastReloadAt  prometheus.Gauge   // the last time one was applied
+	lastReload    prometheus.Gauge   // 1 if applied, 0 if refused
+	lastReloadAt  prometheus.Gauge   // when one was last applied
 }
 
 func newEvents(r prometheus.Registerer) events {
@@ -68,7 +68,7 @@ func (m *Metrics) LoginFailed(why LoginFailure) { m.logins[why].Inc() }
 // Translated counts one parameter that was renamed. The names come from the schema.
 func (m *Metrics) Translated(user, method, from, to string) {
 	m.mu.RLock()
-	defer m.mu.RUnlock() // so that no reload deletes this user's series meanwhile
+	defer m.mu.RUnlock() // so that no concurrent reload deletes this user's series
 	if !m.users[user] {
 		user = ""
 	}
@@ -85,7 +85,7 @@ func (m *Metrics) AuditFailed() { m.auditFailures.Inc() }
 // AuditMerged counts a request that shares a line of the audit log with others.
 func (m *Metrics) AuditMerged() { m.auditMerged.Inc() }
 
-// Reloaded records the outcome of a reload of the proxy's configuration; nil is success.
+// Reloaded records the outcome of a reload of the proxy's configuration; nil means success.
 func (m *Metrics) Reloaded(err error) {
 	if err != nil {
 		m.refused.Inc()
@@ -97,7 +97,7 @@ func (m *Metrics) Reloaded(err error) {
 	m.lastReloadAt.Set(seconds(time.Now()))
 }
 
-// Learned counts a call that no role allows, and that was executed in learning mode.
+// Learned counts a call that no role allows, but that was executed because of learning mode.
 func (m *Metrics) Learned() { m.learned.Inc() }
 
 // Panicked counts a panic.

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// freezes are the metrics of volumes that are frozen for snapshots.
+// freezes holds the metrics about volumes frozen for snapshots.
 type freezes struct {
 	took      prometheus.Histogram
 	overdue   prometheus.Counter
@@ -36,8 +36,8 @@ func (m *Metrics) Froze(took time.Duration, overdue bool) {
 	}
 }
 
-// SnapshotRefused counts a snapshot that was refused because the volume is in use.
+// SnapshotRefused counts a snapshot refused because the volume is in use.
 func (m *Metrics) SnapshotRefused() { m.freezes.refused.Inc() }
 
-// Thawed counts operations whose volumes recovery has thawed.
+// Thawed counts operations whose volumes were thawed by recovery.
 func (m *Metrics) Thawed(operations int) { m.freezes.recovered.Add(float64(operations)) }

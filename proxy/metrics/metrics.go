@@ -15,22 +15,22 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// UnknownMethod is the label of methods that the schema does not have.
+// UnknownMethod is the label for methods missing from the schema.
 const UnknownMethod = "unknown"
 
-// buckets of all durations, in seconds: a simulated target answers in 50 µs, a real one polls every
-// 4 ms, and inflating a volume takes minutes.
+// buckets are the buckets for all durations, in seconds. A simulated target responds in 50 µs, a
+// real one polls every 4 ms, and inflating a volume takes minutes.
 var buckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
 // Options of New.
 type Options struct {
 	Version string       // of this program
-	Methods []string     // that have a label of their own
-	State   func() State // is called at each scrape
+	Methods []string     // methods with their own label
+	State   func() State // called at each scrape
 	Log     *slog.Logger // nil: none
 }
 
-// Metrics are the metrics of one proxy. They may be used concurrently.
+// Metrics holds the metrics of one proxy. It is safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	handler  http.Handler
@@ -44,7 +44,7 @@ type Metrics struct {
 
 	mu     sync.RWMutex
 	users  map[string]bool
-	series map[seriesKey]series // a cache, so that a call needs no look-up by labels
+	series map[seriesKey]series // a cache, so that a call needs no lookup by labels
 }
 
 type seriesKey struct {
@@ -54,12 +54,12 @@ type seriesKey struct {
 
 type series struct {
 	calls    prometheus.Counter
-	duration prometheus.Observer // nil: SPDK did not get the call
+	duration prometheus.Observer // nil if SPDK did not get the call
 }
 
 const namespace = "spdk_proxy"
 
-// New makes Metrics of a proxy without users.
+// New makes the Metrics of a proxy without users.
 func New(opts Options) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -110,8 +110,8 @@ func buildInfo(version string) prometheus.Collector {
 	return g
 }
 
-// startTime is needed besides process_start_time_seconds, which is missing in a service whose /proc
-// shows only its own processes.
+// startTime is needed in addition to process_start_time_seconds, which is missing in a service
+// whose /proc shows only its own processes.
 func startTime() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "start_time_seconds", Help: "When the proxy started, in seconds since 1970.",
@@ -122,7 +122,7 @@ func startTime() prometheus.Collector {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// Handler returns the handler of scrapes. It does not check who may read them.
+// Handler returns the handler for scrapes. It does not check who may read the metrics.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
 var textFormat = expfmt.NewFormat(expfmt.TypeTextPlain)
@@ -146,7 +146,7 @@ func (m *Metrics) Text() (string, error) {
 	return text.String(), nil
 }
 
-// SetUsers sets which users have a label of their own. The series of other users are deleted.
+// SetUsers sets which users have their own label. It deletes the series of all other users.
 func (m *Metrics) SetUsers(names []string) {
 	users := make(map[string]bool, len(names))
 	for _, name := range names {

@@ -64,7 +64,7 @@ func TestTextEqualsAScrape(t *testing.T) {
 	assert.Equal(t, "text/plain; version=0.0.4; charset=utf-8", strings.Split(ContentType, "; escaping")[0])
 }
 
-// Dashboards and alerts use the bounds of the histograms.
+// Dashboards and alerts use the histograms' bucket bounds.
 func TestBucketsMatchTheAlerts(t *testing.T) {
 	var bounds []string
 	for _, found := range regexp.MustCompile(`(?m)^spdk_proxy_call_duration_seconds_bucket\{method="bdev_get_bdevs",le="([^"]+)"\}`).FindAllStringSubmatch(scrape(t, filled()), -1) {
@@ -81,7 +81,7 @@ func TestScrapeContainsAllMetrics(t *testing.T) {
 	for _, line := range []string{
 		`spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="unknown_outcome",user="ann"} 1`,
 		`spdk_proxy_outcomes_total{outcome="ok"} 2`,
-		`spdk_proxy_call_duration_seconds_count{method="bdev_get_bdevs"} 4`, // only of calls that reached SPDK
+		`spdk_proxy_call_duration_seconds_count{method="bdev_get_bdevs"} 4`, // only for calls that reached SPDK
 		`spdk_proxy_call_duration_seconds_bucket{method="bdev_get_bdevs",le="0.01"} 3`,
 		`spdk_proxy_parameters_translated_total{from="size",method="bdev_lvol_create",to="size_in_mib",user="bob"} 1`,
 		`spdk_proxy_denials_total{rule="quota"} 1`,
@@ -127,7 +127,7 @@ func TestScrapeContainsAllMetrics(t *testing.T) {
 	assert.NotContains(t, text, `"stranger"`)
 }
 
-func TestSeriesOfOutcomesExistFromTheStart(t *testing.T) {
+func TestOutcomeSeriesExistFromTheStart(t *testing.T) {
 	text := scrape(t, New(Options{}))
 	for o := range outcomes {
 		assert.Contains(t, text, fmt.Sprintf("spdk_proxy_outcomes_total{outcome=%q} 0", o))
@@ -142,7 +142,7 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// Names that clients make up create no series.
+// Names made up by clients create no series.
 func TestLabelsAreBounded(t *testing.T) {
 	m := New(Options{Methods: []string{"bdev_get_bdevs"}})
 	m.SetUsers([]string{"ann"})
@@ -172,7 +172,7 @@ func TestSeriesOfRemovedUsersAreDeleted(t *testing.T) {
 	assert.Contains(t, scrape(t, m), `spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="ok",user="bob"} 1`, "the count starts again")
 }
 
-// Calls, reloads and scrapes run at once, for the race detector.
+// Calls, reloads and scrapes run concurrently, for the race detector.
 func TestMetricsAreSafeForConcurrentUse(t *testing.T) {
 	m := New(Options{Methods: []string{"a", "b"}})
 	var wg sync.WaitGroup
@@ -199,7 +199,7 @@ func TestMetricsAreSafeForConcurrentUse(t *testing.T) {
 	assert.NotContains(t, scrape(t, m), `user="u`)
 }
 
-// Each outcome has a name of its own.
+// Each outcome has a distinct name.
 func TestNamesAreDistinct(t *testing.T) {
 	names := map[string]bool{}
 	for o := range outcomes {

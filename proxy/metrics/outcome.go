@@ -3,19 +3,19 @@ package metrics
 // An Outcome is how a call ended.
 type Outcome int
 
-// The outcomes. Only with OK, SPDKError and UnknownOutcome was the call sent to SPDK.
+// The outcomes. The call was sent to SPDK only if the outcome is OK, SPDKError or UnknownOutcome.
 const (
 	OK              Outcome = iota
-	SPDKError               // SPDK answered with an error
+	SPDKError               // SPDK responded with an error
 	UnknownOutcome          // no response in time: the call may have been executed
 	Unreachable             // the target could not be reached
-	Denied                  // by a role or the tenant's scope, or sent by a page of another site
+	Denied                  // by a role or the tenant's scope, or sent by a page on another site
 	OverQuota               // beyond a tenant's quota
-	Invalid                 // not a request, an unknown method, wrong parameters
+	Invalid                 // not a valid request, an unknown method, or wrong parameters
 	InUse                   // the volume is in use and cannot be frozen for a snapshot
 	TooLarge                // the call is too large for SPDK, or the response for the proxy
 	Unauthenticated         // no valid credentials
-	CannotTell              // the token could not be verified: its issuer is unavailable
+	CannotTell              // the token could not be verified because its issuer is unavailable
 	Busy                    // too many calls at once, or too many failed logins
 	Draining                // the proxy was stopping
 	ClientGone              // the client disconnected, or sent its request too slowly
@@ -30,7 +30,7 @@ var outcomeNames = [outcomes]string{
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// reachedSPDK reports whether SPDK got the call; only then its duration is recorded.
+// reachedSPDK reports whether SPDK got the call. Only then is its duration recorded.
 func (o Outcome) reachedSPDK() bool { return o == OK || o == SPDKError || o == UnknownOutcome }
 
 // A Denial is the kind of rule that refused a call.
@@ -40,9 +40,9 @@ type Denial int
 const (
 	ByNoRule Denial = iota // no role allows the call
 	ByRole                 // a role's deny, or a condition on parameters
-	ByTenant               // the call is outside of the scope of the user's tenant
+	ByTenant               // the call is outside the scope of the user's tenant
 	ByQuota                // the quota of the user's tenant
-	ByOrigin               // a browser sent the call from a page of another site
+	ByOrigin               // a browser sent the call from a page on another site
 	denialKinds
 )
 
@@ -60,7 +60,7 @@ const (
 	NoCredentials
 	TooManyFailures // the credentials were not checked, because too many were wrong before
 	LoginBusy       // the credentials could not be checked in time
-	IssuerAway      // the token could not be verified: its issuer is unavailable
+	IssuerAway      // the token could not be verified because its issuer is unavailable
 	loginFailures
 )
 

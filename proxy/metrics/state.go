@@ -7,34 +7,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A State is the state of proxy and target at one moment.
+// A State describes proxy and target at one moment.
 type State struct {
-	Connections  int                  // open ones from clients
-	Closed       int                  // connections that were closed because too many were open
-	InFlight     int                  // calls that have not been answered
+	Connections  int                  // open connections from clients
+	Closed       int                  // connections closed because too many were open
+	InFlight     int                  // calls without a response so far
 	Sessions     int                  // of the console
-	Certificates map[string]time.Time // when they expire: server, client_ca
-	Revocations  time.Time            // when the first list of revoked certificates expires; zero: there is none
-	Tokens       map[string]time.Time // by user, when the first of them expires
+	Certificates map[string]time.Time // when server and client_ca certificates expire
+	Revocations  time.Time            // when the first list of revoked certificates expires; zero if there is none
+	Tokens       map[string]time.Time // for each user, when the first token expires
 	Learning     int                  // users in learning mode
 	Target       TargetState
-	Saved        *SavedState // nil: the target's configuration is not saved
+	Saved        *SavedState // nil if the target's configuration is not saved
 }
 
-// SavedState is the state of the saved configuration of the target.
+// SavedState describes the target's saved configuration.
 type SavedState struct {
-	At      time.Time // of the file; zero: there is none
-	Pending bool      // there are changes that are not saved yet
+	At      time.Time // time of the file; zero if there is none
+	Pending bool      // there are unsaved changes
 	Failed  bool      // the last attempt to save them failed
-	Missing int       // objects that are in the file and not in the target; while there are any, the file is not replaced
-	Chosen  bool      // an administrator chose the file, and the target has not loaded it yet
+	Missing int       // objects in the file but not in the target; while there are any, the file is not replaced
+	Chosen  bool      // an administrator chose the file, but the target has not loaded it yet
 }
 
-// TargetState is the state of the target.
+// TargetState describes the target.
 type TargetState struct {
 	Up            bool
-	UntrustedPeer bool            // an untrusted user listens at the socket
-	LoadsWritten  *bool           // it loads what hosts write into volumes; nil: not known
+	UntrustedPeer bool            // an untrusted user listens on the socket
+	LoadsWritten  *bool           // it loads what hosts write into volumes; nil if unknown
 	LoadsAccepted bool            // the configuration accepts it
 	Shared        bool            // another proxy serves it
 	Release       string          // "" when not known
@@ -44,9 +44,9 @@ type TargetState struct {
 	Loads         map[string]Load // by user
 }
 
-// A Load counts the calls of one user at the target.
+// A Load counts one user's calls at the target.
 type Load struct {
-	InFlight int // calls that it has not answered
+	InFlight int // calls to which it has not responded
 	Waiting  int // calls that wait for their turn
 }
 
@@ -138,7 +138,7 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// byUser returns a load for each user with a label of its own, and under "" the sum of all others.
+// byUser returns a load for each user with its own label and, under "", the sum of all others.
 func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -156,7 +156,7 @@ func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	return bounded
 }
 
-// secondsOrZero is 0 for a time that there is not.
+// secondsOrZero converts a time to seconds since 1970, and the zero time to 0.
 func secondsOrZero(t time.Time) float64 {
 	if t.IsZero() {
 		return 0

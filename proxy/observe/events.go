@@ -19,16 +19,17 @@ import (
 )
 
 const (
-	// eventPoll is the time between two looks for the target's notifications.
+	// eventPoll is the interval at which the target's notifications are read.
 	eventPoll = time.Second
-	// eventLinger is how long the target is looked at after the last listener has left, because
-	// clients connect again.
+	// eventLinger is how long the target is polled after the last listener has left, because
+	// clients reconnect.
 	eventLinger = 30 * time.Second
-	// conditionPoll is the time between two looks at what may last: full lvstores, certificates.
+	// conditionPoll is the interval at which lasting conditions are checked: full lvstores,
+	// certificates.
 	conditionPoll = 30 * time.Second
-	// notificationsAtOnce bounds the result of one call.
+	// notificationsAtOnce bounds the number of notifications in the result of one call.
 	notificationsAtOnce = 1000
-	// resolvedAtOnce bounds the calls for the names of new volumes in one look.
+	// resolvedAtOnce bounds the calls in one poll for the names of new volumes.
 	resolvedAtOnce = 8
 )
 
@@ -42,7 +43,7 @@ const (
 	startupKey    = "startup"
 )
 
-// Source makes a Source, which one goroutine may use.
+// Source makes a Source. Only one goroutine may use it.
 func (o *Observer) Source() *Source { return &Source{observer: o, volumes: map[string]string{}} }
 
 // WatchEvents publishes events while there are listeners, until ctx ends.
@@ -58,7 +59,7 @@ func (o *Observer) WatchEvents(ctx context.Context) {
 	}
 }
 
-// A Source makes events from what it sees of the target and of the proxy.
+// A Source makes events from what it observes about the target and the proxy.
 type Source struct {
 	observer *Observer
 
@@ -67,11 +68,11 @@ type Source struct {
 	restarts int
 
 	known   bool              // next is known
-	paused  bool              // there were no listeners since the last query
+	paused  bool              // there have been no listeners since the last query
 	next    uint64            // number of the next notification
-	asOf    int               // restarts when it was read
+	asOf    int               // number of restarts when it was read
 	volumes map[string]string // names (LVSTORE/LVOL) of volumes by UUID
-	former  map[string]string // those before the last reading
+	former  map[string]string // volumes before the last reading
 }
 
 func (w *Source) run(ctx context.Context) {
@@ -99,16 +100,16 @@ func (w *Source) run(ctx context.Context) {
 	}
 }
 
-// Look publishes changes of the target's state, and its notifications since the last look.
+// Look publishes changes in the target's state, and its notifications since the last call.
 func (w *Source) Look(ctx context.Context) {
 	w.lookAtTarget(ctx)
 	w.readNotifications(ctx)
 }
 
-// Pause notes that there were no listeners since the last query.
+// Pause records that there have been no listeners since the last query.
 func (w *Source) Pause() { w.paused = true }
 
-// lookAtTarget publishes changes of the target's state.
+// lookAtTarget publishes changes in the target's state.
 func (w *Source) lookAtTarget(ctx context.Context) {
 	hub, state := w.observer.Events, w.observer.Gate.Target.State()
 	if !w.looked {
@@ -137,7 +138,7 @@ func (w *Source) lookAtTarget(ctx context.Context) {
 		before := len(hub.Lasting())
 		hub.End(targetDownKey, up)
 		hub.End(startupKey, up)
-		if restarted && len(hub.Lasting()) == before { // it was restarted between two looks
+		if restarted && len(hub.Lasting()) == before { // it was restarted between two polls
 			hub.Publish(up)
 		}
 	}
@@ -154,11 +155,11 @@ func (w *Source) readNotifications(ctx context.Context) {
 		return
 	}
 	restarted := w.known && w.asOf != w.restarts
-	if restarted { // the new process numbers its notifications from 0, and may have none yet
+	if restarted { // the new process numbers its notifications from 0, and may not have any yet
 		w.known, w.next = false, 0
 	}
 	ask := execute.Command{Conn: conn, Timeout: o.Gate.Timeout}.Ask
-	for range 10 { // more are read at the next look
+	for range 10 { // more are read at the next poll
 		params := map[string]any{"id": w.next, "max": uint64(notificationsAtOnce)}
 		if !w.known {
 			params = nil
@@ -192,7 +193,7 @@ func (w *Source) readNotifications(ctx context.Context) {
 	}
 }
 
-// publish publishes notifications, with the names of volumes as far as they are known.
+// publish publishes notifications, with the names of volumes where known.
 func (w *Source) publish(ctx context.Context, ask func(context.Context, string, map[string]any) (json.RawMessage, error), list []spdkrpc.NotifyEvent) {
 	resolved := 0
 	for _, n := range list {
@@ -209,7 +210,7 @@ func (w *Source) publish(ctx context.Context, ask func(context.Context, string, 
 				resolved++
 				w.resolve(ctx, ask, n.Ctx)
 			}
-			e.Scope.Name = "" // whose it is does not follow from a UUID
+			e.Scope.Name = "" // a UUID does not show to whom it belongs
 			if name := w.name(n.Ctx); name != "" {
 				e.Object, e.Scope.Name, e.Text = name, name, fmt.Sprintf("volume %s (%s) %s", name, n.Ctx, verb)
 			}
@@ -225,7 +226,7 @@ func (w *Source) name(id string) string {
 	return w.former[id]
 }
 
-// resolve learns the name of a volume.
+// resolve looks up the name of a volume.
 func (w *Source) resolve(ctx context.Context, ask func(context.Context, string, map[string]any) (json.RawMessage, error), id string) {
 	var list []struct {
 		Aliases []string       `json:"aliases"`
@@ -240,7 +241,7 @@ func (w *Source) resolve(ctx context.Context, ask func(context.Context, string, 
 	}
 }
 
-// LookAtConditions begins and ends the conditions that last.
+// LookAtConditions begins and ends lasting conditions.
 func (w *Source) LookAtConditions(ctx context.Context) {
 	o := w.observer
 	read, err := o.figures.Latest(ctx)
@@ -309,8 +310,8 @@ func (w *Source) expiry(wanted map[string]events.Event, subject, object string, 
 	wanted["certificate_expires "+object] = events.Event{Type: "certificate_expires", Object: object, Text: text}
 }
 
-// quotas adds tenants that have nearly used their quotas. Usage is taken from the figures, which do
-// not contain the creator of a subsystem.
+// quotas adds the tenants that have nearly used up their quotas. Usage is taken from the figures,
+// which do not include a subsystem's creator.
 func (w *Source) quotas(wanted map[string]events.Event, limit func(key string) float64, read *figures.Figures) {
 	for _, scope := range w.observer.Gate.Settings().Tenancy.Scopes() {
 		var size uint64

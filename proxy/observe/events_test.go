@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// observerOf makes an Observer that has settings and events, but no target.
+// observerOf makes an Observer with settings and events, but without a target.
 func observerOf(t *testing.T, change ...func(*config.Config)) *Observer {
 	c := config.Default()
 	c.Users = []config.User{{Name: "admin", Roles: []string{"admin"}, TokenHashes: []string{"sha256:" + strings.Repeat("0", 64)}}}
@@ -36,7 +36,7 @@ func observerOf(t *testing.T, change ...func(*config.Config)) *Observer {
 	return New(Options{Gate: g, Events: events.New(100)}, &c, rpcschema.Default())
 }
 
-func TestExpiryInEvents(t *testing.T) {
+func TestExpiryCausesEvents(t *testing.T) {
 	for text, at := range map[string]time.Time{
 		"": {}, "x expires on": time.Now().Add(expiresSoon - time.Minute), "x expired on": time.Now().Add(-time.Minute),
 	} {
@@ -51,8 +51,8 @@ func TestExpiryInEvents(t *testing.T) {
 	assert.Empty(t, wanted)
 }
 
-// A tenant is near its quota by bytes or by volumes, and stays so until it uses clearly less.
-func TestQuotasInEvents(t *testing.T) {
+// A tenant counts as near its quota of bytes or volumes until it uses clearly less.
+func TestNearlyUsedQuotasCauseEvents(t *testing.T) {
 	const gib = uint64(bytesInGiB)
 	o := observerOf(t, func(c *config.Config) {
 		c.Tenants = map[string]config.Tenant{
@@ -90,7 +90,7 @@ func TestQuotasInEvents(t *testing.T) {
 	}
 }
 
-// A volume whose name is unknown belongs to no tenant, although a tenant's glob may match its UUID.
+// A volume whose name is unknown belongs to no tenant, even if a tenant's glob matches its UUID.
 func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	o := observerOf(t)
 	l := o.Events.Subscribe(0)

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A histogramLog logs which latency histograms cannot be read: once for each reason, because
-// figures are read every ten seconds. It is used by one goroutine at a time.
+// A histogramLog logs which latency histograms cannot be read. It logs each reason once, because
+// figures are read every ten seconds. Only one goroutine at a time may use it.
 type histogramLog struct {
 	problems map[string]histogramProblem // by the bdev's name
 }
@@ -30,7 +30,7 @@ func histogramProblemOf(err error) histogramProblem {
 	return histogramProblem{"failed", "see the error"}
 }
 
-// note compares a reading with those before.
+// note compares a reading with the previous ones.
 func (l *histogramLog) note(f *figures.Figures, log *slog.Logger) {
 	if !f.Up {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// An Observer reads what the target and the proxy report about themselves. Its methods may be
-// called concurrently.
+// An Observer reads what the target and the proxy report about themselves. Its methods are safe for
+// concurrent use.
 type Observer struct {
 	Options
 	figures       *figures.Shared // of the target
@@ -35,7 +35,7 @@ type Options struct {
 const (
 	figuresAge      = 10 * time.Second // between two readings of the target's figures
 	figuresWait     = 20 * time.Second // for one reading
-	figuresCallWait = 5 * time.Second  // for one call of it
+	figuresCallWait = 5 * time.Second  // for one call of a reading
 	// probeWait bounds how long a scrape waits for the target.
 	probeWait = 2 * time.Second
 )
@@ -55,8 +55,8 @@ func (o *Observer) ReadEvery(age time.Duration, reader *figures.Reader) {
 // Metrics serves spdkgate_get_metrics.
 func (o *Observer) Metrics(context.Context, *gate.Request) (any, error) { return o.Gate.Metrics.Text() }
 
-// TargetMetrics serves spdkgate_get_target_metrics. The text is not made again for each caller, and
-// for a page no JSON is made of it.
+// TargetMetrics serves spdkgate_get_target_metrics. Callers share one text, and for a page it is
+// not converted to JSON.
 func (o *Observer) TargetMetrics(ctx context.Context, r *gate.Request) (any, error) {
 	latest, err := o.figures.Latest(ctx)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 // scrapeRetry is the time between two attempts to listen at the address for scrapes.
 const scrapeRetry = 2 * time.Second
 
-// ServeScrapes serves /metrics and /metrics/target on metrics.listen, if the configuration has
-// that, until ctx ends. The address is a loopback address, and every local user could take it
-// first. That must not prevent calls: it is logged, and the address is tried until it is free.
+// ServeScrapes serves /metrics and /metrics/target on metrics.listen, if configured, until ctx
+// ends. The address is a loopback address, which any local user could take first. That must not
+// prevent calls: it is logged, and listening is retried until the address is free.
 func (o *Observer) ServeScrapes(ctx context.Context, c *config.Config, answerPanics func(http.Handler) http.Handler) {
 	address := c.Metrics.Listen
 	if address == "" {
@@ -54,7 +54,7 @@ func (o *Observer) serveScrapesOn(ctx context.Context, l net.Listener, c *config
 	_ = server.Serve(l) // until it is closed
 }
 
-// scrapeTargetMetrics answers GET /metrics/target at metrics.listen, where everyone may read.
+// scrapeTargetMetrics serves GET /metrics/target on metrics.listen, which everyone may read.
 func (o *Observer) scrapeTargetMetrics(w http.ResponseWriter, r *http.Request) {
 	latest, err := o.figures.Latest(r.Context())
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
-// loadsWritten returns whether the target loads what hosts write; nil if the proxy does not know.
+// loadsWritten reports whether the target loads what hosts write; nil if unknown.
 func loadsWritten(s target.State) *bool {
 	if s.Examination == target.ExaminationUnknown {
 		return nil
@@ -16,7 +16,7 @@ func loadsWritten(s target.State) *bool {
 	return new(s.Examination == target.ExaminesAll)
 }
 
-// State reads the values that metrics report as they are at the time of a scrape.
+// State returns the values that metrics report, as of the time of a scrape.
 func (o *Observer) State() metrics.State {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
 	defer cancel()
@@ -46,7 +46,7 @@ func (o *Observer) saved() *metrics.SavedState {
 	return &metrics.SavedState{At: now.SavedAt, Pending: now.Pending, Failed: now.Failed, Missing: len(now.Missing), Chosen: !now.Chosen.IsZero()}
 }
 
-// releaseOf is the release of the target; "" if it is not known.
+// releaseOf returns the target's release, or "" if unknown.
 func releaseOf(s target.State) string {
 	if !s.Release.Known() {
 		return ""
@@ -54,7 +54,7 @@ func releaseOf(s target.State) string {
 	return s.Release.String()
 }
 
-// Expiries returns when the certificates expire that clients depend on.
+// Expiries returns when the certificates on which clients depend expire.
 func (o *Observer) Expiries() map[string]time.Time {
 	all := map[string]time.Time{}
 	if shown := o.Cert.Current(); shown != nil && shown.Leaf != nil {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A NotSavedError means that the target has executed a call whose change is not in the file that a
+// A NotSavedError means that the target executed a call, but its change is not in the file that a
 // restarted target loads.
 type NotSavedError struct{ Why error }
 
-// Error leaves out reasons that name files, because tenants read it. The log has them.
+// Error omits reasons that name files, because tenants read the text. The log contains them.
 func (e *NotSavedError) Error() string {
 	for _, known := range []error{errEnded, errChosen} {
 		if errors.Is(e.Why, known) {
@@ -26,31 +26,33 @@ func (e *NotSavedError) Unwrap() error { return e.Why }
 
 var (
 	errEnded  = errors.New("the target was restarted meanwhile")
-	errChosen = errors.New("spdk_tgt has not loaded the configuration yet that an administrator chose: restart it, or drop the choice (spdkgate_config_save with accept_loss)")
+	errChosen = errors.New("spdk_tgt has not yet loaded the configuration chosen by an administrator: restart it, or drop the choice (spdkgate_config_save with accept_loss)")
 )
 
 // An attempt is one attempt to save.
 type attempt struct {
 	number  uint64 // of the attempt
-	changes uint64 // number of changes that it would have saved
+	changes uint64 // number of changes it would have saved
 	err     error
 }
 
-// pauseShare times the duration of a reading is the pause before the next one, for calls that wait.
+// For calls that wait, the pause before the next reading is pauseShare times the duration of the
+// last one.
 const pauseShare = 2
 
-// pollTime is about how long the readings take of which the target itself needs nothing: it looks
-// for requests every 4 ms only.
+// pollTime is roughly the part of a reading's duration that costs the target nothing, because it
+// polls for requests only every 4 ms.
 const pollTime = 50 * time.Millisecond
 
 // AwaitSaved waits until all changes so far are in the file that a restarted target loads. process
-// is what Before returned. All calls that wait at the same time share one save. If the changes
-// cannot be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
+// is the value returned by Before. All calls waiting at the same time share one save. If the
+// changes cannot be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
 func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
 	s.mu.Unlock()
-	// The save continues if the client of this call disconnects, because others wait for it too.
+	// The save continues even if this call's client disconnects, because others are waiting for it
+	// as well.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Wait)
 	defer cancel()
 	var done bool
@@ -84,7 +86,7 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the changes up to a number are saved. Otherwise it returns why the last
+// savedBy reports whether the changes up to a number are saved. If not, it returns why the last
 // attempt to save them failed, if one began after the earlier attempts.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
@@ -98,7 +100,7 @@ func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	return false, nil
 }
 
-// pace waits so long that the target uses at most a third of its time for its configuration.
+// pace waits long enough for the target to spend at most a third of its time on its configuration.
 func (s *Saver) pace(ctx context.Context) error {
 	s.mu.Lock()
 	until := s.readAt.Add(pauseShare * max(0, s.cost-pollTime))
@@ -113,10 +115,10 @@ func (s *Saver) pace(ctx context.Context) error {
 	}
 }
 
-// maxProcesses bounds of how many processes is known what they saved.
+// maxProcesses bounds for how many processes the saver remembers what they saved.
 const maxProcesses = 4
 
-// noteDurable notes that the current file has so many changes. s.mu is held.
+// noteDurable records how many changes the current file contains. The caller holds s.mu.
 func (s *Saver) noteDurable(process string, number uint64) {
 	if _, known := s.durable[process]; !known && len(s.durable) == maxProcesses {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(s.durable)), func(a, b string) int {

@@ -36,7 +36,7 @@ func TestAwaitSavedSharesOneSave(t *testing.T) {
 	assert.Greater(t, w.target.reads, reads)
 }
 
-func TestAwaitSavedFails(t *testing.T) {
+func TestAwaitSavedReportsFailures(t *testing.T) {
 	var notSaved *NotSavedError
 	fail := func(t *testing.T, w *world, process string) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestAwaitSavedFails(t *testing.T) {
 		for range 50 {
 			waiting.Go(func() { assert.Error(t, w.saver.AwaitSaved(t.Context(), "p1")) })
 		}
-		time.Sleep(20 * time.Millisecond) // most of them wait; if not, they make attempts of their own
+		time.Sleep(20 * time.Millisecond) // most of them are waiting by now; the others make their own attempts
 		<-w.saver.exclusive
 		waiting.Wait()
 		assert.Less(t, w.target.reads-reads, 50)

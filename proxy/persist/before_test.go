@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a restart, the target is compared before the first call is sent: an object that the call
-// removes does not count as lost.
+// After a restart, the target is compared before the first call is sent, so that an object removed
+// by the call does not count as lost.
 func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -27,7 +27,7 @@ func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	assert.Equal(t, reads, w.target.reads, "a process is compared once")
 }
 
-// A target that does not return its configuration delays calls only for a short time.
+// A target that does not return its configuration delays calls only briefly.
 func TestCallsWaitForALimitedTime(t *testing.T) {
 	w := newWorld(t)
 	w.saver.exclusive <- struct{}{} // a save hangs
@@ -44,8 +44,8 @@ func TestCallsWaitForALimitedTime(t *testing.T) {
 	assert.LessOrEqual(t, w.target.reads-reads, 1, "not each call tries to read it")
 }
 
-// After a comparison failed without a target, the next process is compared at once.
-func TestTheNextProcessIsComparedAtOnce(t *testing.T) {
+// If a comparison fails because there is no target, the next process is compared at once.
+func TestNextProcessIsComparedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.saver.opts.Retry = time.Hour
 	w.save()

@@ -10,13 +10,13 @@ import (
 )
 
 // maxTouched bounds how many changed objects, and how many removals, are remembered between two
-// saves. Forgetting some only makes the saver more careful.
+// saves. Forgetting some only makes the saver more cautious.
 const maxTouched = 10000
 
-// changes are what calls through this proxy changed since the last save.
+// changes records what calls through this proxy changed since the last save.
 type changes struct {
-	names    map[string]bool // objects that the calls named
-	exports  map[string]bool // those of them that were named by calls that did not just remove a host
+	names    map[string]bool // objects named by the calls
+	exports  map[string]bool // those named by calls other than removals of a host
 	removals []removal
 }
 
@@ -25,12 +25,12 @@ func newChanges() changes { return changes{names: map[string]bool{}, exports: ma
 // A removal is a call that removes an object from the configuration.
 type removal struct {
 	names  []rpcschema.Name
-	others []string       // other names of the object, see Removing
+	others []string       // other names of the object; see Removing
 	undoes string         // see rpcschema.Method.Undoes
 	params map[string]any // scalar parameters
 }
 
-// note remembers a call.
+// note records a call.
 func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[string]any, others []string) {
 	removesHost := m != nil && m.Removes && slices.ContainsFunc(names, func(n rpcschema.Name) bool { return n.Kind == "host-nqn" })
 	for _, n := range names {
@@ -48,7 +48,7 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	c.removals = append(c.removals, removal{names, others, m.Undoes, params})
 }
 
-// noteDeletedStore remembers that a disk contains no lvstore any more, so that it need not be
+// noteDeletedStore records that a disk no longer contains an lvstore, so that it need not be
 // examined.
 func (c *changes) noteDeletedStore(disk string) {
 	if len(c.removals) < maxTouched {
@@ -68,7 +68,7 @@ func (c *changes) export(n string) {
 	}
 }
 
-// add adds earlier changes, which could not be saved.
+// add adds earlier changes that could not be saved.
 func (c *changes) add(earlier changes) {
 	for n := range earlier.names {
 		c.name(n)
@@ -81,13 +81,14 @@ func (c *changes) add(earlier changes) {
 	}
 }
 
-// removed reports whether one of the changes removed what a call makes.
+// removed reports whether one of the changes removed what a call creates.
 func (c *changes) removed(call Call) bool {
 	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call) })
 }
 
-// removes reports whether r removes what a call makes. That is so if the call names everything that
-// r names, has r's numbers, such as an NSID, and is the method that r undoes, if r undoes only one.
+// removes reports whether r removes what a call creates. That is so if the call names everything
+// that r names and contains r's numbers, such as an NSID. If r undoes only one method, the call
+// must also be to that method.
 func (r removal) removes(call Call) bool {
 	if call.namesAny(r.otherNames()) {
 		return true
@@ -98,7 +99,7 @@ func (r removal) removes(call Call) bool {
 	return !slices.ContainsFunc(r.names, func(n rpcschema.Name) bool { return !call.has(n) }) && hasNumbers(r.params, call.numbers)
 }
 
-// scalar returns the text of a string or a number, and "" for anything else.
+// scalar returns the text of a string or number, or "" for anything else.
 func scalar(v any) string {
 	if s, isText := v.(string); isText {
 		return s
@@ -141,7 +142,7 @@ func (c Call) has(n rpcschema.Name) bool {
 	return slices.ContainsFunc(c.Names, func(x rpcschema.Name) bool { return x.Value == n.Value && kind(x.Kind) == kind(n.Kind) })
 }
 
-// hasNumbers reports whether each number among the parameters a is in b too, at any depth.
+// hasNumbers reports whether every number in the parameters a, at any depth, is also in b.
 func hasNumbers(a, b map[string]any) bool {
 	for name, v := range a {
 		if number(v) != "" && !hasNumber(b, name, number(v)) {

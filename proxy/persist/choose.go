@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Choice marks a saved configuration that an administrator chose for the next start of the target
-// (see Folder.Use). It stays the current one until a process of the target has loaded it.
+// A Choice marks a saved configuration that an administrator chose for the target's next start (see
+// Folder.Use). It stays the current one until a process of the target has loaded it.
 type Choice struct {
 	At time.Time `json:"at"`
-	// Replaced is the name of the file that has the previous configuration; "" if there was none.
-	// Process is the process that the previous configuration came from.
+	// Replaced is the name of the file with the previous configuration, or "" if there was none.
+	// Process is the process from which the previous configuration came.
 	Replaced string `json:"replaced,omitempty"`
 	Process  string `json:"process,omitempty"`
 }
 
-// Use makes one of the files the current one, for the next start of the target. The previous
+// Use makes one of the files the current one, for the target's next start. The previous
 // configuration is set aside.
 func (f *Folder) Use(name string) error {
 	unlock, err := f.disk.Lock()
@@ -55,16 +55,16 @@ func (f *Folder) Use(name string) error {
 	return f.prune()
 }
 
-// A choiceReader reads whether an administrator has chosen the current file, which another process
-// does. It reads the file again only after the file was replaced.
+// A choiceReader reads whether an administrator has chosen the current file. Another process makes
+// the choice. The reader rereads the file only after it was replaced.
 type choiceReader struct {
 	mu            sync.Mutex
 	file          fs.FileInfo // nil: none
 	chosen, saved time.Time
 }
 
-// read returns when the current file was chosen, and when it was saved before; zero if it was not
-// chosen, or cannot be read.
+// read returns when the current file was chosen, and when it was saved before that. It returns zero
+// times if the file was not chosen, or cannot be read.
 func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,8 +83,8 @@ func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	return r.chosen, r.saved
 }
 
-// newChoice marks a choice made now. The clock is the one that file systems take times from, so
-// that the time compares with that of the target's socket.
+// newChoice makes a Choice dated now. It uses the same clock as file systems, so that the time can
+// be compared with that of the target's socket.
 func newChoice(previous *Configuration) (*Choice, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
@@ -101,10 +101,9 @@ func newChoice(previous *Configuration) (*Choice, error) {
 	return c, nil
 }
 
-// awaitsLoad reports whether the current configuration was chosen, but the live process of the
-// target has not loaded it. There are three cases. The process is the one that ran before; it was
-// started before the choice; or it was starting during the choice, and had already read the
-// replaced configuration.
+// awaitsLoad reports whether the current configuration was chosen, but the target's live process
+// has not loaded it. There are three cases. The process ran before, or it was started before the
+// choice, or it was starting during the choice and had already read the replaced configuration.
 func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	choice := current.Saved.Chosen
 	if choice == nil {
@@ -126,7 +125,7 @@ func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	return compare(s.opts.Schema, replaced, live).same(replaced, live), nil
 }
 
-// startOf returns when a process created its socket, see ProcessAt.
+// startOf returns when a process created its socket; see ProcessAt.
 func startOf(process string) (at time.Time, known bool) {
 	text := process[strings.LastIndexByte(process, '-')+1:]
 	seconds, nanos, ok := strings.Cut(text, ".")
@@ -150,10 +149,10 @@ func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	return outcome{savedAt: current.Saved.Time, chosen: current.Saved.Chosen.At}, nil
 }
 
-// noteChosen logs once that a choice awaits being loaded. s.mu is held.
+// noteChosen logs once that a choice has not been loaded yet. The caller holds s.mu.
 func (s *Saver) noteChosen(at time.Time) {
 	if !at.IsZero() && !at.Equal(s.status.Chosen) {
-		s.opts.Log.Warn("the chosen configuration has not been loaded yet, changes are saved to another file", "file", s.status.File, "chosen", at, "held", s.status.Held,
+		s.opts.Log.Warn("the chosen configuration has not been loaded yet; changes are saved to another file", "file", s.status.File, "chosen", at, "held", s.status.Held,
 			"do", "restart spdk_tgt to load it, or drop the choice (spdkgate_config_save with accept_loss)")
 	}
 	s.status.Chosen = at

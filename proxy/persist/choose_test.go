@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// processAt names a process that was started at a time, as ProcessAt does.
+// processAt returns the name that ProcessAt gives to a process started at a certain time.
 func processAt(at time.Time) string {
 	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
 }
 
-// newChoiceWorld has a process of an hour ago with nqn.a and nqn.b saved, and a file from before
-// that knows nqn.old alone.
+// newChoiceWorld makes a world with a process started an hour ago, whose nqn.a and nqn.b are saved,
+// and an older file that contains only nqn.old.
 func newChoiceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	former := populated()
@@ -32,9 +32,9 @@ func newChoiceWorld(t *testing.T) *world {
 	return w
 }
 
-// The file that an administrator chose is not overwritten until the target was restarted, whatever
-// calls and restarts of the proxy come before.
-func TestChosenFileStaysUntilItIsLoaded(t *testing.T) {
+// The file chosen by an administrator is not overwritten until the target has been restarted,
+// whatever calls and restarts of the proxy come before.
+func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
 	chosen, err := os.ReadFile(filepath.Join(w.dir, Current))
@@ -76,7 +76,7 @@ func TestChosenFileStaysUntilItIsLoaded(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(w.aside(asideHeld)))
 }
 
-// A target that starts without some objects of the chosen file does not replace it.
+// A target that starts without some of the chosen file's objects does not replace the file.
 func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -87,9 +87,9 @@ func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	assert.NotEmpty(t, w.saver.Status().Missing)
 }
 
-// A target that was starting during the choice had read the previous file: its socket, which comes
-// later, is newer than the choice.
-func TestChosenFileStaysForATargetThatReadThePreviousOne(t *testing.T) {
+// A target that was starting during the choice had read the previous file, although its socket,
+// created later, is newer than the choice.
+func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
 	w.target.restart(processAt(time.Now().Add(time.Second)), populated())
@@ -98,8 +98,8 @@ func TestChosenFileStaysForATargetThatReadThePreviousOne(t *testing.T) {
 	assert.False(t, w.saver.Status().Chosen.IsZero())
 }
 
-// The configuration of the process that runs at the choice is known, so that a clock that was set
-// back says nothing else.
+// The process that runs during the choice is known by its configuration, so a clock set back does
+// not matter.
 func TestChosenFileDoesNotDependOnTheClockAlone(t *testing.T) {
 	w := newChoiceWorld(t)
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
@@ -113,7 +113,7 @@ func TestChosenFileDoesNotDependOnTheClockAlone(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old"}, w.knows(Current))
 }
 
-func TestChosenFileWithoutCalls(t *testing.T) {
+func TestChosenFileMayHaveNoCalls(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "nothing.json"), []byte(`{"subsystems":[]}`), 0o600))
 	require.NoError(t, w.folder.Use("nothing.json"))
@@ -141,8 +141,8 @@ func TestReplacedChoiceIsDropped(t *testing.T) {
 	assert.Nil(t, w.load(Current).Saved.Chosen)
 }
 
-// Whichever step of a choice fails, the current file is one of the two files, and neither is lost.
-func TestEveryStepOfAChoiceMayFail(t *testing.T) {
+// Whichever step of a choice fails, one of the two files is current, and neither is lost.
+func TestFailedChoiceLosesNoFile(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {
 			w := newChoiceWorld(t)
@@ -162,8 +162,8 @@ func TestEveryStepOfAChoiceMayFail(t *testing.T) {
 	}
 }
 
-// A damaged file is not kept among the files that an administrator replaced.
-func TestChoiceInsteadOfADamagedFile(t *testing.T) {
+// A damaged file is not kept among the files replaced by an administrator.
+func TestChoiceReplacesDamagedFile(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))
 	former := w.aside(asideReplaced)

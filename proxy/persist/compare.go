@@ -10,12 +10,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// comparison finds the calls of one configuration that another lacks.
+// A comparison finds the calls in one configuration that another lacks.
 type comparison struct {
 	schema *rpcschema.Document
-	// sameRelease means that both are of one release, which writes equal calls equally. Between
-	// releases, parameters are added and removed, so calls are compared by their method and the
-	// objects that they name.
+	// sameRelease means that both come from one release, so equal calls are written in the same
+	// way. Between releases, parameters are added and removed, so calls are compared by their
+	// method and the objects they name.
 	sameRelease bool
 }
 
@@ -23,13 +23,13 @@ func compare(schema *rpcschema.Document, a, b *Configuration) comparison {
 	return comparison{schema: schema, sameRelease: a.Saved.Release != "" && a.Saved.Release == b.Saved.Release}
 }
 
-// A Call describes a call of a configuration, without its secrets.
+// A Call describes a call in a configuration, without its secrets.
 type Call struct {
 	Subsystem string
 	Method    string
 	Names     []rpcschema.Name
 
-	numbers map[string]any // its parameters that are numbers
+	numbers map[string]any // its numeric parameters
 }
 
 func (c Call) String() string {
@@ -48,8 +48,8 @@ func (c Call) namesAny(objects map[string]bool) bool {
 	return slices.ContainsFunc(c.Names, func(n rpcschema.Name) bool { return objects[n.Value] })
 }
 
-// missing lists the calls of a that b lacks, in a's order. It ignores the order of the calls,
-// because SPDK's changes with each start.
+// missing lists the calls of a that b lacks, in a's order. The comparison ignores order, because
+// SPDK's order changes with each start.
 func (c comparison) missing(a, b *Configuration) []Call {
 	return c.describeAll(c.without(places(a), places(b)))
 }
@@ -62,7 +62,7 @@ func (c comparison) describeAll(list []place) (calls []Call) {
 	return calls
 }
 
-// A place is one call of a configuration.
+// A place is one call in a configuration.
 type place struct {
 	subsystem string
 	index     int // within its subsystem
@@ -78,7 +78,7 @@ func places(c *Configuration) (list []place) {
 	return list
 }
 
-// without returns the calls of a that b lacks, in a's order. Most calls are equal as text, and only
+// without returns the calls of a that b lacks, in a's order. Most calls are textually equal; only
 // the others are decoded.
 func (c comparison) without(a, b []place) []place {
 	a, b = unmatched(a, b, func(p place) string { return compact(p.call) })
@@ -112,7 +112,7 @@ func unmatched(a, b []place, key func(place) string) (onlyA, onlyB []place) {
 	return onlyA, onlyB
 }
 
-// compact returns the text of a call without space between its tokens.
+// compact returns a call's text without spaces between tokens.
 func compact(call json.RawMessage) string {
 	var b bytes.Buffer
 	if err := json.Compact(&b, call); err != nil {
@@ -121,7 +121,7 @@ func compact(call json.RawMessage) string {
 	return b.String()
 }
 
-// same reports whether both have the same calls.
+// same reports whether both configurations have the same calls.
 func (c comparison) same(a, b *Configuration) bool {
 	return a.calls() == b.calls() && len(c.missing(a, b)) == 0
 }
@@ -141,7 +141,7 @@ func (c comparison) key(call json.RawMessage) string {
 		params = maps.Clone(params)
 		delete(params, "uuid")
 	}
-	if e.Method == enableHistogram { // SPDK does not save them, see correct
+	if e.Method == enableHistogram { // SPDK does not save them; see correct
 		params = maps.Clone(params)
 		delete(params, "min_nsec")
 		delete(params, "max_nsec")
@@ -175,7 +175,7 @@ func (c comparison) identity(e entry) map[string]any {
 	return known
 }
 
-const maxNames = 4096 // more than any call of SPDK has
+const maxNames = 4096 // more than any SPDK call contains
 
 func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	e, err := entryOf(call)
@@ -187,7 +187,7 @@ func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	return d
 }
 
-// firstCalls describes at most so many calls, for the log.
+// firstCalls describes the first calls, up to most, for the log.
 func firstCalls(calls []Call, most int) []string {
 	var list []string
 	for _, c := range calls[:min(len(calls), most)] {

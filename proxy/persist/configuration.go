@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// A Configuration is the configuration of a target at one moment: the calls that restore it. Each
-// call is SPDK's own text, never decoded and written again, because SPDK may write what a strict
+// A Configuration is a target's configuration at one moment: the calls that restore it. Each call
+// is SPDK's own text, which is never decoded and re-encoded, because SPDK may write what a strict
 // decoder refuses.
 type Configuration struct {
 	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`
 }
 
-// An Origin says where a configuration comes from.
+// An Origin records where a configuration comes from.
 type Origin struct {
 	Time    time.Time `json:"saved"`
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
-	// Kept lists the calls of the file that Process lacked, by their digest, with the release that
-	// wrote each of them. See Saver.keep.
+	// Kept lists the file's calls that Process lacked, by digest, with the release that wrote each
+	// one. See Saver.keep.
 	Kept map[string]string `json:"kept,omitempty"`
 }
 
-// A Subsystem is a part of SPDK and the calls that configure it, in the order in which SPDK must
-// make them; nil if it has no configuration.
+// A Subsystem is a part of SPDK with the calls that configure it, in the order in which SPDK must
+// execute them. The calls are nil if it has no configuration.
 type Subsystem struct {
 	Name  string            `json:"subsystem"`
 	Calls []json.RawMessage `json:"config"`
 }
 
-// An entry is a decoded call of a configuration.
+// An entry is a decoded call in a configuration.
 type entry struct {
 	Method string         `json:"method"`
 	Params map[string]any `json:"params"`
@@ -59,8 +59,8 @@ func parse(text []byte) (*Configuration, error) {
 	return &c, nil
 }
 
-// withoutValues replaces an error of the JSON decoder by one without values from the file, because
-// they may be secret.
+// withoutValues replaces a JSON decoder's error with one that contains no values from the file,
+// because they may be secret.
 func withoutValues(err error) error {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
@@ -73,8 +73,8 @@ func withoutValues(err error) error {
 	return errors.New("it cannot be decoded")
 }
 
-// entryOf decodes a call as far as comparing needs. If a member occurs twice, the last one counts,
-// and numbers are kept as text.
+// entryOf decodes a call as far as a comparison needs. If a member occurs twice, the last one
+// counts. Numbers are kept as text.
 func entryOf(call json.RawMessage) (e entry, err error) {
 	dec := json.NewDecoder(bytes.NewReader(call))
 	dec.UseNumber()
@@ -87,7 +87,7 @@ func entryOf(call json.RawMessage) (e entry, err error) {
 	return e, nil
 }
 
-// text is the content of the file, indented like that of SPDK's own script.
+// text returns the content of the file, indented like SPDK's own script does.
 func (c *Configuration) text() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	proxyUser = 64123 // stand for users of the host; no real user has these ids
+	proxyUser = 64123 // stand for users on the host; no real user has these ids
 	spdkUser  = 64124
 	spdkGroup = 64125
 )
 
 const someSaved = `{"spdkgate":{"release":"v26.05"},"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_null_create","params":{"name":"n"}}]}]}`
 
-// copied is a saved configuration of another user's, and a directory for spdk_tgt's copy.
+// copied holds another user's saved configuration, and a directory for spdk_tgt's copy.
 type copied struct {
 	t      *testing.T
 	folder *Folder
@@ -47,7 +47,7 @@ func newCopied(t *testing.T) copied {
 
 func (c copied) copy() error { return c.folder.CopyCurrent(c.to, spdkUser, spdkGroup) }
 
-// names are those in the copy's directory.
+// names returns the names in the copy's directory.
 func (c copied) names() (names []string) {
 	entries, err := os.ReadDir(filepath.Dir(c.to))
 	require.NoError(c.t, err)
@@ -190,7 +190,7 @@ func TestCopyWritesOnlyItsDestination(t *testing.T) {
 	}
 }
 
-// The list names files that root does not read because of their owner.
+// List includes files that root does not read because of their owner.
 func TestSuspectFilesAreListed(t *testing.T) {
 	c := newCopied(t)
 	require.NoError(t, writeAs(filepath.Join(c.dir, "held-x.json"), spdkUser, 0o600))

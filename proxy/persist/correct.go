@@ -11,22 +11,24 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// correct changes what SPDK saves but cannot load, observed on v24.01 and v26.05: two orders of
-// calls, and the options of histograms. All other calls stay as they are, in SPDK's order.
+// correct changes what SPDK saves but cannot load, as observed on v24.01 and v26.05: the order of
+// two kinds of calls, and the options of histograms. All other calls are left unchanged, in SPDK's
+// order.
 //
-// SPDK saves a RAID without superblock after its base bdevs. When these are created, SPDK examines
-// them, finds the lvstore of the RAID on one of them, and claims that bdev. Then the RAID cannot be
-// created, and spdk_tgt exits, or continues with half of a mirror if it was told to ignore errors.
-// If the RAID comes first, it claims its base bdevs when they appear.
+// SPDK saves a RAID without a superblock after its base bdevs. When these are created, SPDK
+// examines them, finds the RAID's lvstore on one of them, and claims that bdev. Then the RAID
+// cannot be created, and spdk_tgt exits, or, if told to ignore errors, continues with half of a
+// mirror. If the RAID comes first, it claims its base bdevs when they appear.
 //
-// SPDK saves limits of bdevs before it waits for the examination of bdevs. Limits of volumes are
-// refused until their lvstore is loaded, and spdk_tgt exits. The wait for examination is not
-// enough. A RAID whose last base bdev has just appeared is not registered yet (v24.01 on a busy
-// machine), so the volumes on it are waited for by name. The same is true for histograms.
+// SPDK saves bdev limits before the call that waits for the examination of bdevs. But limits on
+// volumes are refused until their lvstore is loaded, and spdk_tgt exits. Waiting for the
+// examination is not enough: a RAID whose last base bdev has just appeared may not be registered
+// yet (v24.01 on a busy machine). So the saved file waits for the volumes by name. The same is true
+// for histograms.
 //
-// SPDK saves a histogram without its options. With the default ones, v26.05 does not count I/O
-// channels that open later, and after a start all channels do; so the options that count all I/O
-// are added.
+// SPDK saves a histogram without its options. With the default options, v26.05 does not count I/O
+// channels opened later, and after a start, all channels are opened later. So correct adds the
+// options that count all I/O.
 func (s *Subsystem) correct(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return
@@ -63,7 +65,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 
 const enableHistogram = "bdev_enable_histogram"
 
-// countingAll returns the call with the options with which SPDK counts all I/O, unless SPDK saved
+// countingAll adds to the call the options with which SPDK counts all I/O, unless SPDK saved
 // options.
 func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.RawMessage {
 	if !release.Has(rpcschema.BoundsHistograms) {
@@ -84,8 +86,8 @@ func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.
 }
 
 // A bdev may take firstWait to appear before its limit is set or its histogram enabled. Each
-// further one may take half as long, and at least leastWait: bdevs appear while others are waited
-// for. So volumes that were deleted right before a crash do not delay the start by firstWait each.
+// further one may take half as long, but at least leastWait, because bdevs appear during the waits
+// for others. So volumes deleted right before a crash do not each delay the start by firstWait.
 const (
 	firstWait = 30 * time.Second
 	leastWait = time.Second

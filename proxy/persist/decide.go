@@ -10,15 +10,15 @@ import (
 
 // An outcome is the result of one attempt to save.
 type outcome struct {
-	cost      time.Duration // time that reading took
+	cost      time.Duration // time the reading took
 	process   string        // that was read
-	savedAt   time.Time     // time of the current file
-	missing   []Call        // calls of the current file that the target lacks
+	savedAt   time.Time     // the current file's time
+	missing   []Call        // calls in the current file that the target lacks
 	unsettled bool          // the target may be stopping; see Options.Settle
-	chosen    time.Time     // when the current file was chosen, if it has not been loaded
+	chosen    time.Time     // when the current file was chosen, if not loaded yet
 }
 
-// A suspect is a process that lacks calls although no call through this proxy removed them. It may
+// A suspect is a process that lacks calls, although no call through this proxy removed them. It may
 // be stopping.
 type suspect struct {
 	process string
@@ -49,7 +49,7 @@ func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outc
 			return s.keepChosen(live, current)
 		}
 	}
-	if current == nil || current.calls() == 0 { // no file, or the empty one of Prepare
+	if current == nil || current.calls() == 0 { // no file, or the empty one made by Prepare
 		return s.adopt(live, current, "")
 	}
 	c := compare(s.opts.Schema, current, live)
@@ -86,8 +86,9 @@ func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outc
 	return o, err
 }
 
-// loadCurrent returns the current configuration. If the file is damaged, so that spdk_tgt would not
-// start with it, it is set aside, and the newest readable previous version replaces it.
+// loadCurrent returns the current configuration. If the file is so damaged that spdk_tgt would not
+// start with it, loadCurrent sets it aside and replaces it with the newest readable previous
+// version.
 func (s *Saver) loadCurrent() (*Configuration, error) {
 	f := s.opts.Folder
 	current, damaged, err := f.load(Current)
@@ -101,7 +102,7 @@ func (s *Saver) loadCurrent() (*Configuration, error) {
 	if good != nil {
 		good.Saved.Chosen = nil // it was made for an earlier start
 	}
-	s.opts.Log.Error("the saved configuration is damaged: replacing it by the last good version", "error", damaged, "found", good != nil)
+	s.opts.Log.Error("the saved configuration is damaged: replacing it with the last good version", "error", damaged, "found", good != nil)
 	if good == nil {
 		return nil, f.setAside(Current, asideDamaged)
 	}
@@ -131,8 +132,8 @@ func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, err
 	return o, s.settleHeld(live)
 }
 
-// saveBeside makes live the current configuration, together with the calls that the target lacks.
-// If another process had them, it writes the target's own configuration to Held.
+// saveBeside makes live, together with the calls that the target lacks, the current configuration.
+// If another process had those calls, it also writes the target's own configuration to Held.
 func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes, reason string) (outcome, error) {
 	c := compare(s.opts.Schema, current, live)
 	all := append(slices.Clone(l.kept), l.vanished...)
@@ -167,13 +168,13 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 		return outcome{}, err
 	}
 	if !alreadyLogged {
-		s.opts.Log.Error("the target lacks parts of its saved configuration, they stay in the saved file", "file", s.status.File, "missing", len(kept), "calls", firstCalls(o.missing, 10), "held", s.status.Held,
+		s.opts.Log.Error("the target lacks parts of its saved configuration; they stay in the saved file", "file", s.status.File, "missing", len(kept), "calls", firstCalls(o.missing, 10), "held", s.status.Held,
 			"do", "reattach missing disks, restart spdk_tgt with the saved file (-c), or accept the loss (spdkgate_config_save with accept_loss)")
 	}
 	return o, nil
 }
 
-// writeHeld writes live to Held. alreadyLogged reports whether that was done before for this
+// writeHeld writes live to Held. alreadyLogged reports whether it was already written for this
 // process.
 func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder
@@ -183,7 +184,7 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	}
 	alreadyLogged = held != nil && held.Saved.Process == live.Saved.Process
 	if !alreadyLogged && (damaged != nil || held != nil && !s.covered(held, current)) {
-		// The held file is of another process, and has calls that the current one lacks.
+		// The held file comes from another process, and contains calls that the current one lacks.
 		if err := f.setAside(Held, asideHeld); err != nil {
 			return false, err
 		}
@@ -194,8 +195,8 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	return alreadyLogged, nil
 }
 
-// settleHeld removes Held after live became the current configuration. If Held has calls that the
-// target lacks, it is set aside instead.
+// settleHeld removes Held after live has become the current configuration. If Held contains calls
+// that the target lacks, it is set aside instead.
 func (s *Saver) settleHeld(live *Configuration) error {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)
@@ -208,7 +209,7 @@ func (s *Saver) settleHeld(live *Configuration) error {
 	return f.setAside(Held, asideHeld)
 }
 
-// covered reports whether b has all calls of a.
+// covered reports whether b contains all calls in a.
 func (s *Saver) covered(a, b *Configuration) bool {
 	return len(compare(s.opts.Schema, a, b).missing(a, b)) == 0
 }

@@ -16,8 +16,8 @@ import (
 
 // With bdev_auto_examine on, SPDK loads the lvstores and RAIDs that it finds on any new bdev,
 // including those that hosts wrote into their volumes. With it off, SPDK examines only what
-// bdev_examine names. SPDK saves these calls, but not for a disk whose lvstore was created by a
-// call, nor for the bases of other bdevs. After a restart, their volumes would not exist.
+// bdev_examine names. SPDK saves these calls, but neither for a disk whose lvstore was created by a
+// call nor for the bases of other bdevs. After a restart, their volumes would not exist.
 
 const (
 	setBdevOptions = "bdev_set_options"
@@ -25,10 +25,10 @@ const (
 	examineBdev    = "bdev_examine"
 )
 
-// waiting names the parameter with the base of each call that SPDK saves before the bdev it names
-// exists. The new bdev claims that bdev when SPDK examines it, before SPDK looks at its content.
-// Other calls come after their bases, which are not examined: the first block of an FTL or OCF
-// bdev's base is one that hosts write.
+// waiting lists the calls that SPDK saves before their base bdev exists, with the parameter that
+// names the base. When SPDK examines the base, the new bdev claims it before SPDK looks at its
+// content. Other calls come after their bases. These are not examined, because hosts can write the
+// first block of the base of an FTL or OCF bdev.
 var waiting = map[string]string{
 	"bdev_crypto_create":     "base_bdev_name",
 	"bdev_delay_create":      "base_bdev_name",
@@ -37,15 +37,15 @@ var waiting = map[string]string{
 	"bdev_zone_block_create": "base_bdev",
 }
 
-// examineBases completes the calls of a target that examines only named bdevs, or, with disable,
-// will do so after its restart. After bdev_set_options, it examines each bdev that another one
-// waits for, and the disks of each RAID with a superblock, because SPDK does not save that RAID
-// otherwise. After the creation of all bdevs, it examines each bdev that an lvstore lies on.
-// Parents of external clones must exist when SPDK loads the lvstore, since they are not examined
+// examineBases completes the calls for a target that examines only named bdevs, or, with disable,
+// will do so after its restart. After bdev_set_options, it adds calls that examine each bdev for
+// which another one waits, and the disks of each RAID with a superblock, because SPDK does not save
+// that RAID otherwise. After all bdevs are created, it examines each bdev with an lvstore. Parents
+// of external clones must exist when SPDK loads the lvstore, because they are not examined
 // themselves. Nothing else is examined, even if the target's own list names it. Hosts may write to
 // a bdev after the lvstore on it was deleted, and to the first block of the disks of a RAID without
-// superblock. That RAID comes after its disks and claims them unexamined. Logical volumes are never
-// named.
+// a superblock. Such a RAID comes after its disks and claims them unexamined. Logical volumes are
+// never named.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil
@@ -115,7 +115,7 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	return nil
 }
 
-// examineCalls returns the calls that examine bdevs which are not named yet.
+// examineCalls returns the calls that examine bdevs not named yet.
 func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessage, err error) {
 	for _, name := range slices.Sorted(slices.Values(bdevs)) {
 		if named[name] || isVolume(name) {
@@ -131,9 +131,9 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 	return calls, nil
 }
 
-// stillExamined returns which bdevs of the target's own list are examined in addition to those that
-// are known to hold something. They are those that do not exist now, and those of lvstores that
-// SPDK has found in the meantime. On others, it has looked for lvstores, and found none.
+// stillExamined returns which bdevs in the target's own list are examined in addition to those
+// known to hold something. These are bdevs that do not exist now, and those with lvstores that SPDK
+// has found in the meantime. On the others, SPDK has looked for lvstores and found none.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {
@@ -142,7 +142,7 @@ func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names 
 	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
 		return nil, fmt.Errorf("bdev_wait_for_examine: %w", err)
 	}
-	stores, err := basesOfStores(ctx, ask) // again: the former list may be of a time when SPDK was loading one
+	stores, err := basesOfStores(ctx, ask) // again: the earlier list may date from a time when SPDK was loading one
 	if err != nil {
 		return nil, err
 	}
@@ -208,8 +208,8 @@ func basesOfStores(ctx context.Context, ask Ask) (names []string, err error) {
 	return names, nil
 }
 
-// isVolume reports whether a name can be that of a logical volume, its UUID or lvstore/name, or of
-// a partition on one.
+// isVolume reports whether a name can refer to a logical volume (a UUID or lvstore/name), or to a
+// partition on one.
 func isVolume(name string) bool {
 	id, _, _ := strings.Cut(name, "p")
 	return uuid.Validate(id) == nil || strings.Contains(name, "/")

@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// This file has what `spdk-proxy saved fetch` does: it copies the saved configurations of another
-// host.
+// This file implements `spdk-proxy saved fetch`, which copies another host's saved configurations.
 
-// MaxText is the size of the largest saved configuration that is sent to another host.
+// MaxText is the maximum size of a saved configuration sent to another host, in bytes.
 const MaxText = 16 << 20
 
 // ErrTooLarge means that a file is larger than MaxText.
-var ErrTooLarge = errors.New("the file is larger than 16 MiB: copy it with other means")
+var ErrTooLarge = errors.New("the file is larger than 16 MiB: copy it by other means")
 
-// fetchable are the names of files that OpenFolder's directory can have.
+// fetchable matches the file names possible in OpenFolder's directory.
 var fetchable = regexp.MustCompile(`^(current|held|((replaced|damaged|held|before)-)?\d{8}T\d{6}\.\d{3}Z)\.json$`)
 
 // A Text is a file with its content.
@@ -30,7 +29,7 @@ type Text struct {
 	Bytes   []byte
 }
 
-// Sum is the SHA-256 of the content, in hexadecimal.
+// Sum returns the SHA-256 of the content, in hexadecimal.
 func (t Text) Sum() string {
 	sum := sha256.Sum256(t.Bytes)
 	return hex.EncodeToString(sum[:])
@@ -51,9 +50,9 @@ func (f *Folder) Text(name string) (Text, error) {
 	return Text{name, info.ModTime().UTC().Truncate(time.Millisecond), text}, nil
 }
 
-// Store writes a file of another host's directory, with its time. It reports whether the file was
-// missing or different. A current file that differs is kept as a previous version first, and no
-// other file but the held one is ever changed.
+// Store writes a file from another host's directory, with its time. It reports whether the file was
+// missing or different. A current file that differs is first kept as a previous version. Apart from
+// it, only the held file is ever changed.
 func (f *Folder) Store(t Text) (stored bool, err error) {
 	if !fetchable.MatchString(t.Name) {
 		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)

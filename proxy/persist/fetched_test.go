@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-func TestStore(t *testing.T) {
+func TestStoreKeepsPreviousVersions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "copies")
 	f, err := OpenFolder(dir, 2)
 	require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestStore(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Text{Current, at(0), []byte("one")}, got)
 
-	// The other host has kept its current file under its time, as this directory does.
+	// The other host kept its current file under its time, as this directory does.
 	_, err = store(Current, "two", 2)
 	require.NoError(t, err)
 	stored, err = store("20260131T120000.005Z.json", "one", 0)
@@ -59,7 +59,7 @@ func TestStore(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLarge)
 }
 
-// A file that cannot be written leaves the previous one.
+// If a file cannot be written, the previous one is kept.
 func TestFailedStoreKeepsThePreviousFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "copies")
 	f, err := OpenFolder(dir, 2)

@@ -19,23 +19,23 @@ import (
 // Names in the directory. A file whose name begins with a reason was set aside, and is never
 // removed automatically.
 const (
-	Current = "current.json" // spdk_tgt -c loads it
-	Held    = "held.json"    // configuration of a target that lacks some of Current; see Saver
+	Current = "current.json" // loaded by spdk_tgt -c
+	Held    = "held.json"    // configuration of a target that lacks parts of Current; see Saver
 
 	aside = "%s-%s.json"           // reason, time
-	stamp = "20060102T150405.000Z" // previous versions are named by the time of their file
+	stamp = "20060102T150405.000Z" // previous versions are named after the time of their file
 )
 
 // Reasons why a file is set aside.
 const (
-	asideReplaced = "replaced" // an administrator accepted the loss of calls that it has
+	asideReplaced = "replaced" // an administrator accepted the loss of calls in it
 	asideDamaged  = "damaged"  // it cannot be read
-	asideHeld     = "held"     // it has calls that neither Current nor the target has
-	asideBefore   = "before"   // it is the last one of another release
+	asideHeld     = "held"     // it contains calls that neither Current nor the target has
+	asideBefore   = "before"   // it is the last one from another release
 )
 
-// disk is the operations of a directory.Path that a Folder needs, so that tests can make each of
-// them fail or be the last before a crash.
+// disk lists the operations of a directory.Path that a Folder needs, so that tests can make each of
+// them fail, or make it the last one before a crash.
 type disk interface {
 	Write(name string, text []byte) error
 	Read(name string) ([]byte, fs.FileInfo, error)
@@ -55,8 +55,8 @@ type Folder struct {
 	disk disk
 }
 
-// OpenFolder opens the directory, and creates it if it is missing. It keeps up to keep previous
-// versions. Other users may not have access, because the files have secrets and decide what
+// OpenFolder opens the directory, creating it if it is missing. It keeps up to keep previous
+// versions. Other users must not have access, because the files contain secrets and determine what
 // spdk_tgt does.
 func OpenFolder(path string, keep int) (*Folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -71,7 +71,7 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	case !info.IsDir() || !ok:
 		return nil, fmt.Errorf("%s is not a directory: name a directory for saved configurations", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s is accessible to other users, and saved configurations contain secrets: chmod 700 %s", path, path)
+		return nil, fmt.Errorf("%s is accessible to other users, but saved configurations contain secrets: chmod 700 %s", path, path)
 	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
 	}
@@ -79,7 +79,7 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	return f, f.clear()
 }
 
-// clear removes incomplete files that a crash has left behind.
+// clear removes incomplete files left behind by a crash.
 func (f *Folder) clear() error {
 	unlock, err := f.disk.Lock()
 	if err != nil {
@@ -112,7 +112,7 @@ func (f *Folder) load(name string) (c *Configuration, damaged error, err error) 
 }
 
 // replace makes c the current configuration. The old one is kept as a previous version, or set
-// aside if reason is not "". After a crash at any step, the old or the new one is complete.
+// aside if reason is not "". After a crash at any step, either the old or the new file is complete.
 func (f *Folder) replace(c *Configuration, reason string) error {
 	keep := func() error { _, err := f.keepCopy(Current, reason); return err }
 	if err := f.put(Current, c, keep); err != nil {
@@ -131,8 +131,8 @@ func (f *Folder) hold(c *Configuration) error {
 	return f.put(Held, c, func() error { return nil })
 }
 
-// put writes a file atomically: under another name, durably, then it renames it. It calls before in
-// between, to keep the old file.
+// put writes a file atomically: it writes the file durably under another name, calls before, which
+// keeps the old file, and then renames the new one.
 func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	text, err := c.text()
 	if err != nil {
@@ -141,7 +141,7 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	return f.putText(name, text, time.Time{}, before)
 }
 
-// putText is put with the time of the file; zero: now.
+// putText is like put, but also sets the file's time; zero means now.
 func (f *Folder) putText(name string, text []byte, at time.Time, before func() error) error {
 	temp := directory.Temp + name
 	if err := f.disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -170,8 +170,8 @@ func (f *Folder) putText(name string, text []byte, at time.Time, before func() e
 	return nil
 }
 
-// keepCopy gives a file a second name: its time, after the reason if that is not "". The second
-// name is "" if there is no such file.
+// keepCopy gives a file a second name: its time, preceded by the reason if that is not "". It
+// returns the second name, or "" if there is no such file.
 func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 	text, info, err := f.disk.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +198,7 @@ func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 	}
 }
 
-// setAside renames a file to a name with the reason and its time.
+// setAside renames a file after the reason and its time.
 func (f *Folder) setAside(name, reason string) error {
 	if _, err := f.keepCopy(name, reason); err != nil {
 		return err
@@ -230,7 +230,7 @@ func (f *Folder) previous() (names []string, err error) {
 	return names, nil
 }
 
-// prune removes previous versions beyond f.keep: those that are closest to their neighbours in
+// prune removes previous versions beyond f.keep, choosing those closest to their neighbors in
 // relation to their age. So many changes within a minute do not displace the versions of the day
 // before.
 func (f *Folder) prune() error {
@@ -248,12 +248,12 @@ func (f *Folder) prune() error {
 	return f.disk.Sync()
 }
 
-// superfluous returns the index of the version to remove, of two or more: neither the newest nor
-// the oldest if there are others.
+// superfluous returns the index of the version to remove out of two or more. It picks neither the
+// newest nor the oldest if there are others.
 func superfluous(names []string, now time.Time) int {
 	at := make([]time.Time, len(names))
 	for i, name := range names {
-		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // previous has checked it
+		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // checked by previous
 	}
 	best, least := len(names)-1, math.Inf(1)
 	for i := 1; i < len(at)-1; i++ {
@@ -265,7 +265,7 @@ func superfluous(names []string, now time.Time) int {
 	return best
 }
 
-// lastGood returns the newest previous version that can be read; nil if there is none.
+// lastGood returns the newest readable previous version, or nil if there is none.
 func (f *Folder) lastGood() (*Configuration, error) {
 	names, err := f.previous()
 	if err != nil {
@@ -279,8 +279,8 @@ func (f *Folder) lastGood() (*Configuration, error) {
 	return nil, nil
 }
 
-// Mentions reports whether any of the saved configurations contains a text: the current one, a
-// previous version, or one that was set aside.
+// Mentions reports whether any saved configuration contains a text: the current one, a previous
+// version, or one set aside.
 func (f *Folder) Mentions(text string) (bool, error) {
 	quoted, err := json.Marshal(text)
 	if err != nil {

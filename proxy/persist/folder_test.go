@@ -18,11 +18,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// A failing disk fails at one step; crashed, it does nothing afterwards either, and what it was
-// writing is cut off.
+// A failing disk fails at one step. If the failure is a crash, later steps do nothing either, and
+// what was being written is truncated.
 type failing struct {
 	directory.Path
-	at    int // the step that fails, from 1
+	at    int // number of the failing step, counted from 1
 	crash bool
 	steps int
 }
@@ -75,13 +75,14 @@ func (d *failing) Sync() error {
 	return d.Path.Sync()
 }
 
-// Each step of each decision fails once, or is the last one before a crash. Then the current file
-// is the complete old or new one, files that were set aside stay, and the next attempt succeeds.
+// In each scenario, each disk operation in turn either fails once or is the last one before a
+// crash. Afterwards, the current file is the complete old or new one, files set aside are kept, and
+// the next attempt succeeds.
 func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
-		may         [][]string // what the current file may know
-		also        []string   // NQNs that some file must know all the time
+		may         [][]string // what the current file may contain
+		also        []string   // NQNs that some file must contain at all times
 	}{
 		"change": {func(*world) {}, func(w *world) {
 			w.target.set("nvmf", transportCall, subsystemCall("nqn.c"))
@@ -145,12 +146,12 @@ func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	}
 }
 
-// sound holds what must be true at every moment.
+// sound checks what must be true at every moment.
 func (w *world) sound(may [][]string, also []string, at int) {
 	w.t.Helper()
 	c, damaged, err := w.folder.load(Current)
 	require.NoError(w.t, err)
-	if may[0] != nil { // it was not damaged from the beginning
+	if may[0] != nil { // it was not damaged to begin with
 		require.NoError(w.t, damaged, "step %d", at)
 		require.NotNil(w.t, c, "step %d", at)
 	}
@@ -210,15 +211,15 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 	require.False(t, errors.Is(err, fs.ErrExist))
 }
 
-// The service refuses a directory that another user could replace files in; root, for whom
-// `spdk-proxy saved` runs, may work in the service's.
+// The service refuses a directory in which another user could replace files. Root, which runs
+// `spdk-proxy saved`, may work in the service's directory.
 func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	parent := t.TempDir()
 	require.NoError(t, os.Chmod(parent, 0o755))
-	t.Chdir(parent) // no rights are needed to what lies above
+	t.Chdir(parent) // no permissions on the parent directories are needed
 	const service, other = 12345, 23456
 	for name, uid := range map[string]int{"service": service, "other": other, "root": 0} {
 		require.NoError(t, os.Mkdir(name, 0o700))
@@ -236,7 +237,7 @@ func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	}
 }
 
-// A directory that is away is an error in each step, not a directory without files.
+// A missing directory is an error in each step; it does not count as an empty directory.
 func TestMissingDirectoryIsReported(t *testing.T) {
 	away := directory.Path(filepath.Join(t.TempDir(), "away"))
 	_, _, read := away.Read(Current)
@@ -250,8 +251,8 @@ func TestMissingDirectoryIsReported(t *testing.T) {
 	}
 }
 
-// A save that is repeated after a crash keeps one copy of the previous version: a second one would
-// push an older version out.
+// A save repeated after a crash keeps one copy of the previous version; a second copy would
+// displace an older version.
 func TestPreviousVersionIsKeptOnce(t *testing.T) {
 	w := newWorld(t)
 	w.save()

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// SPDK saves histograms without the options that make it count I/O channels that open later, and
+// SPDK saves histograms without the options for counting I/O channels opened later, and places them
 // before it has found the volumes.
 func TestHistogramsCountAllIOAfterARestart(t *testing.T) {
 	const saved = `[{"method":"bdev_enable_histogram","params":{"name":"v","enable":true,"opc":"read"}},{"method":"bdev_aio_create","params":{"name":"a"}}]`

@@ -10,17 +10,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file has the rules for calls of the saved file that the target lacks. They stay in the file,
-// beside everything that the target has, so that one missing object does not keep the others from
-// being saved.
+// This file contains the rules for calls in the saved file that the target lacks. They stay in the
+// file, alongside everything that the target has, so that one missing object does not keep the
+// others from being saved.
 
-// lacking is what becomes of the calls of the saved file that the target lacks.
+// lacking sorts the calls in the saved file that the target lacks by what happens to them.
 type lacking struct {
 	kept     []place // another process of the target had them
 	vanished []place // this process had them, and no call through this proxy removed them
 }
 
-// sort decides what becomes of the calls of current that live lacks.
+// sort decides what happens to the calls in current that live lacks.
 func (s *Saver) sort(current, live *Configuration, missing []place, seen changes) (l lacking) {
 	c := compare(s.opts.Schema, current, live)
 	another := current.Saved.Process != live.Saved.Process
@@ -31,10 +31,10 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 		switch {
 		case seen.removed(call):
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
-			// The object is back, as this release writes it.
+			// The object is back, in the form that this release writes.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
 			// Calls through this proxy have set up or changed the object. The hosts that the saved
-			// file admits to it are not admitted again beside others.
+			// file admits to it are not admitted again alongside others.
 		case kept || another:
 			l.kept = append(l.kept, p)
 		case call.namesAny(seen.names), identities(s, live, &made)[s.identityKey(p)]: // a call changed it
@@ -45,7 +45,7 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 	return l
 }
 
-// identities returns the objects that the calls of a configuration make or change.
+// identities returns the objects that a configuration's calls create or change.
 func identities(s *Saver, c *Configuration, cached *map[string]bool) map[string]bool {
 	if *cached == nil {
 		*cached = map[string]bool{}
@@ -56,8 +56,8 @@ func identities(s *Saver, c *Configuration, cached *map[string]bool) map[string]
 	return *cached
 }
 
-// identityKey is equal for two calls that make or change the same object, so that spdk_tgt cannot
-// load both.
+// identityKey returns the same key for two calls that create or change the same object, of which
+// spdk_tgt can load only one.
 func (s *Saver) identityKey(p place) string {
 	e, err := entryOf(p.call)
 	if err != nil {
@@ -89,10 +89,10 @@ func (s *Saver) identityKey(p place) string {
 	return p.subsystem + " " + e.Method + " " + string(text)
 }
 
-// keep returns live with the calls of current that are to be kept. A kept call comes after the
+// keep returns live with the calls in current that are to be kept. A kept call comes after the
 // calls that preceded it in current: the one before it, and those that name the same objects. If
-// live configures the same object otherwise, the kept call takes that place, unless a call through
-// this proxy named the object: then live's call counts. kept are the calls that are in the result.
+// live configures the same object differently, the kept call takes that place. But if a call
+// through this proxy named the object, live's call counts. kept lists the kept calls in the result.
 func (s *Saver) keep(current, live *Configuration, list []place, names map[string]bool) (merged *Configuration, kept []place) {
 	origin := live.Saved
 	origin.Kept = map[string]string{}
@@ -131,7 +131,7 @@ func placesOf(c *Configuration, subsystem string) []place {
 	return slices.DeleteFunc(places(c), func(p place) bool { return p.subsystem != subsystem })
 }
 
-// keepIn is keep for one subsystem. before are all calls that current has for it.
+// keepIn does the work of keep for one subsystem. before lists all calls in current for it.
 func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, names map[string]bool, add func(place)) []json.RawMessage {
 	calls := slices.Clone(sub.Calls)
 	at := map[string][]int{}  // key → places in live
@@ -187,7 +187,7 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, name
 	return merged
 }
 
-// named reports whether the object that a call makes is among these names.
+// named reports whether the object that a call creates is among the names.
 func (s *Saver) named(p place, names map[string]bool) bool {
 	e, err := entryOf(p.call)
 	m, known := s.opts.Schema.Method(e.Method)
@@ -199,7 +199,7 @@ func (s *Saver) named(p place, names map[string]bool) bool {
 		slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Required && names[scalar(e.Params[p.Name])] })
 }
 
-// isHost reports whether a name is that of a host.
+// isHost reports whether a name identifies a host.
 func isHost(n rpcschema.Name) bool { return n.Kind == "host-nqn" || n.Kind == "initiator" }
 
 // givesAccess reports whether the call admits hosts to something.

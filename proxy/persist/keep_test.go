@@ -18,7 +18,7 @@ func namespaceCall(nqn, bdev string, nsid int) string {
 
 type params = map[string]any
 
-// calls lists what a saved file has for NVMe-oF, as method and last name.
+// calls lists a saved file's NVMe-oF calls, as method and last name.
 func (w *world) calls(name string) (list []string) {
 	w.t.Helper()
 	for _, call := range compare(w.saver.opts.Schema, w.load(name), w.load(name)).describeAll(placesOf(w.load(name), "nvmf")) {
@@ -27,7 +27,7 @@ func (w *world) calls(name string) (list []string) {
 	return list
 }
 
-// exported is a target that exports a volume to host.1.
+// exported returns the configuration of a target that exports a volume to host.1.
 func exported() map[string][]string {
 	c := empty()
 	c["nvmf"] = []string{transportCall, subsystemCall("nqn.a"), hostCall("nqn.a", "host.1"), namespaceCall("nqn.a", "v1", 1), listenerCall("nqn.a"), subsystemCall("nqn.b")}
@@ -70,7 +70,7 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	assert.Contains(t, w.calls(Current), full[3])
 	assert.Len(t, w.saver.Status().Missing, 1)
 
-	w.open() // the next proxy knows from the file which calls the process lacked
+	w.open() // from the file, the next proxy knows which calls the process lacked
 	w.save()
 	assert.False(t, w.saver.Status().Unsettled)
 	assert.Len(t, w.saver.Status().Missing, 1)
@@ -81,7 +81,7 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(w.saver.Status().Missing), "add_ns")
 }
 
-// An object that a call removes does not count as missing, even if another process had it.
+// An object removed by a call does not count as missing, even if another process had it.
 func TestMissingObjectCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		method string
@@ -90,7 +90,7 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 	}{
 		{"nvmf_delete_subsystem", params{"nqn": "nqn.a"}, 0},
 		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 1}, 2},
-		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 2}, 3}, // hosts are not admitted again to what calls change
+		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 2}, 3}, // hosts are not readmitted to objects changed by calls
 		{"nvmf_subsystem_remove_host", params{"nqn": "nqn.a", "host": "host.1"}, 3},
 		{"nvmf_subsystem_remove_host", params{"nqn": "nqn.b", "host": "host.1"}, 4},
 		{"nvmf_delete_subsystem", params{"nqn": "nqn.other"}, 4},
@@ -113,8 +113,8 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 	}
 }
 
-// Objects that a call removes only from the saved file are found by name, or by the number that the
-// method takes.
+// Lacks finds objects that a call removes only from the saved file, by name or by the number that
+// the method takes.
 func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
@@ -142,8 +142,8 @@ func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	}
 }
 
-// Changes that could not be saved are remembered beside later ones, but not more of them than one
-// save remembers.
+// Changes that could not be saved are remembered together with later ones, but never more than the
+// limit for one save.
 func TestChangesAreBounded(t *testing.T) {
 	earlier, now := newChanges(), newChanges()
 	for i := range maxTouched {
@@ -168,8 +168,8 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 }
 
-// Calls set up a missing export again, for another host. The earlier host is not admitted beside it
-// by the saved file.
+// Calls set up a missing export again, for another host. The saved file does not admit the earlier
+// host alongside it.
 func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
@@ -186,8 +186,8 @@ func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
 	assert.Contains(t, calls, "add_ns", "the namespace may come back")
 }
 
-// Two calls that spdk_tgt cannot both load are never both in the file.
-func TestConflictsWithMissingCalls(t *testing.T) {
+// The file never contains two calls that spdk_tgt cannot both load.
+func TestConflictingMissingCallsAreNotKept(t *testing.T) {
 	larger := `{"method":"nvmf_create_transport","params":{"trtype":"TCP","max_queue_depth":64}}`
 	for _, c := range []struct {
 		name  string
@@ -226,7 +226,7 @@ func TestConflictsWithMissingCalls(t *testing.T) {
 	}
 }
 
-// A disk that another release has found again does not stay missing.
+// A disk found again by another release does not stay missing.
 func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())

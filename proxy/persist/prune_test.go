@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// When fewer versions are to be kept than before, as many go as are too many. The newest and the
-// oldest stay.
-func TestFewerVersionsAreKept(t *testing.T) {
+// When fewer versions are to be kept than before, the excess ones are removed. The newest and the
+// oldest are kept.
+func TestExcessVersionsAreRemoved(t *testing.T) {
 	for keep := 1; keep <= 4; keep++ {
 		w := newWorld(t)
 		w.save()
@@ -42,8 +42,8 @@ func TestFewerVersionsAreKept(t *testing.T) {
 	}
 }
 
-// Complete is what the target's process has: not before it was asked, not while it lacks some, and
-// not of another process.
+// Complete is false before the target's process has been read, while it lacks something, and for
+// another process.
 func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	w := newWorld(t)
 	assert.False(t, w.saver.Complete(), "not known yet")
@@ -55,7 +55,7 @@ func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	assert.False(t, w.saver.Complete(), "it lacks what is saved")
 }
 
-func TestStartOf(t *testing.T) {
+func TestStartOfProcess(t *testing.T) {
 	for text, want := range map[string]time.Time{"1-2-12.5": time.Unix(12, 5), "7.000000008": time.Unix(7, 8), "": {}, "1-2": {}, "1-x.5": {}, "1-5.x": {}, "1-5.": {}} {
 		at, known := startOf(text)
 		assert.Equal(t, !want.IsZero(), known, text)
@@ -67,7 +67,7 @@ func TestStartOf(t *testing.T) {
 	}
 }
 
-// If a file cannot be read, each operation that has to read it fails and changes nothing.
+// If a file cannot be read, every operation that has to read it fails and changes nothing.
 func TestUnreadableDirectoryChangesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, w *world){
 		"the current file": func(t *testing.T, w *world) {

@@ -13,15 +13,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A target without subsystems would be saved as one without any configuration.
-func TestNoSubsystemsIsAnError(t *testing.T) {
+// Without this check, a target without subsystems would be saved as one without any configuration.
+func TestMissingSubsystemsAreAnError(t *testing.T) {
 	_, err := read(t.Context(), Target{Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return json.RawMessage("[]"), nil
 	}}, false)
 	require.ErrorContains(t, err, "not a list of subsystems")
 }
 
-// The log tells of the end of a failure once, and only then.
+// The end of a failure is logged once, and only if there was one.
 func TestEndOfAFailureIsLogged(t *testing.T) {
 	w := newWorld(t)
 	told := func() int { return strings.Count(w.log.String(), "can be saved again") }

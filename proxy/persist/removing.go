@@ -15,12 +15,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// journalName is the file that lists logical volumes which calls may just have deleted.
+// journalName is the file that lists logical volumes that calls may just have deleted.
 const journalName = "removing"
 
-// removing remembers deletions of logical volumes that are not saved yet, on disk too. A volume
-// stays deleted when the target is restarted, whereas the saved file may still export it. Without
-// the journal, such an export would count as missing after a crash.
+// removing remembers, in memory and on disk, deletions of logical volumes that are not saved yet. A
+// deleted volume stays deleted when the target is restarted, but the saved file may still export
+// it. Without the journal, such an export would count as missing after a crash.
 type removing struct {
 	folder *Folder
 
@@ -35,16 +35,16 @@ type removing struct {
 
 // A deletion is the deletion of one logical volume, alone or with its lvstore.
 type deletion struct {
-	Names   []string `json:"names"` // all that the volume has
+	Names   []string `json:"names"` // all names of the volume
 	Store   string   `json:"lvstore"`
-	Disk    string   `json:"disk,omitempty"` // the bdev below the lvstore, if that is deleted as well
+	Disk    string   `json:"disk,omitempty"` // the bdev below the lvstore, if the lvstore is also deleted
 	Process string   `json:"process"`
 
 	ended bool // the call has ended
 }
 
-// Removing must be called before a call that may delete logical volumes, and end after it. It notes
-// the deletions durably. ask asks the target that the call is sent to.
+// Removing must be called before a call that may delete logical volumes, and end after it. It
+// durably records the deletions. ask calls the target to which the call is sent.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
 	var deleted map[string]*deletion
 	disk := "" // of a deleted lvstore
@@ -75,8 +75,8 @@ func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map
 	return end, s.removing.add(deleted)
 }
 
-// lvolsToDelete returns the logical volumes among the bdevs that params select, by their UUIDs. If
-// with names an lvstore, it returns only those in it.
+// lvolsToDelete returns the logical volumes among the bdevs selected by params, by UUID. If with
+// names an lvstore, it returns only those in it.
 func lvolsToDelete(ctx context.Context, ask Ask, params map[string]any, with spdkrpc.LvolStore) (map[string]*deletion, error) {
 	var bdevs []spdkrpc.BdevInfo
 	if err := askInto(ctx, ask, "bdev_get_bdevs", params, &bdevs); err != nil {
@@ -102,7 +102,7 @@ func askInto(ctx context.Context, ask Ask, method string, params map[string]any,
 	return json.Unmarshal(text, result)
 }
 
-// add notes deletions, and returns when they are durable. Concurrent calls share one write.
+// add records deletions, and returns once they are durable. Concurrent calls share one write.
 func (r *removing) add(deleted map[string]*deletion) error {
 	r.mu.Lock()
 	err := r.load()
@@ -132,7 +132,7 @@ func (r *removing) add(deleted map[string]*deletion) error {
 	return nil
 }
 
-// load reads the journal of the previous proxy. r.mu is held.
+// load reads the previous proxy's journal. The caller holds r.mu.
 func (r *removing) load() error {
 	if r.loaded {
 		return nil
@@ -195,9 +195,9 @@ func (r *removing) known() (map[string]deletion, error) {
 	return list, nil
 }
 
-// settle finds out which deletions were executed, if the process of the target to which they were
-// sent is gone. settled are the UUIDs of those of which nothing is left to do once the
-// configuration is saved. Others are decided later: their lvstore may be missing now.
+// settle determines which deletions were executed, if the target process to which they were sent is
+// gone. settled lists the UUIDs of volumes for which nothing is left to do once the configuration
+// is saved. The others are decided later, because their lvstore may be missing now.
 func settle(ctx context.Context, t Target, known map[string]deletion) (removals []removal, settled []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(known)) {
 		d := known[uuid]
@@ -221,8 +221,8 @@ func settle(ctx context.Context, t Target, known map[string]deletion) (removals 
 	return removals, settled
 }
 
-// storeIsKnown reports whether the lvstore of a volume that the target lacks is loaded, or was
-// deleted: its disk is there, and SPDK finds no lvstore on it.
+// storeIsKnown takes a volume that the target lacks, and reports whether its lvstore is loaded or
+// was deleted. It was deleted if its disk exists and SPDK finds no lvstore on it.
 func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	loaded := func() error {
 		_, err := ask(ctx, "bdev_lvol_get_lvstores", map[string]any{"uuid": d.Store})
@@ -235,7 +235,7 @@ func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	if _, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": d.Disk}); err != nil {
 		return false
 	}
-	_, _ = ask(ctx, examineBdev, map[string]any{"name": d.Disk}) // SPDK refuses it if it examines by itself
+	_, _ = ask(ctx, examineBdev, map[string]any{"name": d.Disk}) // SPDK refuses this if it examines automatically
 	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
 		return false
 	}

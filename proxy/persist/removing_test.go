@@ -22,8 +22,8 @@ func newRemoving(t *testing.T, dir string) *removing {
 	return &removing{folder: f}
 }
 
-// The next proxy knows which deletions had begun: their calls have ended, as the former proxy has.
-func TestJournalOfDeletions(t *testing.T) {
+// The next proxy knows which deletions had begun. Their calls have ended with the previous proxy.
+func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
 	former := newRemoving(t, dir)
@@ -64,14 +64,14 @@ func TestJournalOfDeletions(t *testing.T) {
 	require.Error(t, newRemoving(t, dir).add(map[string]*deletion{"u6": {}}))
 }
 
-// Deletions of a process that is gone are decided by what its successor has.
-func TestDecisionsAboutDeletions(t *testing.T) {
+// Whether a process that is gone executed its deletions is determined from what its successor has.
+func TestDeletionsAreSettledAfterARestart(t *testing.T) {
 	absent, broken := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}, errors.New("broken")
 	for name, c := range map[string]struct {
 		process  string
 		ended    bool
 		bdev     error            // the response about the volume
-		store    []error          // about its lvstore, one after the other
+		store    []error          // about its lvstore, in order
 		disk     string           // if the lvstore was to be deleted
 		others   map[string]error // about the disk and its examination
 		removed  bool
@@ -121,8 +121,8 @@ func TestDecisionsAboutDeletions(t *testing.T) {
 	}
 }
 
-// The deletion of an lvstore is noted as one of each of its volumes.
-func TestDeletionOfAnLvstoreIsNoted(t *testing.T) {
+// The deletion of an lvstore is recorded as a deletion of each of its volumes.
+func TestDeletionOfAnLvstoreIsRecorded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
 	s := &Saver{}
@@ -161,8 +161,8 @@ func TestDeletionOfAnLvstoreIsNoted(t *testing.T) {
 	}
 }
 
-// Only the deletion of an existing volume is noted.
-func TestOnlyDeletionsOfExistingVolumesAreNoted(t *testing.T) {
+// Only deletions of existing volumes are recorded.
+func TestOnlyDeletionsOfExistingVolumesAreRecorded(t *testing.T) {
 	const volume = `[{"name": "u", "aliases": ["lvs/v"], "driver_specific": {"lvol": {"lvol_store_uuid": "s"}}}]`
 	for name, c := range map[string]struct {
 		method, answer string

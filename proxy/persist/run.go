@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// pauseFactor times the duration of the last reading is the least time between two readings,
+	// The minimum time between two readings is pauseFactor times the duration of the last one,
 	// because SPDK does nothing else while it reports its configuration.
 	pauseFactor = 50
 	maxRetry    = 15 * time.Second
-	// missingInterval is the time between two readings of a target that lacks some of what is
-	// saved: a disk may reappear without a call through the proxy.
+	// missingInterval is the time between two readings of a target that lacks part of what is
+	// saved, because a disk may reappear without a call through the proxy.
 	missingInterval = 15 * time.Second
 )
 
-// Run saves until ctx ends: at the start, because there may have been changes before, after
-// changes, and after a restart of the target. At the end it saves unsaved changes, within
+// Run saves until ctx ends. It saves at the start, because there may have been changes before,
+// after each change, and after a restart of the target. At the end, it saves unsaved changes within
 // finalTimeout.
 func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	watch := time.NewTicker(s.opts.Watch)
@@ -63,8 +63,9 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	}
 }
 
-// due returns how long to wait before saving: until there is no further change for some time, but
-// at most AtLatest after the first change. Both times are longer for a large configuration.
+// due returns how long to wait before saving. Saving is due when there has been no change for some
+// time, but at the latest AtLatest after the first change. Both times are longer for a large
+// configuration.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

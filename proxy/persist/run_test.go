@@ -33,7 +33,7 @@ func (w *world) exists() bool {
 	return err == nil
 }
 
-func TestRun(t *testing.T) {
+func TestRunSavesChanges(t *testing.T) {
 	w := newWorld(t, quickly)
 	stop := w.run()
 	defer stop()
@@ -64,7 +64,7 @@ func TestRun(t *testing.T) {
 	w.eventually(func() bool { return len(w.knows(Current)) == 0 }, "what vanished is believed when the target lives on")
 }
 
-func TestChangesAreGathered(t *testing.T) {
+func TestCloseChangesShareOneSave(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.After, o.AtLatest = time.Hour, 2*time.Hour })
 	w.save()
 	reads := w.target.reads
@@ -95,7 +95,7 @@ func TestUnsavedChangesAreSavedAtTheEnd(t *testing.T) {
 	assert.Len(t, w.knows(Current), 3)
 }
 
-func TestProcessAt(t *testing.T) {
+func TestProcessAtIdentifiesTheProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
 	_, err := ProcessAt(path)
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -104,7 +104,7 @@ func TestProcessAt(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, nil, 0o600))
 		process, err := ProcessAt(path)
 		require.NoError(t, err)
-		require.NoError(t, os.Chmod(path, 0o660)) // as the grant does
+		require.NoError(t, os.Chmod(path, 0o660)) // as the socket grant does
 		again, err := ProcessAt(path)
 		require.NoError(t, err)
 		assert.Equal(t, process, again)

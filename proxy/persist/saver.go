@@ -14,27 +14,28 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Options of a Saver. Zero durations mean their defaults.
+// Options configures a Saver. A zero duration means the default.
 type Options struct {
 	Folder *Folder
 	Schema *rpcschema.Document
-	// Target connects to the running process of the target.
+	// Target connects to the target's running process.
 	Target func(ctx context.Context) (Target, error)
-	// Process names the process behind the socket, see ProcessAt.
+	// Process returns the name of the process behind the socket; see ProcessAt.
 	Process func() (string, error)
 	Log     *slog.Logger
-	// DisableAutoExamine writes a configuration whose target does not load what hosts write into
-	// their volumes.
+	// DisableAutoExamine means to write a configuration with which the target does not load what
+	// hosts write into their volumes.
 	DisableAutoExamine bool
 
-	After    time.Duration // how long to wait for further changes; 0: 2 s
-	AtLatest time.Duration // how long to wait at most; 0: 15 s
-	Retry    time.Duration // how long to wait after the first failure; 0: 1 s
-	Watch    time.Duration // how often to check for a new process; 0: 5 s
-	Wait     time.Duration // how long AwaitSaved waits at most; 0: 10 s
+	After    time.Duration // how long to wait for further changes; 0 means 2 s
+	AtLatest time.Duration // how long to wait at most; 0 means 15 s
+	Retry    time.Duration // how long to wait after the first failure; 0 means 1 s
+	Watch    time.Duration // how often to check for a new process; 0 means 5 s
+	Wait     time.Duration // how long AwaitSaved waits at most; 0 means 10 s
 	// Settle applies if parts of the target's configuration disappear without a call through this
-	// proxy. They count as removed if the target continues to run for this time: it may be
-	// stopping, and still respond. 0: 100 s, longer than systemd lets a unit stop.
+	// proxy. They count as removed only if the target continues to run for this time, because a
+	// stopping target may still respond. 0 means 100 s, which is longer than systemd lets a unit
+	// take to stop.
 	Settle time.Duration
 }
 
@@ -43,33 +44,33 @@ const (
 	compareTimeout = 10 * time.Second // while a call waits
 )
 
-// A Saver saves the configuration of one target after it was changed.
+// A Saver saves one target's configuration after changes.
 type Saver struct {
 	opts Options
 	wake chan struct{}
 
 	// comparedProcess is the process whose configuration was compared with the saved one.
 	comparedProcess atomic.Pointer[string]
-	backoff         atomic.Pointer[backoff] // nil: no comparison has failed
+	backoff         atomic.Pointer[backoff] // nil if no comparison has failed
 
-	exclusive chan struct{} // has one element while a goroutine uses target and directory
+	exclusive chan struct{} // contains one element while a goroutine uses target and directory
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
 
-	changesWait atomic.Pointer[chan struct{}] // nil: changes need not wait; see hold
-	firstWait   atomic.Pointer[chan struct{}] // the same, for calls that wait until they are saved
+	changesWait atomic.Pointer[chan struct{}] // nil if changes need not wait; see hold
+	firstWait   atomic.Pointer[chan struct{}] // the same, for calls that wait until saved
 	awaited     bool                          // a call waits for the save; used like exclusive's target
 
 	mu        sync.Mutex
-	decidedOn time.Time // choice of the current file that the last save has considered
+	decidedOn time.Time // choice of the current file considered by the last save
 	status    Status
 	err       error             // of the last attempt
 	changes   uint64            // number of changes so far
-	saved     uint64            // number of changes that are saved
+	saved     uint64            // number of saved changes
 	since     changes           // what unsaved changes changed
-	durable   map[string]uint64 // number of changes that the current file has, by the process that had them
-	attempt   attempt           // the last one to save
+	durable   map[string]uint64 // number of changes in the current file, by the process that had them
+	attempt   attempt           // the last attempt to save
 	attempts  uint64            // begun so far
 	first     time.Time         // time of the first unsaved change
 	last      time.Time         // time of the last change
@@ -99,12 +100,12 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 }
 
 // Before must be called before a call that changes the target. Before the first change to a new
-// process, it compares the process's configuration with the saved one. Afterwards it would be
-// unknown what was lost and what the call removed. If that fails, Before returns nevertheless; the
-// comparison is repeated later, and may find more calls missing.
+// process, it compares the process's configuration with the saved one. After the change, it would
+// be unknown what was lost and what the call removed. Before returns even if the comparison fails.
+// The comparison is then repeated later, and may find more calls missing.
 //
-// Before returns the process that the call is sent to, or an earlier one, see AwaitSaved. With
-// first, the call is one that waits until it is saved.
+// Before returns the process to which the call is sent, or an earlier one; see AwaitSaved. first
+// means that the call waits until it is saved.
 func (s *Saver) Before(ctx context.Context, first bool) (process string) {
 	process, _ = s.opts.Process()
 	if first {
@@ -133,7 +134,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 }
 
-// A backoff says until when no call compares a process after a comparison failed.
+// A backoff defines how long no call compares a process after a comparison failed.
 type backoff struct {
 	process string
 	until   time.Time
@@ -165,7 +166,7 @@ func (s *Saver) processCompared() bool {
 	return err == nil && compared != nil && *compared == process
 }
 
-// Changed must be called after a call that has changed the target, or may have. Run saves soon
+// Changed must be called after a call that has, or may have, changed the target. Run saves soon
 // afterwards.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
@@ -174,7 +175,7 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	s.changed(func(since *changes) { since.note(m, names, params, others) })
 }
 
-// changed notes a change, and has it saved.
+// changed records a change, and has it saved.
 func (s *Saver) changed(note func(since *changes)) {
 	s.mu.Lock()
 	now := time.Now()
@@ -191,15 +192,15 @@ func (s *Saver) changed(note func(since *changes)) {
 	}
 }
 
-// Save saves now. With acceptLoss, the target's configuration replaces the saved one even if it
-// lacks some of it; the old file is set aside.
+// Save saves now. If acceptLoss is set, the target's configuration replaces the saved one even if
+// it lacks parts of it; the old file is set aside.
 func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	return s.exclusively(ctx, func() error { return s.save(ctx, acceptLoss) })
 }
 
-// save reads, decides, and notes the outcome. The caller holds s.exclusive.
+// save reads, decides, and records the outcome. The caller holds s.exclusive.
 func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	s.mu.Lock()
 	number, seen := s.changes, s.since
@@ -219,7 +220,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	}
 	var away *awayError
 	if errors.As(err, &away) && s.changes == s.saved {
-		// The target does not run, and nothing is unsaved.
+		// The target is not running, and nothing is unsaved.
 		s.err = nil
 		return err
 	}
@@ -239,13 +240,13 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	return nil
 }
 
-// logFailure logs an error when it first occurs, and the first success after it.
+// logFailure logs an error when it first occurs, and the first success afterwards.
 func (s *Saver) logFailure(err error) {
 	switch {
 	case err == nil && s.err != nil:
 		s.opts.Log.Info("target configuration can be saved again", "file", s.status.File)
 	case err != nil && (s.err == nil || s.err.Error() != err.Error()):
-		s.opts.Log.Warn("cannot save the target configuration, the old file is kept", "file", s.status.File, "error", err)
+		s.opts.Log.Warn("cannot save the target configuration; the old file is kept", "file", s.status.File, "error", err)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	w := newWorld(t)
-	twice := `{"method":"x","params":{"b":1,"a":"<&>","b":2}}` // SPDK does write such
+	twice := `{"method":"x","params":{"b":1,"a":"<&>","b":2}}` // SPDK does write this
 	w.target.set("keyring", twice)
 	w.save()
 	path := filepath.Join(w.dir, Current)
@@ -43,8 +43,8 @@ func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	assert.NotContains(t, w.log.String(), canary)
 }
 
-// SPDK tells limits of logical volumes before it has waited for them to be found, and RAIDs after
-// what they are made of.
+// SPDK saves limits on logical volumes before the wait for these to be found, and RAIDs after their
+// base bdevs.
 func TestSavedOrderIsCorrected(t *testing.T) {
 	w := newWorld(t)
 	call := func(method, name string) string {
@@ -69,8 +69,8 @@ func TestSavedOrderIsCorrected(t *testing.T) {
 	assert.Equal(t, "bdev_get_bdevs", waits.Method)
 }
 
-// Volumes that were deleted after the last save before a crash delay the start of the target by
-// less than a minute and a second each. A volume with a limit and a histogram is waited for once.
+// Volumes deleted between the last save and a crash delay the target's start by less than a minute,
+// plus a second for each. A volume with a limit and a histogram is waited for only once.
 func TestWaitsForVolumesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	var calls []string
@@ -134,13 +134,12 @@ func TestRecentVersionsAreCloserTogether(t *testing.T) {
 	assert.Greater(t, newest.Sub(oldest), 5*time.Hour, "%v", names)
 }
 
-// A target that was started empty must never replace the saved configuration of the previous
-// process.
+// A target started empty must never replace the previous process's saved configuration.
 func TestEmptyTargetReplacesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.restart("p2", empty())
-	for range 3 { // whatever is called, and however often
+	for range 3 { // whatever is called, however often
 		w.target.set("nvmf", transportCall)
 		w.saver.Changed("nvmf_create_transport", map[string]any{"trtype": "TCP"})
 		w.save()
@@ -196,8 +195,8 @@ func (w *world) first(word string) string {
 	return filepath.Base(found[0])
 }
 
-// Three processes ran one after the other, each without the others' objects. The saved file has all
-// of them.
+// Three processes ran one after the other, each without the others' objects. The saved file
+// contains all objects.
 func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -225,7 +224,7 @@ func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	assert.Empty(t, w.load(Current).Saved.Kept)
 }
 
-// A stopping target may answer after it has removed its subsystems, so missing objects are not
+// A stopping target may still respond after removing its subsystems, so missing objects are not
 // accepted at once.
 func TestMissingObjectsAreNotAcceptedAtOnce(t *testing.T) {
 	w := newWorld(t)
@@ -261,7 +260,7 @@ func TestObjectsRemovedByCallsAreNotMissing(t *testing.T) {
 	assert.False(t, w.saver.Status().Pending)
 }
 
-func TestOldFileStaysWhenReadingFails(t *testing.T) {
+func TestFailedReadingKeepsTheOldFile(t *testing.T) {
 	gone := errors.New("gone")
 	for name, fail := range map[string]func(*fakeTarget){
 		"no target":          func(f *fakeTarget) { f.down = gone },
@@ -329,7 +328,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 	})
 }
 
-// Another release writes members differently; objects are identified by their names.
+// Another release writes members differently, so objects are identified by name.
 func TestObjectsKeepTheirIdentityInANewRelease(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -378,7 +377,7 @@ func TestStoppedTargetIsNotAFailure(t *testing.T) {
 		require.Error(t, w.saver.Save(t.Context(), false), name)
 		assert.True(t, w.saver.Status().Failed, name)
 	}
-	w := newWorld(t) // it is there, and cannot be saved
+	w := newWorld(t) // it is running, but cannot be saved
 	w.target.fail["nvmf"] = errors.New("not allowed")
 	require.Error(t, w.saver.Save(t.Context(), false))
 	assert.True(t, w.saver.Status().Failed)

@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file has what the commands `spdk-proxy saved` do, even while a proxy is running.
+// This file implements the `spdk-proxy saved` commands, which work even while a proxy is running.
 
-// ErrNothingHeld means that there is no Held: no target lacks parts of the current file.
+// ErrNothingHeld means that there is no Held file: the target lacks no part of the current file.
 var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
 
 // A Saved describes one of the files.
@@ -24,13 +24,13 @@ type Saved struct {
 	Release string
 	Calls   int
 	Damaged error
-	// Chosen is when an administrator chose the file for the next start of the target; zero if none
-	// was chosen, or if the target has loaded it.
+	// Chosen is when an administrator chose the file for the target's next start. It is zero if the
+	// file was not chosen, or if the target has loaded it.
 	Chosen time.Time
 }
 
-// List lists the files: the current one, Held, the previous versions, newest first, and files that
-// were set aside.
+// List lists the files: the current one, Held, the previous versions (newest first), and files set
+// aside.
 func (f *Folder) List() ([]Saved, error) {
 	list, err := f.disk.List()
 	if err != nil {
@@ -111,9 +111,9 @@ func (f *Folder) get(name string) (*Configuration, error) {
 }
 
 // Prepare checks that there is a current file that spdk_tgt can load at its start, and returns how
-// many calls it has. If there are no files yet, it creates one without calls: without a file,
-// spdk_tgt exits since v24.05, and starts without a message before that. If the current file is
-// damaged, or missing although there are others, the error says what to do.
+// many calls it contains. If there are no files yet, it creates one without calls. Without a file,
+// spdk_tgt exits (since v24.05), or starts without a message (before v24.05). If the current file
+// is damaged, or missing although there are others, the error says what to do.
 func (f *Folder) Prepare() (calls int, err error) {
 	unlock, err := f.disk.Lock()
 	if err != nil {

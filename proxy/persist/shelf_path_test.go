@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// spdk_tgt loads only files of the directory, which no other user can write to.
-func TestOnlyFilesOfTheDirectoryAreUsed(t *testing.T) {
+// spdk_tgt loads only files in the directory, to which no other user can write.
+func TestOnlyFilesInTheDirectoryAreUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	f, err := OpenFolder(dir, 1)
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestOnlyFilesOfTheDirectoryAreUsed(t *testing.T) {
 }
 
 // Files are listed in the order in which an administrator looks for them.
-func TestOrderOfTheList(t *testing.T) {
+func TestListOrder(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
 	f, err := OpenFolder(dir, 9)

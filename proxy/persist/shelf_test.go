@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-func TestPrepare(t *testing.T) {
+func TestPrepareChecksTheCurrentFile(t *testing.T) {
 	w := newWorld(t)
 	calls, err := w.folder.Prepare()
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestListDiffAndUse(t *testing.T) {
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 }
 
-// Files that root creates stay accessible to the service.
+// Files created by root stay accessible to the service.
 func TestFilesBelongToTheDirectorysOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// A Status is the state of the saved configuration.
+// A Status describes the state of the saved configuration.
 type Status struct {
 	File    string
-	Held    string    // path of the configuration of a target that lacks some of File
-	SavedAt time.Time // of File; zero: neither read nor written yet
+	Held    string    // path of the configuration of a target that lacks parts of File
+	SavedAt time.Time // File's time; zero if neither read nor written yet
 	Pending bool      // there are unsaved changes
-	// Missing are the calls of File that the target lacks. They stay in File.
+	// Missing lists the calls in File that the target lacks. They stay in File.
 	Missing []Call
-	// Unsettled means that the process had the missing calls, and that no call through this proxy
+	// Unsettled means that the process had the missing calls, and no call through this proxy
 	// removed them. They count as removed if the target continues to run.
 	Unsettled bool
-	// Failed means that the last attempt failed; the log has the reason. An unreachable target is
-	// not a failure unless there are unsaved changes.
+	// Failed means that the last attempt failed; the log contains the reason. An unreachable target
+	// does not count as a failure unless there are unsaved changes.
 	Failed bool
 	// Chosen is when an administrator chose File, if the target has not loaded it since. Until
 	// then, changes are saved to Held.
 	Chosen time.Time
 }
 
-// Complete reports whether the running process of the target has everything that is saved. It is
+// Complete reports whether the target's running process has everything that is saved. It returns
 // false while that is unknown.
 func (s *Saver) Complete() bool {
 	if !s.processCompared() {
@@ -34,7 +34,8 @@ func (s *Saver) Complete() bool {
 	return !now.SavedAt.IsZero() && len(now.Missing) == 0
 }
 
-// Status returns the state after the last attempt to save, or after Folder.Use if that was later.
+// Status returns the state after the last attempt to save or the last Folder.Use, whichever was
+// later.
 func (s *Saver) Status() Status {
 	chosen, saved := s.choice.read(s.opts.Folder)
 	s.mu.Lock()
@@ -47,8 +48,8 @@ func (s *Saver) Status() Status {
 	return now
 }
 
-// A MissingExport is a call about an NVMe-oF subsystem that the saved file has and the target
-// lacks.
+// A MissingExport describes a call for an NVMe-oF subsystem that is in the saved file but that the
+// target lacks.
 type MissingExport struct{ Method, NQN, Host string } // Host may be ""
 
 // MissingExports lists the missing calls that name an NVMe-oF subsystem.
@@ -70,7 +71,8 @@ func (s Status) MissingExports() (list []MissingExport) {
 	return list
 }
 
-// Lacks reports whether a call removes something that the saved file has and the target lacks.
+// Lacks reports whether a call removes something that is in the saved file but that the target
+// lacks.
 func (s *Saver) Lacks(method string, params map[string]any) bool {
 	m, known := s.opts.Schema.Method(method)
 	now := s.Status()

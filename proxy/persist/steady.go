@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// SPDK reports its configuration subsystem by subsystem. Changes in between lead to parts that
-// never existed together, such as a namespace without its bdev, which spdk_tgt cannot load. So the
-// configuration is read until two consecutive readings are equal: then all of it existed at one
+// SPDK reports its configuration subsystem by subsystem. Changes in between produce combinations
+// that never existed, such as a namespace without its bdev, which spdk_tgt cannot load. So the
+// configuration is read until two consecutive readings are equal. Then all of it existed at one
 // moment between them.
 
 const (
@@ -23,9 +23,9 @@ const (
 
 var errUnsteady = errors.New("the target's configuration changes while it is read")
 
-// readSteady reads a configuration that the target had at one moment.
+// readSteady reads a configuration that the target had at a single moment.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
-	if s.awaited { // others of these calls would wait for the next save anyhow
+	if s.awaited { // other such calls would wait for the next save anyway
 		defer hold(&s.firstWait)()
 	}
 	var previous *Configuration

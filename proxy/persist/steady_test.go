@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// between has f called after each response about a subsystem.
+// between makes the target call f after each response about a subsystem.
 func (w *world) between(subsystem string, f func()) {
 	w.answering(func(_ string, answer func()) { answer() }, subsystem, f)
 }
 
-// answering is between, with a say in when each subsystem answers.
+// answering is like between, but when controls when each subsystem's response is sent.
 func (w *world) answering(when func(subsystem string, answer func()), subsystem string, f func()) {
 	inner := w.target.target
 	w.open(func(o *Options) {
@@ -42,13 +42,13 @@ func (w *world) answering(when func(subsystem string, answer func()), subsystem 
 	})
 }
 
-// change makes a volume and exports it, which two subsystems tell of.
+// change makes a volume and exports it, which changes the configuration of two subsystems.
 func (w *world) change(n int) {
 	w.target.set("bdev", optionsCall, keyCall, fmt.Sprintf(`{"method":"bdev_null_create","params":{"name":"n%d"}}`, n), examineCall)
 	w.target.set("nvmf", transportCall, subsystemCall(fmt.Sprint("nqn.n", n)))
 }
 
-// inTurn has these subsystems answer in this order in each reading.
+// inTurn makes the subsystems respond in the given order in each reading.
 func inTurn(order ...string) func(subsystem string, answer func()) {
 	turn, next := sync.NewCond(new(sync.Mutex)), 0
 	return func(subsystem string, answer func()) {
@@ -67,12 +67,12 @@ func inTurn(order ...string) func(subsystem string, answer func()) {
 	}
 }
 
-// The saved configuration existed at one moment, whatever changes while it is read. Which moment is
-// left open: two equal readings in a row may come before the last change.
-func TestSavedPartsFitTogether(t *testing.T) {
+// The saved configuration existed at one moment, whatever changes while it is read. It need not
+// include the last change: two equal readings in a row may come before that.
+func TestSavedConfigurationIsConsistent(t *testing.T) {
 	for _, c := range []struct {
 		changed string
-		order   []string // in which each reading meets the change between two parts
+		order   []string // order in which each reading sees the change between two parts
 	}{
 		{"bdev", nil}, {"nvmf", nil}, {"keyring", nil},
 		{"bdev", []string{"bdev", "nvmf"}}, {"nvmf", []string{"nvmf", "bdev"}}, {"keyring", []string{"bdev", "keyring", "nvmf"}},
@@ -96,7 +96,7 @@ func TestSavedPartsFitTogether(t *testing.T) {
 	}
 }
 
-// Changes that never end wait for a moment, so that they are saved at last.
+// If changes never end, they are briefly made to wait, so that they are eventually saved.
 func TestChangesWaitForAReading(t *testing.T) {
 	w := newWorld(t)
 	n := 0
@@ -124,7 +124,8 @@ func TestChangesWaitForAReading(t *testing.T) {
 	cancel()
 }
 
-// Who changes it behind the proxy's back, without end, has the old file stay.
+// If another program keeps changing the configuration without going through the proxy, the old file
+// is kept.
 func TestUnsteadyConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	w.save()

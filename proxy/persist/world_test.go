@@ -19,9 +19,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-const long = time.Minute // for what must not run out
+const long = time.Minute // for timeouts that must not expire
 
-// A fakeTarget is what a target says of its configuration.
+// A fakeTarget returns a target's configuration.
 type fakeTarget struct {
 	mu      sync.Mutex
 	process string
@@ -83,7 +83,7 @@ func (f *fakeTarget) set(subsystem string, calls ...string) {
 	f.config[subsystem] = calls
 }
 
-// restart makes another process, which knows this much.
+// restart starts another process, which has the given configuration.
 func (f *fakeTarget) restart(process string, config map[string][]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,7 +107,7 @@ const (
 	examineCall   = `{"method":"bdev_wait_for_examine"}`
 )
 
-// populated is a target with two subsystems.
+// populated returns a configuration with two subsystems.
 func populated() map[string][]string {
 	return map[string][]string{
 		"keyring": {},
@@ -116,7 +116,7 @@ func populated() map[string][]string {
 	}
 }
 
-// empty is a target that was started without anything.
+// empty returns the configuration of a target started without anything.
 func empty() map[string][]string {
 	return map[string][]string{"keyring": {}, "bdev": {optionsCall, examineCall}, "nvmf": {}}
 }
@@ -166,7 +166,7 @@ func (w *world) load(name string) *Configuration {
 	return c
 }
 
-// knows lists the subsystems that a saved file would make.
+// knows lists the subsystems that a saved file would create.
 func (w *world) knows(name string) (nqns []string) {
 	w.t.Helper()
 	for _, s := range w.load(name).Subsystems {
@@ -181,7 +181,7 @@ func (w *world) knows(name string) (nqns []string) {
 	return nqns
 }
 
-// files are the names in the directory.
+// files returns the names in the directory.
 func (w *world) files() (names []string) {
 	entries, err := os.ReadDir(w.dir)
 	require.NoError(w.t, err)
@@ -191,7 +191,7 @@ func (w *world) files() (names []string) {
 	return names
 }
 
-// aside finds the one file that was set aside under a word.
+// aside finds the one file set aside for a reason.
 func (w *world) aside(word string) string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.dir, word+"-*.json"))

@@ -37,8 +37,8 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 			}
 		}
 		if slices.Contains(csiController, m.Name) {
-			// The driver compares the tags of authentication groups, and needs no passwords of
-			// them.
+			// The driver compares the tags of authentication groups, but does not need their
+			// passwords.
 			add(CSIController, Rule{Method: m.Name, redact: m.Name == "iscsi_get_auth_groups"})
 		}
 		if slices.Contains(cinder, m.Name) {
@@ -49,8 +49,8 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 }
 
 // readingRule returns the rule that allows those calls of a method that only read, and false if
-// there are none. Methods that require a secret or a path are left out: the first act with another
-// user's authority, the second read files of the target's host.
+// there are none. Methods that require a secret or a path are left out: the former act with another
+// user's authority, and the latter read files on the target's host.
 func readingRule(m *rpcschema.Method) (Rule, bool) {
 	rule := Rule{Method: m.Name}
 	for _, p := range m.Params {

@@ -50,8 +50,9 @@ func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 	assert.Greater(t, counts["metrics"], 15)
 }
 
-// A missing annotation would allow or deny a method by mistake. These decisions are known.
-func TestBuiltInRolesOfKnownMethods(t *testing.T) {
+// A missing annotation would allow or deny a method by mistake. For these methods, the correct
+// decision is known.
+func TestBuiltInRoleDecisions(t *testing.T) {
 	p, err := New(nil, with(map[string][]string{"r": {ReadOnly}, "m": {Metrics}}), rpcschema.Default())
 	require.NoError(t, err)
 	for _, method := range []string{"spdk_get_version", "rpc_get_methods", "bdev_get_bdevs", "bdev_lvol_get_lvols", "nvmf_get_subsystems", "thread_get_stats", "framework_get_reactors"} {
@@ -72,9 +73,9 @@ func TestBuiltInRolesOfKnownMethods(t *testing.T) {
 	}
 }
 
-// If one allow returns secrets and another one removes them, the result has the secrets, if the
-// conditions of the first one are met.
-func TestAnAllowWithSecretsTakesPrecedence(t *testing.T) {
+// If one allow returns secrets and another one removes them, the result contains the secrets if the
+// first one's conditions are met.
+func TestAllowWithSecretsTakesPrecedence(t *testing.T) {
 	roles := parse(t, `
 all: {extends: [read-only], allow: [bdev_get_bdevs]}
 own: {extends: [read-only], allow: [{method: bdev_get_bdevs, where: {/name: {glob: "own*"}}}]}

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A condition is one pointer of a rule's Where with its test, compiled for one method.
+// A condition is one pointer in a rule's Where with its test, compiled for one method.
 type condition struct {
 	text   string // for messages
 	path   []string
@@ -18,15 +18,15 @@ type condition struct {
 	deny   bool // it belongs to a deny
 }
 
-// normalize translates the parameters of a call to their newest names, whatever the release of the
-// target, so that a condition on size_in_mib also applies to a size in bytes. If that is
-// impossible, ok is false, and no condition can be tested.
+// normalize translates a call's parameters to their newest names, whatever the target's release, so
+// that a condition on size_in_mib also applies to a size in bytes. If that is impossible, ok is
+// false, and no condition can be tested.
 func normalize(m *rpcschema.Method, params map[string]any) (normal map[string]any, ok bool) {
 	normal, _, err := m.Translate(params, rpcschema.Future)
 	return normal, err == nil
 }
 
-// newConditions compiles the conditions of a rule for one method.
+// newConditions compiles a rule's conditions for one method.
 func newConditions(where map[string]Test, m *rpcschema.Method, schema *rpcschema.Document, deny bool) ([]condition, error) {
 	var list []condition
 	var wrong []error
@@ -57,11 +57,11 @@ func newCondition(pointer string, t Test, m *rpcschema.Method, schema *rpcschema
 }
 
 // holds reports whether the condition holds for normalized parameters. If that is uncertain, it
-// holds for a deny, and does not for an allow.
+// holds for a deny but not for an allow.
 func (c *condition) holds(params map[string]any) bool { return c.holdsAt(params, c.path) }
 
-// holdsAt follows the path down from v. For the items of a list, an allow holds if all of them
-// match, a deny if one does.
+// holdsAt follows the path down from v. In a list, an allow holds if all items match; a deny holds
+// if one does.
 func (c *condition) holdsAt(v any, path []string) bool {
 	if len(path) == 0 {
 		return c.test.holds(v)

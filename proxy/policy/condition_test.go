@@ -10,23 +10,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// decodeParams decodes parameters like the proxy.
+// decodeParams decodes parameters as the proxy does.
 func decodeParams(t testing.TB, text string) map[string]any {
 	v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
 	require.NoError(t, err, text)
 	return v.(map[string]any)
 }
 
-// asks returns the decision on a call by a user with the role r.
+// asks returns the decision on a call by a user with the given role.
 func asks(t testing.TB, role, method, params string) Decision {
 	p, err := New(parse(t, "r: "+role), with(map[string][]string{"u": {"r"}}), rpcschema.Default())
 	require.NoError(t, err, role)
 	return p.Decide("u", method).WithParams(decodeParams(t, params))
 }
 
-// The same condition is tried in an allow and in a deny. Both agree if it is certain whether the
-// parameters meet it. Otherwise, the allow does not apply and the deny does.
-func TestConditions(t *testing.T) {
+// Each condition is tested in an allow and in a deny. Both agree if it is certain whether the
+// parameters meet it. Otherwise, the allow does not apply, but the deny does.
+func TestConditionsInAllowAndDeny(t *testing.T) {
 	const (
 		fits  = "fits"
 		not   = "does not"
@@ -41,7 +41,7 @@ func TestConditions(t *testing.T) {
 			`{"lvs_name":"lvs-a1"}`:      fits,
 			`{"lvs_name":"lvs-b"}`:       not,
 			`{"lvs_name":"xlvs-a"}`:      not,
-			`{"lvs_name":"LVS-A"}`:       maybe, // SPDK distinguishes them, but a deny must not depend on that
+			`{"lvs_name":"LVS-A"}`:       maybe, // SPDK distinguishes these, but a deny must not depend on that
 			`{"lvs_name":"lvs-a/x"}`:     maybe,
 			`{"uuid":"u"}`:               maybe,
 			`{}`:                         maybe,
@@ -57,7 +57,7 @@ func TestConditions(t *testing.T) {
 		{"bdev_lvol_create", `{/uuid: {absent: true}}`, map[string]string{`{}`: fits, `{"uuid":"u"}`: not, `{"uuid":null}`: maybe}},
 		{"bdev_lvol_create", `{/uuid: {absent: false}}`, map[string]string{`{}`: not, `{"uuid":"u"}`: fits}},
 
-		// The new parameter, and the old one in bytes.
+		// These cases have the new parameter, and the old one in bytes.
 		{"bdev_lvol_create", `{/size_in_mib: {maximum: 100}}`, map[string]string{
 			`{"size_in_mib":100}`:                  fits,
 			`{"size_in_mib":101}`:                  not,
@@ -95,7 +95,7 @@ func TestConditions(t *testing.T) {
 			`{"nqn":"nqn.a:1","host":"nqn.h3"}`: not,
 			`{"nqn":"nqn.b:1","host":"nqn.h1"}`: not,
 			`{"nqn":"nqn.a:1"}`:                 maybe,
-			`{"nqn":"nqn.b:1"}`:                 not, // one that certainly does not is enough
+			`{"nqn":"nqn.b:1"}`:                 not, // one that certainly does not match is enough
 		}},
 		{"bdev_lvol_create", `{/thin_provision: {enum: [true]}}`, map[string]string{
 			`{"thin_provision":true}`: fits, `{"thin_provision":false}`: not, `{}`: maybe, `{"thin_provision":"true"}`: maybe,
@@ -150,7 +150,7 @@ func TestConditionsOnLists(t *testing.T) {
 	}
 }
 
-// A path with .., other slashes or a longer path does not match a glob that it begins like.
+// A path with "..", extra slashes or more components does not match a glob with the same beginning.
 func TestConditionsOnPaths(t *testing.T) {
 	const role = `{allow: [{method: bdev_aio_create, where: {/filename: {glob: "/dev/mapper/*"}}}]}`
 	for params, want := range map[string]bool{
@@ -228,10 +228,10 @@ func TestInvalidConditionsAreRefused(t *testing.T) {
 	}
 }
 
-// A deny that another spelling of the parameter would circumvent is refused.
+// A deny that could be bypassed by another spelling of the parameter is refused.
 func TestIneffectiveDeniesAreRefused(t *testing.T) {
 	for rule, sound := range map[string]bool{
-		`{method: bdev_lvol_delete, where: {/name: {glob: "lvs-b/*"}}}`:                                false, // a UUID is a name, too
+		`{method: bdev_lvol_delete, where: {/name: {glob: "lvs-b/*"}}}`:                                false, // a UUID is also a name
 		`{method: bdev_aio_create, where: {/filename: {glob: "/dev/sd*"}}}`:                            false,
 		`{method: nvmf_subsystem_add_listener, where: {/listen_address/traddr: {enum: ["10.0.0.1"]}}}`: false,
 		`{method: bdev_virtio_attach_controller, where: {/traddr: {glob: "/x*"}}}`:                     false,
@@ -252,7 +252,7 @@ func TestIneffectiveDeniesAreRefused(t *testing.T) {
 	}
 }
 
-func TestValuesAreExact(t *testing.T) {
+func TestValuesMatchExactly(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"18446744073709551615": true, "-9223372036854775808": true, "0": true, "-0": true, "18446744073709551616": false, "0x10": false, "1e3": false, "1_000": false,
 		"010": false, "1.0": false, `"5"`: false, "true": false, "null": true, "+5": false,

@@ -2,7 +2,7 @@ package policy
 
 import "github.com/spdkgate/spdkgate/rpcschema"
 
-// A Decision reports whether a call is allowed, and which rule decides.
+// A Decision states whether a call is allowed, and which rule decides.
 type Decision struct {
 	Allowed bool
 	Rule    string // such as "role ops: deny bdev_lvol_delete"; for the log
@@ -12,11 +12,11 @@ type Decision struct {
 	// Redact means that the user may see the result only without secrets.
 	Redact bool
 
-	open     *open // rules that depend on the parameters; nil: none
+	open     *open // rules that depend on the parameters; nil if none
 	learning bool
 }
 
-// Values of Decision.Rule if no rule decides.
+// Values of Decision.Rule when no rule decides.
 const (
 	NoRule      = "no rule allows it"
 	NoRuleThere = "no rule allows it with these parameters"
@@ -24,11 +24,11 @@ const (
 )
 
 // Refused reports whether the call is refused whatever its parameters are. A decision that is
-// neither refused nor allowed depends on the parameters, see WithParams.
+// neither refused nor allowed depends on the parameters; see WithParams.
 func (d Decision) Refused() bool { return !d.Allowed && d.open == nil }
 
-// WithParams completes a decision with the parameters of the call. They must be exactly those that
-// are sent to SPDK: translated for its release, and valid.
+// WithParams completes a decision with the call's parameters. They must be exactly those sent to
+// SPDK: translated for its release, and valid.
 func (d Decision) WithParams(params map[string]any) Decision {
 	if d.open == nil {
 		return d
@@ -78,7 +78,7 @@ type bound struct {
 // holds reports whether all conditions hold.
 func (b *bound) holds(params map[string]any) bool { return b.failing(params) == nil }
 
-// failing returns the first condition that does not hold; nil if all hold.
+// failing returns the first condition that does not hold, or nil if all hold.
 func (b *bound) failing(params map[string]any) *condition {
 	for i := range b.conditions {
 		if !b.conditions[i].holds(params) {
@@ -88,8 +88,8 @@ func (b *bound) failing(params map[string]any) *condition {
 	return nil
 }
 
-// decide combines the rules for one method: a deny takes precedence over every allow, an allow that
-// shows everything over one that redacts secrets, and otherwise the first rule counts.
+// decide combines the rules for one method. A deny takes precedence over every allow, and an allow
+// that shows everything over one that redacts secrets. Otherwise, the first rule counts.
 func decide(m *rpcschema.Method, rules []*bound) Decision {
 	o := open{method: m}
 	var redacting []*bound
@@ -117,8 +117,8 @@ func decide(m *rpcschema.Method, rules []*bound) Decision {
 	return Decision{Rule: Open, open: &o}
 }
 
-// withoutRedundant leaves out the allows that cannot decide: if one has no conditions, only that
-// one counts.
+// withoutRedundant removes allows that cannot decide: if one has no conditions, only that one
+// counts.
 func withoutRedundant(allows []*bound) []*bound {
 	for _, r := range allows {
 		if r.conditions == nil {

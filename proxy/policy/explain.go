@@ -2,16 +2,15 @@ package policy
 
 // A Finding is a rule that matches a method, and its effect on a decision.
 type Finding struct {
-	Role    string // that has the rule
+	Role    string // role that contains the rule
 	Rule    string
 	Allow   bool
 	Decides bool
-	Why     string // it decides or not
+	Why     string // why it decides or does not
 }
 
-// Explain lists the rules of a user's roles that match a method, in their order, with the effect of
-// each. known reports whether params are those of the call; if it is false, only the method is
-// considered.
+// Explain lists the rules in a user's roles that match a method, in order, each with its effect.
+// known means that params are the call's parameters; otherwise, only the method is considered.
 func (p *Policy) Explain(user, method string, params map[string]any, known bool) (findings []Finding) {
 	u := p.users[user]
 	if u == nil {
@@ -51,7 +50,7 @@ func (p *Policy) Explain(user, method string, params map[string]any, known bool)
 	return findings
 }
 
-// whyNotDeciding says why a rule that applies does not decide.
+// whyNotDeciding returns the reason why a rule that applies does not decide.
 func (b *bound) whyNotDeciding(d Decision) string {
 	switch {
 	case !b.allow:
@@ -65,7 +64,7 @@ func (b *bound) whyNotDeciding(d Decision) string {
 	}
 }
 
-// Methods lists the methods that a user may call, with the decisions, in alphabetical order.
+// Methods lists the methods that a user may call, each with its decision, in alphabetical order.
 func (p *Policy) Methods(user string) (list []Permission) {
 	for _, m := range p.schema.Methods() {
 		if d := p.Decide(user, m.Name); !d.Refused() {

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The explanation has each of a user's rules on a method.
-func TestExplain(t *testing.T) {
+// The explanation lists all of a user's rules on a method.
+func TestExplainListsAllRules(t *testing.T) {
 	roles := parse(t, `
 a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
 b: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "*b"}}}]}
@@ -59,7 +59,7 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 	assert.Nil(t, p.Explain("ab", "no_such_method", nil, true))
 }
 
-// Conditions on two equivalent parameters are undecidable: a deny applies, and a conditional allow
+// Conditions on two equivalent parameters are undecidable: a deny applies, but a conditional allow
 // does not.
 func TestExplainAmbiguousParameters(t *testing.T) {
 	roles := parse(t, `
@@ -111,7 +111,7 @@ func TestRuleThatReturnsSecretsTakesPrecedence(t *testing.T) {
 	}
 }
 
-// The list of a user's methods has the rules whose conditions depend on the parameters.
+// The list of a user's methods names the rules whose conditions depend on the parameters.
 func TestMethodsNameTheirConditions(t *testing.T) {
 	p, err := New(parse(t, `r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}], deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}`),
 		with(map[string][]string{"u": {"r"}}), rpcschema.Default())

@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// extended returns the names of a role and of all roles that it extends, directly or not, each
-// once, the role itself first. It fails if a role extends itself or a role is missing; the error
-// names the chain.
+// extended returns the names of a role and of all roles it extends, directly or indirectly. Each is
+// listed once, the role itself first. It fails if a role extends itself or a role is missing; the
+// error names the chain.
 func extended(name string, roles map[string]Role) ([]string, error) {
 	var found []string
 	var visit func(chain []string) error
@@ -39,7 +39,7 @@ func extended(name string, roles map[string]Role) ([]string, error) {
 	return found, err
 }
 
-// missing is the part of an error about a missing role that suggests another one.
+// missing returns the part of an error about a missing role that suggests another one.
 func missing(name string, roles map[string]Role) string {
 	names := slices.Sorted(maps.Keys(roles))
 	if near := rpcschema.Nearest(name, names); near != "" {

@@ -11,7 +11,8 @@ type number struct {
 	magnitude uint64
 }
 
-// parseNumber reads an integer in plain digits. It refuses other spellings of JSON, such as 1e3.
+// parseNumber reads an integer written in plain digits. It refuses JSON's other notations, such as
+// 1e3.
 func parseNumber(text string) (number, bool) {
 	digits, negative := strings.CutPrefix(text, "-")
 	magnitude, err := strconv.ParseUint(digits, 10, 64)

@@ -17,8 +17,8 @@ const eachItem = "*"
 // A place is the part of a method's parameters that a pointer refers to.
 type place struct {
 	tokens []string
-	forms  []*rpcschema.Schema // schemas of the value; none: any value
-	kinds  []string            // x-spdk-resource of the value and of what contains it
+	forms  []*rpcschema.Schema // schemas of the value; empty means any value
+	kinds  []string            // x-spdk-resource of the value and of its containers
 }
 
 // find follows a JSON pointer through the schema.
@@ -56,7 +56,7 @@ func find(pointer string, m *rpcschema.Method, schema *rpcschema.Document) (*pla
 	return p, nil
 }
 
-// successorOf returns the member that replaces another one; "" if none does.
+// successorOf returns the member that replaces another one, or "" if none does.
 func successorOf(forms []*rpcschema.Schema, token string) string {
 	for _, s := range forms {
 		for _, p := range s.Properties {
@@ -89,7 +89,7 @@ func step(forms []*rpcschema.Schema, token string) (next []*rpcschema.Schema, op
 }
 
 // resolve lists the forms of schemas, with references and unions resolved, and adds the kinds of
-// objects that they name to p.kinds.
+// objects they name to p.kinds.
 func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, depth int) (forms []*rpcschema.Schema) {
 	for _, s := range schemas {
 		if s == nil || depth > 32 {
@@ -109,7 +109,7 @@ func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, de
 	return forms
 }
 
-// notFound is the error for a token of a pointer that the schema does not have.
+// notFound returns the error for a pointer token missing from the schema.
 func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Method) error {
 	owner := m.Name
 	if within != "" {
@@ -141,8 +141,8 @@ func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Meth
 // file several paths.
 var oneSpelling = []string{"lvstore", "lvstore-uuid", "lvol-name", "nqn", "host-nqn", "iqn", "key", "crypto-key", "new-bdev", "new-lvstore", "new-nqn", "new-iqn", "new-key"}
 
-// checkTest checks that a test is possible for the values at the place, and, for a deny, that no
-// other spelling of a value would bypass it.
+// checkTest checks that a test is possible for values at this place and, for a deny, that no other
+// spelling of a value would bypass it.
 func (p *place) checkTest(t Test, deny bool) error {
 	if t.Glob == "" && len(t.Enum) == 0 && t.Minimum == nil && t.Maximum == nil {
 		if t.Absent == nil {
@@ -225,8 +225,8 @@ func (p *place) typeNames() (names []string) {
 	return slices.Compact(names)
 }
 
-// checkText checks the tests of strings: that they can hold, and that another spelling cannot
-// bypass a deny.
+// checkText checks tests on strings: that they can hold, and that another spelling cannot bypass a
+// deny.
 func (p *place) checkText(t Test, deny bool) error {
 	testsText := t.Glob != "" || slices.ContainsFunc(t.Enum, func(v Value) bool { _, ok := v.text(); return ok })
 	if !testsText {
@@ -254,7 +254,7 @@ func (p *place) checkText(t Test, deny bool) error {
 	return nil
 }
 
-// checkFixed checks the tests of a string with a fixed set of values.
+// checkFixed checks tests on a string with a fixed set of values.
 func checkFixed(t Test, values []string) error {
 	for _, v := range t.Enum {
 		if text, ok := v.text(); ok && !slices.Contains(values, text) {

@@ -1,10 +1,11 @@
-// Package policy is the stage of the proxy that decides whether a user may call a method with given
-// parameters. Users have roles; roles allow and deny methods by glob, optionally with conditions on
-// parameters. A call that no role allows is denied, and a deny of any role takes precedence over
-// every allow.
+// Package policy is the proxy's authorization stage: it decides whether a user may call a method
+// with given parameters. Users have roles; roles allow and deny methods by glob, optionally with
+// conditions on parameters. A call that no role allows is denied, and a deny in any role takes
+// precedence over every allow.
 //
-// The package must not know how a user was authenticated, who owns the objects that a call names,
-// what a result has, or how a response looks on the wire. It imports no other stage of the proxy.
+// The package must not depend on how a user was authenticated, who owns the objects named in a
+// call, what a result contains, or how a response looks on the wire. It imports no other stage of
+// the proxy.
 package policy
 
 import (
@@ -17,20 +18,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A User has the roles of a user.
+// A User holds a user's roles.
 type User struct {
 	Roles []string
 	// Learning allows calls that the roles would refuse.
 	Learning bool
 }
 
-// A Policy decides which calls are allowed. It does not change, and may be used concurrently.
+// A Policy decides which calls are allowed. It is immutable and safe for concurrent use.
 type Policy struct {
 	users  map[string]*user
 	schema *rpcschema.Document
 }
 
-// A user has the compiled rules of a User. Users with the same roles share one.
+// A user holds the compiled rules of a User. Users with the same roles share one.
 type user struct {
 	decisions map[string]Decision // by method
 	rules     []*rule             // for Explain
@@ -38,9 +39,9 @@ type user struct {
 	learning  bool
 }
 
-// New makes a Policy from users and from roles in addition to the built-in ones. Each rule must
-// match a method of the schema, and each pointer a parameter, because a mistake in a deny would
-// allow calls. The error joins everything that is wrong.
+// New makes a Policy from users and roles, in addition to the built-in roles. Each rule must match
+// a method in the schema, and each pointer a parameter, because a mistake in a deny would allow
+// calls. The error joins all mistakes.
 func New(roles map[string]Role, users map[string]User, schema *rpcschema.Document) (*Policy, error) {
 	var wrong []error
 	all := BuiltIn(schema)
@@ -57,7 +58,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 		compiled[name] = rules
 		wrong = append(wrong, err)
 	}
-	rulesOf := map[string][]*rule{} // by role: its own rules and those of the roles that it extends
+	rulesOf := map[string][]*rule{} // for each role, its own rules and those of the roles it extends
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		names, err := extended(name, all)
 		wrong = append(wrong, err)
@@ -89,7 +90,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 	return p, nil
 }
 
-// newUser makes the decisions for each method from the rules of the user's roles.
+// newUser makes the decision for each method from the rules in the user's roles.
 func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *user {
 	made := &user{decisions: map[string]Decision{}, roles: u.Roles, learning: u.Learning}
 	for _, role := range u.Roles {
@@ -130,7 +131,7 @@ func (p *Policy) Roles(user string) []string {
 	return roles
 }
 
-// HasRole reports whether a user has a role, by itself or through a role that extends it.
+// HasRole reports whether a user has a role, directly or through a role that extends it.
 func (p *Policy) HasRole(user, role string) bool {
 	u := p.users[user]
 	return u != nil && slices.ContainsFunc(u.rules, func(r *rule) bool { return r.role == role })

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// with returns users that have only roles.
+// with returns users with roles and nothing else.
 func with(roles map[string][]string) map[string]User {
 	users := map[string]User{}
 	for name, list := range roles {
@@ -101,14 +101,14 @@ func TestInvalidPoliciesAreRefused(t *testing.T) {
 	}
 }
 
-func TestNewReportsEverything(t *testing.T) {
+func TestNewReportsAllMistakes(t *testing.T) {
 	_, err := New(parse(t, "a: {allow: [nope_1, nope_2]}\nb: {}\n"), with(map[string][]string{"u": {"c"}}), rpcschema.Default())
 	for _, says := range []string{"nope_1", "nope_2", "role b", "user u"} {
 		require.ErrorContains(t, err, says)
 	}
 }
 
-// A role that two extended roles extend contributes its rules once.
+// A role that is inherited through two other roles contributes its rules once.
 func TestRolesInheritedTwiceCountOnce(t *testing.T) {
 	p, err := New(parse(t, "top: {allow: [spdk_get_version]}\nleft: {extends: [top]}\nright: {extends: [top]}\nbottom: {extends: [left, right]}"),
 		with(map[string][]string{"u": {"bottom", "top"}}), rpcschema.Default())
@@ -164,8 +164,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A role that a user has only through another one is a role of the user, too.
-func TestRolesOfUsers(t *testing.T) {
+// A role that a user has only through another role is also one of the user's roles.
+func TestUserHasInheritedRoles(t *testing.T) {
 	p, err := New(map[string]Role{
 		"boss": {Extends: []string{Admin}}, "careful": {Extends: []string{"boss"}, Deny: []Rule{{Method: "spdk_kill_instance"}}}, "all": {Allow: []Rule{{Method: "*"}}},
 	}, map[string]User{"a": {Roles: []string{Admin}}, "b": {Roles: []string{"careful", ReadOnly}}, "c": {Roles: []string{"all"}}, "d": {Learning: true}}, rpcschema.Default())

@@ -24,7 +24,7 @@ func (k maker) method() *rpcschema.Method {
 	return methods[k.IntN(len(methods))]
 }
 
-// rule returns a valid rule, about m or about several methods.
+// rule returns a valid rule on m or on several methods.
 func (k maker) rule(m *rpcschema.Method, deny bool) Rule {
 	if k.IntN(4) == 0 {
 		return Rule{Method: m.Name[:1+k.IntN(len(m.Name))] + "*"}
@@ -70,8 +70,8 @@ func (k maker) test(s *rpcschema.Schema) (t Test) {
 	return t
 }
 
-// params returns valid parameters of a release, of which some are removed or replaced by invalid
-// values.
+// params returns parameters that are valid for a release, except that some are removed or replaced
+// with invalid values.
 func (k maker) params(m *rpcschema.Method) map[string]any {
 	release := []string{"v23.01", "v24.01", "v26.05"}[k.IntN(3)]
 	params := sample.Maker{Document: rpcschema.Default(), Release: rpcschema.MustRelease(release), Full: k.IntN(2) == 0, Extreme: k.IntN(2) == 0}.Params(m)
@@ -96,7 +96,7 @@ func (k maker) role(methods []*rpcschema.Method) (r Role) {
 	return r
 }
 
-// rounds runs a hundred random cases, each with methods that both rules and calls use.
+// rounds runs a hundred random cases. In each, rules and calls use the same methods.
 func rounds(t *testing.T, each func(t *testing.T, k maker, methods []*rpcschema.Method)) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -113,7 +113,7 @@ func made(t *testing.T, roles map[string]Role, users map[string][]string) *Polic
 }
 
 // An additional deny never allows additional calls.
-func TestADenyNeverAllows(t *testing.T) {
+func TestDenyNeverAllows(t *testing.T) {
 	var before, after int
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
 		role := k.role(methods)
@@ -168,7 +168,7 @@ func TestExtendsIsUnion(t *testing.T) {
 }
 
 // A deny applies to every call to which an allow with the same condition applies.
-func TestADenyCoversTheSameAllow(t *testing.T) {
+func TestDenyCoversTheSameAllow(t *testing.T) {
 	both := 0
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
 		m := methods[0]

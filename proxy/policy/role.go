@@ -12,33 +12,33 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Role says what its users may call. In YAML, a rule without conditions may be written as its
-// glob.
+// A Role defines what its users may call. In YAML, a rule without conditions may be written as just
+// its glob.
 type Role struct {
-	Extends []string `yaml:"extends"` // roles whose rules this role has too
+	Extends []string `yaml:"extends"` // roles whose rules this role also contains
 	Allow   []Rule   `yaml:"allow"`
 	Deny    []Rule   `yaml:"deny"`
 
 	redact bool // results are shown without secrets
 }
 
-// A Rule applies to the methods whose names a glob (* ? [a-z]) matches, and to those of their calls
-// whose parameters pass the tests.
+// A Rule applies to methods whose names match a glob (* ? [a-z]), and to those calls of them whose
+// parameters pass the tests.
 type Rule struct {
 	Method string          `yaml:"method" short:"yes"`
-	Where  map[string]Test `yaml:"where" empty:"no"` // by JSON pointer, /* for each item of a list; all must hold
+	Where  map[string]Test `yaml:"where" empty:"no"` // by JSON pointer, with /* for each item of a list; all must hold
 
 	redact bool // results are shown without secrets
 }
 
-// A Test is a condition on a parameter. All members that are set must hold.
+// A Test is a condition on a parameter. All fields that are set must hold.
 type Test struct {
 	Glob    string   `yaml:"glob" empty:"no"`
 	Enum    []Value  `yaml:"enum" empty:"no"`
 	Minimum *Integer `yaml:"minimum" empty:"no"`
 	Maximum *Integer `yaml:"maximum" empty:"no"`
-	// Absent reports whether the test holds if the parameter is absent. Without it, the test of an
-	// allow does not hold then, and that of a deny does.
+	// Absent is whether the test holds if the parameter is absent. If unset, the test in an allow
+	// then does not hold, but the test in a deny does.
 	Absent *bool `yaml:"absent" empty:"no"`
 }
 
@@ -119,7 +119,7 @@ type Value struct{ v any } // string, json.Number, bool
 // Text returns a Value that is a string.
 func Text(s string) Value { return Value{s} }
 
-// UnmarshalYAML reads a scalar. It refuses other types of YAML, such as 1.5 or null.
+// UnmarshalYAML reads a scalar. It refuses other YAML values, such as 1.5 or null.
 func (v *Value) UnmarshalYAML(n *yaml.Node) error {
 	switch n.ShortTag() {
 	case "!!str":
@@ -155,7 +155,7 @@ func (v Value) number() (n number, ok bool) {
 	return parseNumber(text.String())
 }
 
-// wholeNumber reads an integer that is the same number in YAML and JSON, in SPDK's range.
+// wholeNumber reads an integer that means the same in YAML and JSON, within SPDK's range.
 func wholeNumber(n *yaml.Node) (*big.Int, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
 		return nil, false

@@ -10,7 +10,7 @@ import (
 // A test is a compiled Test.
 //
 // An uncertain value (a number written as 1e3, null, another type) counts against the call: the
-// test of an allow does not hold then, that of a deny does.
+// test in an allow does not hold, but the test in a deny does.
 type test struct {
 	deny bool
 	path bool // the value is a path on the target's host
@@ -22,7 +22,7 @@ type test struct {
 	enum    bool
 	between *interval
 
-	tests bool // it tests the value, and not only that there is one
+	tests bool // it tests the value, not only its presence
 	given bool // the result if it does not test the value
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A garbler replaces the results of a method by what no schema describes.
+// A garbler replaces a method's results with something that no schema describes.
 type garbler struct {
 	spdkrpc.Caller
 	method string
@@ -28,9 +28,9 @@ func (g garbler) Call(ctx context.Context, method string, params, result any) er
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result does not match the schema"}
 }
 
-// A malformed answer is not a refusal. Before the snapshot, it means that nothing was done; for the
-// snapshot call itself, that the snapshot may exist.
-func TestAnswersThatCannotBeRead(t *testing.T) {
+// A malformed response is not a refusal. Before the snapshot, it means that nothing was done. For
+// the snapshot call itself, it means that the snapshot may exist.
+func TestMalformedResponsesAreNotRefusals(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	for _, method := range []string{"bdev_get_bdevs", "iscsi_get_target_nodes", snapshotMethod} {

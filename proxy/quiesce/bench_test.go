@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A bench is a Quiescer before a simulated target with volumes v0, v1, … in lvs0.
+// A bench is a Quiescer in front of a simulated target with volumes v0, v1, … in lvs0.
 type bench struct {
 	t      *testing.T
 	target *spdktest.Target
@@ -57,7 +57,7 @@ func (b *bench) populate() {
 	require.NoError(b.t, b.rpc.NVMfCreateTransport(b.t.Context(), spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))
 }
 
-// quiescer makes one on a socket, with the bench's journal.
+// quiescer makes a Quiescer for a socket, with the bench's journal.
 func (b *bench) quiescer(socket string) *Quiescer {
 	count := func(n *int, by int) { b.mu.Lock(); defer b.mu.Unlock(); *n += by }
 	return New(Options{
@@ -68,7 +68,7 @@ func (b *bench) quiescer(socket string) *Quiescer {
 	})
 }
 
-// connect and process do what package proxy does with its target and persist.
+// connect and process do what package proxy does with packages target and persist.
 func connect(ctx context.Context, at Place) (*Target, error) {
 	socket := spdkrpc.NewSocket(at.Socket, spdkrpc.WithOneConnection())
 	var v struct{ Version string }
@@ -95,7 +95,7 @@ func process(socket string) (string, error) {
 	return fmt.Sprint(st.Ino, st.Mtim.Nano()), nil
 }
 
-// shortGrace is a grace for tests in which recovery waits in vain.
+// shortGrace is a grace period for tests in which recovery waits in vain.
 const shortGrace = 50 * time.Millisecond
 
 func nqn(name string) string { return "nqn.2016-06.io.spdk:" + name }
@@ -106,7 +106,7 @@ func (b *bench) volume(name string) string {
 	return id
 }
 
-// export exports a volume over two listeners, the second one not optimized.
+// export exports a volume over two listeners, the second one non-optimized.
 func (b *bench) export(volume string, ana bool) {
 	b.subsystem(volume, ana)
 	b.add(volume, volume)
@@ -140,7 +140,7 @@ func (b *bench) set(subsystem, port, state string) {
 	}))
 }
 
-// states are those of a subsystem's listeners, by port and group.
+// states returns the ANA states of a subsystem's listeners, by port and group.
 func (b *bench) states(subsystem string) map[string]string {
 	list, err := b.rpc.NVMfSubsystemGetListeners(context.Background(), spdkrpc.NVMfSubsystemGetListenersParams{NQN: nqn(subsystem)})
 	require.NoError(b.t, err)

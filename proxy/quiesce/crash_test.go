@@ -26,15 +26,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// settled waits until nothing is frozen any more, as the watchdog sees to.
+// settled waits until the watchdog has thawed everything.
 func (b *bench) settled(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
 }
 
-// Whichever call of an operation fails, and however, the paths' states are restored, and the answer
-// about the snapshot is correct.
-func TestEveryCallMayFail(t *testing.T) {
+// Whichever call of an operation fails, and however, the paths' states are restored, and the
+// outcome reported for the snapshot is correct.
+func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -42,7 +42,7 @@ func TestEveryCallMayFail(t *testing.T) {
 	b.target.ForgetCalls()
 	_, err := b.take(want("v0", "first"))
 	require.NoError(t, err)
-	// Faults do not count what the target does not know.
+	// Faults do not count calls to methods that the target lacks.
 	calls := slices.DeleteFunc(b.target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
 	require.Greater(t, len(calls), 12)
 	for i := range calls {
@@ -92,8 +92,8 @@ func TestEveryCallMayFail(t *testing.T) {
 	}
 }
 
-// A relay stands between a proxy and its target, and does something before or after one of the
-// calls passes.
+// A relay forwards calls between a proxy and its target, and does something before or after one of
+// them.
 type relay struct {
 	socket string
 	count  atomic.Int32
@@ -105,7 +105,7 @@ type relay struct {
 	methods []string // of the calls since strike
 }
 
-// strike says what is done, and at which of the next calls.
+// strike sets what the relay does, and at which of the next calls.
 func (r *relay) strike(at int32, after bool, do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,7 +137,7 @@ func (r *relay) serve(conn net.Conn, target string) {
 		return
 	}
 	defer func() { _ = there.Close() }()
-	struck := map[string]bool{} // ids of calls to do something after
+	struck := map[string]bool{} // ids of calls after which to do something
 	go func() {
 		in := json.NewDecoder(bufio.NewReader(there))
 		for {
@@ -161,7 +161,7 @@ func (r *relay) serve(conn net.Conn, target string) {
 		var call json.RawMessage
 		if err := in.Decode(&call); err != nil {
 			if errors.Is(err, io.EOF) {
-				return // what was sent is executed all the same
+				return // what was sent is executed nevertheless
 			}
 			return
 		}
@@ -188,7 +188,7 @@ func (r *relay) serve(conn net.Conn, target string) {
 
 const childEnv = "SPDKGATE_QUIESCE_CHILD"
 
-// TestChild is a proxy that is killed; see TestKilledAtEveryCall.
+// TestChild runs a proxy to be killed; see TestKilledAtEveryCall.
 func TestChild(t *testing.T) {
 	folder, socket, snapshot := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET"), os.Getenv(childEnv+"_SNAPSHOT")
 	if folder == "" {
@@ -197,13 +197,13 @@ func TestChild(t *testing.T) {
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
-	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // a busy machine must not end it before it is killed
+	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // must not time out on a busy machine before it is killed
 	_, err = q.Take(context.Background(), wantAll(strings.Fields(os.Getenv(childEnv+"_VOLUMES")), snapshot), Mode{Freeze: true})
 	require.NoError(t, err)
 }
 
-// A proxy that is killed before or after any of its calls leaves nothing frozen:
-// what runs next (`spdk-proxy thaw`, or another proxy) thaws it at once.
+// A proxy killed before or after any of its calls leaves nothing frozen for long: `spdk-proxy thaw`
+// or the next proxy, whichever runs first, thaws the volumes at once.
 func TestKilledAtEveryCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -211,7 +211,8 @@ func TestKilledAtEveryCall(t *testing.T) {
 	killAtEveryCall(t, "v0")
 }
 
-// The same for a group, from the first call that changes something.
+// A proxy killed during a group snapshot, from the first call that changes something, leaves
+// nothing frozen either.
 func TestKilledAtEveryCallOfAGroup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -252,7 +253,7 @@ func killAtEveryCall(t *testing.T, volumes ...string) {
 	for at := first; at < calls; at++ {
 		for _, after := range []bool{false, true} {
 			if first > 0 && after == (at%2 == 0) {
-				continue // half of the points, as this takes long
+				continue // half of the points, because this takes long
 			}
 			snapshot := fmt.Sprint("s", at, after)
 			require.True(t, run(snapshot, at, after), "call %d", at)
@@ -269,8 +270,8 @@ func killAtEveryCall(t *testing.T, volumes ...string) {
 	assert.Equal(t, left, b.recovered)
 }
 
-// Operations of a running process are not recovered, neither by other processes nor by a second
-// Quiescer in the same process. A volume is not frozen twice at once.
+// Operations of a running process are recovered neither by other processes nor by a second Quiescer
+// in the same process. A volume is not frozen by two operations at once.
 func TestRunningOperationsAreNotRecovered(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -294,8 +295,8 @@ func TestRunningOperationsAreNotRecovered(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// Recovery waits for an unreachable target. A restarted target is not frozen any more.
-func TestTheTargetIsAway(t *testing.T) {
+// Recovery waits for an unreachable target. On a restarted target, nothing is frozen any longer.
+func TestRecoveryWaitsForTheTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -311,7 +312,7 @@ func TestTheTargetIsAway(t *testing.T) {
 	assert.Zero(t, b.recovered, "nothing was frozen any more")
 }
 
-func TestADamagedEntryIsSetAside(t *testing.T) {
+func TestDamagedEntryIsSetAside(t *testing.T) {
 	b := newBench(t, "v26.05")
 	name := time.Now().UTC().Format(nameFormat) + suffix
 	require.NoError(t, os.WriteFile(b.folder.at(name), []byte(`{"made":`), 0o600))
@@ -321,8 +322,8 @@ func TestADamagedEntryIsSetAside(t *testing.T) {
 	assert.Zero(t, b.q.Recover(t.Context()))
 }
 
-// The watchdog thaws what its own process could not.
-func TestTheWatchdogThaws(t *testing.T) {
+// The watchdog thaws what its own process failed to thaw.
+func TestWatchdogThaws(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -331,7 +332,7 @@ func TestTheWatchdogThaws(t *testing.T) {
 	running.Go(func() { b.q.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	// Both answers to the thaw get lost with their connection.
+	// Both responses to the thaw are lost with their connection.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 2, Do: spdktest.Close})
 	_, err := b.take(want("v0", "s0"))
 	require.NoError(t, err, "the snapshot was taken")

@@ -9,20 +9,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Call makes a call that changes volumes. If it returns before SPDK has answered the call,
-// settled is closed when SPDK has; otherwise it may be nil.
+// A Call makes a call that changes volumes. If it returns before SPDK has responded, settled is
+// closed when SPDK responds; otherwise it may be nil.
 type Call func() (settled <-chan struct{}, err error)
 
 // Delete deletes a logical volume or a snapshot. When SPDK deletes a snapshot with a single clone,
 // the clone takes over its clusters, and SPDK does not wait for I/O to the clone. So Delete freezes
-// a clone that hosts use, or refuses if it cannot; mode is as for Take. If nothing must be frozen,
-// Delete calls plain, which deletes the volume.
+// a clone in use, or refuses if it cannot; mode is as for Take. If nothing must be frozen, Delete
+// calls plain, which deletes the volume.
 //
 // If another operation on the volume, its parent or its clone is running, SPDK refuses the deletion
-// after it has removed the volume from its lists. The space stays taken, and the volume is back
-// after a restart. So Delete keeps such calls from running until SPDK has answered.
+// after removing the volume from its lists. The space stays allocated, and the volume reappears
+// after a restart. So Delete keeps such calls from running until SPDK has responded.
 //
-// The errors are those of Take and of plain.
+// It returns the same errors as Take, or plain's error.
 func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
 	frozen, err = q.delete(ctx, name, mode, plain)
 	return frozen, q.countRefusal(err, "SPDK can lose its data when it deletes the snapshot below a volume that is being written")
@@ -60,24 +60,24 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 			return o.t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: below.uuid})
 		})
 	}
-	o.done() // a deletion can take minutes, and plain has a slot of its own
+	o.done() // a deletion can take minutes, and plain has its own slot
 	o.settled, err = plain()
 	q.reportConnected(o, found.idle)
 	return false, err
 }
 
 // WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in use.
-// It refuses if the volume is exported or otherwise used, and keeps other calls from changing that,
-// and from deleting a snapshot below the volume, until SPDK has answered. others are the other
-// bdevs that the call names. fills means that do inflates the volume, which only one call at a time
-// may do in an lvstore. The error is that of do, or as those of Take.
+// It refuses if the volume is exported or otherwise used. Until SPDK has responded, it keeps other
+// calls from changing that, and from deleting a snapshot below the volume. others lists the other
+// bdevs named in the call. fills means that do inflates the volume, which only one call at a time
+// may do in an lvstore. The error is do's, or one like those of Take.
 func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, fills bool, mode Mode, do Call) error {
 	o, err := q.lockUnused(ctx, name, others, fills, mode)
 	if err != nil {
 		return q.countRefusal(notExecuted(err), "SPDK can crash, or lose its data, when it changes what lies below a volume that is being written")
 	}
 	defer o.leave()
-	o.done() // do has a slot of its own
+	o.done() // do has its own slot
 	o.settled, err = do()
 	return err
 }
@@ -115,7 +115,8 @@ func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string,
 	return o, err
 }
 
-// shareAncestors adds the snapshots below a volume, which SPDK reads during the operation.
+// shareAncestors adds shared locks on the snapshots below a volume, which SPDK reads during the
+// operation.
 func (v *volume) shareAncestors(ctx context.Context, rpc *spdkrpc.Client, l lockSet) error {
 	for parent := v.parent; parent != ""; {
 		l.add(shared, parent)
@@ -131,20 +132,20 @@ func (v *volume) shareAncestors(ctx context.Context, rpc *spdkrpc.Client, l lock
 	return nil
 }
 
-// An lvol is a logical volume that is to be deleted.
+// An lvol is a logical volume to be deleted.
 type lvol struct {
 	uuid, alias string
 	clones      int
 	related     lockSet // the volume itself, its parent, and clones that are snapshots
 }
 
-// findWithClones finds a logical volume and those of its clones that can be written to. A clone
-// without a bdev is left out, because nothing can use it.
+// findWithClones finds a logical volume and its writable clones. A clone without a bdev is left
+// out, because nothing can use it.
 func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvol, []*volume, error) {
 	related := locksOf(exclusive, []string{name})
 	v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 	if id, wrong := uuid.Parse(name); wrong == nil && errors.Is(err, spdkrpc.NoSuchDevice) {
-		// This call of SPDK takes UUIDs in other spellings than bdevs have.
+		// This SPDK call accepts UUIDs in spellings other than the bdevs' own.
 		related.add(exclusive, id.String())
 		v, err = findVolume(ctx, rpc, Snapshot{Volume: id.String()})
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// plainly deletes as bdev_lvol_delete does.
+// plainly returns a call that deletes a volume without freezing, like bdev_lvol_delete.
 func (b *bench) plainly(name string) Call {
 	return func() (<-chan struct{}, error) {
 		return nil, b.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: "lvs0/" + name})
@@ -37,7 +37,7 @@ func (b *bench) snapshot(volume, name string) {
 	require.NoError(b.t, err)
 }
 
-// The clone is frozen while SPDK hands the snapshot's clusters to it.
+// The clone is frozen while SPDK hands over the snapshot's clusters to it.
 func TestClonesAreFrozen(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		b := newBench(t, release)
@@ -65,8 +65,8 @@ func TestClonesAreFrozen(t *testing.T) {
 	}
 }
 
-// What changes no volume in use is deleted plainly.
-func TestDeletedPlainly(t *testing.T) {
+// If deleting something changes no volume in use, it is deleted without freezing.
+func TestDeleteWithoutFreezing(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, v := range []string{"alone", "unused", "v0"} {
 		b.volume(v)
@@ -91,7 +91,7 @@ func TestDeletedPlainly(t *testing.T) {
 	assert.Zero(t, b.refused)
 }
 
-func TestClonesThatCannotBeFrozen(t *testing.T) {
+func TestDeleteRefusesUnfreezableClones(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", false)
@@ -112,8 +112,8 @@ func TestClonesThatCannotBeFrozen(t *testing.T) {
 	require.NoError(t, err, "it is detached")
 }
 
-// Calls that change the clone wait.
-func TestClonesAreKeptMeanwhile(t *testing.T) {
+// During the deletion, calls that change the clone wait.
+func TestCallsOnTheCloneWaitForTheDeletion(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.snapshot("v0", "s0")
@@ -130,9 +130,9 @@ func TestClonesAreKeptMeanwhile(t *testing.T) {
 	give()
 }
 
-// SPDK skips clusters of a volume that it inflates beside another one of the same lvstore, whether
-// or not the volumes are related.
-func TestVolumesOfAnLvstoreAreInflatedInTurn(t *testing.T) {
+// When SPDK inflates two volumes in an lvstore concurrently, it skips clusters, whether or not the
+// volumes are related.
+func TestVolumesInAnLvstoreAreInflatedInTurn(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("base1"), NumBlocks: 262144, BlockSize: 4096})
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestVolumesOfAnLvstoreAreInflatedInTurn(t *testing.T) {
 	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/b", nil, true, Mode{}, nothing))
 }
 
-// nbdDisks has an NBD device of a bdev.
+// nbdDisks adds an NBD device for a bdev.
 type nbdDisks struct {
 	spdkrpc.Caller
 	bdev *string
@@ -168,8 +168,8 @@ func (n nbdDisks) Call(ctx context.Context, method string, params, result any) e
 	return n.Caller.Call(ctx, method, params, result)
 }
 
-// An NBD device writes on the thread that inflates.
-func TestNothingIsInflatedBesideNBD(t *testing.T) {
+// An NBD device writes on the thread that inflates volumes.
+func TestNothingIsInflatedWhileNBDMayWrite(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.volume("v1")
@@ -192,7 +192,7 @@ func TestNothingIsInflatedBesideNBD(t *testing.T) {
 	require.NoError(t, inflate(Mode{Unchecked: true}))
 }
 
-func TestWhileUnused(t *testing.T) {
+func TestWhileUnusedRefusesVolumesInUse(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	done := 0
@@ -205,8 +205,9 @@ func TestWhileUnused(t *testing.T) {
 	assert.Equal(t, 2, done)
 }
 
-// Whichever call of a deletion fails, the paths' states are restored, and the answer is correct.
-func TestEveryCallOfADeletionMayFail(t *testing.T) {
+// Whichever call of a deletion fails, the paths' states are restored, and the reported outcome is
+// correct.
+func TestFailedCallOfADeletionLeavesNothingFrozen(t *testing.T) {
 	fresh := func() *bench {
 		b := newBench(t, "v26.05")
 		b.volume("v0")
@@ -249,7 +250,7 @@ func TestEveryCallOfADeletionMayFail(t *testing.T) {
 					}
 					before := b.called("nvmf_subsystem_listener_set_ana_state")
 					require.NoError(t, b.target.Restart())
-					b.settled(t) // nothing of the process that is gone is thawed in the new one
+					b.settled(t) // nothing frozen in the old process is thawed in the new one
 					assert.Equal(t, before, b.called("nvmf_subsystem_listener_set_ana_state"))
 					return
 				}
@@ -272,12 +273,12 @@ func TestEveryCallOfADeletionMayFail(t *testing.T) {
 	}
 }
 
-// countedCalls are those that faults count.
+// countedCalls returns the calls that faults count.
 func countedCalls(target *spdktest.Target) []spdktest.Call {
 	return slices.DeleteFunc(target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
 }
 
-// TestDeletingChild is a proxy that is killed; see TestKilledAtEveryCallOfADeletion.
+// TestDeletingChild runs a proxy to be killed; see TestKilledAtEveryCallOfADeletion.
 func TestDeletingChild(t *testing.T) {
 	folder, socket := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET")
 	if folder == "" {
@@ -291,7 +292,7 @@ func TestDeletingChild(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A proxy that is killed during a deletion leaves nothing frozen.
+// A proxy killed during a deletion leaves nothing frozen for long.
 func TestKilledAtEveryCallOfADeletion(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -327,9 +328,9 @@ func TestKilledAtEveryCallOfADeletion(t *testing.T) {
 	assert.GreaterOrEqual(t, left, 4, "it was killed while something was frozen")
 }
 
-// Before anything is frozen, the target is made ready for a deletion, and until SPDK has answered
-// it nothing else may begin that does not bear one. A snapshot that may have to be undone is such a
-// deletion.
+// Before anything is frozen, the target is prepared for a deletion. Until SPDK has responded, no
+// call may begin that must not run during one. A snapshot that may have to be undone counts as such
+// a deletion.
 func TestDeletionsArePrepared(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")

@@ -14,19 +14,19 @@ const (
 	inaccessible = "inaccessible"
 )
 
-// An entry of the journal is all that is needed to thaw the volumes of one operation.
+// An entry in the journal contains everything needed to thaw the volumes of one operation.
 type entry struct {
 	Made    time.Time `json:"made"`
-	Process string    `json:"process"` // of the target; in another process, nothing is frozen
+	Process string    `json:"process"` // the target's process; in another process, nothing is frozen
 	At      Place     `json:"at"`
 	Paths   []paths   `json:"paths"`
-	// Making are the aliases of snapshots that SPDK may still be taking.
+	// Making lists the aliases of snapshots that SPDK may still be taking.
 	Making []string `json:"making"`
-	// Deleting are the aliases of snapshots that SPDK may still be deleting.
+	// Deleting lists the aliases of snapshots that SPDK may still be deleting.
 	Deleting []string `json:"deleting,omitempty"`
 }
 
-// paths are the paths to the namespaces of one ANA group of a subsystem.
+// paths holds the paths to the namespaces in one ANA group of a subsystem.
 type paths struct {
 	NQN        string   `json:"nqn"`
 	Group      uint32   `json:"group"`
@@ -41,14 +41,14 @@ type path struct {
 	State   string                  `json:"state"`
 }
 
-// overlaps reports whether two entries are about the same subsystem.
+// overlaps reports whether two entries concern the same subsystem.
 func (e entry) overlaps(o entry) bool {
 	return e.Process == o.Process && slices.ContainsFunc(e.Paths, func(a paths) bool {
 		return slices.ContainsFunc(o.Paths, func(b paths) bool { return a.NQN == b.NQN })
 	})
 }
 
-// stateOf is the ANA state of a group on a listener; "" if the listener reports none.
+// stateOf returns the ANA state of a group on a listener, or "" if the listener reports none.
 func stateOf(l spdkrpc.NVMfListener, group uint32) string {
 	for _, s := range l.ANAStates {
 		if s.ANAGroup == group {
@@ -58,7 +58,7 @@ func stateOf(l spdkrpc.NVMfListener, group uint32) string {
 	return ""
 }
 
-// sameAddress reports whether two addresses that the target reported are the same.
+// sameAddress reports whether two addresses reported by the target are the same.
 func sameAddress(a, b spdkrpc.NVMfTransportID) bool {
 	return a.Trtype == b.Trtype && a.Adrfam == b.Adrfam && a.Traddr == b.Traddr && a.Trsvcid == b.Trsvcid
 }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// An InUseError means that a volume is in use in a way that cannot be frozen. Nothing was executed.
+// An InUseError means that a volume is in use and cannot be frozen. Nothing was executed.
 type InUseError struct {
 	Volume string // as the caller named it
-	Why    string // it cannot be frozen, and what to do
-	Harm   string // that SPDK could do
+	Why    string // why it cannot be frozen, and what to do
+	Harm   string // what SPDK could do
 }
 
 func (e *InUseError) Error() string {
@@ -36,15 +36,15 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("snapshot %s: the name is taken in this lvstore", e.Name)
 }
 
-// An AnswerError means that the target's answer about a volume does not match the schema, so that
-// it is unknown what uses the volume. Nothing was executed.
+// An AnswerError means that the target's response about a volume does not match the schema, so it
+// is unknown what uses the volume. Nothing was executed.
 type AnswerError struct {
-	Method string // that the target answered
-	Err    error  // what is wrong with the answer; for the log
+	Method string // to which the target responded
+	Err    error  // what is wrong with the response; for the log
 }
 
 func (e *AnswerError) Error() string {
-	return fmt.Sprintf("cannot read the target's answer to %s, which lists what uses the volume", e.Method)
+	return fmt.Sprintf("cannot read the target's response to %s, which lists what uses the volume", e.Method)
 }
 
 func (e *AnswerError) Unwrap() error { return e.Err }
@@ -52,8 +52,8 @@ func (e *AnswerError) Unwrap() error { return e.Err }
 // errNotThawed means that a path may still be inaccessible.
 var errNotThawed = errors.New("the states of the paths are not restored yet")
 
-// errNoVolume means that a name is that of another bdev.
+// errNoVolume means that a name refers to a bdev other than a logical volume.
 var errNoVolume = errors.New("it is not a logical volume")
 
-// ErrAway means that no process listens at the target's socket.
+// ErrAway means that no process listens on the target's socket.
 var ErrAway = errors.New("the target does not run")

@@ -7,18 +7,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK copies clusters into a volume that it inflates one by one. If another allocation in the same
-// lvstore and thread is not complete when the next cluster is due, SPDK queues that cluster, and
-// then skips it: the volume lacks data of its parent, and SPDK answers with success. Inflations run
-// on SPDK's main thread, as do shallow copies and NBD devices; hosts of NVMe-oF and iSCSI have
-// threads of their own.
+// When SPDK inflates a volume, it copies clusters into it one by one. If another allocation in the
+// same lvstore and thread is still in progress when SPDK reaches the next cluster, SPDK queues that
+// cluster, and then skips it. The volume then lacks some of its parent's data, but SPDK reports
+// success. Inflations run on SPDK's main thread, as do shallow copies and NBD devices. NVMe-oF and
+// iSCSI hosts are served by other threads.
 
-// Filling is the name that a call locks while SPDK may allocate clusters of an lvstore, given by
-// its UUID, on its main thread.
+// Filling returns the name that a call locks while SPDK may allocate clusters in an lvstore, given
+// by its UUID, on its main thread.
 func Filling(lvstore string) string { return "filling " + lvstore }
 
 // checkNothingElseFills returns an InUseError if an NBD device may write to the lvstore of a volume
-// that is to be inflated.
+// to be inflated.
 func checkNothingElseFills(ctx context.Context, rpc *spdkrpc.Client, v *volume, mode Mode) error {
 	if mode.Unchecked {
 		return nil
@@ -34,7 +34,7 @@ func checkNothingElseFills(ctx context.Context, rpc *spdkrpc.Client, v *volume, 
 		on, err := findVolume(ctx, rpc, Snapshot{Volume: d.BdevName})
 		switch {
 		case err == nil && on.storeID != v.storeID:
-		case err == nil, errors.Is(err, spdkrpc.NoSuchDevice): // a bdev that is no volume may lie on one
+		case err == nil, errors.Is(err, spdkrpc.NoSuchDevice): // a bdev that is not a volume may be built on one
 			return &InUseError{Volume: v.Volume, Why: "the NBD device " + d.NBDDevice + " of bdev " + d.BdevName + " may write to its lvstore meanwhile. Detach it (nbd_stop_disk), then retry"}
 		default:
 			return err

@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume is a logical volume that an operation is about. Snapshot says what was asked for.
+// A volume is a logical volume that an operation affects. Snapshot is what was requested.
 type volume struct {
 	Snapshot
 	uuid    string   // name of its bdev
 	names   []string // the UUID and the aliases
 	store   string   // lvstore
 	storeID string   // UUID of the lvstore
-	claimed bool     // something writes to it, or may
+	claimed bool     // something writes, or may write, to it
 	lvol    string   // name within the lvstore
 	parent  string   // alias of the snapshot below; "" if there is none in the lvstore
 	clones  []string // names within the lvstore
@@ -26,10 +26,10 @@ type volume struct {
 	snapshot bool // it is a snapshot, so nothing writes to it
 }
 
-// alias is the alias of the bdev of the snapshot that was asked for.
+// alias returns the bdev alias of the requested snapshot.
 func (v *volume) alias() string { return v.store + "/" + v.Name }
 
-// findVolumes finds the volumes that snapshots are to be taken of.
+// findVolumes finds the volumes of which snapshots are to be taken.
 func findVolumes(ctx context.Context, rpc *spdkrpc.Client, wanted []Snapshot) ([]*volume, error) {
 	volumes := make([]*volume, len(wanted))
 	g, ctx := errgroup.WithContext(ctx)
@@ -52,7 +52,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 	}
 	b := list[0]
 	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...)}
-	// A claim that only reads, and lets nothing write, is harmless.
+	// A claim that only allows reading, and keeps others from writing, is harmless.
 	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
 	for _, alias := range b.Aliases {
 		if store, name, ok := strings.Cut(alias, "/"); ok {
@@ -88,9 +88,9 @@ func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume)
 	return g.Wait()
 }
 
-// checkOtherUses returns an InUseError for volumes that are used by iSCSI, NBD, ublk or vhost,
-// which open a bdev without claiming it. With idle, iSCSI targets without a connected initiator do
-// not count.
+// checkOtherUses returns an InUseError for volumes used by iSCSI, NBD, ublk or vhost, which open a
+// bdev without claiming it. If idle is set, iSCSI targets without a connected initiator do not
+// count.
 func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	users := make([]map[string]string, 4)
@@ -122,8 +122,8 @@ func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume,
 	return nil
 }
 
-// iscsi, iscsiConnected, nbd, ublk and vhost map the name of each bdev that they use to the reason
-// why it cannot be frozen.
+// The functions iscsi, iscsiConnected, nbd, ublk and vhost map the name of each bdev in use to the
+// reason why it cannot be frozen.
 
 func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
@@ -192,8 +192,8 @@ func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 	return used, err
 }
 
-// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It looks in the
-// subsystem that the caller named, and then in all.
+// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It looks first in
+// the subsystem named by the caller, then in all.
 func exportingNQNs(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nqns []string, err error) {
 	var all []spdkrpc.NVMfSubsystem
 	for _, v := range volumes {
@@ -241,7 +241,7 @@ func connected(ctx context.Context, rpc *spdkrpc.Client, nqn string) (bool, erro
 	return len(list) > 0, err
 }
 
-// withHosts returns those of the subsystems that a host is connected to.
+// withHosts returns the subsystems to which a host is connected.
 func withHosts(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]string, error) {
 	hosts := make([]bool, len(nqns))
 	g, ctx := errgroup.WithContext(ctx)
@@ -263,7 +263,7 @@ func withHosts(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]strin
 	return list, nil
 }
 
-// pathsTo returns the paths to freeze in the subsystems, or an InUseError if that is impossible.
+// pathsTo returns the paths to freeze in the subsystems, or an InUseError if they cannot be frozen.
 func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []*volume) ([]paths, error) {
 	each := make([][]paths, len(nqns))
 	g, ctx := errgroup.WithContext(ctx)
@@ -279,7 +279,7 @@ func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []
 	return slices.Concat(each...), nil
 }
 
-// checkAllCovered returns a BusyError if a claimed volume has none of the paths.
+// checkAllCovered returns a BusyError if none of the paths leads to a claimed volume.
 func checkAllCovered(all []paths, volumes []*volume) error {
 	for _, v := range volumes {
 		if v.claimed && !slices.ContainsFunc(all, func(p paths) bool { return slices.Contains(p.bdevs, v.uuid) }) {
@@ -325,5 +325,5 @@ func pathsIn(ctx context.Context, rpc *spdkrpc.Client, nqn string, volumes []*vo
 	return list, nil
 }
 
-// fabrics lists the transports whose hosts are known to follow ANA states.
+// fabrics lists the transports whose hosts are known to honor ANA states.
 var fabrics = []string{"TCP", "RDMA", "FC"}

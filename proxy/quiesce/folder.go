@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// A Folder is the journal: a directory with a file for each operation that has frozen, or may have
-// frozen, a volume. The process that works on the operation locks the file, and the kernel releases
-// the lock when that process dies.
+// A Folder is the journal: a directory with a file for each operation that has, or may have, frozen
+// a volume. The process working on the operation locks the file, and the kernel releases the lock
+// when that process dies.
 type Folder struct{ path string }
 
 // Names in the directory.
 const (
 	suffix     = ".json"
-	tempTag    = ".new-"    // prefix of a file that is being written; after a crash, nothing was frozen yet
-	thawedTag  = "thawed-"  // prefix of an entry that another process has thawed; a proxy counts and removes it
-	damagedTag = "damaged-" // prefix of an entry that cannot be read
+	tempTag    = ".new-"    // prefix of a file being written; if one is left by a crash, nothing was frozen yet
+	thawedTag  = "thawed-"  // prefix of an entry thawed by another process; a proxy counts and removes it
+	damagedTag = "damaged-" // prefix of an unreadable entry
 	nameFormat = "20060102T150405.000000000Z"
 	lockPoll   = 5 * time.Millisecond
 )
 
-// OpenFolder opens the journal, and creates the directory if it is missing. Other users may not
-// have access to it, because the entries decide what is sent to the target.
+// OpenFolder opens the journal, creating the directory if it is missing. Other users must not have
+// access to it, because the entries determine what is sent to the target.
 func OpenFolder(path string) (*Folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("create the directory of the freeze journal: %w: create its parent directory", err)
@@ -37,7 +37,7 @@ func OpenFolder(path string) (*Folder, error) {
 	return FindFolder(path)
 }
 
-// FindFolder is OpenFolder for an existing directory. If it is missing, the error is
+// FindFolder is like OpenFolder, but for an existing directory. If it is missing, the error is
 // fs.ErrNotExist.
 func FindFolder(path string) (*Folder, error) {
 	info, err := os.Lstat(path)
@@ -58,7 +58,7 @@ func FindFolder(path string) (*Folder, error) {
 
 func (f *Folder) at(name string) string { return filepath.Join(f.path, name) }
 
-// A record is an entry of the journal that this process works on.
+// A record is a journal entry on which this process is working.
 type record struct {
 	folder *Folder
 	name   string
@@ -137,7 +137,7 @@ func (r *record) remove() error {
 	return r.folder.sync()
 }
 
-// rename ends an entry, and keeps its file under a name with the prefix tag.
+// rename ends an entry, and keeps its file under a name prefixed with tag.
 func (r *record) rename(tag string) error {
 	defer r.release()
 	if err := os.Rename(r.folder.at(r.name), r.folder.at(tag+r.name)); err != nil {
@@ -188,8 +188,8 @@ func (f *Folder) names() (names []string, err error) {
 	return names, nil
 }
 
-// lockOrphan locks an entry that no running process works on; nil if one does, or if the entry is
-// gone. It sets a damaged entry aside.
+// lockOrphan locks an entry on which no running process is working. It returns nil if one is, or if
+// the entry is gone. It sets aside a damaged entry.
 func (f *Folder) lockOrphan(name string) (*record, error) {
 	file, err := os.OpenFile(f.at(name), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -222,7 +222,7 @@ func (f *Folder) exists(name string) bool {
 	return err == nil
 }
 
-// isFile reports whether a name in the directory is that of an open file.
+// isFile reports whether a name in the directory refers to an open file.
 func (f *Folder) isFile(name string, file *os.File) bool {
 	opened, err := file.Stat()
 	if err != nil {
@@ -232,8 +232,8 @@ func (f *Folder) isFile(name string, file *os.File) bool {
 	return err == nil && os.SameFile(opened, named)
 }
 
-// cleanUp removes the files that earlier processes have left behind, and counts the entries that
-// other processes have thawed.
+// cleanUp removes files left behind by earlier processes, and counts the entries thawed by other
+// processes.
 func (f *Folder) cleanUp() (thawed int, err error) {
 	unlock, err := f.lock()
 	if err != nil {
@@ -278,8 +278,8 @@ func (f *Folder) lock() (unlock func(), err error) {
 	}
 }
 
-// giveToOwner changes the owner of a file that root has created to the directory's owner, so that a
-// proxy of that user can read it.
+// giveToOwner changes the owner of a file created by root to the directory's owner, so that a proxy
+// running as that user can read it.
 func (f *Folder) giveToOwner(file *os.File) error {
 	var folder syscall.Stat_t
 	if err := syscall.Stat(f.path, &folder); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// freeze makes all paths inaccessible, and returns when no I/O to their namespaces is in flight.
+// freeze makes all paths inaccessible, and returns once no I/O to their namespaces is in flight.
 // Calls for one subsystem are made one after the other, because older releases refuse concurrent
 // ones.
 func freeze(ctx context.Context, t *Target, all []paths) error {
@@ -35,7 +35,7 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 		}
 		return check()
 	}
-	// The states are read back while draining, so that hosts do not wait for that in addition: a
+	// The states are read back during the drain, so that hosts need not wait for that separately. A
 	// path that is inaccessible now stays so, because calls that would change it wait at the gate.
 	var g errgroup.Group
 	g.Go(func() error { return drain(ctx, t, all) })
@@ -49,11 +49,12 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 	})
 }
 
-// drain waits until no I/O to the namespaces is in flight. SPDK does so when it pauses a namespace,
-// and it pauses one when its ANA group is set, even to the group that it has.
+// drain waits until no I/O to the namespaces is in flight. SPDK waits for that when it pauses a
+// namespace, and it pauses one when its ANA group is set, even to its current group.
 //
-// Releases without that method pause a namespace when another one is added with the same NSID, and
-// refuse that after the pause, because the NSID is taken. The bdev of that call must not exist.
+// Releases without that method pause a namespace when another one with the same NSID is added.
+// After the pause, they refuse the call, because the NSID is taken. The bdev named in that call
+// must not exist.
 func drain(ctx context.Context, t *Target, all []paths) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, nsid := range p.Namespaces {
@@ -78,10 +79,11 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 	})
 }
 
-// noBdev is a name that no bdev has.
+// noBdev is a name that does not belong to any bdev.
 const noBdev = "spdkgate-drains-this-namespace-and-there-is-no-bdev-of-this-name"
 
-// checkFrozen reads back whether the target has frozen the paths, and to the same namespaces.
+// checkFrozen verifies, by reading back, that the target has frozen the paths, and that they lead
+// to the same namespaces.
 func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -114,8 +116,8 @@ func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	return g.Wait()
 }
 
-// bySubsystem calls do with all paths: concurrently for different subsystems, one after the other
-// within a subsystem.
+// bySubsystem calls do for all paths: concurrently for different subsystems, but one after the
+// other within a subsystem.
 func bySubsystem(ctx context.Context, all []paths, do func(context.Context, paths) error) error {
 	byNQN := map[string][]paths{}
 	for _, p := range all {

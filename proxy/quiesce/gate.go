@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// A gate is a set of read-write locks, one for each object name: calls that change an object share
-// its lock, operations that need it unchanged lock it exclusively. The names of one call or
-// operation are locked all at once.
+// A gate is a set of read-write locks, one for each object name. Calls that change an object share
+// its lock; operations that need it unchanged lock it exclusively. All names of one call or
+// operation are locked at once.
 type gate struct {
 	mu      sync.Mutex
 	locked  map[string]int // number of calls that share the lock, or exclusive
-	changed chan struct{}  // closed when a lock is released; nil: nothing waits
+	changed chan struct{}  // closed when a lock is released; nil if nothing waits
 }
 
 const (
@@ -22,7 +22,7 @@ const (
 // A lockSet lists object names to lock, with exclusive or shared for each.
 type lockSet map[string]int
 
-// add adds names. A name that is locked exclusively stays so.
+// add adds names. A name locked exclusively stays so.
 func (l lockSet) add(by int, names ...string) {
 	for _, name := range names {
 		if name != "" && l[name] != exclusive {
@@ -47,7 +47,7 @@ func locksOf(by int, names []string) lockSet {
 	return l
 }
 
-// lock waits for all lockSet, and takes them at the same moment. The error is that of ctx.
+// lock waits for all locks in l, and acquires them at once. The error is ctx's.
 func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) {
 	for {
 		changed, ok := g.tryLock(l)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newGroupBench has exported volumes.
+// newGroupBench makes a bench with exported volumes.
 func newGroupBench(t *testing.T, volumes ...string) *bench {
 	b := newBench(t, "v26.05")
 	for _, v := range volumes {
@@ -25,7 +25,7 @@ func newGroupBench(t *testing.T, volumes ...string) *bench {
 	return b
 }
 
-// existing counts the snapshots of a call that exist.
+// existing counts which of a call's snapshots exist.
 func (b *bench) existing(wanted []Snapshot) (n int) {
 	for _, s := range wanted {
 		if b.exists(s.Name) {
@@ -35,8 +35,8 @@ func (b *bench) existing(wanted []Snapshot) (n int) {
 	return n
 }
 
-// Each stage of a group is complete before the next one begins, for all volumes.
-func TestStagesOfAGroup(t *testing.T) {
+// Each stage of a group is complete for all volumes before the next one begins.
+func TestGroupStagesDoNotOverlap(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		t.Run(release, func(t *testing.T) {
 			const size = 32
@@ -86,9 +86,9 @@ func TestStagesOfAGroup(t *testing.T) {
 	}
 }
 
-// Whichever call of a group fails once it is being frozen, and however: the states of all paths are
-// restored, and unless the outcome is unknown, there are all snapshots or none.
-func TestEveryCallOfAGroupMayFail(t *testing.T) {
+// Whichever call of a group fails after freezing has begun, and however, the states of all paths
+// are restored. Unless the outcome is unknown, either all snapshots exist or none.
+func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)
 	b.target.ForgetCalls()
@@ -139,9 +139,9 @@ func TestEveryCallOfAGroupMayFail(t *testing.T) {
 	}
 }
 
-// The snapshots of a failed group are deleted all at the same time, and before the volumes are
-// thawed: SPDK does not wait for I/O when it deletes a snapshot below a volume. One that cannot be
-// deleted does not keep the others.
+// A failed group's snapshots are deleted concurrently, before the volumes are thawed, because SPDK
+// does not wait for I/O when it deletes a snapshot below a volume. One that cannot be deleted does
+// not prevent the others from being deleted.
 func TestFailedGroupsAreUndone(t *testing.T) {
 	volumes := []string{"v0", "v1", "v2"}
 	b := newGroupBench(t, volumes...)
@@ -176,9 +176,9 @@ func TestFailedGroupsAreUndone(t *testing.T) {
 	}
 }
 
-// A call that freezes a volume may be executed after its connection has ended, and after recovery
+// A call that freezes a volume may be executed after its connection has ended, even after recovery
 // has thawed the volume.
-func TestAFreezeThatIsExecutedAfterTheThaw(t *testing.T) {
+func TestFreezeExecutedAfterTheThawIsUndone(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)
 	const freeze = "nvmf_subsystem_listener_set_ana_state"

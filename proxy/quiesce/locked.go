@@ -2,8 +2,8 @@ package quiesce
 
 import "context"
 
-// Names are names of objects that a call uses: NQNs, names and aliases of bdevs, and whatever other
-// names the callers agree on.
+// Names lists the names of objects that a call uses: NQNs, names and aliases of bdevs, and any
+// other names that callers agree on.
 type Names struct {
 	Exclusive []string // the call needs them unchanged by others
 	Shared    []string // the call uses them together with others
@@ -16,8 +16,8 @@ func (n Names) locks() lockSet {
 }
 
 // WhileLocked locks the names that find returns, and calls do. It keeps the locks until SPDK has
-// answered. It calls find again once the names are locked, and refuses the call if there are more
-// of them by then. The error is that of find or do, a *BusyError, or that of ctx.
+// responded. Once the names are locked, it calls find again, and refuses the call if there are now
+// more names. The error is find's, do's or ctx's, or a *BusyError.
 func (q *Quiescer) WhileLocked(ctx context.Context, find func(context.Context) (Names, error), do Call) error {
 	names, err := find(ctx)
 	if err != nil {

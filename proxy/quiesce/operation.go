@@ -14,15 +14,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Mode says how exported volumes are treated.
+// A Mode defines how exported volumes are treated.
 type Mode struct {
-	Freeze bool   // freeze volumes that are in use; otherwise refuse
+	Freeze bool   // freeze volumes in use; otherwise, refuse
 	Idle   bool   // an export without a connected host does not count as use
-	User   string // who asks for it; operations share the target by user
-	// Unchecked means that volumes in use are treated like others: nothing is frozen or refused.
+	User   string // who requests it; operations share the target by user
+	// Unchecked means that volumes in use are treated like any others: nothing is frozen or
+	// refused.
 	Unchecked bool
 	// Wait is called when nothing can be written to any of the volumes, before the first snapshot
-	// is taken. If it fails, none is taken. nil: there is nothing to wait for.
+	// is taken. If it fails, no snapshot is taken. nil means that there is nothing to wait for.
 	Wait func(context.Context) error
 }
 
@@ -37,21 +38,21 @@ func (m Mode) wait(ctx context.Context) error {
 	return nil
 }
 
-// A finding is what prepare has found.
+// A finding holds what prepare has found.
 type finding struct {
 	volumes []*volume
 	paths   []paths  // to freeze
-	idle    []string // NQNs of subsystems that export the volumes and have no connected host
+	idle    []string // NQNs of subsystems that export the volumes but have no connected host
 }
 
 // A task describes an operation on volumes.
 type task struct {
-	// find returns the volumes that must not be in use, or must be frozen. They are locked
+	// find returns the volumes that must not be in use or must be frozen. They are locked
 	// exclusively.
 	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
-	related  func() lockSet // what else find has found that must be locked; nil: nothing
-	noEffect func() bool    // SPDK does nothing to the volumes that find returned last; nil: it does
-	names    bool           // the volumes have names of snapshots, which must be free
+	related  func() lockSet // what else find has found that must be locked; nil if nothing
+	noEffect func() bool    // SPDK does nothing to the volumes that find last returned; nil if it does
+	names    bool           // the volumes have snapshot names, which must be free
 	instead  string         // the call to make instead to have volumes frozen; "": none
 }
 
@@ -127,7 +128,7 @@ func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mod
 	return f, err
 }
 
-// find finds the volumes of an operation, and returns what must be locked for it.
+// find finds an operation's volumes, and returns what must be locked for it.
 func (q *Quiescer) find(ctx context.Context, o *operation, job task, f *finding) (l lockSet, err error) {
 	if f.volumes, err = job.find(ctx, o.t.rpc); err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func (q *Quiescer) find(ctx context.Context, o *operation, job task, f *finding)
 	return l, nil
 }
 
-// unfreezable returns why volumes in use may not be frozen, and what to do; "" if they may.
+// unfreezable returns why volumes in use must not be frozen, and what to do, or "" if they may be.
 func (q *Quiescer) unfreezable(mode Mode, instead string) string {
 	switch {
 	case instead == "":
@@ -171,8 +172,8 @@ func distinctVolumes(volumes []*volume) (names []string, err error) {
 	return names, nil
 }
 
-// reportConnected logs the subsystems that a host connected to during an operation on a volume that
-// was not frozen.
+// reportConnected logs the subsystems to which a host connected during an operation on a volume
+// that was not frozen.
 func (q *Quiescer) reportConnected(o *operation, nqns []string) {
 	if len(nqns) == 0 {
 		return
@@ -219,16 +220,16 @@ func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e en
 	return err
 }
 
-// A stage is how far an operation came before it ended.
+// A stage is how far an operation got before it ended.
 type stage int
 
 const (
 	freezing stage = iota // SPDK may still execute calls that freeze paths
 	making                // SPDK may still execute the snapshot or deletion
-	made                  // SPDK has answered all calls
+	made                  // SPDK has responded to all calls
 )
 
-// thaw thaws the paths of an operation, or leaves them to recovery, as it does while SPDK may still
+// thaw thaws an operation's paths or leaves them to recovery. It leaves them if SPDK may still
 // execute the snapshot or deletion.
 func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 	err := errNotThawed
@@ -267,7 +268,7 @@ func (q *Quiescer) report(all []paths, took time.Duration, err, thawErr error) {
 	}
 }
 
-// logSlow logs an operation that takes long while volumes are frozen, until done is closed.
+// logSlow logs, until done is closed, an operation that takes long while volumes are frozen.
 func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	began := time.Now()
 	for wait := slowOperation; ; wait = 10 * slowOperation {
@@ -275,7 +276,7 @@ func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 		case <-done:
 			return
 		case <-time.After(wait):
-			q.opts.Log.Error("the target has not answered an operation on frozen volumes yet, and hosts hold back I/O", "object", object, "of", of, "waited", time.Since(began).Round(time.Second).String())
+			q.opts.Log.Error("the target has not responded to an operation on frozen volumes yet, and hosts hold back I/O", "object", object, "of", of, "waited", time.Since(began).Round(time.Second).String())
 		}
 	}
 }
@@ -284,7 +285,7 @@ func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 // operation that was not executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
-		return &BusyError{Why: "the target did not answer in time what uses the volume", Err: fmt.Errorf("%w", err)}
+		return &BusyError{Why: "the target did not report in time what uses the volume", Err: fmt.Errorf("%w", err)}
 	}
 	if e := unreadable(err); e != nil {
 		return &AnswerError{Method: e.Method, Err: err}
@@ -292,8 +293,8 @@ func notExecuted(err error) error {
 	return err
 }
 
-// unreadable returns the error in err that means that SPDK answered a call with success, but with a
-// result that does not match the schema; nil if err is another error.
+// unreadable returns the error in err that means that SPDK reported success, but with a result that
+// does not match the schema. It returns nil for other errors.
 func unreadable(err error) *spdkrpc.Error {
 	var e *spdkrpc.Error
 	if errors.As(err, &e) && e.Kind == spdkrpc.Failed && e.Code == 0 {

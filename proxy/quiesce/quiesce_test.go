@@ -56,7 +56,7 @@ func TestUnusedVolumesAreNotFrozen(t *testing.T) {
 }
 
 // Several volumes are all frozen before the first snapshot is taken.
-func TestSeveralAtOnce(t *testing.T) {
+func TestSeveralVolumesAreFrozenTogether(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, v := range []string{"v0", "v1", "v2", "v3"} {
 		b.volume(v)
@@ -85,7 +85,7 @@ func TestSeveralAtOnce(t *testing.T) {
 	assert.Equal(t, asExported, b.states("both"))
 }
 
-func TestAllOrNone(t *testing.T) {
+func TestSnapshotsAreAllOrNone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.volume("v1")
@@ -104,7 +104,7 @@ func TestAllOrNone(t *testing.T) {
 	assert.True(t, b.exists("s0") != b.exists("s1"))
 }
 
-func TestWhatCannotBeFrozenIsRefused(t *testing.T) {
+func TestUnfreezableVolumesAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	refused := func(volume string) {
 		t.Helper()
@@ -142,8 +142,8 @@ func TestWhatCannotBeFrozenIsRefused(t *testing.T) {
 	assert.Equal(t, asExported, b.states("fine"))
 }
 
-// Clients that do not use freezing.
-func TestWithoutFreezing(t *testing.T) {
+// Some clients do not use freezing.
+func TestSnapshotsWithoutFreezing(t *testing.T) {
 	for _, ana := range []bool{true, false} {
 		b := newBench(t, "v26.05")
 		b.volume("v0")
@@ -169,7 +169,7 @@ func TestWithoutFreezing(t *testing.T) {
 	}
 }
 
-func TestBadLists(t *testing.T) {
+func TestInvalidVolumeListsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	id := b.volume("v0")
 	b.export("v0", true)
@@ -187,8 +187,8 @@ func TestBadLists(t *testing.T) {
 	assert.Equal(t, 1, b.froze, "only once was there something to do")
 }
 
-// Changes that other clients make to the subsystem meanwhile are kept.
-func TestOthersChangeTheSubsystem(t *testing.T) {
+// Changes made by other clients to the subsystem meanwhile are kept.
+func TestChangesByOthersAreKept(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -198,7 +198,7 @@ func TestOthersChangeTheSubsystem(t *testing.T) {
 		b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Delay: 200 * time.Millisecond})
 		done := make(chan error)
 		go func() { _, err := b.take(want("v0", "s"+time.Now().Format("150405.000000"))); done <- err }()
-		require.Eventually(t, func() bool { // it is frozen, and was read back
+		require.Eventually(t, func() bool { // it is frozen, and its state has been read back
 			return b.called("nvmf_subsystem_set_ns_ana_group") == 1 && b.called("nvmf_get_subsystems") == 3 && b.called("nvmf_subsystem_get_listeners") == 2
 		}, 5*time.Second, time.Millisecond)
 		change()
@@ -218,7 +218,7 @@ func TestOthersChangeTheSubsystem(t *testing.T) {
 }
 
 // A path that was inaccessible before stays so.
-func TestPathsThatWereInaccessible(t *testing.T) {
+func TestInaccessiblePathsStayInaccessible(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -229,7 +229,7 @@ func TestPathsThatWereInaccessible(t *testing.T) {
 	assert.Equal(t, before, b.states("v0"))
 }
 
-// An operation that takes too long is thawed, and no snapshot is taken.
+// If an operation takes too long, its volumes are thawed, and no snapshot is taken.
 func TestFreezingHasADeadline(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -244,11 +244,12 @@ func TestFreezingHasADeadline(t *testing.T) {
 }
 
 // A call that makes a path inaccessible may be executed after its deadline.
-func TestAFreezeThatIsExecutedLate(t *testing.T) {
+func TestFreezeExecutedLateIsUndone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
-	// The second path's call comes late; thawing sets it again, whatever it reads.
+	// The second path's call is executed late. Thawing sets the path again, whatever state it
+	// reads.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Hang, Executed: true})
 	_, err := b.take(want("v0", "s0"))
 	var busy *BusyError
@@ -256,8 +257,8 @@ func TestAFreezeThatIsExecutedLate(t *testing.T) {
 	assert.Equal(t, asExported, b.states("v0"))
 }
 
-// An operation that has begun is completed if the client disconnects.
-func TestTheCallerLeaves(t *testing.T) {
+// An operation that has begun is completed even if the client disconnects.
+func TestOperationContinuesWithoutItsClient(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -275,7 +276,7 @@ func TestTheCallerLeaves(t *testing.T) {
 	assert.False(t, b.exists("s1"))
 }
 
-func TestTheJournalMustBeClosedToOthers(t *testing.T) {
+func TestJournalMustBePrivate(t *testing.T) {
 	dir := t.TempDir() + "/frozen"
 	_, err := FindFolder(dir)
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -290,8 +291,8 @@ func TestTheJournalMustBeClosedToOthers(t *testing.T) {
 	assert.ErrorContains(t, err, "is not a directory")
 }
 
-// An operation waits for a short time if the journal is locked.
-func TestTheJournalIsLockedMeanwhile(t *testing.T) {
+// An operation waits briefly if the journal is locked.
+func TestOperationWaitsForTheLockedJournal(t *testing.T) {
 	f, err := OpenFolder(t.TempDir() + "/frozen")
 	require.NoError(t, err)
 	unlock, err := f.lock()
@@ -307,7 +308,7 @@ func TestTheJournalIsLockedMeanwhile(t *testing.T) {
 }
 
 // Without a journal, nothing is frozen, because nothing would thaw it after a crash.
-func TestTheJournalCannotBeUsed(t *testing.T) {
+func TestNothingIsFrozenWithoutAJournal(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, f *Folder, entry string){
 		"the folder is away": func(t *testing.T, f *Folder, _ string) { require.NoError(t, os.RemoveAll(f.path)) },
 		"an entry is damaged": func(t *testing.T, f *Folder, entry string) {

@@ -11,18 +11,19 @@ import (
 
 // Options of a Quiescer.
 type Options struct {
-	Folder  *Folder // the journal; nil: volumes in use are not frozen, but refused
+	Folder  *Folder // the journal; if nil, volumes in use are refused instead of frozen
 	At      Place
 	Connect Connect
-	// Process names the process behind a socket without calling it. Different processes have
-	// different names.
+	// Process returns the name of the process behind a socket without calling it. Different
+	// processes have different names.
 	Process func(socket string) (string, error)
-	// Deleting waits until volumes may be deleted on a target of a release. Until leave is called,
-	// calls that must not run at the same time wait. nil: there are no such calls.
+	// Deleting waits until volumes may be deleted on a target with the given release. Until leave
+	// is called, calls that must not run at the same time wait. nil means that there are no such
+	// calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
-	// Enter waits until an operation of a user may run, which has a connection of its own: SPDK
-	// allows 64 in total. awaits: it waits for its client while volumes are frozen, so it takes
-	// longer. nil: all may run.
+	// Enter waits until a user's operation may run. Each operation has its own connection, and SPDK
+	// allows 64 in total. awaits means that the operation waits for its client while volumes are
+	// frozen, so it takes longer. If Enter is nil, all may run.
 	Enter    func(ctx context.Context, user string, awaits bool) (leave func(), err error)
 	Log      *slog.Logger
 	Observer Observer
@@ -36,11 +37,11 @@ type Observer struct {
 	// all states are restored or left to recovery.
 	Froze     func(took time.Duration, overdue bool)
 	Refused   func()               // an operation on a volume in use was refused
-	Recovered func(operations int) // operations were thawed by another process or after a failure
+	Recovered func(operations int) // operations thawed by another process or after a failure
 }
 
-// A Quiescer changes volumes that may be in use, and thaws volumes that were left frozen. It may be
-// used concurrently.
+// A Quiescer changes volumes that may be in use, and thaws volumes left frozen. It is safe for
+// concurrent use.
 type Quiescer struct {
 	opts  Options
 	gate  gate
@@ -49,14 +50,14 @@ type Quiescer struct {
 	// See target.go; tests on a busy machine wait longer.
 	lockTimeout, freezeTimeout time.Duration
 
-	settled    sync.Map          // names of entries whose snapshot or deletion SPDK has answered
-	lastLogged map[string]string // by entry: the last error that Recover has logged
+	settled    sync.Map          // names of entries for whose snapshot or deletion SPDK has responded
+	lastLogged map[string]string // for each entry, the last error logged by Recover
 }
 
-// overdue is the duration from which a freeze is logged as a warning.
+// overdue is the duration beyond which a freeze is logged as a warning.
 const overdue = 2 * time.Second
 
-// New makes a Quiescer. It recovers nothing before Run or Recover.
+// New makes a Quiescer. It recovers nothing until Run or Recover is called.
 func New(o Options) *Quiescer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -81,7 +82,7 @@ func New(o Options) *Quiescer {
 
 // Share waits until no operation is running on the named objects, and keeps operations from
 // beginning until release is called. Names are NQNs, and names and aliases of bdevs. The error is a
-// *BusyError, or that of ctx.
+// *BusyError or ctx's error.
 func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), err error) {
 	if len(names) == 0 {
 		return func() {}, nil
@@ -97,7 +98,7 @@ func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), e
 
 const shareTimeout = 5 * time.Second
 
-// lock acquires the locks of an operation. The error is a *BusyError, or that of ctx.
+// lock acquires an operation's locks. The error is a *BusyError or ctx's error.
 func (q *Quiescer) lock(ctx context.Context, l lockSet) (release func(), err error) {
 	bounded, cancel := context.WithTimeout(ctx, q.lockTimeout)
 	defer cancel()

@@ -16,17 +16,17 @@ const (
 	minRetry        = 50 * time.Millisecond
 	maxRetry        = time.Second
 	// makingGrace bounds how long recovery waits for a snapshot that SPDK may still be taking.
-	// SPDK's answer is lost, but the snapshot is complete when its bdev exists. If the call was
+	// SPDK's response is lost, but the snapshot is complete once its bdev exists. If the call was
 	// never sent or has failed, recovery waits this long.
 	makingGrace = time.Second
 	makingPoll  = 20 * time.Millisecond
-	// recheckDelay is how long after the thaw recovery looks again. The calls that freeze several
-	// volumes are made together, and those without an answer may be executed late.
+	// recheckDelay is how long after the thaw recovery checks again. The calls that freeze several
+	// volumes are made together, and those without a response may be executed late.
 	recheckDelay = 50 * time.Millisecond
 )
 
-// Run thaws volumes that were left frozen, by any process, until ctx ends. It skips operations that
-// a running process works on.
+// Run thaws volumes left frozen by any process, until ctx ends. It skips operations on which a
+// running process is working.
 func (q *Quiescer) Run(ctx context.Context) {
 	if q.opts.Folder == nil {
 		return
@@ -56,9 +56,10 @@ func (q *Quiescer) recoverSoon() {
 	}
 }
 
-// Recover thaws, once, the operations that no running process works on. It returns how many are
-// left: those that could not be thawed, or whose entry is unreadable. Operations of a target that
-// does not run are kept but do not count. It may not be called concurrently.
+// Recover makes one attempt to thaw the operations on which no running process is working. It
+// returns how many are left: those that could not be thawed, or whose entry is unreadable.
+// Operations of a target that is not running are kept but not counted. Recover must not be called
+// concurrently.
 func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	f := q.opts.Folder
 	names, err := f.names()
@@ -99,7 +100,7 @@ func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	return left
 }
 
-// logFailureOnce logs an error if it differs from the last one of the entry.
+// logFailureOnce logs an error if it differs from the last one logged for the entry.
 func (q *Quiescer) logFailureOnce(name, message string, err error) {
 	if q.lastLogged[name] != err.Error() {
 		q.lastLogged[name] = err.Error()
@@ -107,12 +108,12 @@ func (q *Quiescer) logFailureOnce(name, message string, err error) {
 	}
 }
 
-// recoverOne thaws the paths of an entry, and ends the entry.
+// recoverOne thaws an entry's paths, and ends the entry.
 func (q *Quiescer) recoverOne(ctx context.Context, r *record) error {
 	e := r.entry
 	attrs := []any{slog.Any("subsystems", e.nqns()), slog.String("since", e.Made.Format(time.RFC3339Nano))}
 	removeStale := func() error {
-		q.opts.Log.Info("volumes are no longer frozen, as the target was restarted", attrs...)
+		q.opts.Log.Info("volumes are no longer frozen because the target was restarted", attrs...)
 		return r.remove()
 	}
 	process, err := q.opts.Process(e.At.Socket)
@@ -173,9 +174,9 @@ func awaitSnapshots(ctx context.Context, t *Target, aliases []string, grace time
 	}
 }
 
-// awaitDeletions waits for the grace period if there are deletions that SPDK may still execute. It
-// cannot detect their end: the snapshot's bdev disappears before the clone has taken over the
-// clusters.
+// awaitDeletions waits for the grace period if there are deletions that SPDK may still be
+// executing. It cannot detect their end, because the snapshot's bdev disappears before the clone
+// has taken over the clusters.
 func awaitDeletions(ctx context.Context, aliases []string, grace time.Duration) {
 	if len(aliases) == 0 {
 		return

@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A snapshot with an exported clone and another one is not deleted while the other one is: SPDK
-// would see a single clone by then, and hand the snapshot's clusters to a volume that nobody has
-// frozen.
-func TestSnapshotIsNotDeletedBesideItsClone(t *testing.T) {
+// Consider a snapshot with two clones, one of them exported. It must not be deleted while the other
+// clone is being deleted: SPDK could then see a single clone, and hand the snapshot's clusters to a
+// volume that is not frozen.
+func TestSnapshotIsNotDeletedConcurrentlyWithItsClone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)

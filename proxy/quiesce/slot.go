@@ -5,17 +5,18 @@ import (
 	"sync"
 )
 
-// A user's operation has a slot and a connection to the target, except while it waits for locks.
+// An operation runs on behalf of a user. It has a slot and a connection to the target, except while
+// it waits for locks.
 type operation struct {
 	q      *Quiescer
 	user   string
-	awaits bool // the client, while volumes are frozen: see Mode.Wait
+	awaits bool // waits for the client while volumes are frozen; see Mode.Wait
 	t      *Target
 	free   func()   // returns the slot and closes the connection; nothing after free or done
-	done   func()   // is free for an operation all of whose calls were answered without an error
+	done   func()   // like free, for an operation whose calls all succeeded
 	held   []func() // release its locks
-	// settled is closed when SPDK has answered a call that outlasted its caller; nil: there is
-	// none.
+	// settled is closed when SPDK has responded to a call that outlasted its caller. It is nil if
+	// there is none.
 	settled <-chan struct{}
 }
 
@@ -56,8 +57,8 @@ func (o *operation) enter(ctx context.Context) error {
 	return nil
 }
 
-// leave ends the operation: it releases slot and connection, and the locks as soon as SPDK has
-// answered all calls.
+// leave ends the operation: it releases the slot and the connection, and releases the locks as soon
+// as SPDK has responded to all calls.
 func (o *operation) leave() {
 	o.free()
 	if o.settled != nil {
@@ -81,8 +82,8 @@ func (o *operation) unlock() {
 	o.held = nil
 }
 
-// lock acquires locks until the operation leaves. If it must wait for them, it returns its slot for
-// that time, so that other operations run.
+// lock acquires locks, which are held until the operation leaves. If it must wait, it gives up the
+// operation's slot for that time, so that other operations can run.
 func (o *operation) lock(ctx context.Context, l lockSet) error {
 	if _, ok := o.q.gate.tryLock(l); ok {
 		o.held = append(o.held, func() { o.q.gate.release(l) })

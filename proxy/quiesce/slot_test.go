@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// withSlots lets n operations run at once, and counts them.
+// withSlots lets n operations run concurrently, and counts them.
 func (b *bench) withSlots(n int) (running *atomic.Int32) {
 	running = new(atomic.Int32)
 	slots := make(chan struct{}, n)
@@ -30,7 +30,7 @@ func (b *bench) withSlots(n int) (running *atomic.Int32) {
 	return running
 }
 
-// An operation that waits for a lock has no slot meanwhile.
+// An operation that waits for a lock does not hold a slot.
 func TestNoSlotWhileWaitingForLocks(t *testing.T) {
 	for _, export := range []bool{false, true} {
 		b := newBench(t, "v26.05")
@@ -61,8 +61,8 @@ func TestNoSlotWhileWaitingForLocks(t *testing.T) {
 	}
 }
 
-// After a wait for a lock, the operation has another connection. If that is to another process,
-// nothing that was read before is true any more.
+// After waiting for a lock, the operation has a new connection. If that leads to another process,
+// nothing read before is valid any longer.
 func TestRestartWhileWaitingForLocks(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -85,9 +85,9 @@ func TestRestartWhileWaitingForLocks(t *testing.T) {
 	assert.Equal(t, "the target was restarted", busy.Why)
 }
 
-// The client of an operation with a barrier is awaited before deletions keep others from listing
-// volumes, and an operation without one freezes nothing before it may delete.
-func TestListingWhileTheClientIsAwaited(t *testing.T) {
+// An operation with a barrier waits for its client before deletions keep others from listing
+// volumes. An operation without a barrier freezes nothing before it may delete.
+func TestListingIsPossibleDuringABarrierWait(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")
 	b.volume("v1")

@@ -15,30 +15,30 @@ const (
 	codeNoDevice   = -int(syscall.ENODEV)
 )
 
-// A Snapshot is a snapshot to take.
+// A Snapshot describes a snapshot to take.
 type Snapshot struct {
 	Volume string // the logical volume: name, alias or UUID of its bdev
-	Name   string // of the snapshot, in the volume's lvstore
+	Name   string // the snapshot's name in the volume's lvstore
 	NQN    string // of the subsystem that exports the volume; if it is "" or wrong, all subsystems are searched
 }
 
-// A Taken is a snapshot that was taken.
+// A Taken describes a snapshot that was taken.
 type Taken struct {
 	UUID   string
-	Frozen bool // the volume was frozen for it; otherwise nothing used the volume
+	Frozen bool // the volume was frozen for it; otherwise, nothing used the volume
 }
 
-// Take takes snapshots of volumes, all at the same moment or none. It freezes volumes that hosts
-// use, or refuses if it cannot.
+// Take takes snapshots of volumes, either all at the same moment or none. It freezes volumes in use
+// by hosts, or refuses if it cannot.
 //
-// With mode.Freeze, volumes in use are frozen; without it, they are refused. With mode.Idle, an
+// With mode.Freeze, volumes in use are frozen; otherwise, they are refused. With mode.Idle, an
 // export without a connected host does not count as use, although a host could connect at any
-// moment: this is for clients that do not know about freezing.
+// moment. This is for clients unaware of freezing.
 //
-// After the freeze has begun, ctx does not end the operation. The errors *InUseError, *ExistsError,
-// *BusyError, *AnswerError and those of the kind spdkrpc.Unreachable mean that no snapshot was
-// taken; an *spdkrpc.Error of another kind is the target's. If nothing must be frozen, mode.Idle
-// leaves it to SPDK to refuse a taken name.
+// Once the freeze has begun, ctx does not end the operation. The errors *InUseError, *ExistsError,
+// *BusyError, *AnswerError and those of kind spdkrpc.Unreachable mean that no snapshot was taken.
+// An *spdkrpc.Error of another kind is the target's own. If nothing must be frozen, mode.Idle
+// leaves it to SPDK to refuse a name already in use.
 func (q *Quiescer) Take(ctx context.Context, wanted []Snapshot, mode Mode) ([]Taken, error) {
 	taken, err := q.take(ctx, wanted, mode)
 	return taken, q.countRefusal(err, "SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written")
@@ -70,7 +70,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		return nil, notExecuted(err)
 	}
 	several := len(found.volumes) > 1 // if one snapshot fails, the others are deleted
-	if several && mode.Wait == nil {  // before volumes are frozen, as this can wait
+	if several && mode.Wait == nil {  // before volumes are frozen, because this can wait
 		leave, err := q.deleting(ctx, o.t)
 		if err != nil {
 			return nil, err
@@ -81,7 +81,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		if err := mode.wait(ctx); err != nil {
 			return err
 		}
-		if several && mode.Wait != nil { // not before: nobody could list volumes while the client is awaited
+		if several && mode.Wait != nil { // not earlier, because nobody could list volumes while the operation waits for the client
 			leave, err := q.deleting(context.WithoutCancel(ctx), o.t)
 			if err != nil {
 				return err
@@ -108,9 +108,9 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	return taken, err
 }
 
-// takeAll takes the snapshots. If one fails, it deletes those that were taken. It waits without a
-// limit, as long as the connection lasts, because a volume must not be thawed while SPDK is taking
-// or deleting its snapshot.
+// takeAll takes the snapshots. If one fails, it deletes those already taken. It waits as long as
+// the connection lasts, because a volume must not be thawed while SPDK is taking or deleting its
+// snapshot.
 func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	taken, errs := make([]Taken, len(volumes)), make([]error, len(volumes))
 	done := make(chan struct{})
@@ -141,8 +141,9 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	return nil, err
 }
 
-// undo deletes the snapshots that were taken, at the same time, because hosts wait. It must end
-// before the thaw: SPDK does not wait for I/O when it deletes a snapshot below a volume.
+// undo deletes the snapshots that were taken. It deletes them concurrently, because hosts are
+// waiting. It must end before the thaw, because SPDK does not wait for I/O when it deletes a
+// snapshot below a volume.
 func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []error) error {
 	failed := make([]error, len(volumes))
 	var g errgroup.Group

@@ -10,27 +10,28 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Target is one process of the target, on a connection that ends with it.
+// A Target is one process of the target, reached over a connection that ends with the process.
 type Target struct {
 	Caller  spdkrpc.Caller
 	Process string // see Options.Process
 	Release rpcschema.Release
 	Close   func() error
-	// Reuse keeps the connection for another operation, instead of closing it. nil: it is closed.
+	// Reuse keeps the connection for another operation instead of closing it. If nil, the
+	// connection is closed.
 	Reuse func()
 
 	rpc *spdkrpc.Client
 }
 
-// retryingCaller is a Caller that knows the release of the target.
+// A retryingCaller is a Caller that knows the target's release.
 type retryingCaller struct {
 	spdkrpc.Caller
 	release rpcschema.Release
 }
 
-// Call answers spdk_get_version itself, because spdkrpc.Client asks for the release at first and
-// after each failed call, and hosts would wait for that. It repeats calls for a subsystem that
-// fail, because older releases refuse them while they complete another one.
+// Call answers spdk_get_version itself: spdkrpc.Client asks for the release before its first call
+// and after each failed one, and hosts would have to wait meanwhile. It retries failed calls for a
+// subsystem, because older releases refuse a call while they are completing another one.
 func (k retryingCaller) Call(ctx context.Context, method string, params, result any) error {
 	if method != "spdk_get_version" {
 		var err error
@@ -50,7 +51,7 @@ func (k retryingCaller) Call(ctx context.Context, method string, params, result 
 	return json.Unmarshal(text, result)
 }
 
-// A Place is the socket of a target, and the users that may listen there.
+// A Place is a target's socket, and the users that may listen there.
 type Place struct {
 	Socket   string   `json:"socket"`
 	PeerUIDs []uint32 `json:"peer_uids,omitempty"`
@@ -70,7 +71,7 @@ func (c Connect) to(ctx context.Context, at Place) (*Target, error) {
 	return t, nil
 }
 
-// Limits of repeating a call.
+// Limits on retrying a call.
 const (
 	maxTries   = 4
 	retryDelay = 5 * time.Millisecond
@@ -83,5 +84,5 @@ const (
 	lockTimeout    = time.Second     // until calls that change the same objects have ended
 	freezeTimeout  = time.Second     // from the first call until no I/O is in flight
 	thawTimeout    = 5 * time.Second // one attempt
-	slowOperation  = time.Second     // a snapshot or deletion without an answer is logged after this time
+	slowOperation  = time.Second     // a snapshot or deletion without a response is logged after this time
 )

@@ -9,13 +9,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// thaw restores the states that the paths had, and reads them back. Paths that another client has
-// removed are ignored.
+// thaw restores the paths' previous states, and reads them back. It ignores paths removed by
+// another client.
 //
-// If certain is true, SPDK has answered each call that froze a path. Then paths whose state another
-// client has changed since are left alone. Otherwise SPDK may still execute such a call, so the
-// state that it reports may change: thaw sets each path, which SPDK does after the earlier calls,
-// or refuses while they are running.
+// If certain is true, SPDK has responded to each call that froze a path. Then thaw leaves alone
+// paths whose state another client has changed since. Otherwise, SPDK may still execute such a
+// call, so the state it reports may change. So thaw sets every path. SPDK executes this after the
+// earlier calls, or refuses it while they are running.
 func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		set, err := p.changed(), error(nil)
@@ -40,7 +40,7 @@ func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 		case len(left) > 0, !certain && slices.ContainsFunc(refused, func(l path) bool { return slices.Contains(existing, l) }):
 			return errors.Join(errNotThawed, err)
 		}
-		return nil // even if a call failed: the states are right
+		return nil // even if a call failed, because the states are right
 	})
 }
 
@@ -54,7 +54,7 @@ func (p paths) changed() (list []path) {
 	return list
 }
 
-// stillFrozen lists the paths that are inaccessible and were not before the freeze.
+// stillFrozen lists the paths that are inaccessible but were not before the freeze.
 func stillFrozen(ctx context.Context, t *Target, p paths) (left []path, err error) {
 	_, left, err = readStates(ctx, t, p)
 	return left, err
@@ -74,7 +74,7 @@ func readStates(ctx context.Context, t *Target, p paths) (existing, left []path,
 	for _, was := range p.changed() {
 		i := slices.IndexFunc(listeners, func(l spdkrpc.NVMfListener) bool { return sameAddress(was.Address, l.Address) })
 		if i < 0 || len(listeners[i].ANAStates) == 0 {
-			continue // another subsystem of the same name, without ANA, has nothing to thaw
+			continue // another subsystem with the same name but without ANA has nothing to thaw
 		}
 		existing = append(existing, was)
 		if stateOf(listeners[i], p.Group) == inaccessible {

@@ -24,7 +24,8 @@ func (c cannedResults) Call(ctx context.Context, method string, params, result a
 	return c.Caller.Call(ctx, method, params, result)
 }
 
-// SPDK opens a bdev for iSCSI, NBD, ublk and vhost without a claim, so the proxy asks for each.
+// SPDK opens a bdev for iSCSI, NBD, ublk and vhost without a claim, so the proxy queries each of
+// them.
 func TestVolumesInUseWithoutClaimAreNotFrozen(t *testing.T) {
 	const target = `[{"name": "iqn.2016-06.io.spdk:disk", "luns": [{"lun_id": 0, "bdev_name": "lvs0/v0"}]}]`
 	for name, c := range map[string]struct {
@@ -70,8 +71,9 @@ func TestVolumesInUseWithoutClaimAreNotFrozen(t *testing.T) {
 	}
 }
 
-// Linux sends no I/O on an inaccessible path, and other transports or states are unknown.
-func TestListenersThatCannotBeFrozen(t *testing.T) {
+// Linux sends no I/O on an inaccessible path. How hosts behave with other transports or states is
+// unknown.
+func TestUnfreezableListenersAreRefused(t *testing.T) {
 	for _, c := range []string{
 		`[{"address": {"trtype": "VFIOUSER", "traddr": "/run/vfio"}, "ana_states": [{"ana_group": 1, "ana_state": "optimized"}]}]`,
 		`[{"address": {"trtype": "TCP", "traddr": "192.0.2.1", "trsvcid": "4420"}, "ana_states": [{"ana_group": 1, "ana_state": "persistent_loss"}]}]`,
@@ -93,8 +95,8 @@ func TestListenersThatCannotBeFrozen(t *testing.T) {
 	}
 }
 
-// Callers that know the subsystem of each volume save the proxy a list of all subsystems.
-func TestSubsystemsThatTheCallerNames(t *testing.T) {
+// If the caller names the subsystem of each volume, the proxy need not list all subsystems.
+func TestNamedSubsystemsAvoidAList(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("unused")
 	list := []Snapshot{{Volume: "lvs0/unused", Name: "s-unused"}}

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Check refuses a configuration with which an installed service would not start, and returns
+// Check returns an error for a configuration with which an installed service would not start, and
 // warnings about what it lacks.
 func Check(c *config.Config, instance Instance) (warnings []string, err error) {
 	if err := errors.Join(CheckInstance(c, instance), CheckSocketUnit(c, instance)); err != nil {

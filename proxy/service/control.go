@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// The control socket is in the runtime directory of the service: only the service's user and root
-// may connect. A connection makes the service reload its configuration, and receives the outcome,
-// which a signal could not return.
+// The control socket is in the service's runtime directory, so only the service's user and root can
+// connect. A connection makes the service reload its configuration, and receives the outcome, which
+// a signal could not return.
 const (
 	controlName = "control"
 	reloaded    = "reloaded\n"
-	// controlWait bounds a reload, which reads password hashes but computes none.
+	// controlWait bounds the duration of a reload, which reads password hashes but computes none.
 	controlWait = time.Minute
 )
 
@@ -32,8 +32,8 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 	return requests, nil
 }
 
-// acceptRetry is the time before the next attempt to accept after an error, such as too many open
-// files. A reload must be possible again when the cause is gone.
+// acceptRetry is the time before accepting is retried after an error, such as too many open files.
+// A reload must become possible again when the cause is gone.
 const acceptRetry = 100 * time.Millisecond
 
 // acceptReloads accepts until the listener is closed, at the end of the process.
@@ -56,14 +56,14 @@ func acceptReloads(l net.Listener, requests chan<- chan<- error, log *slog.Logge
 	}
 }
 
-// openSocket opens a socket in the runtime directory; nil if there is no such directory.
+// openSocket opens a socket in the runtime directory. It returns nil if there is no such directory.
 func openSocket(name string) (net.Listener, error) {
 	if os.Getenv(runtimeVariable) == "" {
 		return nil, nil
 	}
 	path := filepath.Join(os.Getenv(runtimeVariable), name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s socket: %w", name, err) // a process that was killed left it
+		return nil, fmt.Errorf("%s socket: %w", name, err) // left by a killed process
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -75,11 +75,11 @@ func openSocket(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// runtimeVariable is set by systemd, including for the commands of the unit, such as ExecReload=.
+// runtimeVariable is set by systemd, also for the unit's other commands, such as ExecReload=.
 const runtimeVariable = "RUNTIME_DIRECTORY"
 
-// socketPath returns the path of a socket of a service: of the instance, or, without its name, of
-// the service whose unit runs this command.
+// socketPath returns the path of a service's socket. The service is the instance or, if no name is
+// given, the one whose unit runs this command.
 func socketPath(instance Instance, name string) string {
 	if dir := os.Getenv(runtimeVariable); instance == "" && dir != "" {
 		return filepath.Join(dir, name)
@@ -101,7 +101,7 @@ func handleReload(conn net.Conn, requests chan<- chan<- error) {
 }
 
 // Reload makes a running service reload its configuration. It returns nil if the new configuration
-// is in effect, and otherwise why the old one stays.
+// is in effect, or else the reason why the old one stays.
 func Reload(instance Instance) error {
 	conn, err := net.Dial("unix", socketPath(instance, controlName))
 	switch {

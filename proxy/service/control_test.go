@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fullListener fails to accept a few times, as with too many open files.
+// A fullListener fails to accept a few times, as if there were too many open files.
 type fullListener struct {
 	net.Listener
 	left atomic.Int32
@@ -27,7 +27,7 @@ func (l *fullListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// The control socket still works after errors of accept.
+// The control socket still works after accept errors.
 func TestControlSocketWorksAfterErrors(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
 	l, err := openSocket(controlName)

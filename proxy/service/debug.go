@@ -18,11 +18,12 @@ import (
 )
 
 // The debug socket is in the same directory as the control socket, with the same permissions.
-// Profiles may contain secrets: names in stacks, and durations. A port on loopback would show them
-// to every user of this host, and a port on the public address to everyone, so there is neither.
+// Profiles may reveal secrets through names in stacks and durations. A loopback port would show
+// them to every user of this host, and a port on the public address to everyone, so there is
+// neither.
 const debugName = "debug"
 
-// profiles maps the name of a profile to its path and query at net/http/pprof.
+// profiles maps a profile's name to its path and query in net/http/pprof.
 var profiles = map[string]string{
 	"goroutines": "goroutine?debug=2",
 	"heap":       "heap?gc=1",
@@ -49,8 +50,8 @@ func openDebug() error {
 // Profiles returns the names that Profile accepts, sorted.
 func Profiles() []string { return slices.Sorted(maps.Keys(profiles)) }
 
-// Profile writes a profile of a running service to w. seconds is the duration of the profiles that
-// record for a while, cpu and trace.
+// Profile writes a profile of a running service to w. seconds is the recording time of the profiles
+// cpu and trace.
 func Profile(ctx context.Context, instance Instance, name string, seconds int, w io.Writer) error {
 	path, ok := profiles[name]
 	if !ok {

@@ -1,6 +1,6 @@
-// Package service runs a proxy as a system service: on the socket that systemd opened, under
+// Package service runs a proxy as a system service: on the socket opened by systemd, under
 // systemd's watchdog, and with a configuration that is reloaded when its files change. It also
 // works without systemd.
 //
-// It must not know what a call is, nor the stages of the proxy.
+// It must not depend on what a call is, or on the stages of the proxy.
 package service

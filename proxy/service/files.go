@@ -12,22 +12,22 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settleAfter is the time between the first change and reading the files: a certificate and its key
+// settleAfter is the time between the first change and reading the files. A certificate and its key
 // are two files, and editors write in pieces.
 const settleAfter = time.Second
 
 // files detects when the content of some files has changed. It watches the files' directories,
 // because editors, certificate managers and Kubernetes replace files. It then compares the content,
-// because other files in these directories change, too. Only one goroutine may use it.
+// because other files in these directories also change. Only one goroutine may use it.
 type files struct {
 	log     *slog.Logger
-	watcher *fsnotify.Watcher // nil: nothing is watched
+	watcher *fsnotify.Watcher // nil if nothing is watched
 	paths   []string
 	sum     [sha256.Size]byte
-	settled <-chan time.Time // receives when the files are to be compared; nil: no event since the last time
+	settled <-chan time.Time // receives when the files are to be compared; nil if there was no event since the last comparison
 }
 
-// watchFiles returns files that watches paths. If that is impossible, it logs a warning; SIGHUP and
+// watchFiles starts watching paths. If that is impossible, it logs a warning; SIGHUP and
 // `spdk-proxy reload` still work.
 func watchFiles(paths []string, log *slog.Logger) *files {
 	f := &files{log: log}
@@ -49,7 +49,7 @@ func (f *files) warn(path string, err error) {
 	f.log.Warn("cannot watch the configuration's files: reload by hand after a change", "path", path, "error", err)
 }
 
-// watch replaces the files that are watched.
+// watch replaces the set of watched files.
 func (f *files) watch(paths []string) {
 	if f.watcher == nil {
 		return
@@ -77,7 +77,7 @@ func (f *files) watch(paths []string) {
 	}
 }
 
-// events receives the events in the watched directories.
+// events returns a channel that receives the events in the watched directories.
 func (f *files) events() <-chan fsnotify.Event {
 	if f.watcher == nil {
 		return nil
@@ -85,7 +85,7 @@ func (f *files) events() <-chan fsnotify.Event {
 	return f.watcher.Events
 }
 
-// lost receives when events were lost.
+// lost returns a channel that receives an error when events were lost.
 func (f *files) lost() <-chan error {
 	if f.watcher == nil {
 		return nil
@@ -93,15 +93,15 @@ func (f *files) lost() <-chan error {
 	return f.watcher.Errors
 }
 
-// touch makes settled receive settleAfter after the first event. Later events do not postpone it:
-// files that change all the time must not prevent a reload.
+// touch makes settled receive settleAfter after the first event. Later events do not postpone this,
+// because files that change all the time must not prevent a reload.
 func (f *files) touch() {
 	if f.settled == nil {
 		f.settled = time.After(settleAfter)
 	}
 }
 
-// changed reports whether the content of the files differs from the last call's.
+// changed reports whether the files' content differs from that at the last call.
 func (f *files) changed() bool {
 	all := sha256.New()
 	for _, path := range f.paths {

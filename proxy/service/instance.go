@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// An Instance is the name of one of several services of a host, NAME in spdk-proxy@NAME.service.
-// The empty name is spdk-proxy.service. Each has a target, a configuration and directories of its
-// own.
+// An Instance is the name of one of several services on a host, NAME in spdk-proxy@NAME.service.
+// The empty name means spdk-proxy.service. Each instance has its own target, configuration and
+// directories.
 type Instance string
 
 var instanceNames = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
 
-// ParseInstance checks a name that a user has given. It becomes a part of paths.
+// ParseInstance checks a name given by a user, which becomes a part of paths.
 func ParseInstance(name string) (Instance, error) {
 	if name != "" && !instanceNames.MatchString(name) {
 		return "", errors.New("an instance is NAME in spdk-proxy@NAME.service: 1 to 64 letters, digits and _.-, of which the first is a letter, digit or _")
@@ -31,8 +31,8 @@ const (
 	configFolder = "/etc/spdk-proxy"
 )
 
-// InstanceOf returns the instance that a configuration file belongs to; false if no service reads
-// that file.
+// InstanceOf returns the instance to which a configuration file belongs, or false if no service
+// reads that file.
 func InstanceOf(file string) (Instance, bool) {
 	dir, name := filepath.Split(filepath.Clean(file))
 	name, ok := strings.CutSuffix(name, ".yaml")
@@ -56,7 +56,7 @@ func (i Instance) unit() string {
 
 func (i Instance) socketUnit() string { return i.unit() + ".socket" }
 
-// Config is the path of the instance's configuration.
+// Config returns the path of the instance's configuration.
 func (i Instance) Config() string {
 	if i == "" {
 		i = program
@@ -64,18 +64,19 @@ func (i Instance) Config() string {
 	return filepath.Join(configFolder, string(i)+".yaml")
 }
 
-// StateDirectory is the directory of what the instance keeps.
+// StateDirectory returns the directory for the instance's persistent state.
 func (i Instance) StateDirectory() string { return "/var/lib/" + i.unit() }
 
 func (i Instance) runtimeDirectory() string { return "/run/" + i.unit() }
 
-// ownInstance returns the instance that this process is, by the directory that systemd made for it.
+// ownInstance returns this process's instance, which it derives from the directory that systemd
+// made for it.
 func ownInstance() Instance {
 	_, name, _ := strings.Cut(filepath.Base(os.Getenv(runtimeVariable)), "@")
 	return Instance(name)
 }
 
-// checkOwnInstance is CheckInstance for this process, if systemd started it.
+// checkOwnInstance calls CheckInstance for this process if systemd started it.
 func checkOwnInstance(c *config.Config) error {
 	if filepath.Dir(os.Getenv(runtimeVariable)) != "/run" {
 		return nil
@@ -85,9 +86,9 @@ func checkOwnInstance(c *config.Config) error {
 
 const keysSocket = "spdk-proxy-keys"
 
-// InstanceOfKeys returns the instance that a socket for key files belongs to. The socket of
-// spdk-proxy.service is /run/spdk-proxy-keys.sock, that of an instance
-// /run/spdk-proxy-keys@NAME.sock. It is false for other paths.
+// InstanceOfKeys returns the instance to which a socket for key files belongs. The socket is
+// /run/spdk-proxy-keys.sock for spdk-proxy.service, and /run/spdk-proxy-keys@NAME.sock for an
+// instance. For other paths, it returns false.
 func InstanceOfKeys(socket string) (Instance, bool) {
 	base := filepath.Base(socket)
 	if base == keysSocket+".sock" {
@@ -102,8 +103,8 @@ func InstanceOfKeys(socket string) (Instance, bool) {
 	return i, err == nil
 }
 
-// CheckInstance refuses a configuration with a directory or socket of another instance: two proxies
-// would overwrite each other's files, and delete each other's keys.
+// CheckInstance refuses a configuration that uses another instance's directory or socket. Two
+// proxies would overwrite each other's files, and delete each other's keys.
 func CheckInstance(c *config.Config, i Instance) error {
 	var wrong []error
 	for key, path := range map[string]string{"target.save.dir": c.Target.Save.Dir, "target.freeze.dir": c.Target.Freeze.Dir, "tls.self_signed_dir": c.TLS.SelfSignedDir, "log.calls.path": c.Log.Calls.Path} {
@@ -117,7 +118,7 @@ func CheckInstance(c *config.Config, i Instance) error {
 	return errors.Join(wrong...)
 }
 
-// OwnerOf returns the instance whose directory of state or logs a path is in.
+// OwnerOf returns the instance whose state or log directory contains a path.
 func OwnerOf(path string) (Instance, bool) {
 	rest, ok := strings.CutPrefix(filepath.Clean(path), "/var/lib/"+program)
 	if !ok {

@@ -37,8 +37,8 @@ func TestInstanceNamesAreParsed(t *testing.T) {
 	}
 }
 
-// Commands reach the service whose unit runs them, or the named one.
-func TestSocketsOfInstances(t *testing.T) {
+// Commands reach the service whose unit runs them, or the service that they name.
+func TestInstanceSockets(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/spdk-proxy@a")
 	assert.Equal(t, "/run/spdk-proxy@a/control", socketPath("", controlName))
 	assert.Equal(t, "/run/spdk-proxy@b/control", socketPath("b", controlName))
@@ -48,7 +48,7 @@ func TestSocketsOfInstances(t *testing.T) {
 	require.ErrorContains(t, Reload("b"), "systemctl status spdk-proxy@b")
 }
 
-// A copied configuration that still names what belongs to another instance is refused: two proxies
+// A copied configuration that still names another instance's files is refused, because two proxies
 // would delete each other's files.
 func TestConfigurationOfAnotherInstanceIsRefused(t *testing.T) {
 	of := func(state, keys string) *config.Config {
@@ -83,9 +83,8 @@ func TestConfigurationOfAnotherInstanceIsRefused(t *testing.T) {
 	require.NoError(t, checkOwnInstance(second), "systemd did not start this process")
 }
 
-// An instance has the template's unit, with drop-ins of both names, unless it has a unit of its
-// own.
-func TestSocketUnitOfAnInstance(t *testing.T) {
+// An instance uses the template's unit, with drop-ins under both names, unless it has its own unit.
+func TestInstanceSocketUnit(t *testing.T) {
 	root := t.TempDir()
 	write := func(file, text string) {
 		path := filepath.Join(root, file)

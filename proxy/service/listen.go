@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A places says where the configuration wants the proxy to listen.
+// A places holds the addresses at which, according to the configuration, the proxy listens.
 type places struct {
 	https string // address and port
 	local string // path of the socket for programs of this host; "": none
@@ -20,7 +20,7 @@ type places struct {
 
 func placesOf(c *config.Config) places { return places{c.Listen, c.ListenUnix.Path} }
 
-// listeners are the open sockets of the service.
+// listeners holds the service's open sockets.
 type listeners struct {
 	https net.Listener
 	local net.Listener // nil: none
@@ -42,10 +42,9 @@ func (l listeners) close() {
 	}
 }
 
-// listen returns the sockets that systemd opened, and opens those of the configuration that systemd
-// did not open. It is an error if systemd has opened one that the configuration does not contain.
-// After a change of the configuration, the proxy must not silently continue to serve the old
-// address.
+// listen returns the sockets that systemd opened, and opens configured sockets that systemd did not
+// open. It is an error if systemd opened one that is not configured: after a change to the
+// configuration, the proxy must not silently continue to serve the old address.
 func listen(server *proxy.Server, want places) (l listeners, err error) {
 	defer func() {
 		if err != nil {
@@ -69,7 +68,7 @@ func listen(server *proxy.Server, want places) (l listeners, err error) {
 	return l, err
 }
 
-// take makes a listener of one of systemd's sockets.
+// take makes a listener from one of systemd's sockets.
 func (l *listeners) take(socket *os.File, want places) error {
 	defer func() { _ = socket.Close() }() // the listener has a duplicate
 	made, err := net.FileListener(socket)

@@ -9,7 +9,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// A manager sends the state of the service to systemd, if systemd started it.
+// A manager reports the service's state to systemd, if systemd started it.
 type manager struct{ log *slog.Logger }
 
 func (m manager) ready() { m.notify(daemon.SdNotifyReady) }
@@ -25,9 +25,9 @@ func (m manager) reloaded(status string) {
 	m.notify(daemon.SdNotifyReady + "\nSTATUS=" + strings.ReplaceAll(status, "\n", "; "))
 }
 
-// watchdog notifies systemd that this process works, at the interval that systemd requests, as long
-// as alive returns nil. Without the notification, systemd ends the process with SIGABRT, which
-// writes the stack of every goroutine to the log, and restarts it.
+// watchdog notifies systemd that this process is working, at the interval that systemd requests, as
+// long as alive returns nil. Without the notification, systemd ends the process with SIGABRT, which
+// writes every goroutine's stack to the log, and restarts it.
 func (m manager) watchdog(ctx context.Context, alive func(context.Context) error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 )
 
 // The proxy's live heap is about ten MiB. With Go's defaults, the garbage collector would run after
-// every few thousand calls and take a third of their time. Under load, the proxy therefore raises
-// GOGC further. It does not always do so. Otherwise long-lived objects, such as connections, would
-// be scattered among short-lived ones, and with 1,000 connections 7 MiB could not be returned to
-// the system.
+// every few thousand calls and take a third of their time. So the proxy raises GOGC, and raises it
+// further under load. It does not always use the higher value, because long-lived objects, such as
+// connections, would be scattered among short-lived ones. With 1,000 connections, 7 MiB could then
+// not be returned to the system.
 const (
 	gcPercent     = 200
 	gcPercentBusy = 400
-	// busyAbove is the number of bytes allocated in one restCheck above which the proxy is busy; a
-	// call allocates about 15 KiB.
+	// busyAbove is the number of bytes allocated in one restCheck above which the proxy counts as
+	// busy. A call allocates about 15 KiB.
 	busyAbove = 64 << 20
-	// softLimit is the heap size at which the collector runs more often again: SPDK's longest
-	// replies have 32 MiB, and several may be in memory at once.
+	// softLimit is the heap size at which the collector runs more often again. SPDK's longest
+	// responses have 32 MiB, and several may be in memory at once.
 	softLimit = 512 << 20
 )
 
@@ -35,16 +35,16 @@ func tuneMemory() {
 	}
 }
 
-// Memory that was needed under load, or to hash a password, is returned to the system when the
-// proxy becomes idle: Go would keep it for minutes.
+// When the proxy becomes idle, it returns memory that was needed under load, or to hash a password,
+// to the system. Go would keep it for minutes.
 const (
 	restCheck = 3 * time.Second
-	// restBelow is the number of bytes allocated in one restCheck below which the proxy is idle;
-	// probes and scrapes continue then.
+	// restBelow is the number of bytes allocated in one restCheck below which the proxy counts as
+	// idle. Even then, probes and scrapes continue.
 	restBelow = 2 << 20
 )
 
-// returnMemory returns memory to the system each time that the proxy becomes idle, and makes the
+// returnMemory returns memory to the system each time the proxy becomes idle, and makes the
 // collector run less often while the proxy is busy.
 func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
@@ -71,8 +71,8 @@ func returnMemory(ctx context.Context) {
 	}
 }
 
-// An idleDetector decides from successive readings of the total number of bytes allocated whether
-// the proxy becomes idle.
+// An idleDetector detects when the proxy becomes idle, from successive readings of the total number
+// of bytes allocated.
 type idleDetector struct {
 	allocated uint64
 	working   bool
@@ -85,14 +85,14 @@ func (d *idleDetector) sinceLast(total uint64) uint64 {
 	return more
 }
 
-// becomesIdle reports whether the proxy is idle now and was not before.
+// becomesIdle reports whether the proxy is idle now but was not before.
 func (d *idleDetector) becomesIdle(allocated uint64) bool {
 	idle := d.working && allocated < restBelow
 	d.working = allocated >= restBelow
 	return idle
 }
 
-// percentFor returns GOGC for the number of bytes allocated in one restCheck.
+// percentFor returns the value of GOGC for the number of bytes allocated in one restCheck.
 func percentFor(allocated uint64) int {
 	if allocated > busyAbove {
 		return gcPercentBusy

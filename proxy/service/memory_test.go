@@ -25,7 +25,7 @@ func TestMemoryIsReturnedOnceWhenIdle(t *testing.T) {
 	}
 }
 
-func TestTheCollectorRunsLessOftenUnderLoad(t *testing.T) {
+func TestCollectorRunsLessOftenUnderLoad(t *testing.T) {
 	var d idleDetector
 	for i, c := range []struct {
 		allocated uint64

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// uidMap is where the kernel lists which users this process can see.
+// uidMap is the file in which the kernel lists the users that this process can see.
 const uidMap = "/proc/self/uid_map"
 
 // usersAreHidden reports whether this process runs in a user namespace that hides users of this
-// host, such as that of systemd's PrivateUsers=yes. One that hides only users from 65536 on, as
-// PrivateUsers=identity does, counts as hiding none.
+// host, such as one made by systemd's PrivateUsers=yes. A namespace that hides only uids from 65536
+// on, such as one made by PrivateUsers=identity, does not count.
 func usersAreHidden(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// serviceUser is User= and Group= of the packaged unit.
+// serviceUser is the value of User= and Group= in the packaged unit.
 const serviceUser = "spdk-proxy"
 
 // UnreadableFiles returns a warning for each file that the packaged service's user cannot read.
@@ -36,7 +36,7 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 		}
 		path, err := filepath.EvalSymlinks(file)
 		if err != nil {
-			continue // the check of the configuration reports a missing file
+			continue // the configuration check reports a missing file
 		}
 		if !permitted(path, 4, uid, gid) {
 			warnings = append(warnings, fmt.Sprintf("%s: the service's user %s cannot read this file: chgrp %s %s && chmod g+r %s", file, serviceUser, serviceUser, file, file))
@@ -55,9 +55,9 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 	return warnings
 }
 
-// permitted reports whether a user may access a file, as its mode says: 4 is to read, 1 to enter a
-// directory. Where an access control list applies, the mode is not sufficient, and permitted
-// returns true.
+// permitted reports whether a file's mode lets a user access it: 4 means to read it, 1 to enter a
+// directory. If an access control list applies, the mode is not conclusive, and permitted returns
+// true.
 func permitted(path string, access os.FileMode, uid, gid uint32) bool {
 	info, err := os.Stat(path)
 	if err != nil {

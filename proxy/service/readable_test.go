@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// With the umask 077, a new file belongs to root alone, and check-config as root could read it.
-func TestFilesThatTheServiceCannotRead(t *testing.T) {
+// With umask 077, only root can read a new file, so check-config, run as root, would not notice
+// that the service cannot.
+func TestFilesUnreadableForServiceAreReported(t *testing.T) {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	const other = 12345
 	base := t.TempDir()

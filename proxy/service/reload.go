@@ -10,18 +10,17 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A reloader reloads the configuration at SIGHUP, at `spdk-proxy reload`, and when one of its files
-// has changed. It makes one reload at a time, so that the last one reads the newest files.
+// A reloader reloads the configuration on SIGHUP, on `spdk-proxy reload`, and when one of its files
+// has changed. It performs one reload at a time, so that the last one reads the newest files.
 type reloader struct {
 	server *proxy.Server
-	load   func() (*config.Config, error) // nil: there is no configuration file
+	load   func() (*config.Config, error) // nil if there is no configuration file
 	log    *slog.Logger
 	notify manager
 	files  *files
 }
 
-// run reloads until ctx ends. A channel that is sent to requests receives the outcome of one
-// reload.
+// run reloads until ctx ends. Each channel sent to requests receives the outcome of one reload.
 func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, requests <-chan chan<- error) {
 	defer r.files.close()
 	for {
@@ -55,13 +54,13 @@ func (r *reloader) reload(cause string) error {
 		return errNoFile
 	}
 	r.notify.reloading()
-	r.files.changed() // this reload reads the present content; it needs no second one
+	r.files.changed() // this reload reads the current content, so no second one is needed
 	cfg, err := r.load()
 	if err == nil {
 		err = checkOwnInstance(cfg)
 	}
 	if err == nil {
-		r.files.watch(cfg.Files()) // even if it is refused: a later change of these files may correct it
+		r.files.watch(cfg.Files()) // even if refused, because a later change to these files may correct it
 		err = r.server.Reload(cfg)
 	}
 	r.server.Reloaded(err)

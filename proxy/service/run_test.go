@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A running is a running service, with the notifications that systemd gets from it.
+// A running is a running service with the notifications that it sends to systemd.
 type running struct {
 	t      *testing.T
 	file   string
@@ -106,7 +106,7 @@ func (r *running) end() {
 
 // A service starts, reloads in each of the three ways, refuses a configuration with a mistake,
 // returns profiles, and ends.
-func TestService(t *testing.T) {
+func TestServiceStartsReloadsAndEnds(t *testing.T) {
 	r := startService(t, true)
 	resp, err := http.Get("http://" + r.listen + "/healthz")
 	require.NoError(t, err)
@@ -146,8 +146,9 @@ type fullWriter struct{}
 
 func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// Without a configuration file, as when the proxy replaces rpc_http_proxy.py, a reload is refused.
-func TestServiceWithoutAFile(t *testing.T) {
+// Without a configuration file, for example when the proxy replaces rpc_http_proxy.py, a reload is
+// refused.
+func TestReloadWithoutAFileIsRefused(t *testing.T) {
 	r := startService(t, false)
 	require.ErrorContains(t, Reload(""), errNoFile.Error())
 	r.end()
@@ -155,7 +156,7 @@ func TestServiceWithoutAFile(t *testing.T) {
 }
 
 // A service that cannot open one of its sockets does not start.
-func TestServiceDoesNotStart(t *testing.T) {
+func TestServiceNeedsAllItsSockets(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	c := config.Default()
 	c.TLS.InsecurePlaintext = true
@@ -177,7 +178,7 @@ func TestServiceDoesNotStart(t *testing.T) {
 	require.Error(t, Run("v1", &c, nil))
 }
 
-// Without a runtime directory, there are no control and debug sockets, and no error.
+// Without a runtime directory, there are no control and debug sockets, but this is not an error.
 func TestServiceRunsWithoutARuntimeDirectory(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	requests, err := openControl(slog.New(slog.DiscardHandler))
@@ -187,8 +188,8 @@ func TestServiceRunsWithoutARuntimeDirectory(t *testing.T) {
 	assert.Equal(t, "/run/spdk-proxy/control", socketPath("", controlName))
 }
 
-// The proxy serves systemd's sockets if they are at the address and the path of the configuration.
-func TestSystemdSockets(t *testing.T) {
+// The proxy serves systemd's sockets if their address and path match the configuration.
+func TestSystemdSocketsMustMatchTheConfiguration(t *testing.T) {
 	https, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = https.Close() }()
@@ -235,17 +236,17 @@ func TestSystemdSockets(t *testing.T) {
 }
 
 // Without a watcher, no method of files fails.
-func TestFilesAreNotWatched(t *testing.T) {
+func TestFilesWorkWithoutAWatcher(t *testing.T) {
 	f := watchFiles(nil, slog.New(slog.DiscardHandler))
 	defer f.close()
 	f.watch([]string{"/etc/hostname"})
 	assert.Nil(t, f.events())
 	assert.Nil(t, f.lost())
-	f.changed() // notes the present content
+	f.changed() // records the current content
 	assert.False(t, f.changed())
 }
 
-// Directories without a file of the configuration are no longer watched.
+// Directories that no longer contain a file of the configuration are not watched any longer.
 func TestUnusedDirectoriesAreNotWatched(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(two, "real"), nil, 0o600))
@@ -265,7 +266,7 @@ func TestUnusedDirectoriesAreNotWatched(t *testing.T) {
 	assert.Contains(t, log.String(), "reload by hand")
 }
 
-func TestReloadWithoutAService(t *testing.T) {
+func TestReloadWithoutAServiceFails(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("RUNTIME_DIRECTORY", dir)
 	require.ErrorContains(t, Reload(""), "check that the service runs")

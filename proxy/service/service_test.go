@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A process that does not work does not notify the watchdog.
+// A process that is stuck does not notify the watchdog.
 func TestWatchdogDetectsAStuckProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -60,8 +60,8 @@ func TestSocketsAreClosedToOthers(t *testing.T) {
 	}
 }
 
-// Only a change of content is a reason to reload.
-func TestFilesAreCompared(t *testing.T) {
+// Only a change in content is a reason to reload.
+func TestOnlyChangedContentCausesAReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	require.NoError(t, os.WriteFile(path, []byte("1"), 0o600))
 	f := watchFiles([]string{path}, slog.New(slog.DiscardHandler))
@@ -78,7 +78,7 @@ func TestFilesAreCompared(t *testing.T) {
 	assert.True(t, f.changed(), "an empty file differs from a missing one")
 }
 
-func TestEqualAddressesAreRecognised(t *testing.T) {
+func TestEqualAddressesAreRecognized(t *testing.T) {
 	for _, c := range []struct {
 		configured, passed string
 		want               bool

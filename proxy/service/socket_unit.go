@@ -16,13 +16,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// unitFolders are the directories where systemd looks for units, in order of precedence.
+// unitFolders lists the directories in which systemd looks for units, in order of precedence.
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
-// CheckSocketUnit refuses a configuration that listens at another address or path than the socket
-// unit of its service, as the service does when it starts. It reads the unit's files, since systemd
-// itself may not have read the newest ones. Without the unit, or if it is masked, the service opens
-// the address of the configuration.
+// CheckSocketUnit refuses a configuration whose address or path differs from that in the service's
+// socket unit, as the service does when it starts. It reads the unit's files, because systemd may
+// not have read the newest ones. Without the unit, or if it is masked, the service opens the
+// configured address itself.
 func CheckSocketUnit(c *config.Config, instance Instance) error {
 	return checkSocketUnit(placesOf(c), instance, unitFolders)
 }
@@ -35,7 +35,7 @@ func checkSocketUnit(configured places, instance Instance, folders []string) err
 	}
 	want, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
-		return nil // the check of the configuration reports it
+		return nil // the configuration check reports it
 	}
 	for _, stream := range streams {
 		if strings.HasPrefix(stream, "/") {
@@ -56,7 +56,7 @@ func makeSame(instance Instance, address string) string {
 	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start %s), or do without the socket (systemctl mask --now %s)", instance.socketUnit(), address, instance.unit(), instance.socketUnit())
 }
 
-// makeSamePath is makeSame for the path of a UNIX socket.
+// makeSamePath is like makeSame, for the path of a UNIX socket.
 func makeSamePath(instance Instance, path string) string {
 	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream=%s after the address; then stop both and start %s), or remove that ListenStream= and let the proxy create the socket", instance.socketUnit(), path, instance.unit())
 }
@@ -69,9 +69,9 @@ func streamAddr(stream string) (*net.TCPAddr, error) {
 	return net.ResolveTCPAddr("tcp", stream)
 }
 
-// listenStreams returns the addresses at which an instance's unit and its drop-ins listen; none if
-// there is no unit or if it is masked. An instance has the unit of the template, unless it has one
-// of its own, and drop-ins of both.
+// listenStreams returns the addresses at which an instance's unit and its drop-ins listen, or none
+// if there is no unit or it is masked. An instance uses the template's unit unless it has its own,
+// and the drop-ins of both.
 func listenStreams(instance Instance, folders []string) ([]string, error) {
 	names := []string{instance.socketUnit()}
 	if instance != "" {
@@ -112,7 +112,7 @@ func listenStreams(instance Instance, folders []string) ([]string, error) {
 	return streams, nil
 }
 
-// firstUnit returns the file of a unit that systemd reads; "" if there is none or if it is masked.
+// firstUnit returns the unit file that systemd reads, or "" if there is none or it is masked.
 func firstUnit(names, folders []string) string {
 	for _, name := range names {
 		for _, folder := range folders {
@@ -128,9 +128,9 @@ func firstUnit(names, folders []string) string {
 	return ""
 }
 
-// dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of those with the
-// same file name, the first counts: of the unit's own name before the template, then of the first
-// directory.
+// dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Among those with
+// the same file name, the first one counts: those for the unit's own name come before the
+// template's, and within each, the first directory counts.
 func dropInsOf(names, folders []string) ([]string, error) {
 	found := map[string]string{}
 	for _, name := range names {

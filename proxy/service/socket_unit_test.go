@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheckSocketUnit(t *testing.T) {
+func TestCheckSocketUnitComparesAddresses(t *testing.T) {
 	const shipped, edited = "lib/spdk-proxy.socket", "etc/spdk-proxy.socket.d/override.conf"
 	for name, c := range map[string]struct {
 		files  map[string]string

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// FlowTime is how long a sign-in at the page of an issuer may take.
+// FlowTime is how long a sign-in at an issuer's page may take.
 const FlowTime = 10 * time.Minute
 
-// Flows binds sign-ins at the page of an issuer to the browsers in which they began. It keeps
-// nothing: all that a flow needs follows from a ticket that the browser keeps, and from a key of
-// this process. It may be used concurrently.
+// Flows binds sign-ins at an issuer's page to the browsers in which they began. It is stateless:
+// everything that a flow needs is derived from a ticket that the browser keeps and a key of this
+// process. It is safe for concurrent use.
 type Flows struct {
 	now func() time.Time
 	key [sha256.Size]byte
 }
 
-// A Flow has the secrets of a sign-in. Each has 256 bits, in characters that a URL may have.
+// A Flow holds the secrets of a sign-in. Each has 256 bits, encoded in characters allowed in a URL.
 type Flow struct {
 	State    string // comes back from the issuer with the browser
 	Nonce    string // comes back in the issuer's token
-	Verifier string // of PKCE, known to the proxy only
+	Verifier string // for PKCE, known only to the proxy
 }
 
 // NewFlows makes Flows with a new key. now is the clock; nil is time.Now.
@@ -44,7 +44,7 @@ const (
 	ticketBytes  = ticketSigned + sha256.Size
 )
 
-// Begin begins a sign-in. Only the browser may learn the ticket.
+// Begin begins a sign-in. The ticket must be disclosed only to the browser.
 func (f *Flows) Begin() (ticket string, flow Flow) {
 	b := make([]byte, ticketRandom, ticketBytes)
 	_, _ = rand.Read(b) // never fails
@@ -52,8 +52,8 @@ func (f *Flows) Begin() (ticket string, flow Flow) {
 	return base64.RawURLEncoding.EncodeToString(append(b, f.mac("ticket", b)...)), f.flow(b)
 }
 
-// Resume returns the sign-in of a ticket; false if this process did not make it, or it took too
-// long.
+// Resume returns the sign-in for a ticket. It returns false if this process did not issue the
+// ticket, or if the sign-in took too long.
 func (f *Flows) Resume(ticket string) (flow Flow, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(ticket)
 	if err != nil || len(b) != ticketBytes || !hmac.Equal(b[ticketSigned:], f.mac("ticket", b[:ticketSigned])) {

@@ -12,39 +12,38 @@ import (
 	"time"
 )
 
-// Limits bound the sessions of a Store.
+// Limits bounds the sessions in a Store.
 type Limits struct {
-	Idle     time.Duration // a session ends when it was not used for this long
-	Lifetime time.Duration // and this long after it began, however much it is used
+	Idle     time.Duration // a session ends after not being used for this long
+	Lifetime time.Duration // and in any case this long after it began
 }
 
 const (
-	// MaxSessions bounds the sessions of a Store, and MaxPerUser those of one user.
+	// MaxSessions bounds the number of sessions in a Store, and MaxPerUser that of one user.
 	MaxSessions = 1024
 	MaxPerUser  = 32
 
 	idBytes = 32
 )
 
-// A sum is the hash of a session's id. The Store keeps no id: an attacker cannot take a session
-// over with a copy of its memory.
+// A sum is the hash of a session's id. The Store does not keep ids, so that an attacker with a copy
+// of its memory cannot take over a session.
 type sum [sha256.Size]byte
 
-// A Session is a session as it was when it was looked up.
+// A Session describes a session at the time it was looked up.
 type Session[T any] struct {
 	User  string
 	Value T         // what Begin got
 	Ends  time.Time // at the latest
 	// Name identifies the session in logs. It is not secret.
 	Name string
-	// CSRF is the token that proves that a request was sent by the session's own page. It is
-	// secret.
+	// CSRF is the token that proves that the session's own page sent a request. It is secret.
 	CSRF string
 
 	sum sum
 }
 
-// A Store holds sessions in memory. It may be used concurrently.
+// A Store holds sessions in memory. It is safe for concurrent use.
 type Store[T any] struct {
 	now func() time.Time
 	key [sha256.Size]byte // of CSRF tokens
@@ -58,7 +57,7 @@ type entry[T any] struct {
 	user        string
 	value       T
 	began, used time.Time
-	until       time.Time // the value counts no longer; zero: it always does
+	until       time.Time // when the value expires; zero if it does not
 }
 
 // New makes an empty Store. now is the clock; nil is time.Now.
@@ -71,17 +70,17 @@ func New[T any](limits Limits, now func() time.Time) *Store[T] {
 	return s
 }
 
-// SetLimits replaces the limits, also of sessions that have begun.
+// SetLimits replaces the limits, including those of existing sessions.
 func (s *Store[T]) SetLimits(limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limits = limits
 }
 
-// Begin begins a session with a new id, which only the user's browser may learn. It ends at until
-// at the latest, if that is not zero. If the user has too many sessions, the least recently used
-// one of this user ends. If all users together have too many, it is the least recently used one of
-// the users with the most sessions.
+// Begin begins a session with a new id, which must be disclosed only to the user's browser. Unless
+// until is zero, the session ends no later than until. If the user has too many sessions, that
+// user's least recently used one ends. If all users together have too many, the least recently used
+// one among the users with the most sessions ends.
 func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
 	var secret [idBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -96,13 +95,13 @@ func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, bega
 	return id, s.describe(id, key, e)
 }
 
-// Find returns the session with an id, and false if there is none or it has ended. Use marks it as
-// used.
+// Find returns the session with an id, or false if there is none or it has ended. It does not mark
+// the session as used; Use does.
 func (s *Store[T]) Find(id string) (Session[T], bool) {
 	if len(id) != base64.RawURLEncoding.EncodedLen(idBytes) {
 		return Session[T]{}, false
 	}
-	// The look-up need not take constant time: its duration could reveal only parts of a hash.
+	// The lookup need not take constant time: its duration could reveal only parts of a hash.
 	key := sha256.Sum256([]byte(id))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +116,7 @@ func (s *Store[T]) Find(id string) (Session[T], bool) {
 	return s.describe(id, key, e), true
 }
 
-// Use marks a session as used, which postpones the end of an idle session.
+// Use marks a session as used, which postpones its idle timeout.
 func (s *Store[T]) Use(session Session[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +132,8 @@ func (s *Store[T]) End(session Session[T]) {
 	delete(s.sessions, session.sum)
 }
 
-// EndAll ends the sessions of a user whose values ends reports, and returns their number. nil is
-// all of them.
+// EndAll ends those of a user's sessions for whose values ends returns true, and returns their
+// number. If ends is nil, it ends all of them.
 func (s *Store[T]) EndAll(user string, ends func(value T) bool) (ended int) {
 	return s.endIf(func(e *entry[T]) bool { return e.user == user && (ends == nil || ends(e.value)) })
 }
@@ -163,8 +162,8 @@ func (s *Store[T]) endIf(ends func(*entry[T]) bool) (ended int) {
 	return ended
 }
 
-// describe returns the Session of an entry. The CSRF token follows from the id, so that it need not
-// be kept.
+// describe returns the Session for an entry. The CSRF token is derived from the id, so it need not
+// be stored.
 func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
 	mac := hmac.New(sha256.New, s.key[:])
 	mac.Write([]byte(id))
@@ -174,7 +173,7 @@ func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
 	}
 }
 
-// end is when a session ends, even if it is used.
+// end returns when a session ends, even if it is used.
 func (s *Store[T]) end(e *entry[T]) time.Time {
 	end := e.began.Add(s.limits.Lifetime)
 	if !e.until.IsZero() && e.until.Before(end) {
@@ -187,7 +186,7 @@ func (s *Store[T]) hasEnded(e *entry[T], now time.Time) bool {
 	return !now.Before(s.end(e)) || now.Sub(e.used) >= s.limits.Idle
 }
 
-// makeRoom ends sessions until another one of a user is within the bounds. The caller holds s.mu.
+// makeRoom ends sessions until the user may begin another one. The caller holds s.mu.
 func (s *Store[T]) makeRoom(user string, now time.Time) {
 	counts := map[string]int{}
 	for key, e := range s.sessions {
@@ -208,7 +207,7 @@ func (s *Store[T]) makeRoom(user string, now time.Time) {
 	s.endOldest(func(owner string) bool { return counts[owner] == most })
 }
 
-// endOldest ends the session that was not used for longest, of the users that mayLose chooses.
+// endOldest ends the least recently used session among the users selected by mayLose.
 func (s *Store[T]) endOldest(mayLose func(user string) bool) {
 	var oldest *entry[T]
 	var at sum

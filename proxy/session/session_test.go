@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A clock is set by the test.
+// A clock is a clock set by the test.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -35,7 +35,7 @@ func newStore() (*Store[int], *clock) {
 	return New[int](limits, c.now), c
 }
 
-func TestASessionIsFoundByItsIDOnly(t *testing.T) {
+func TestSessionIsFoundOnlyByItsID(t *testing.T) {
 	s, c := newStore()
 	id, began := s.Begin("ann", 7, time.Time{})
 	other, second := s.Begin("ann", 8, time.Time{})
@@ -65,7 +65,7 @@ func TestASessionIsFoundByItsIDOnly(t *testing.T) {
 	}
 }
 
-func TestASessionEndsWhenItIsNotUsed(t *testing.T) {
+func TestUnusedSessionEnds(t *testing.T) {
 	s, c := newStore()
 	id, _ := s.Begin("ann", 0, time.Time{})
 	for range 3 {
@@ -85,7 +85,7 @@ func TestASessionEndsWhenItIsNotUsed(t *testing.T) {
 	assert.False(t, ok, "it does not come back")
 }
 
-func TestASessionEndsAfterItsLifetime(t *testing.T) {
+func TestSessionEndsAfterItsLifetime(t *testing.T) {
 	s, c := newStore()
 	id, _ := s.Begin("ann", 0, time.Time{})
 	short, began := s.Begin("ann", 0, c.now().Add(time.Hour))
@@ -107,7 +107,7 @@ func TestASessionEndsAfterItsLifetime(t *testing.T) {
 	assert.Zero(t, s.Count())
 }
 
-// A reload may shorten the times of sessions that have begun.
+// A reload may shorten the timeouts of existing sessions.
 func TestLimitsApplyToOpenSessions(t *testing.T) {
 	s, c := newStore()
 	id, _ := s.Begin("ann", 0, time.Time{})
@@ -146,8 +146,8 @@ func TestEndedSessionsAreNotFound(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// The number of sessions is bounded, for each user and in all. A user who begins many ends only
-// sessions of their own.
+// The number of sessions is bounded, for each user and in total. A user who begins many ends only
+// their own sessions.
 func TestSessionsAreBounded(t *testing.T) {
 	s, c := newStore()
 	first, _ := s.Begin("ann", 0, time.Time{})
@@ -185,7 +185,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	assert.True(t, ok)
 }
 
-func TestSessionsInParallel(t *testing.T) {
+func TestConcurrentUseOfSessions(t *testing.T) {
 	s, _ := newStore()
 	var all sync.WaitGroup
 	for i := range 8 {

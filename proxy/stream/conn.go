@@ -16,14 +16,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A conn is a connection on which messages, each a request or a batch, follow each other. Their
-// responses are sent in the order in which they end.
+// A conn is a connection that carries a sequence of messages, each a request or a batch. Responses
+// are sent in the order in which the messages end.
 //
-// The goroutine that has read a message performs it, and passes the right to read on to another
-// goroutine. If messages must be started in the order of their arrival, as SPDK does, it does so as
-// soon as SPDK has received the message's last call. If the message has ended before that, it keeps
-// the right. Otherwise it does so at once: a deletion, which makes calls of its own first, delays
-// no other message.
+// The goroutine that has read a message performs it, and passes on the right to read to another
+// goroutine. If messages must be started in order of arrival, as in SPDK, it passes on the right as
+// soon as SPDK has received the message's last call. If the message ends before that, it keeps the
+// right. Otherwise, it passes on the right at once. So a deletion, which first makes other calls,
+// does not delay other messages.
 type conn struct {
 	transport
 	gate   *gate.Gate
@@ -32,36 +32,38 @@ type conn struct {
 	ctx    context.Context // ends when the client has disconnected
 	cancel context.CancelFunc
 
-	started chan struct{}  // has an item for each message that has not been answered
+	started chan struct{}  // contains an item for each message without a response
 	passOn  func()         // lets another goroutine read
 	running sync.WaitGroup // the goroutines
 	out     output
 }
 
-// A transport is what differs between kinds of connections. Only the goroutine that has the right
-// to read may call its methods, except gone and frame.
+// A transport implements what differs between kinds of connections. Only the goroutine with the
+// right to read may call its methods, except gone and frame.
 type transport interface {
 	// next returns the next message. It is valid until next is called again.
 	next(c *conn) ([]byte, error)
-	// identify authenticates the sender of a message, and notes it.
+	// identify authenticates a message's sender, and records who it is.
 	identify(current *gate.Settings, x *gate.Exchange) error
 	// release releases what next has reserved for a message.
 	release()
-	// likeSPDK reports whether messages are started in their order, and requests without an id get
-	// errors as responses.
+	// likeSPDK reports whether messages are started in order, and requests without an id get error
+	// responses.
 	likeSPDK() bool
-	// breaks reports whether nothing can be read after a message that is refused with err.
+	// breaks reports whether nothing can be read after a message refused with err.
 	breaks(err error) bool
-	// ending is what the client gets last if nothing can be read after err; nil: nothing.
+	// ending returns the last text sent to the client if nothing can be read after err; nil means
+	// none.
 	ending(err error) [][]byte
-	// frame makes the text of a response that is sent.
+	// frame makes the text to be sent from a response.
 	frame(parts [][]byte) [][]byte
-	// gone reports whether the client has closed the connection, if nobody reads it.
+	// gone reports whether the client has closed the connection, for use while nobody reads from
+	// it.
 	gone() bool
 }
 
-// maxPipelined is how many messages of one connection are performed at once. Further ones are not
-// read meanwhile.
+// maxPipelined is how many messages from one connection are performed concurrently. Further ones
+// are not read meanwhile.
 const maxPipelined = 256
 
 func newConn(g *gate.Gate, transport transport, over net.Conn, source auditlog.Source) *conn {
@@ -75,7 +77,7 @@ func newConn(g *gate.Gate, transport transport, over net.Conn, source auditlog.S
 	return c
 }
 
-// serve performs the messages of a connection until it ends.
+// serve performs the messages on a connection until it ends.
 func (c *conn) serve(goroutines *parked) {
 	defer c.cancel()
 	read := func() {
@@ -112,15 +114,15 @@ func (c *conn) read() {
 	}
 }
 
-// endReading ends the right to read. err is why no further message was read. If the client can
-// still get a response, it gets err as one.
+// endReading ends the right to read. err is the reason why no further message was read. If the
+// client can still receive a response, err is sent as one.
 func (c *conn) endReading(err error) {
 	var answer *jsonrpc.Error
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.Is(err, io.EOF):
 		if !c.gone() {
-			return // it has closed its half only, and waits for responses
+			return // it has closed only its half, and waits for responses
 		}
 		c.cancel()
 	case errors.As(err, &answer), errors.As(err, &tooLong), errors.Is(err, gate.ErrSlowBody), errors.Is(err, gate.ErrMemory), errors.Is(err, authn.ErrWrongCredentials):
@@ -132,15 +134,15 @@ func (c *conn) endReading(err error) {
 	}
 }
 
-// noticeAfter is how long a call may wait before it is sent, such as for a slot, without a check
-// whether its client has disconnected. Nothing else reads the connection meanwhile.
+// noticeAfter is how long a call may wait before being sent, such as for a slot, without a check
+// whether its client has disconnected. Meanwhile, nothing else reads from the connection.
 const noticeAfter = 10 * time.Millisecond
 
-// errIdle ends a connection without calls.
+// errIdle is the reason for ending a connection without calls.
 var errIdle = errors.New("the connection was idle")
 
 // handle performs a message, or refuses it with err. It reports whether it has handed over the
-// right to read the connection, or ended the connection.
+// right to read, or ended the connection.
 func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	current := c.gate.Settings()
 	x := gate.NewExchange(c.source)
@@ -167,7 +169,7 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	if x.Calls[len(x.Calls)-1].Observer.Sent = passOn; !x.LikeSPDK {
 		passOn()
 	}
-	if len(x.Calls) == 1 { // otherwise other calls follow
+	if len(x.Calls) == 1 { // otherwise, other calls follow
 		x.Calls[0].Observer.Answered = func() { c.out.expect(e) }
 	}
 	c.gate.Perform(c.ctx, current, x)
@@ -181,9 +183,9 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	return passedOn || broken
 }
 
-// receive takes a message through the stages that its calls share, decodes it strictly, and notes
-// its calls. A refusal of the user is the error of each request, so that the responses have the
-// requests' ids. refused is why the message was not read.
+// receive takes a message through the stages that its calls share, decodes it strictly, and records
+// its calls. If the user is refused, that is each request's error, so that the responses contain
+// the requests' ids. refused is the reason if the message was not read.
 func (c *conn) receive(current *gate.Settings, x *gate.Exchange, text []byte, refused error) error {
 	c.release()
 	denied := c.gate.Enter(current, x, gate.Arrival{Conn: c.net, Identify: c.identify})
@@ -213,13 +215,13 @@ func (c *conn) reply(x *gate.Exchange, e *expected) {
 	c.send(text, e, func() { c.finish(x) })
 }
 
-// send queues a text: the response to the message that e belongs to, or to none. done is called
-// when it was written, or cannot be.
+// send queues a text. It is the response to the message to which e belongs, or to none. done is
+// called when it has been written, or cannot be.
 func (c *conn) send(text [][]byte, e *expected, done func()) {
 	c.out.add(response{text, done}, e, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
 }
 
-// finish releases what a message has taken, after its response was written.
+// finish releases what a message holds, after its response has been written.
 func (c *conn) finish(x *gate.Exchange) {
 	c.out.end(func() { c.gate.ConnState(c.net, http.StateIdle) })
 	c.gate.Leave(x)

@@ -1,6 +1,6 @@
-// Package stream serves connections on which JSON-RPC messages follow each other: WebSockets, and
-// the socket for programs of this host, which speaks SPDK's own protocol. Each message passes the
-// gate like an HTTP request, and has its own entry in the audit log.
+// Package stream serves connections that carry a sequence of JSON-RPC messages: WebSockets, and the
+// socket for programs on this host, which speaks SPDK's own protocol. Each message passes through
+// the gate like an HTTP request, and has its own entry in the audit log.
 //
-// It must not decide who may do what, and must not depend on what a call does or on HTTP's pages.
+// It must not decide who may do what, and must not depend on what a call does or on HTTP pages.
 package stream

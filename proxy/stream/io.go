@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An input is the text that has arrived on a connection, and of which messages are taken.
+// An input holds the text that has arrived on a connection, from which messages are taken.
 type input struct {
 	buffer []byte
 	text   []byte // the part of buffer that has not been taken
@@ -24,15 +24,16 @@ type input struct {
 }
 
 const (
-	// firstBuffer is the size of the first buffer in bytes. Most messages fit into it.
+	// firstBuffer is the size of the first buffer, in bytes. Most messages fit into it.
 	firstBuffer = 4 << 10
-	// keptBuffer is the size of a buffer in bytes up to which it is kept for the next message.
+	// keptBuffer is the maximum size, in bytes, of a buffer kept for the next message.
 	keptBuffer = 64 << 10
 )
 
 var errNoMessage = errors.New("no JSON-RPC message")
 
-// message takes the next message of at most limit bytes; nil if it has not arrived completely.
+// message takes the next message, of at most limit bytes. It returns nil if the message has not
+// arrived completely.
 func (in *input) message(limit int) ([]byte, error) {
 	in.text = jsonrpc.TrimSpace(in.text)
 	n, err := in.split.Next(in.text)
@@ -55,7 +56,7 @@ func (in *input) message(limit int) ([]byte, error) {
 // begun reports whether a part of a message has arrived.
 func (in *input) begun() bool { return len(in.text) > 0 }
 
-// full reports whether the part of a message that has arrived fills the buffer.
+// full reports whether the part of a message received so far fills the buffer.
 func (in *input) full() bool { return len(in.text) > 0 && len(in.text) == len(in.buffer) }
 
 // fill waits for more text.
@@ -87,21 +88,21 @@ func (in *input) releaseMemory(g *gate.Gate) {
 
 // A response is the response to a message.
 type response struct {
-	text [][]byte // empty: it has no response
-	done func()   // called when the response was written, or cannot be
+	text [][]byte // empty if there is no response
+	done func()   // called when the response has been written, or cannot be
 }
 
 // An output writes the responses on a connection. SPDK responds at the same time to calls that
-// arrived together, so their responses go out together. While more responses are expected within a
-// moment, those that are ready wait for the last of them.
+// arrived together, so their responses are sent together. While more responses are expected
+// shortly, those that are ready wait for the last one.
 type output struct {
 	write func(text []byte) error
 
 	mu      sync.Mutex
-	active  int       // messages that have begun and not ended
-	ended   time.Time // when the last of them ended; zero: none has
+	active  int       // messages that have begun but not ended
+	ended   time.Time // when the last of them ended; zero if none has
 	replies []response
-	awaited int  // messages that are expected
+	awaited int  // messages whose responses are expected
 	writing bool // a goroutine writes replies
 	broken  bool // nothing can be written any more
 	buffer  []byte
@@ -142,8 +143,8 @@ func (o *output) idleSince(d time.Duration) bool {
 // An expected is a message whose response may be expected. Its fields are guarded by output.mu.
 type expected struct{ soon, added bool }
 
-// expect notes that SPDK has answered a message, whose response is added in a moment: nothing slow
-// happens in between. After the response was added, it does nothing.
+// expect records that SPDK has responded to a message, whose response will be added shortly, with
+// nothing slow in between. If the response has already been added, it does nothing.
 func (o *output) expect(e *expected) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -153,9 +154,9 @@ func (o *output) expect(e *expected) {
 	}
 }
 
-// add adds a reply. It returns when the reply was written, or when another goroutine will write it.
-// e is that of the reply's message; nil: it is the response to none. before is called before each
-// write, and failed if one fails.
+// add adds a response. It returns when the response has been written, or when another goroutine
+// will write it. e belongs to the response's message; it is nil if the text does not respond to
+// any. before is called before each write, and failed if one fails.
 func (o *output) add(r response, e *expected, before, failed func()) {
 	o.mu.Lock()
 	if e != nil && e.soon && !e.added {
@@ -195,7 +196,7 @@ func (o *output) add(r response, e *expected, before, failed func()) {
 	}
 }
 
-// directly is the length of a text in bytes from which it is written without being copied.
+// directly is the length, in bytes, from which a text is written without being copied.
 const directly = 32 << 10
 
 // writeAll writes replies. Only one goroutine may call it at a time.

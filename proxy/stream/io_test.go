@@ -19,8 +19,8 @@ func outputs(t *testing.T) (o *output, written *[]string, add func(text string, 
 	return o, written, add
 }
 
-// Responses that SPDK gave at the same time go out in one write, in whatever order they are
-// complete.
+// Responses that SPDK gave at the same time are sent in one write, in whatever order they are
+// completed.
 func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	o, written, add := outputs(t)
 	var a, b, c, d expected
@@ -36,8 +36,8 @@ func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	assert.Equal(t, []string{"cdab"}, *written)
 }
 
-// A response waits for none if SPDK has answered no other message, or if the response came after
-// the response, which had said that none came in time.
+// A response is not held back if SPDK has responded to no other message, or if the other message
+// already got a response because SPDK's came too late.
 func TestResponsesDoNotWaitForALateOne(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// ListenLocal creates the socket for programs of this host; nil if the configuration has none. The
-// listener removes the socket when it is closed.
+// ListenLocal creates the socket for programs on this host. It returns nil if none is configured.
+// The listener removes the socket when it is closed.
 func ListenLocal(u config.ListenUnix) (net.Listener, error) {
 	if u.Path == "" {
 		return nil, nil
@@ -31,7 +31,7 @@ func ListenLocal(u config.ListenUnix) (net.Listener, error) {
 	return l, nil
 }
 
-// A Local serves the sockets for programs of this host.
+// A Local serves the sockets for programs on this host.
 type Local struct {
 	gate      *gate.Gate
 	idle      time.Duration // after which a connection without calls is closed
@@ -44,8 +44,8 @@ type Local struct {
 	closed bool
 }
 
-// ServeLocal answers messages on listeners until StopAccepting and CloseConns. A connection without
-// calls is closed after idle.
+// ServeLocal serves messages on listeners until StopAccepting and CloseConns are called. A
+// connection without calls is closed after idle.
 func ServeLocal(g *gate.Gate, idle time.Duration, listeners []net.Listener) *Local {
 	l := &Local{gate: g, idle: idle, listeners: listeners, conns: map[net.Conn]struct{}{}, parked: newParked()}
 	for _, each := range listeners {
@@ -55,8 +55,8 @@ func ServeLocal(g *gate.Gate, idle time.Duration, listeners []net.Listener) *Loc
 	return l
 }
 
-// localSource names the user that a connection comes from, because each user may have a limited
-// number of connections.
+// localSource returns the user from whom a connection comes, because the number of connections per
+// user is limited.
 func localSource(c net.Conn) string {
 	p, err := localsocket.PeerOf(c)
 	if err != nil {
@@ -65,8 +65,7 @@ func localSource(c net.Conn) string {
 	return fmt.Sprintf("unix:uid=%d", p.UID)
 }
 
-// acceptRetry is the time before the next attempt to accept after an error, such as too many open
-// files.
+// acceptRetry is the time before accepting is retried after an error, such as too many open files.
 const acceptRetry = 100 * time.Millisecond
 
 func (l *Local) accept(from net.Listener) {
@@ -116,7 +115,7 @@ func (l *Local) StopAccepting() {
 	l.accepting.Wait()
 }
 
-// CloseConns closes all connections, and those that are accepted later.
+// CloseConns closes all connections, including those accepted later.
 func (l *Local) CloseConns() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

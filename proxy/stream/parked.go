@@ -2,8 +2,8 @@ package stream
 
 import "sync/atomic"
 
-// parked has goroutines that wait for the next function. Performing a call needs a larger stack
-// than a new goroutine has, and one that has performed a call keeps it.
+// parked holds goroutines that wait for the next function. Performing a call needs a larger stack
+// than a new goroutine has; a goroutine that has performed a call keeps its stack.
 type parked struct {
 	next  chan func()
 	done  chan struct{} // closed by end
@@ -40,5 +40,5 @@ func (p *parked) loop(f func()) {
 	}
 }
 
-// end ends the goroutines when they wait. run may still be called.
+// end makes the goroutines end once they wait. run may still be called.
 func (p *parked) end() { close(p.done) }

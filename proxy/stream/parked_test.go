@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestParked(t *testing.T) {
+func TestParkedGoroutinesAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newParked()
 		for range 2 {
@@ -23,7 +23,7 @@ func TestParked(t *testing.T) {
 					<-hold
 				})
 			}
-			running.Wait() // all run at once
+			running.Wait() // all run concurrently
 			close(hold)
 			all.Wait()
 			synctest.Wait()

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A client that sends pings and does not read takes no memory: one pong at a time waits to be
+// A client that sends pings but does not read takes no memory: only one pong at a time waits to be
 // written.
 func TestPongsDoNotPileUp(t *testing.T) {
 	ours, theirs := net.Pipe() // nothing is written before it is read

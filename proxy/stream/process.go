@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A process is the transport of a program on this host that speaks SPDK's own protocol: messages
-// follow each other without a separator.
+// A process is the transport for a program on this host that speaks SPDK's own protocol, in which
+// messages follow each other without a separator.
 type process struct {
 	gate *gate.Gate
 	conn *clientconn.Conn
@@ -26,7 +26,7 @@ type process struct {
 	who  localIdentity
 }
 
-// serveConn answers the messages on a connection until it ends.
+// serveConn serves the messages on a connection until it ends.
 func (l *Local) serveConn(conn *clientconn.Conn) {
 	defer l.gate.ConnState(conn, http.StateClosed)
 	defer func() { _ = conn.Close() }()
@@ -51,8 +51,8 @@ func (p *process) identify(current *gate.Settings, x *gate.Exchange) error {
 	return err
 }
 
-// breaks reports whether it is unknown where the next message begins, as the text is not JSON or
-// was not read to its end.
+// breaks reports whether it is unknown where the next message begins, because the text is not JSON
+// or was not read to its end.
 func (p *process) breaks(err error) bool {
 	var malformed *jsonrpc.Error
 	var tooLong *http.MaxBytesError
@@ -105,7 +105,7 @@ func (p *process) fill(c *conn, current *gate.Settings) error {
 }
 
 // reserveLong counts the memory of a message that does not fit into the first buffer, before it is
-// read. Users who are not authenticated cannot send one.
+// read. Unauthenticated users cannot send one.
 func (p *process) reserveLong(current *gate.Settings) error {
 	if !p.in.full() || p.in.reserved > 0 {
 		return nil
@@ -119,7 +119,7 @@ func (p *process) reserveLong(current *gate.Settings) error {
 	return err
 }
 
-// A localIdentity remembers who a process is, until the configuration is reloaded.
+// A localIdentity remembers a process's user until the configuration is reloaded.
 type localIdentity struct {
 	by  *authn.Authenticator
 	who authn.Identity

@@ -15,10 +15,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// Method is the name of the request that opens a stream in the log.
+// Method is the name, in the log, of the request that opens a stream.
 const Method = "stream.open"
 
-// Sockets are the WebSockets of a server's clients. Its methods may be called concurrently.
+// Sockets manages the WebSockets of a server's clients. Its methods are safe for concurrent use.
 type Sockets struct {
 	gate   *gate.Gate
 	web    *web.Server
@@ -30,8 +30,8 @@ type Sockets struct {
 	ofUser map[string]int
 }
 
-// MaxPerUser is how many streams a user may have open. Connections are bounded in all and by their
-// source.
+// MaxPerUser is how many streams a user may have open. The number of connections is bounded in
+// total and for each source.
 const MaxPerUser = 64
 
 // NewSockets makes Sockets.
@@ -39,7 +39,7 @@ func NewSockets(g *gate.Gate, w *web.Server, idle time.Duration) *Sockets {
 	return &Sockets{gate: g, web: w, idle: idle, parked: newParked(), open: map[*conn]*socket{}, ofUser: map[string]int{}}
 }
 
-// Open serves Method: it counts a stream of the user, until the returned function is called.
+// Open serves Method: it counts one stream for the user until the returned function is called.
 func (s *Sockets) Open(r *gate.Request) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,8 +56,8 @@ func (s *Sockets) Open(r *gate.Request) (any, error) {
 	}, nil
 }
 
-// upgrader makes WebSockets of requests that the gate has allowed. A connection that it refuses is
-// not a WebSocket.
+// upgrader turns requests that the gate has allowed into WebSockets. A connection that it refuses
+// does not become a WebSocket.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{Subprotocol}, HandshakeTimeout: clientconn.WriteWait, ReadBufferSize: firstBuffer, WriteBufferSize: firstBuffer,
 	CheckOrigin: func(*http.Request) bool { return true }, // the gate has checked it
@@ -67,7 +67,7 @@ var upgrader = websocket.Upgrader{
 func (s *Sockets) Handler() http.HandlerFunc {
 	page := s.web.Page(web.Page{
 		Method: Method, Stream: true,
-		Identify: s.web.AuthenticateByCredentials, // a session's cookie opens no stream
+		Identify: s.web.AuthenticateByCredentials, // a session cookie does not open a stream
 		Write:    func(v *web.Visit, leave any) { s.serve(v, leave.(func())) },
 	})
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -81,12 +81,12 @@ func (s *Sockets) Handler() http.HandlerFunc {
 	}
 }
 
-// serve performs the messages of a stream until it ends.
+// serve performs the messages on a stream until it ends.
 func (s *Sockets) serve(v *web.Visit, leave func()) {
 	defer leave()
 	ws, err := upgrader.Upgrade(hijacker{v.W}, v.R, http.Header{"X-Request-Id": {v.X.ID}})
 	if err != nil {
-		return // the upgrader has answered
+		return // the upgrader has responded
 	}
 	over := ws.NetConn()
 	s.gate.ConnState(over, http.StateNew)
@@ -109,7 +109,7 @@ func (s *Sockets) serve(v *web.Visit, leave func()) {
 	c.serve(s.parked)
 }
 
-// closeWait bounds how long a client may take to read what comes before the end of its stream.
+// closeWait bounds how long a client may take to read what precedes the end of its stream.
 const closeWait = time.Second
 
 // close sends the frame that closes a WebSocket, after the responses before it, and ends the
@@ -149,14 +149,14 @@ func (s *Sockets) list() map[*conn]*socket {
 	return open
 }
 
-// leaveWait is how long the client of an idle stream may take to close it. Calls that cross with
-// the proxy's notification are answered until then.
+// leaveWait is how long the client of an idle stream may take to close it. Until then, calls that
+// cross with the proxy's notification are still served.
 const leaveWait = 5 * time.Second
 
-// A watched is what Watch knows of a stream.
+// A watched holds what Watch knows about a stream.
 type watched struct {
 	credential
-	asked time.Time // when the client was asked to close the idle stream; zero: it was not
+	asked time.Time // when the client was asked to close the idle stream; zero if it was not
 }
 
 // Watch closes streams whose sender is no longer authenticated, and those without calls, until ctx
@@ -191,7 +191,7 @@ func (s *Sockets) Watch(ctx context.Context) {
 }
 
 // endIdle asks the client of an idle stream to close it, and later closes the stream itself. If the
-// stream were closed at once, the outcome of a call that is on its way would be unknown.
+// stream were closed at once, the outcome of a call in transit would be unknown.
 func (w *watched) endIdle(c *conn, idle time.Duration) {
 	switch {
 	case !c.out.idleSince(idle):
@@ -204,8 +204,8 @@ func (w *watched) endIdle(c *conn, idle time.Duration) {
 	}
 }
 
-// draining is the message by which the server asks its clients to send further calls on new
-// connections: it stops, or the stream was idle.
+// draining is the message with which the server asks a client to send further calls on a new
+// connection, because the server is stopping or the stream was idle.
 const draining = `{"jsonrpc":"2.0","method":"spdkgate.draining"}`
 
 // sendDraining sends the message, after the responses before it.
@@ -213,15 +213,15 @@ func (c *conn) sendDraining() {
 	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), nil, func() {})
 }
 
-// Drain tells the clients of all streams that the server stops. Until they have closed their
-// streams, calls may be on their way.
+// Drain tells the clients of all streams that the server is stopping. Until they have closed their
+// streams, calls may be in transit.
 func (s *Sockets) Drain() {
 	for c := range s.list() {
 		go c.sendDraining()
 	}
 }
 
-// Close closes all streams, after what they still have to send. It may be called once.
+// Close closes all streams after they have sent what is pending. It must be called at most once.
 func (s *Sockets) Close() {
 	s.parked.end()
 	var closing sync.WaitGroup
@@ -231,7 +231,7 @@ func (s *Sockets) Close() {
 	closing.Wait()
 }
 
-// A hijacker lets the upgrader take a connection over through the writers around it.
+// A hijacker lets the upgrader take over a connection through the writers wrapped around it.
 type hijacker struct{ http.ResponseWriter }
 
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {

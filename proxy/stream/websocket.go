@@ -16,14 +16,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Subprotocol is the name of JSON-RPC messages in a WebSocket.
+// Subprotocol is the WebSocket subprotocol for JSON-RPC messages.
 const Subprotocol = "jsonrpc"
 
-// recheck is how long the proxy relies on an authentication of a stream's sender. After a reload it
-// authenticates at once.
+// recheck is how long the proxy relies on an authentication of a stream's sender. After a reload,
+// it authenticates again at once.
 const recheck = time.Second
 
-// A socket is the transport of a WebSocket: each text message is a request or a batch.
+// A socket is the transport for a WebSocket: each text message is a request or a batch.
 type socket struct {
 	gate     *gate.Gate
 	ws       *websocket.Conn
@@ -37,7 +37,7 @@ type socket struct {
 	reserved int // bytes of the user's memory budget, for a long message
 }
 
-// A credential remembers whom the evidence of a stream authenticates.
+// A credential caches the identity that a stream's credentials authenticate.
 type credential struct {
 	by   *authn.Authenticator
 	at   time.Time
@@ -46,7 +46,7 @@ type credential struct {
 	user string // at the beginning
 }
 
-// check authenticates the sender of a stream, unless that was done a moment ago.
+// check authenticates a stream's sender, unless that was done a moment ago.
 func (c *credential) check(ctx context.Context, by *authn.Authenticator, evidence authn.Evidence) (authn.Identity, error) {
 	if now := time.Now(); c.by != by || now.Sub(c.at) > recheck {
 		c.by, c.at = by, now
@@ -74,7 +74,7 @@ func (s *socket) release() {
 	s.reserved = 0
 }
 
-// breaks reports whether a message was not read to its end, or its sender may not send further
+// breaks reports whether a message was not read to its end, or its sender must not send further
 // ones.
 func (s *socket) breaks(err error) bool {
 	var tooLong *http.MaxBytesError
@@ -101,7 +101,8 @@ const invalidCredentials = "the credentials are no longer valid: authenticate ag
 var errBinary = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "send requests as text messages: this one is binary")
 
 // next reads the next message. The connection has no time limit until a message begins to arrive;
-// it must be complete in time then. Package stream's idle check ends connections without calls.
+// from then on, the message must be complete in time. Package stream's idle check ends connections
+// without calls.
 func (s *socket) next(*conn) ([]byte, error) {
 	kind, r, err := s.ws.NextReader()
 	if err != nil {
@@ -125,8 +126,8 @@ func (s *socket) next(*conn) ([]byte, error) {
 	return text, s.net.SetReadDeadline(time.Time{})
 }
 
-// read reads a message of at most limit bytes. Its memory counts from the length on that does not
-// fit into the first buffer.
+// read reads a message of at most limit bytes. Its memory is counted once it no longer fits into
+// the first buffer.
 func (s *socket) read(r io.Reader, limit int) ([]byte, error) {
 	if cap(s.buffer) > keptBuffer || s.buffer == nil {
 		s.buffer = make([]byte, 0, firstBuffer)
@@ -164,8 +165,8 @@ func (s *socket) read(r io.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// maxSkipped and skipWait bound how much of a message that is too long is read, so that its client
-// can read the response before the connection is closed.
+// maxSkipped and skipWait bound how much of an overlong message is read, so that the client can
+// read the response before the connection is closed.
 const (
 	maxSkipped = 4 << 20
 	skipWait   = time.Second
@@ -178,11 +179,11 @@ func (s *socket) skip(r io.Reader) {
 	}
 }
 
-// frame makes a text message of a response: it is not masked, and has one frame.
+// frame makes a text message from a response. The message is not masked, and consists of one frame.
 func (s *socket) frame(parts [][]byte) [][]byte { return frame(websocket.TextMessage, parts) }
 
-// pong answers a ping, unless the response to an earlier one waits to be written: a client that
-// does not read must not take memory by pings.
+// pong responds to a ping, unless an earlier pong is still waiting to be written: a client that
+// does not read must not be able to use up memory with pings.
 func (s *socket) pong(c *conn, data string) {
 	if s.pongWaits.CompareAndSwap(false, true) {
 		c.send(frame(websocket.PongMessage, [][]byte{[]byte(data)}), nil, func() { s.pongWaits.Store(false) })
@@ -219,7 +220,7 @@ func frame(kind int, payload [][]byte) [][]byte {
 	return append([][]byte{header}, payload...)
 }
 
-// closing is the frame that closes a WebSocket with a code and a reason.
+// closing returns the frame that closes a WebSocket with a code and a reason.
 func closing(code int, reason string) [][]byte {
 	return frame(websocket.CloseMessage, [][]byte{websocket.FormatCloseMessage(code, reason)})
 }

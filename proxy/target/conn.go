@@ -14,9 +14,9 @@ import (
 
 var errClosed = errors.New("the proxy has closed its connections")
 
-// A Conn is one connection, to a target whose release is known. A call that was translated for that
-// release is sent on this connection or not at all. If the target is replaced, the connection ends,
-// and the new target gets another Conn.
+// A Conn is a connection to a target whose release is known. A call translated for that release is
+// sent on this connection or not at all. If the target is replaced, the connection ends, and the
+// new target gets another Conn.
 type Conn struct {
 	target   *Target
 	socket   *spdkrpc.Socket
@@ -24,8 +24,8 @@ type Conn struct {
 	release  rpcschema.Release
 	examined askedExamination
 
-	// Calls that were sent on this connection or wait for a slot to be sent on it, in total and by
-	// user. Guarded by Target.mu.
+	// Calls sent on this connection, or waiting for a slot to be sent on it, in total and by user.
+	// Guarded by Target.mu.
 	load   int
 	loadOf map[string]int
 }
@@ -71,7 +71,7 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	return socket, gone, release, nil
 }
 
-// logWhenGone logs the end of a connection, unless the proxy itself has ended it.
+// logWhenGone logs the end of a connection, unless the proxy itself ended it.
 func (t *Target) logWhenGone(gone <-chan struct{}) {
 	<-gone
 	t.mu.Lock()
@@ -86,34 +86,34 @@ func (c *Conn) Release() rpcschema.Release { return c.release }
 
 func (c *Conn) broken() bool { return broken(c.gone) }
 
-// Call waits until the user has a slot, sends one call of the user, and waits up to deadline for
-// its response. ctx ends only the wait for a slot: SPDK executes a call that was sent even if the
+// Call waits until the user has a slot, sends one call for the user, and waits up to deadline for
+// its response. ctx ends only the wait for a slot: once sent, SPDK executes a call even if the
 // client is gone, and its outcome belongs in the log. If params is nil, the call is sent without
 // parameters. The proxy's own calls have the user "".
 //
-// A call that SPDK has not answered by its deadline keeps its slot until SPDK answers it, up to
+// A call without a response by its deadline keeps its slot until SPDK responds, up to
 // Config.LateAfter.
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
 	return c.CallObserved(ctx, who, method, params, deadline, Observer{})
 }
 
-// An Observer is told how far a call is. Its functions may be nil.
+// An Observer is informed of a call's progress. Its functions may be nil.
 type Observer struct {
 	// Gone is called when the call has its slot, and reports whether the client has disconnected.
 	// Then the call is not sent.
 	Gone func() bool
-	// Sent is called when the call was sent. SPDK starts the calls of a user in the order in which
+	// Sent is called when the call has been sent. SPDK starts a user's calls in the order in which
 	// they are sent.
 	Sent func()
 	// Answered is called when SPDK's response has arrived, before the call continues. It must not
 	// block.
 	Answered func()
-	// Settled is called when SPDK has answered the call, or certainly will not: the call was not
-	// sent, or its connection has ended. This can be long after the call's deadline.
+	// Settled is called when SPDK has responded to the call, or certainly will not, because the
+	// call was not sent or its connection has ended. This can be long after the call's deadline.
 	Settled func()
 }
 
-// CallObserved is Call with an Observer.
+// CallObserved is like Call, with an Observer.
 func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[string]any, deadline time.Duration, o Observer) (json.RawMessage, error) {
 	c.addLoad(who, 1)
 	defer c.addLoad(who, -1)
@@ -192,9 +192,8 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate keeps the slot of a call that SPDK has not answered by its deadline, until SPDK answers
-// it, up to Config.LateAfter. Then it releases the slot, passes the outcome to Config.Late, and
-// returns it.
+// awaitLate keeps the slot of a call without a response by its deadline, until SPDK responds, up to
+// Config.LateAfter. Then it releases the slot, passes the outcome to Config.Late, and returns it.
 func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method string, params map[string]any, started time.Time) error {
 	defer release()
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)

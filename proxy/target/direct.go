@@ -7,15 +7,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Direct is a connection for the proxy's own calls that must not wait for a slot. It never
-// reconnects: all its calls reach the same process of the target, or fail.
+// A Direct is a connection for those of the proxy's own calls that must not wait for a slot. It
+// never reconnects: all its calls reach the same process of the target, or fail.
 type Direct struct {
 	socket  *spdkrpc.Socket
 	gone    <-chan struct{}
 	release rpcschema.Release
 }
 
-// Dial opens a Direct. The error is a *DownError: nothing was executed.
+// Dial opens a Direct. The error is a *DownError, so nothing was executed.
 func (t *Target) Dial(ctx context.Context) (*Direct, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.connectWait)
 	defer cancel()

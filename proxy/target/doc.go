@@ -1,7 +1,7 @@
-// Package target is the stage of the proxy that calls SPDK. It keeps a few connections to the
-// target's socket, each for many calls, and reads the target's release. It shares slots for calls
-// among users, and bounds how long it waits for a response.
+// Package target is the proxy's stage that calls SPDK. It keeps a few connections to the target's
+// socket, each for many calls, and reads the target's release. It shares slots for calls among
+// users, and bounds how long it waits for a response.
 //
-// The package must not know what is allowed, or what a method means. It imports no other stage of
-// the proxy.
+// The package must not depend on what is allowed, or on what a method means. It imports no other
+// stage of the proxy.
 package target

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// An Examination says which new bdevs a process of the target examines. SPDK loads the lvstores,
-// RAIDs and partitions that it finds on a bdev that it examines.
+// An Examination states which new bdevs a process of the target examines. SPDK loads the lvstores,
+// RAIDs and partitions that it finds on an examined bdev.
 type Examination string
 
 // The examinations.
 const (
-	// ExaminationUnknown means that the process was not asked yet, or has not answered.
+	// ExaminationUnknown means that the process has not been asked yet, or has not responded.
 	ExaminationUnknown Examination = ""
 	// ExaminesAll means that the process examines every new bdev (bdev_auto_examine), including
 	// logical volumes, and so loads what hosts write into them.
@@ -31,12 +31,13 @@ const (
 // configTimeout bounds how long the proxy waits for the configuration that contains the option.
 const configTimeout = 10 * time.Second
 
-// examinationRetry is how long a connection does not ask again after the target has not answered.
+// examinationRetry is how long a connection waits before asking again if the target has not
+// responded.
 const examinationRetry = time.Second
 
 func configParams() map[string]any { return map[string]any{"name": "bdev"} }
 
-// examinationIn reads the option from a configuration of the subsystem bdev.
+// examinationIn reads the option from the configuration of subsystem bdev.
 func examinationIn(config json.RawMessage) Examination {
 	var calls []json.RawMessage
 	if json.Unmarshal(config, &calls) != nil {
@@ -60,16 +61,16 @@ func examinationIn(config json.RawMessage) Examination {
 	return ExaminationUnknown
 }
 
-// An askedExamination is the response of the process behind a connection. The option can be set
+// An askedExamination holds the response of the process behind a connection. The option can be set
 // only in the startup state, so a response at runtime holds as long as the connection.
 type askedExamination struct {
-	asking chan struct{} // has one element while a call asks; guards the members below
+	asking chan struct{} // contains one element while a call asks; guards the fields below
 	answer Examination
 	failed time.Time
 }
 
 // Examination returns which bdevs the process behind the connection examines. It asks that process
-// once. If the response is unknown, the error says why, if there is one.
+// once. If the response is unknown, the error, if any, says why.
 func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	select {
 	case c.examined.asking <- struct{}{}:
@@ -92,7 +93,7 @@ func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	return c.examined.answer, nil
 }
 
-// examine asks the present process, in the background, so that State has its response.
+// examine asks the current process, in the background, so that State has its response.
 func (t *Target) examine() {
 	t.flights.DoChan("examination", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), configTimeout)
@@ -109,7 +110,7 @@ func (t *Target) examine() {
 	})
 }
 
-// noteExamination notes what a process of the target has answered, and logs changes.
+// noteExamination records the response of a process of the target, and logs changes.
 func (t *Target) noteExamination(e Examination) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

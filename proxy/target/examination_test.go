@@ -66,8 +66,8 @@ func TestUnknownExaminationIsAskedAgain(t *testing.T) {
 	assert.Equal(t, ExaminesListed, e)
 }
 
-// Each process of the target is asked; the time is kept as long as the response is the same.
-func TestWatchNotesTheExaminationOfEachProcess(t *testing.T) {
+// Each process of the target is asked. The time is kept as long as the response stays the same.
+func TestWatchRecordsExaminationOfEachProcess(t *testing.T) {
 	answer := atomic.Pointer[string]{}
 	all, listed := options("true"), options("false")
 	answer.Store(&all)

@@ -24,27 +24,26 @@ var (
 
 // listingGate prevents listings and deletions of volumes from running at the same time. Calls of
 // one kind run concurrently. While a deletion waits, no further listing begins, because listings
-// are short. A listing that waits gives up after a while, because deletions may take minutes. Short
-// deletions that overlap do not keep listings out: when a listing begins to wait, no further
+// are short. A waiting listing gives up after a while, because deletions may take minutes. Short
+// overlapping deletions do not keep listings out: when a listing begins to wait, no further
 // deletion begins for a moment.
 type listingGate struct {
 	mu      sync.Mutex
 	lists   int           // running
 	deletes int           // running, or waiting for listings
-	changed chan struct{} // closed when a call ends; nil: no call waits
+	changed chan struct{} // closed when a call ends; nil if no call waits
 	waiting int           // listings
 	paused  time.Time     // when a listing last made deletions wait
 }
 
-// Deletions wait for listings for up to deletionPause, once in deletionPauseInterval, because a
-// listing would wait in vain for a deletion that takes minutes.
+// Deletions wait for listings for up to deletionPause, once every deletionPauseInterval. They do
+// not wait longer, because a listing might be waiting in vain for a deletion that takes minutes.
 const (
 	deletionPause         = 500 * time.Millisecond
 	deletionPauseInterval = 5 * time.Second
 )
 
-// pause returns how long a deletion that has not begun must wait for listings. The caller holds
-// a.mu.
+// pause returns how long a deletion must wait for listings before it begins. The caller holds a.mu.
 func (a *listingGate) pause() time.Duration {
 	if a.waiting == 0 {
 		return 0
@@ -52,8 +51,8 @@ func (a *listingGate) pause() time.Duration {
 	return time.Until(a.paused.Add(deletionPause))
 }
 
-// enter waits until a call may be sent to a target of release r. The caller calls leave when SPDK
-// has answered. The error is ErrDeleting or ErrListing after wait, or ErrAbandoned.
+// enter waits until a call may be sent to a target with release r. The caller must call leave when
+// SPDK has responded. The error is ErrDeleting or ErrListing after wait, or ErrAbandoned.
 func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method string, wait time.Duration) (leave func(), err error) {
 	lists, deletes := slices.Contains(listing, method), slices.Contains(deleting, method)
 	if !lists && !deletes || r.Has(rpcschema.ListsDuringDeletion) {
@@ -126,9 +125,9 @@ func (a *listingGate) end(n *int) {
 	}
 }
 
-// Deleting waits until volumes may be deleted on a target of release r. Until leave is called, no
-// call begins that must not run at the same time. It is for deletions on a Direct, which do not
-// wait by themselves. The error is ErrListing or ErrAbandoned.
+// Deleting waits until volumes may be deleted on a target with release r. Until leave is called, no
+// call begins that must not run at the same time. It is for deletions on a Direct, whose calls do
+// not wait by themselves. The error is ErrListing or ErrAbandoned.
 func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
 	return t.listing.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Releases that crash on it get no listing of volumes during a deletion, even when no client waits
-// for the deletion any more. Newer releases do.
+// Releases that would crash get no listing of volumes during a deletion, even if no client waits
+// for the deletion any longer. Newer releases do.
 func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {
 		deletions, end := make(chan struct{}, 8), make(chan struct{})
@@ -64,7 +64,7 @@ func TestListingsAndDeletionsRunApart(t *testing.T) {
 	cancel()
 	_, err := enter(gone, "bdev_lvol_delete", long)
 	require.ErrorIs(t, err, ErrAbandoned)
-	must("bdev_lvol_get_lvols")() // a canceled call delays no other
+	must("bdev_lvol_get_lvols")() // a canceled call does not delay others
 
 	deleted := make(chan func())
 	go func() { deleted <- must("bdev_lvol_delete") }()
@@ -88,7 +88,7 @@ func TestListingsAndDeletionsRunApart(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes)
 }
 
-// Each rule of the gate is tested alone.
+// Each rule of the gate is tested separately.
 func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	const list = "bdev_lvol_get_lvols"
 	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")
@@ -126,7 +126,7 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 			require.ErrorIs(t, err, ErrListing, method)
 			_, err = a.enter(t.Context(), safe, method, time.Millisecond)
 			require.NoError(t, err)
-			must(&a, list) // the canceled deletion delays no other call
+			must(&a, list) // the canceled deletion does not delay other calls
 		}
 	})
 	t.Run("a deletion that gives up lets those in that waited for it", func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 		deletion := enter(&a, ctx, "bdev_lvol_delete", long)
 		require.Eventually(t, waiting(&a), long, time.Millisecond)
 		a.mu.Lock()
-		woken := a.changed // what a listing waits for, too
+		woken := a.changed // also what a listing waits for
 		a.mu.Unlock()
 		cancel()
 		require.ErrorIs(t, (<-deletion).err, ErrAbandoned)
@@ -180,9 +180,9 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	})
 }
 
-// Deletions that overlap without end do not keep a listing out, and one that takes long does not
-// keep other deletions out for long.
-func TestListingAmongDeletions(t *testing.T) {
+// Endlessly overlapping deletions do not keep a listing out, and a listing waiting for a long
+// deletion does not keep other deletions out for long.
+func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 	old := rpcschema.MustRelease("v24.01")
 	var a listingGate
 	stop := make(chan struct{})
@@ -233,8 +233,8 @@ func TestListingAmongDeletions(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes+a.waiting)
 }
 
-// A deletion that waits for a slot of its user keeps no listing out.
-func TestDeletionWithoutSlot(t *testing.T) {
+// A deletion that waits for its user's slot does not keep listings out.
+func TestDeletionWithoutSlotAllowsListings(t *testing.T) {
 	end := make(chan struct{})
 	f := newFake(t, "v24.01", func(c call) string {
 		if c.Method == "bdev_get_bdevs" {

@@ -2,33 +2,33 @@ package target
 
 import "time"
 
-// SPDK executes all calls that it finds at its sockets before it does anything else, such as
-// answering other calls or serving I/O on that core. Most calls take microseconds; some, such as a
-// list of all bdevs, take tens of milliseconds, and 256 of these at once would delay everything by
-// seconds. So the calls of one user are sent in bursts. A round ends when SPDK answers a probe that
-// was sent after the burst; its duration shows how long other calls had to wait. After a slow round
-// the bursts become smaller, after a quick one larger. Calls that SPDK has not answered in their
-// round, for example because they wait for a disk, do not count in the next one.
+// SPDK executes all calls that it finds on its sockets before it does anything else, such as
+// responding to other calls or serving I/O on that core. Most calls take microseconds. Some, such
+// as a list of all bdevs, take tens of milliseconds, and 256 of these at once would delay
+// everything by seconds. So each user's calls are sent in bursts. A round ends when SPDK responds
+// to a probe sent after the burst; its duration shows how long other calls had to wait. After a
+// slow round, the bursts become smaller; after a quick one, larger. Calls without a response in
+// their round, for example because they wait for a disk, do not count in the next one.
 const (
 	firstBurst = 16 // a user may have this many calls in flight before rounds are measured
-	minBurst   = 2  // one call that is executed and one that waits
+	minBurst   = 2  // one call being executed and one waiting
 
 	quickRound = 16 * time.Millisecond // the probe alone takes up to 8 ms
 	slowRound  = 50 * time.Millisecond
-	// minRound bounds how often the probe is sent.
+	// minRound is the minimum time between two probes.
 	minRound = 4 * time.Millisecond
 )
 
-// A pace says how many calls of one user may be sent in one round. It is guarded by queue.mu.
+// A pace defines how many calls of one user may be sent in one round. It is guarded by queue.mu.
 type pace struct {
 	burst     int
 	round     uint64
-	largest   int    // number of calls that one user sent in this round, the largest of all users
+	largest   int    // the largest number of calls that any user sent in this round
 	measuring bool   // start was called, and nextRound has not returned false since
-	start     func() // starts measuring; nil: a test calls nextRound itself
+	start     func() // starts measuring; nil if a test calls nextRound itself
 }
 
-// noteSent notes how many of a user's running calls were sent in this round.
+// noteSent records how many of a user's running calls were sent in this round.
 func (p *pace) noteSent(inRound int) {
 	p.largest = max(p.largest, inRound)
 	if inRound >= min(firstBurst, p.burst) && !p.measuring && p.start != nil {
@@ -37,7 +37,7 @@ func (p *pace) noteSent(inRound int) {
 	}
 }
 
-// nextRound begins a round; the last one took this long. It reports whether measuring must
+// nextRound begins a round. took is the duration of the last one. It reports whether measuring must
 // continue.
 func (q *queue) nextRound(took time.Duration) bool {
 	q.mu.Lock()
@@ -60,7 +60,7 @@ func (q *queue) nextRound(took time.Duration) bool {
 	return p.measuring
 }
 
-// stopPacing lets all calls be sent that wait for a round, because no further round begins.
+// stopPacing lets all calls that wait for a round be sent, because no further round begins.
 func (q *queue) stopPacing() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

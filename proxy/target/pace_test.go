@@ -115,12 +115,12 @@ func TestLongResponsesAreBounded(t *testing.T) {
 	assert.Positive(t, s.expected())
 }
 
-// A poller executes calls as SPDK does: one thread takes all that has arrived before it looks
-// again, and a probe is answered after all that was sent before it.
+// A poller executes calls as SPDK does: one thread executes everything that has arrived before it
+// polls again, and responds to a probe after everything sent before it.
 type poller struct {
 	path    string
 	arrived chan arrival
-	// granted counts the expensive calls that the scheduler has let out so far.
+	// granted returns how many expensive calls the scheduler has let through so far.
 	granted func() int
 
 	executed atomic.Int32 // expensive ones
@@ -157,7 +157,7 @@ func newPoller(t *testing.T) *poller {
 // run executes until the context ends.
 func (p *poller) run(ctx context.Context) {
 	var probe *arrival
-	before := 0 // so many expensive calls were sent before it
+	before := 0 // number of expensive calls sent before it
 	for {
 		if probe != nil && int(p.executed.Load()) >= before {
 			p.execute(*probe)
@@ -180,7 +180,7 @@ func (p *poller) execute(a arrival) {
 	result := "[]"
 	switch a.Method {
 	case "expensive":
-		time.Sleep(20 * time.Millisecond) // what it costs: never less, however busy the machine is
+		time.Sleep(20 * time.Millisecond) // its cost: never less, however busy the machine is
 		p.executed.Add(1)
 	case versionMethod:
 		result = `{"version":"SPDK v26.05"}`
@@ -188,9 +188,9 @@ func (p *poller) execute(a arrival) {
 	_, _ = fmt.Fprintf(a.conn, `{"id":%s,"result":%s}`, a.ID, result)
 }
 
-// The expensive calls of one user, sent all at once, would make another user wait for all of them.
-// The scheduler must let out only as many as a small burst, and fewer once it has measured them:
-// that is what is counted.
+// If one user's expensive calls were all sent at once, another user would wait for all of them. The
+// scheduler must let through only a small burst, and fewer once it has measured them. The test
+// counts how many it lets through.
 func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	p := newPoller(t)
 	target := newTarget(t, Config{Socket: p.path})
@@ -242,7 +242,7 @@ func TestPaceIgnoresEarlierProbes(t *testing.T) {
 	select {
 	case <-measured:
 		t.Fatal("it must wait for the look under way")
-	case <-time.After(20 * time.Millisecond): // it has joined that, most probably
+	case <-time.After(20 * time.Millisecond): // it has most probably joined that one
 	}
 	close(end)
 	<-measured

@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// checkPeer returns the check that the process which listens at the socket belongs to root, to this
-// process's user, or to one of uids. Every user may create a socket in the directory of SPDK's
-// default socket while spdk_tgt is not running, and would receive calls that are meant for SPDK,
-// secrets included.
+// checkPeer returns a function that checks whether the process listening on the socket belongs to
+// root, to this process's user, or to one of uids. While spdk_tgt is not running, any user can
+// create a socket in the directory of SPDK's default socket, and would receive calls meant for
+// SPDK, including secrets.
 func checkPeer(uids []uint32) func(net.Conn) error { return requirePeer(trustedUIDs(uids)...) }
 
 func trustedUIDs(uids []uint32) []uint32 {
@@ -40,7 +40,7 @@ func requirePeer(uids ...uint32) func(net.Conn) error {
 	}
 }
 
-var errUntrustedPeer = errors.New("nothing was sent, as an untrusted user listens at the socket")
+var errUntrustedPeer = errors.New("nothing was sent, because an untrusted user listens at the socket")
 
 func nameOf(uid uint32) string {
 	id := strconv.FormatUint(uint64(uid), 10)

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// The user that listens at the socket is checked before anything is sent.
+// The user listening on the socket is checked before anything is sent.
 func TestNothingIsSentToUntrustedUsers(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})
@@ -67,7 +67,7 @@ func dialUnix(t *testing.T, path string, check func(net.Conn) error) error {
 	return check(c)
 }
 
-func TestRootAndTheOwnUserAreTrusted(t *testing.T) {
+func TestRootAndOwnUserAreTrusted(t *testing.T) {
 	assert.Equal(t, []uint32{0, uint32(os.Geteuid()), 1001}, trustedUIDs([]uint32{1001}))
 	assert.Equal(t, "user root (0)", nameOf(0))
 	assert.Equal(t, "user 4294967294", nameOf(1<<32-2))
@@ -75,7 +75,7 @@ func TestRootAndTheOwnUserAreTrusted(t *testing.T) {
 
 const listenerPath = "LISTEN_AS_ANOTHER_USER_AT"
 
-// TestListener is not a test: it is the process of another user in the next test.
+// TestListener is not a test: it runs as another user's process in the next test.
 func TestListener(t *testing.T) {
 	path := os.Getenv(listenerPath)
 	if path == "" {
@@ -109,7 +109,7 @@ func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 	require.ErrorContains(t, refused, "PrivateUsers=no")
 }
 
-// listener is the socket of a process of that user.
+// listener starts a process as the given user, and returns the path of its socket.
 func listener(t *testing.T, uid uint32) (path string) {
 	dir, err := os.MkdirTemp("", "peer-") // unlike those of t.TempDir, its parents are open to everyone
 	require.NoError(t, err)

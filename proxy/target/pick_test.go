@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The calls of a user share a connection while one of them is in flight. Other users get the least
+// A user's calls share a connection while one of them is in flight. Other users get the least
 // loaded one.
-func TestCallsOfAUserShareAConnection(t *testing.T) {
+func TestUserCallsShareAConnection(t *testing.T) {
 	open := func(load int, of map[string]int) *Conn {
 		return &Conn{gone: make(chan struct{}), load: load, loadOf: of}
 	}

@@ -17,8 +17,8 @@ import (
 const (
 	versionMethod = "spdk_get_version"
 	// phaseMethod distinguishes startup from runtime. Every release since v23.01 has it and allows
-	// it at runtime only; at startup, SPDK answers -1. Its response is short, it changes nothing,
-	// and SPDK answers it on the thread that reads the socket.
+	// it only at runtime; at startup, SPDK responds with error -1. Its response is short, it
+	// changes nothing, and SPDK responds on the thread that reads the socket.
 	phaseMethod = "notify_get_types"
 )
 
@@ -26,22 +26,22 @@ const (
 const (
 	probeInterval     = 5 * time.Second
 	probeIntervalDown = time.Second
-	// probeAfterClose is the least time between probes of a target that closes each connection.
+	// probeAfterClose is the minimum time between probes of a target that closes each connection.
 	probeAfterClose = 100 * time.Millisecond
 )
 
-// A probe queries the target over a connection of its own, so that a full pool does not look like a
-// dead target. One query runs at a time.
+// A probe queries the target over its own connection, so that a full pool does not look like a dead
+// target. One query runs at a time.
 type probe struct {
 	socket  *spdkrpc.Socket // nil: none
 	gone    <-chan struct{}
 	release rpcschema.Release
-	// pending is a query that was not answered in time. SPDK answers it later if it still works;
-	// until then, no other query is sent.
+	// pending is a query that got no response in time. SPDK responds later if it still works; until
+	// then, no other query is sent.
 	pending *spdkrpc.Pending
 }
 
-// Probe queries the target and returns its state. The error is that of ctx.
+// Probe queries the target and returns its state. The error is ctx's.
 func (t *Target) Probe(ctx context.Context) (State, error) {
 	done := t.startProbe()
 	select {
@@ -52,13 +52,13 @@ func (t *Target) Probe(ctx context.Context) (State, error) {
 	}
 }
 
-// A probeResult is the state that a probe found, and the time when it began.
+// A probeResult holds the state found by a probe, and the time when the probe began.
 type probeResult struct {
 	State
 	began time.Time
 }
 
-// startProbe begins a probe, or joins the one that is running.
+// startProbe begins a probe, or joins a running one.
 func (t *Target) startProbe() <-chan singleflight.Result {
 	return t.flights.DoChan("probe", func() (any, error) {
 		began := time.Now()
@@ -66,8 +66,8 @@ func (t *Target) startProbe() <-chan singleflight.Result {
 	})
 }
 
-// timedProbe measures how long a probe takes that begins now. It does not count one that it joined,
-// such as that of a request to /readyz, because its duration would seem too short.
+// timedProbe measures how long a probe takes. It does not count a running probe that it joined,
+// such as one for a request to /readyz, because its duration would seem too short.
 func (t *Target) timedProbe() time.Duration {
 	for since := time.Now(); ; {
 		if result := (<-t.startProbe()).Val.(probeResult); !result.began.Before(since) {
@@ -161,7 +161,7 @@ func (p *probe) phase(ctx context.Context) (Phase, error) {
 	}
 	err := p.pending.Wait(ctx, nil)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return Unreachable, fmt.Errorf("it is connected but does not answer: %w", err)
+		return Unreachable, fmt.Errorf("it is connected but does not respond: %w", err)
 	}
 	p.pending = nil
 	var answer *spdkrpc.Error
@@ -171,7 +171,7 @@ func (p *probe) phase(ctx context.Context) (Phase, error) {
 	case errors.As(err, &answer) && answer.Code == jsonrpc.CodeWrongState:
 		return Startup, nil
 	case errors.As(err, &answer) && answer.Code != 0:
-		return Runtime, nil // it answers; perhaps this method is not in its list of allowed methods (-R)
+		return Runtime, nil // it responds; perhaps this method is not in its list of allowed methods (-R)
 	}
 	return Unreachable, err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
-func TestState(t *testing.T) {
+func TestProbedStates(t *testing.T) {
 	log := new(logtest.Log)
 	f := newFake(t, "v24.01", echo)
 	target := newTarget(t, Config{Socket: f.path, Log: slog.New(slog.NewTextHandler(log, nil))})
@@ -61,7 +61,7 @@ func TestState(t *testing.T) {
 	assert.Positive(t, log.Count("target unreachable"))
 }
 
-// A target that does not answer gets only one probe at a time.
+// A target that does not respond gets only one probe at a time.
 func TestOneProbeAtATime(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	f.phase.Store(new(""))
@@ -70,14 +70,14 @@ func TestOneProbeAtATime(t *testing.T) {
 	for range 3 {
 		state := look(t, target)
 		assert.Equal(t, Unreachable, state.Phase)
-		assert.ErrorContains(t, state.Err, "does not answer")
+		assert.ErrorContains(t, state.Err, "does not respond")
 	}
 	assert.EqualValues(t, 1, f.probeResult.Load())
 	assert.EqualValues(t, 1, f.accepted.Load())
 }
 
 // A restart of the target is detected without calls.
-func TestWatch(t *testing.T) {
+func TestWatchDetectsRestarts(t *testing.T) {
 	f := newFake(t, "v26.01", echo)
 	target := newTarget(t, Config{Socket: f.path})
 	ended := make(chan struct{})
@@ -100,7 +100,7 @@ func TestWatch(t *testing.T) {
 	assert.Equal(t, Runtime, look(t, target).Phase, "what was last seen; it is not looked at any more")
 }
 
-// Why a target is unreachable is logged when it changes, and no more often.
+// The reason why a target is unreachable is logged only when it changes.
 func TestChangedReasonIsLogged(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "spdk.sock")
 	var log bytes.Buffer

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Limits bound how many calls run at once.
+// Limits bounds how many calls run concurrently.
 type Limits struct {
 	Total   int            // of all users together
 	PerUser int            // of one user
-	Of      map[string]int // by name: of users with a limit of their own instead of PerUser
+	Of      map[string]int // by name, for users with their own limit instead of PerUser
 }
 
 func (l Limits) of(who string) int {
@@ -23,22 +23,22 @@ func (l Limits) of(who string) int {
 	return min(n, l.Total)
 }
 
-// waitersPerSlot bounds the memory that waiting calls take.
+// waitersPerSlot bounds the memory for waiting calls.
 const waitersPerSlot = 4
 
-// A queue grants slots, each for one running call. A user may have at most as many slots as the
-// user's limit, and at most as many as are free. So if n users take all they can get, one slot in
-// n+1 stays free for the next user, even if SPDK never answers their calls.
+// A queue grants slots, each for one running call. A user may have no more slots than the user's
+// limit, and no more than are free. So if n users take all they can get, one slot in n+1 stays free
+// for the next user, even if SPDK never responds to their calls.
 //
 // A call that cannot get a slot waits in its user's wait list. The lists are served round-robin,
 // one call each, so that a long list does not delay other users. After each change, slots are
-// granted until no waiting call may have one. So a new call of a user without waiting calls
-// overtakes no call that could run.
+// granted until no waiting call may have one. So a new call by a user without waiting calls does
+// not overtake any call that could run.
 type queue struct {
 	mu        sync.Mutex
 	limits    Limits
 	users     map[string]*user
-	sweepAt   int         // when this many users are known, idle ones are forgotten
+	sweepAt   int         // when this many users are known, idle ones are removed
 	slots     int         // granted
 	bytes     int         // expected length of their responses
 	waiting   int         // calls
@@ -47,14 +47,14 @@ type queue struct {
 	hasMemory func(user string) bool // see Config.HasMemory
 }
 
-// A user has running or waiting calls, or had some recently.
+// A user is a user with running or waiting calls, now or recently.
 type user struct {
 	name       string
 	limit      int
 	slots      int
 	bytes      int
 	waiting    waitList
-	isRunnable bool // is in queue.runnable; the wait list may have become empty since
+	isRunnable bool // it is in queue.runnable; its wait list may have become empty since
 
 	paceRound     uint64
 	sentThisRound int // running calls that were sent in that round
@@ -67,21 +67,21 @@ type slot struct {
 	paceRound uint64
 }
 
-// Limits of the expected length of the responses of running calls, in bytes, because long responses
-// take memory of SPDK and of the proxy. Each user may always run one call.
+// Limits on the expected total length of the responses to running calls, in bytes, because long
+// responses take memory in SPDK and in the proxy. Each user may always run one call.
 const (
 	bytesPerUser = 32 << 20
 	bytesInTotal = 256 << 20
 )
 
-// maxIdleUsers is how many users are remembered although they have no calls.
+// maxIdleUsers is how many users without calls are remembered.
 const maxIdleUsers = 1024
 
 func newQueue(l Limits) *queue {
 	return &queue{limits: l, users: map[string]*user{}, sweepAt: maxIdleUsers, pace: pace{burst: firstBurst}}
 }
 
-// acquire waits up to timeout for a slot for a call whose answer has the expected size; release
+// acquire waits up to timeout for a slot for a call whose response has the expected size; release
 // returns the slot. The error is a *BusyError, or wraps ErrAbandoned if ctx ended first.
 func (q *queue) acquire(ctx context.Context, who string, answer *size, timeout time.Duration) (slot, error) {
 	q.mu.Lock()
@@ -154,8 +154,8 @@ func (q *queue) user(who string) *user {
 	return u
 }
 
-// enter appends a call to its user's wait list. If too many calls wait in total, the last call of
-// the longest list is refused instead, so that a flood does not displace other users.
+// enter appends a call to its user's wait list. If too many calls are waiting in total, the last
+// call in the longest list is refused instead, so that a flood does not displace other users.
 func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	if u.waiting.n >= waitersPerSlot*u.limit {
 		return nil, q.busy(u, "this user already has the maximum number of waiting calls")
@@ -181,8 +181,8 @@ func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	return w, nil
 }
 
-// leave removes a call from its wait list and returns the error of why. If the call got its slot at
-// the same moment, it keeps the slot and the error is nil.
+// leave removes a call from its wait list and returns why's error. If the call got its slot at the
+// same moment, it keeps the slot and the error is nil.
 func (q *queue) leave(w *waiter, why func() error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -200,7 +200,7 @@ func (q *queue) remove(w *waiter) {
 	q.waiting--
 }
 
-// mayRun reports whether a user may have one more slot now, for a response of so many bytes.
+// mayRun reports whether a user may have one more slot now, for a response of the given length.
 func (q *queue) mayRun(u *user, bytes int) bool {
 	return u.slots < min(u.limit, q.limits.Total-q.slots) &&
 		(u.paceRound != q.pace.round || u.sentThisRound < q.pace.burst) &&
@@ -248,14 +248,14 @@ func (q *queue) advance() {
 	}
 }
 
-// advanceAll is advance for callers that do not hold q.mu.
+// advanceAll is like advance, for callers that do not hold q.mu.
 func (q *queue) advanceAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.advance()
 }
 
-// busy makes the error of a call that got no slot.
+// busy makes the error for a call that got no slot.
 func (q *queue) busy(u *user, why string) *BusyError {
 	if q.slots < q.limits.Total {
 		return &BusyError{User: true, InFlight: u.slots, Why: why}
@@ -265,7 +265,7 @@ func (q *queue) busy(u *user, why string) *BusyError {
 
 // Load is the number of calls at one moment.
 type Load struct {
-	InFlight int // sent and not answered, including those whose deadline has passed
+	InFlight int // sent but without a response, including those whose deadline has passed
 	Waiting  int // for a slot
 }
 
@@ -275,7 +275,7 @@ func (q *queue) load() Load {
 	return Load{q.slots, q.waiting}
 }
 
-// loads returns the load of each user that has calls.
+// loads returns the load of each user with calls.
 func (q *queue) loads() map[string]Load {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -36,7 +36,7 @@ func (q *queue) sound(t *testing.T) {
 	assert.LessOrEqual(t, q.slots, q.limits.Total)
 }
 
-// mustTake takes a turn that is free.
+// mustTake takes a free slot.
 func mustTake(t *testing.T, q *queue, who string) slot {
 	t.Helper()
 	u, err := q.acquire(t.Context(), who, new(size), 0)
@@ -44,7 +44,7 @@ func mustTake(t *testing.T, q *queue, who string) slot {
 	return u
 }
 
-// awaitTurn has one more call wait, and tells who got their turn.
+// awaitTurn makes one more call wait, and reports on got whose call got a slot.
 func awaitTurn(t *testing.T, q *queue, who string, got chan<- slot) {
 	before := q.load().Waiting
 	go func() {
@@ -112,7 +112,7 @@ func TestNoUserGetsAllSlots(t *testing.T) {
 	q.sound(t)
 }
 
-func TestWaitersAreBounded(t *testing.T) {
+func TestNumberOfWaitersIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 4, PerUser: 3, Of: map[string]int{"small": 1}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -197,7 +197,7 @@ func TestLongResponsesWaitForMemory(t *testing.T) {
 	})
 }
 
-func TestWaitingIsBounded(t *testing.T) {
+func TestWaitingTimeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 1, PerUser: 1})
 		held := mustTake(t, q, "a")
@@ -236,7 +236,7 @@ func TestChangedLimitsApplyAtOnce(t *testing.T) {
 	})
 }
 
-// Only idle users are removed from the queue's memory.
+// Only idle users are removed from the queue.
 func TestIdleUsersAreRemoved(t *testing.T) {
 	q := newQueue(Limits{Total: 100, PerUser: 1})
 	held := mustTake(t, q, "held")

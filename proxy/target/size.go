@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// longReply is the length from which answers count towards memory limits, in bytes.
+// longReply is the length, in bytes, from which responses count towards memory limits.
 const longReply = 64 << 10
 
-// sizes predict the length of responses from earlier ones, for each method with and without
-// parameters, because parameters often select one object.
+// sizes predicts the length of responses from earlier ones. It distinguishes calls to a method with
+// and without parameters, because parameters often select one object.
 type sizes struct {
 	byKey sync.Map // sizeKey → *size
 }
@@ -42,6 +42,6 @@ func (s *size) note(n int) {
 		n = 0
 	}
 	if n = max(n, known*7/8); n != known {
-		s.bytes.Store(int64(n)) // of several concurrent answers, any one may count
+		s.bytes.Store(int64(n)) // of several concurrent responses, any one may count
 	}
 }

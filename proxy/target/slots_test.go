@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One user's work leaves slots for another user's.
+// One user's work leaves slots for another user's work.
 func TestSlotsAreShared(t *testing.T) {
 	s := NewSlots(Limits{Total: 64, PerUser: 64}, time.Millisecond)
 	n := 0

@@ -13,7 +13,7 @@ type Phase string
 
 // The phases.
 const (
-	Unreachable Phase = "unreachable" // no target answers at the socket
+	Unreachable Phase = "unreachable" // no target responds on the socket
 	Startup     Phase = "startup"     // it was started with --wait-for-rpc, and waits for framework_start_init
 	Runtime     Phase = "runtime"     // it serves
 )
@@ -21,29 +21,29 @@ const (
 // A State is the result of the last probe of the target.
 type State struct {
 	Phase   Phase
-	Release rpcschema.Release // of the target that answered last; zero if none has
+	Release rpcschema.Release // release of the target that responded last; zero if none has
 	Since   time.Time         // when the phase began
-	// Reconnects counts how often the target answered again after its connection had ended, which
+	// Reconnects counts how often the target responded again after its connection had ended, which
 	// means that it was restarted.
 	Reconnects    int
 	Err           error // why it is unreachable
-	UntrustedPeer bool  // a user that is not permitted listens at the socket
-	// Examination is which bdevs the present process examines, and ExaminationSince when the proxy
-	// first had this response. Restarts with the same option do not change the time.
+	UntrustedPeer bool  // a user who is not permitted listens on the socket
+	// Examination is which bdevs the current process examines, and ExaminationSince is when the
+	// proxy first got this response. Restarts with the same option do not change the time.
 	Examination      Examination
 	ExaminationSince time.Time
 }
 
 var errNotProbed = errors.New("it has not been probed yet")
 
-// State returns the result of the last probe; while Watch runs, it is a few seconds old at most.
+// State returns the result of the last probe. While Watch runs, it is at most a few seconds old.
 func (t *Target) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state
 }
 
-// noteState notes the result of a probe and logs changes. No other code logs them.
+// noteState records a probe's result and logs changes. No other code logs them.
 func (t *Target) noteState(phase Phase, release rpcschema.Release, connected bool, err error) State {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Calls start, end, wait and are canceled, and limits change. No slot is lost or given twice, and
+// Calls start, end, wait and are canceled, and limits change. No slot is lost or granted twice, and
 // every call that waits long enough gets one.
 func TestQueueUnderStress(t *testing.T) {
 	const users, callers, rounds = 7, 12, 300
@@ -72,8 +72,8 @@ func TestQueueUnderStress(t *testing.T) {
 	}
 }
 
-// A user with one call at a time waits at most for one round of the other users, however many calls
-// wait. The test counts slots, not time.
+// A user with one call at a time waits for at most one round of the other users, however many calls
+// are waiting. The test counts slots, not time.
 func TestManyCallsDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})

@@ -14,38 +14,38 @@ import (
 // Config says how to reach a target. Socket is required; other zero values mean the default.
 type Config struct {
 	Socket      string // path of the UNIX socket
-	Connections int    // for calls, besides the one for probes; 0: 4
-	MaxInFlight int    // running calls, over all connections; 0: 1024
+	Connections int    // for calls, besides the one for probes; 0 means 4
+	MaxInFlight int    // running calls, over all connections; 0 means 1024
 	// UserInFlight is how many running calls one user may have, unless UsersInFlight has another
-	// number for that user. A user never gets more slots than are free. 0: 256.
+	// number for that user. A user never gets more slots than are free. 0 means 256.
 	UserInFlight  int
 	UsersInFlight map[string]int
-	// PeerUIDs are the users that may listen at the socket, besides root and this process's own
+	// PeerUIDs lists the users that may listen on the socket, besides root and this process's own
 	// user.
 	PeerUIDs []uint32
-	// HasMemory reports whether a user may have another long response; nil: always. It is called
-	// with locks held, and must not call the Target.
+	// HasMemory reports whether a user may have another long response; nil means always. It is
+	// called with locks held, and must not call the Target.
 	HasMemory func(user string) bool
-	QueueWait time.Duration // how long a call waits for a slot; 0: 10 s
-	// LateAfter bounds how long after its deadline a call that SPDK does not answer keeps its slot;
-	// 0: 15 min.
+	QueueWait time.Duration // how long a call waits for a slot; 0 means 10 s
+	// LateAfter bounds how long a call without a response keeps its slot after its deadline; 0
+	// means 15 min.
 	LateAfter time.Duration
-	// Late receives the outcome of a call that SPDK had not answered by its deadline:
-	// its reply, or OutcomeUnknown if none came. nil: no report.
+	// Late receives the outcome of a call without a response by its deadline: the late response, or
+	// OutcomeUnknown if none came. If nil, nothing is reported.
 	Late func(method string, params map[string]any, err error)
 	Log  *slog.Logger // nil: none
 }
 
 const (
-	// growAt is the number of calls on the least loaded connection from which another connection is
-	// opened: SPDK reads each connection once in each poll.
+	// growAt is the number of calls on the least loaded connection at which another connection is
+	// opened. SPDK reads each connection once per poll.
 	growAt = 16
 	// Times between two attempts to connect to an unreachable target.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Second
 )
 
-// A Target is a pool of connections to one SPDK target. It may be used concurrently. It connects
+// A Target is a pool of connections to one SPDK target. It is safe for concurrent use. It connects
 // when it is first used, and again after its connections have ended or the socket was replaced.
 type Target struct {
 	config    Config
@@ -54,7 +54,7 @@ type Target struct {
 	checkPeer func(net.Conn) error
 	flights   singleflight.Group
 	stopped   chan struct{} // closed by Close
-	// connectWait bounds connecting, including reading the release.
+	// connectWait limits the time to connect and to read the target's release.
 	connectWait time.Duration
 
 	listing     listingGate
@@ -62,13 +62,13 @@ type Target struct {
 	probe       probe
 	state       State
 	found       bool        // a probe has succeeded at least once
-	examination Examination // the last known one, of this process or an earlier one
+	examination Examination // the last known one, from this process or an earlier one
 	conns       []*Conn
 	growing     bool // another connection is being opened
 	closed      bool
 	down        *DownError    // why the last attempt to connect failed
 	until       time.Time     // no other attempt is made before
-	backoff     time.Duration // waiting time after the next failure
+	backoff     time.Duration // wait after the next failure
 }
 
 // New makes a Target. It does not connect yet.
@@ -102,7 +102,7 @@ func New(c Config) *Target {
 	return t
 }
 
-// LimitUsers changes how many running calls a user may have: each, or byName[name] for some.
+// LimitUsers changes how many running calls a user may have: byName[name] if set, otherwise each.
 func (t *Target) LimitUsers(each int, byName map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }
@@ -111,8 +111,8 @@ func (t *Target) LimitUsers(each int, byName map[string]int) {
 // false.
 func (t *Target) MemoryReleased() { t.queue.advanceAll() }
 
-// Connect returns an open connection for a user's next call. The error is a *DownError, or that of
-// ctx.
+// Connect returns an open connection for a user's next call. The error is a *DownError or ctx's
+// error.
 func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 	if c := t.pick(who); c != nil {
 		return c, nil
@@ -135,8 +135,8 @@ func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 }
 
 // pick returns the open connection on which the user already has calls, or else the least loaded
-// one. SPDK sends the responses of a connection one after the other, so long ones should delay only
-// their own user. It opens another one in the background if all are busy.
+// one. SPDK sends the responses on a connection one after the other, so long ones should delay only
+// their own user. If all connections are busy, pick opens another one in the background.
 func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +161,7 @@ func (t *Target) pick(who string) *Conn {
 	return least
 }
 
-// AcquireSlot waits for a slot of a user, like Call and with the same errors, for work of the proxy
+// AcquireSlot waits for a user's slot, like Call and with the same errors, for the proxy's work
 // that does not call SPDK. release returns the slot.
 func (t *Target) AcquireSlot(ctx context.Context, who string) (release func(), err error) {
 	slot, err := t.queue.acquire(ctx, who, new(size), t.config.QueueWait)
@@ -197,7 +197,7 @@ func (t *Target) add() (*Conn, error) {
 		_ = c.socket.Close()
 	}
 	if err != nil {
-		if t.down == nil { // once, not for every call; Watch logs it at a higher level
+		if t.down == nil { // log it once, not for every call; Watch logs it at a higher level
 			t.config.Log.Debug("no connection to the target", "socket", t.config.Socket, "error", err.Err)
 		}
 		t.down, t.until = err, time.Now().Add(t.backoff)

@@ -20,10 +20,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-const long = time.Minute // for what must not run out
+const long = time.Minute // for timeouts that must not expire
 
-// A fake is an SPDK target reduced to its socket: it answers the probe, and everything else as
-// told.
+// A fake is an SPDK target reduced to its socket: it responds to probes, and to everything else as
+// configured.
 type fake struct {
 	t           *testing.T
 	path        string
@@ -31,7 +31,7 @@ type fake struct {
 	answer      func(call) string // the rest of the reply, such as `"result":true`; "": none
 	accepted    atomic.Int32
 	probeResult atomic.Int32
-	phase       atomic.Pointer[string] // the rest of the reply that tells it; nil: runtime
+	phase       atomic.Pointer[string] // the rest of the response that reveals it; nil means runtime
 
 	listener net.Listener
 	mu       sync.Mutex
@@ -139,7 +139,7 @@ func connect(t *testing.T, target *Target) *Conn {
 	return c
 }
 
-func TestCall(t *testing.T) {
+func TestCallReturnsResultsAndErrors(t *testing.T) {
 	params := make(chan string, 10)
 	f := newFake(t, "v25.09", func(c call) string {
 		params <- string(c.Params)
@@ -216,7 +216,7 @@ func TestConnectionsGrowWithLoadAndNoFurther(t *testing.T) {
 	require.Eventually(t, inFlight(0), long, time.Millisecond)
 }
 
-func TestSocketRecreatedByAnotherRelease(t *testing.T) {
+func TestRecreatedSocketGetsANewConnection(t *testing.T) {
 	f := newFake(t, "v24.01", echo)
 	target := newTarget(t, Config{Socket: f.path})
 	old := connect(t, target)
@@ -254,7 +254,7 @@ func TestAttemptsAreSpacedOut(t *testing.T) {
 	assert.Equal(t, maxBackoff, target.backoff)
 }
 
-func TestUnknownVersion(t *testing.T) {
+func TestUnknownVersionIsAnError(t *testing.T) {
 	f := newFake(t, "next", nil)
 	_, err := newTarget(t, Config{Socket: f.path}).Connect(t.Context(), "u")
 	var down *DownError

@@ -9,7 +9,7 @@ type waiter struct {
 	next, prev *waiter
 }
 
-// A waitList is a doubly linked list of the waiting calls of one user.
+// A waitList is a doubly linked list of one user's waiting calls.
 type waitList struct {
 	first, last *waiter
 	n           int

@@ -12,39 +12,39 @@ import (
 // ContentType is the content type of a Text.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// A Text is one reading in Prometheus' text format. It may be used concurrently.
+// A Text is one reading in Prometheus' text format. It is safe for concurrent use.
 type Text struct {
 	Plain  []byte
 	packed func() []byte
 }
 
-// Gzipped returns the text in gzip's format. It is packed once.
+// Gzipped returns the text in gzip format. It is compressed only once.
 func (t *Text) Gzipped() []byte { return t.packed() }
 
-// An Exporter writes readings of one target. It may be used concurrently.
+// An Exporter writes readings of one target. It is safe for concurrent use.
 type Exporter struct {
 	limit int
 
 	mu       sync.Mutex
 	figures  *figures.Figures
 	text     *Text
-	named    map[string]bool // volumes with series of their own, by UUID
+	named    map[string]bool // volumes with their own series, by UUID
 	bdevs    map[string]bool // likewise, other bdevs
 	before   map[string]figures.IO
-	byStore  map[string]figures.IO // by store, the I/O of all its volumes since this program started
+	byStore  map[string]figures.IO // for each store, the I/O of all its volumes since this program started
 	failures map[string]int
 	calls    int
 
 	histograms map[string]*histogramSum // by the bdev's name
 }
 
-// New makes an Exporter that gives up to limit volumes series of their own, and up to limit other
-// bdevs.
+// New makes an Exporter that gives up to limit volumes, and up to limit other bdevs, their own
+// series.
 func New(limit int) *Exporter {
 	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}, histograms: map[string]*histogramSum{}}
 }
 
-// Text returns a reading as text. Each reading is written once, and readings must be given in the
+// Text returns a reading as text. Each reading is written once, and readings must be passed in the
 // order in which they were made.
 func (e *Exporter) Text(f *figures.Figures) *Text {
 	e.mu.Lock()
@@ -63,13 +63,13 @@ func pack(plain []byte) []byte {
 	if err != nil {
 		panic(err) // the level is valid
 	}
-	_, _ = z.Write(plain) // a buffer takes all
+	_, _ = z.Write(plain) // writing to a buffer cannot fail
 	_ = z.Close()
 	return b.Bytes()
 }
 
-// admit chooses which objects have series: those that had them before, and others as long as there
-// is room. So series do not come and go with the number of objects.
+// admit chooses which objects have series: those that already had them, and others up to the limit.
+// So series do not come and go as the number of objects changes.
 func admit(had map[string]bool, names []string, limit int) (have map[string]bool, left int) {
 	have = make(map[string]bool, min(limit, len(names)))
 	for _, n := range names {
@@ -85,8 +85,8 @@ func admit(had map[string]bool, names []string, limit int) (have map[string]bool
 	return have, len(names) - len(have)
 }
 
-// addUp adds the I/O since the reading before to the sums of the stores. The sums never decrease,
-// although volumes are deleted and targets are restarted.
+// addUp adds the I/O since the previous reading to the stores' sums. The sums never decrease, even
+// if volumes are deleted or the target is restarted.
 func (e *Exporter) addUp(f *figures.Figures) {
 	now := make(map[string]figures.IO, len(f.Volumes))
 	if len(f.Failures) > 0 { // perhaps volumes are missing only from this reading
@@ -111,7 +111,7 @@ func (e *Exporter) addUp(f *figures.Figures) {
 	e.before = now
 }
 
-// add adds what was counted since the earlier reading. If now is less, counting has begun again.
+// add adds what was counted since the earlier reading. If now is less, counting has started over.
 func add(sum *figures.Operation, before, now figures.Operation) {
 	if now.Count < before.Count || now.Bytes < before.Bytes || now.Latency < before.Latency {
 		before = figures.Operation{}

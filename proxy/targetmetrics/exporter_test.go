@@ -23,7 +23,7 @@ func io1(n uint64) figures.IO {
 	return figures.IO{Read: figures.Operation{Bytes: 4096 * n, Count: n, Latency: float64(n) / 4}}
 }
 
-// full has everything that a target can have.
+// full returns figures with everything that a target can have.
 func full() *figures.Figures {
 	return &figures.Figures{
 		Up: true, Phase: "runtime", Release: "v26.05", Restarts: 2, Taken: time.Unix(1800000000, 0), Took: time.Second, Started: time.Unix(1700000000, 0), Calls: 7,
@@ -64,7 +64,7 @@ func samples(t *testing.T, text []byte) map[string]float64 {
 	return found
 }
 
-func TestText(t *testing.T) {
+func TestTextContainsAllMetrics(t *testing.T) {
 	got := samples(t, New(10).Text(full()).Plain)
 	for series, value := range map[string]float64{
 		"spdk_up": 1, "spdk_state runtime": 1, "spdk_state startup": 0, "spdk_info v26.05": 1, "spdk_restarts_total": 2, "spdk_start_time_seconds": 1.7e9,
@@ -97,8 +97,8 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// Without a target there is only what says so.
-func TestATargetThatIsDown(t *testing.T) {
+// If the target is down, the only metrics are those that say so.
+func TestTargetIsDown(t *testing.T) {
 	f := full()
 	f.Up, f.Phase = false, "startup"
 	got := samples(t, New(10).Text(f).Plain)
@@ -109,7 +109,7 @@ func TestATargetThatIsDown(t *testing.T) {
 	}
 }
 
-// many returns a reading of n volumes, each of which has done count operations.
+// many returns a reading of volumes, each of which has done count operations.
 func many(from, to int, count uint64) *figures.Figures {
 	f := &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0"}}}
 	for i := from; i < to; i++ {
@@ -119,7 +119,7 @@ func many(from, to int, count uint64) *figures.Figures {
 	return f
 }
 
-// Volumes beyond the limit have no series. Those that had some keep them.
+// Volumes beyond the limit have no series. Volumes that already had series keep them.
 func TestSeriesAreBounded(t *testing.T) {
 	e := New(10)
 	series := map[string]string{"lvol": "spdk_lvol_io_bytes_total lvs0 v%d read", "bdev": "spdk_bdev_io_bytes_total b%d read"}
@@ -149,7 +149,7 @@ func TestSeriesAreBounded(t *testing.T) {
 
 // The sums of lvstores are counters: they do not decrease when volumes are deleted or the target is
 // restarted.
-func TestSumsOfStoresNeverDecrease(t *testing.T) {
+func TestStoreSumsNeverDecrease(t *testing.T) {
 	e := New(10)
 	sum := func(f *figures.Figures) float64 {
 		return samples(t, e.Text(f).Plain)["spdk_lvstore_io_operations_total lvs0 read"]

@@ -6,12 +6,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// A histogramSum adds up what a histogram of SPDK counted between readings. SPDK's own counts
-// decrease when an I/O channel is closed, which Prometheus would take for a new start from 0.
+// A histogramSum adds up what an SPDK histogram counted between readings. SPDK's own counts
+// decrease when an I/O channel is closed, which Prometheus would interpret as a counter reset.
 type histogramSum struct {
 	sum    figures.Latencies
 	before figures.Latencies
-	known  bool // before is of the reading before
+	known  bool // before comes from the previous reading
 }
 
 // addUpHistograms adds what was counted since the previous reading. The first reading of a
@@ -47,7 +47,7 @@ func (e *Exporter) writeHistograms(w *writer, f *figures.Figures) {
 	}
 	w.family("spdk_io_duration_up", gauge, "Whether the last reading of the bdev's latency histogram succeeded. The proxy's log has the reason if it did not.")
 	var volumes, bdevs []series
-	seen := map[string]bool{} // a volume may be named by its alias and by its UUID
+	seen := map[string]bool{} // a volume may be named both by its alias and by its UUID
 	for i := range f.Histograms {
 		h := &f.Histograms[i]
 		w.sample("spdk_io_duration_up", labelled("bdev", h.Bdev), truth(h.Err == nil))

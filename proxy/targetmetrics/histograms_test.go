@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// counted returns a histogram of a volume, with a number of operations up to 1 us, up to 10 s and
-// beyond.
+// counted returns a volume's histogram, with the given numbers of operations up to 1 us, up to 10 s
+// and beyond.
 func counted(fast, slow, beyond uint64) figures.Histogram {
 	h := figures.Histogram{Bdev: "lvs0/v", Store: "lvs0", Volume: "v"}
 	h.Latencies.Counts[0], h.Latencies.Counts[len(figures.LatencyBounds)-1], h.Latencies.Counts[len(figures.LatencyBounds)] = fast, slow, beyond
@@ -35,7 +35,7 @@ func families(t *testing.T, text []byte) map[string]*dto.MetricFamily {
 	return families
 }
 
-// written returns the histogram of the volume; nil if there is none.
+// written returns the volume's histogram, or nil if there is none.
 func written(t *testing.T, text []byte) *dto.Histogram {
 	f := families(t, text)["spdk_lvol_io_duration_seconds"]
 	if f == nil {
@@ -46,7 +46,7 @@ func written(t *testing.T, text []byte) *dto.Histogram {
 	return f.Metric[0].Histogram
 }
 
-func TestHistogram(t *testing.T) {
+func TestHistogramIsWritten(t *testing.T) {
 	e := New(10)
 	h := written(t, e.Text(withHistograms(counted(100, 200, 300))).Plain)
 	require.NotNil(t, h)
@@ -69,7 +69,8 @@ func TestHistogram(t *testing.T) {
 	assert.Contains(t, string(text), "\nspdk_lvol_io_duration_seconds_bucket{lvstore=\"lvs0\",lvol=\"v\",le=\"1e-06\"} 1\n")
 }
 
-// The counts never decrease, and count nothing twice, although SPDK forgets counts with a channel.
+// The counts never decrease, and count nothing twice, although SPDK drops a closed channel's
+// counts.
 func TestHistogramsNeverDecrease(t *testing.T) {
 	e := New(10)
 	count := func(f *figures.Figures) uint64 { return written(t, e.Text(f).Plain).GetSampleCount() }
@@ -91,8 +92,8 @@ func TestHistogramsNeverDecrease(t *testing.T) {
 	assert.EqualValues(t, 17, count(withHistograms(counted(950, 951, 0))))
 }
 
-// Two names of one volume are one series, and other bdevs have a metric of their own.
-func TestHistogramsByTheirNames(t *testing.T) {
+// Two names of one volume make one series, and other bdevs have their own metric.
+func TestNamesOfOneVolumeShareAHistogram(t *testing.T) {
 	alias, uuid := counted(1, 0, 0), counted(1, 0, 0)
 	uuid.Bdev = "be5c5ef7-e10e-4084-87bf-000000000000"
 	text := New(10).Text(withHistograms(alias, uuid, figures.Histogram{Bdev: "nvme0n1"})).Plain

@@ -10,7 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// Every family has samples: what a target does not have is left out with its heading.
+// Every metric family has samples: what a target does not have is left out together with its
+// header.
 func TestFamiliesWithoutSamplesAreLeftOut(t *testing.T) {
 	up := func(change func(f *figures.Figures)) *figures.Figures {
 		f := &figures.Figures{Up: true, Phase: "runtime", Release: "v26.05", Taken: time.Unix(1, 0)}
@@ -59,8 +60,8 @@ func TestFamiliesWithoutSamplesAreLeftOut(t *testing.T) {
 	}
 }
 
-// Sums add up differences, and begin again if any counter has decreased.
-func TestSumsOfOperations(t *testing.T) {
+// Sums add up differences, and start over if any counter has decreased.
+func TestOperationSums(t *testing.T) {
 	op := func(bytes, count uint64, latency float64) figures.Operation {
 		return figures.Operation{Bytes: bytes, Count: count, Latency: latency}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A writer writes metrics. Names and the names of labels are constants.
+// A writer writes metrics. Metric and label names are constants.
 type writer struct{ out []byte }
 
 // The types of metrics.
@@ -27,7 +27,7 @@ func (w *writer) family(name, kind, help string) {
 	w.out = append(w.out, '\n')
 }
 
-// sample writes a sample. labels is what labelled returns, or "".
+// sample writes a sample. labels is the result of labelled, or "".
 func (w *writer) sample(name, labels string, value float64) {
 	w.begin(name, labels)
 	w.out = strconv.AppendFloat(w.out, value, 'g', -1, 64)
@@ -57,8 +57,8 @@ func (w *writer) one(name, kind, help string, value float64) {
 	w.sample(name, "", value)
 }
 
-// labelled returns the text of labels from names and values in turn. Values come from the target,
-// which may use any bytes in names.
+// labelled returns the text of labels from alternating names and values. Values come from the
+// target, which may use any bytes in names.
 func labelled(pairs ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(pairs); i += 2 {

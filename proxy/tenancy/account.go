@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An amount is what a tenant uses, or what a call would use.
+// An amount states what a tenant uses, or what a call would use.
 type amount struct{ bytes, volumes, subsystems, hosts, listeners uint64 }
 
 func (a amount) plus(b amount) amount {
@@ -22,30 +22,30 @@ func (a amount) plus(b amount) amount {
 	return amount{bytes, a.volumes + b.volumes, a.subsystems + b.subsystems, a.hosts + b.hosts, a.listeners + b.listeners}
 }
 
-// An account is what one tenant uses of some quotas: a tenant has one for volumes and one for
-// exports, whose calls do not wait for each other. Calls that create something run concurrently,
-// each with a reservation of what it needs. A call that inherits or sets the size of a bdev runs
-// alone, because the size must not change in the meantime.
+// An account records how much of some quotas one tenant uses. A tenant has one for volumes and one
+// for exports, whose calls do not wait for each other. Calls that create something run
+// concurrently, each with a reservation of what it needs. A call that inherits or sets the size of
+// a bdev runs alone, because the size must not change in the meantime.
 type account struct {
-	gate chan struct{} // has one element, which a call takes while it is admitted, or runs alone
+	gate chan struct{} // has one element, which a call takes while it is being admitted or runs alone
 
-	mu         sync.Mutex // guards the members below
+	mu         sync.Mutex // guards the fields below
 	counted    amount
 	at         time.Time // when counting began
 	exact      bool      // no call was running when counting began
 	decreased  bool      // objects of the tenant may have been deleted since
 	during     amount    // what calls created while counting
 	running    map[*claim]amount
-	idle       chan struct{} // closed when no call is running; nil: no call waits for that
+	idle       chan struct{} // closed when no call is running; nil if no call waits for that
 	unanswered []unansweredCall
-	subsystems map[string]bool // that the tenant has created or changed: one that is named after a volume may outlive it
+	subsystems map[string]bool // subsystems that the tenant has created or changed; one named after a volume may outlive it
 }
 
-// An unansweredCall is a call without a response: until it is forgotten, it may have been executed,
-// or may still be.
+// An unansweredCall is a call without a response. Until it is forgotten, it may have been, or may
+// still be, executed.
 type unansweredCall struct {
 	amount
-	bdev  string // whose size it sets or inherits
+	bdev  string // bdev whose size it sets or inherits
 	until time.Time
 }
 
@@ -55,14 +55,14 @@ func newAccount() *account {
 	return a
 }
 
-// forgetCount makes the next decision count at the target again.
+// forgetCount makes the next decision recount at the target.
 func (a *account) forgetCount() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at = time.Time{}
 }
 
-// A claim is the reservation of one call.
+// A claim is one call's reservation.
 type claim struct {
 	account   *account
 	asked     amount
@@ -76,11 +76,11 @@ type claim struct {
 type bdevSize struct {
 	bdev   string
 	size   uint64 // the size that the call sets, or inherits
-	amount amount // what the call uses because of it
+	amount amount // what the call uses because of this size
 }
 
-// settle notes the outcome of the call. If the outcome is unknown, the call may be executed later,
-// when its volume is smaller, and so may use more than it asked for.
+// settle records the outcome of the call. If the outcome is unknown, the call may be executed
+// later, when its volume is smaller, and so may use more than it requested.
 func (c *claim) settle(err error) {
 	a := c.account
 	a.mu.Lock()
@@ -145,7 +145,8 @@ func (c *claim) enter(ctx context.Context, timeout <-chan time.Time) error {
 	}
 }
 
-// drain waits until no other call is running. The claim has entered the gate, so none begins.
+// drain waits until no other call is running. The claim has entered the gate, so no other call
+// begins.
 func (c *claim) drain(ctx context.Context, timeout <-chan time.Time) error {
 	a := c.account
 	a.mu.Lock()
@@ -168,17 +169,17 @@ func (c *claim) drain(ctx context.Context, timeout <-chan time.Time) error {
 	}
 }
 
-// noteDecrease notes that a call may have deleted or shrunk something.
+// noteDecrease records that a call may have deleted or shrunk something.
 func (a *account) noteDecrease() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.decreased = true
 }
 
-// used returns an upper bound of the tenant's usage, including running calls and those that may
+// used returns an upper bound on the tenant's usage, including running calls and those that may
 // still be executed. It also reports whether the usage was counted recently, and whether a new
-// count would certainly find no less. It considers that the claim may change the outcome of an
-// unanswered call.
+// count would certainly not be lower. It takes into account that the claim may change the outcome
+// of an unanswered call.
 func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,16 +204,16 @@ func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	return sum, now().Before(a.at.Add(countKeep)), certain
 }
 
-// add counts a claim's call as running.
+// add counts a claim's call as a running call.
 func (a *account) add(c *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running[c] = c.asked
 }
 
-// recount replaces the count by the result of count. Objects that calls create in the meantime may
-// or may not be in the count, and are added. The caller has entered the gate. exact reports whether
-// no call was running.
+// recount replaces the count with the result of count. Objects created by calls in the meantime may
+// or may not be in the count, so they are added. The caller must have entered the gate. exact
+// reports whether no call was running.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
 	a.during, a.decreased = amount{}, false
@@ -229,7 +230,7 @@ func (a *account) recount(count func() (amount, error)) (exact bool, err error) 
 	return exact, nil
 }
 
-// largest returns the largest size that a bdev may get by unanswered calls, or size.
+// largest returns the largest size that unanswered calls may give a bdev, but at least size.
 func (a *account) largest(bdev string, size uint64) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

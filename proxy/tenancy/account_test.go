@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// admit admits a call of the tenant red, without executing it.
+// admit admits a call by the tenant red, without executing it.
 func (w *world) admit(ctx context.Context, method string, params p) (*Grant, error) {
 	m, _ := rpcschema.Default().Method(method)
 	params, err := decoded(params)
@@ -29,7 +29,7 @@ func volumeOf(name string, size int) p {
 	return p{"lvol_name": name, "size_in_mib": size, "lvs_name": "lvs-red", "thin_provision": true}
 }
 
-// waits checks that a call is not decided before another one has ended.
+// waits checks that a call is not admitted before another one has ended.
 func (w *world) waits(method string, params p) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -82,7 +82,7 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	_, err = first.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	first.Close()
-	second.Close() // it had no response, so it counts
+	second.Close() // it got no response, so it counts
 	_, err = third.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	third.Close()
@@ -98,8 +98,8 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	require.ErrorAs(t, w.create("i", 4), &over)
 }
 
-// A volume that is created while the target lists its volumes counts, whether it is listed or not.
-func TestCreationWhileCounting(t *testing.T) {
+// A volume created while the target lists its volumes counts, whether it is listed or not.
+func TestVolumesCreatedWhileCountingCount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})
 	require.NoError(t, w.create("a", 4))
@@ -128,7 +128,7 @@ func TestCreationWhileCounting(t *testing.T) {
 
 // Repeated calls beyond the quota do not make the proxy list the target's volumes each time. The
 // space of a deleted volume is free at once.
-func TestCallsBeyondTheQuotaDoNotCountAgain(t *testing.T) {
+func TestCallsBeyondTheQuotaDoNotTriggerARecount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))
@@ -146,9 +146,8 @@ func TestCallsBeyondTheQuotaDoNotCountAgain(t *testing.T) {
 	require.NoError(t, w.create("b", 4))
 }
 
-// Many concurrent calls, some with lost answers and some that are executed late, never exceed the
-// quota.
-func TestQuotaUnderParallelCalls(t *testing.T) {
+// Many concurrent calls, some with lost responses and some executed late, never exceed the quota.
+func TestConcurrentCallsNeverExceedTheQuota(t *testing.T) {
 	const most, count, players, rounds = 64 * mib, 6, 8, 40
 	w := emptyWorld(t, "v26.05", Quota{Bytes: most, Volumes: count})
 	var playing, watching sync.WaitGroup

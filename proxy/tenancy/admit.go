@@ -15,29 +15,29 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Grant is an admitted call, to be made with Params. The caller passes the call's outcome to
-// Answer, and then calls Close.
+// A Grant is an admitted call, to be made with Params. The caller must pass the call's outcome to
+// Answer, and then call Close.
 type Grant struct {
 	Params map[string]any
 
-	scope        *Scope // nil: the user belongs to no tenant
+	scope        *Scope // nil if the user belongs to no tenant
 	method       *rpcschema.Method
 	plan         *plan.Plan
-	owned        bool              // all objects that the call names belong to the tenant
-	namedObjects int               // number of objects that the call names
-	hidden       map[string]string // name that no object has → the foreign name in the client's call
+	owned        bool              // all objects named in the call belong to the tenant
+	namedObjects int               // number of objects named in the call
+	hidden       map[string]string // unused name → the foreign name in the client's call
 	raised       []string          // parameters that were changed to a safer value
 	ownership    *ownershipCheck
 	claim        *claim // on the quota
 }
 
-// Hidden returns the number of names in the call that are not the tenant's.
+// Hidden returns the number of names in the call that do not belong to the tenant.
 func (g *Grant) Hidden() int { return len(g.hidden) }
 
-// Raised returns the parameters that were changed to a safer value than the client's.
+// Raised returns the parameters that were set to a safer value than the client's.
 func (g *Grant) Raised() []string { return g.raised }
 
-// MayCall reports whether the tenant's users may call a method with some parameters.
+// MayCall reports whether there are parameters with which the tenant's users may call a method.
 func (s *Scope) MayCall(method string) bool {
 	if s == nil {
 		return true
@@ -47,7 +47,7 @@ func (s *Scope) MayCall(method string) bool {
 }
 
 // Admit decides on a call whose parameters are valid. The error is a *Refusal, a *QuotaError,
-// ErrBusy or that of ask; the call must not be made then.
+// ErrBusy or ask's error; the call must then not be made.
 func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[string]any, ask Ask) (*Grant, error) {
 	g := &Grant{Params: params, scope: s, method: m}
 	if s == nil {
@@ -117,14 +117,14 @@ func (g *Grant) checkNamedObjects() error {
 		}
 	}
 	if g.namedObjects == 0 && (g.method.Mutates || !g.plan.Lists) {
-		return g.scope.refuse("%s is about the whole target unless it names an object: name an object of this tenant", g.method.Name)
+		return g.scope.refuse("%s affects the whole target unless it names an object: name an object of this tenant", g.method.Name)
 	}
 	g.owned = g.namedObjects > 0 && len(g.hidden) == 0
 	return nil
 }
 
-// admit returns the value to use for a value of the parameters: the same, or one with foreign names
-// replaced. The error is a *Refusal if the value is not permitted.
+// admit returns the value to use in place of a parameter's value: the same, or one with foreign
+// names replaced. The error is a *Refusal if the value is not permitted.
 func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (any, error) {
 	for _, o := range f.Opens {
 		if o.By(v) {
@@ -204,8 +204,8 @@ func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (an
 	return v, nil
 }
 
-// leftOut decides on an absent value, which has its default. It returns the value to use instead,
-// or nil.
+// leftOut decides on an absent value, for which the default applies. It returns the value to use
+// instead, or nil.
 func (g *Grant) leftOut(f *plan.Form, path string) (instead any, err error) {
 	for _, o := range f.Opens {
 		if o.ByDefault {
@@ -261,8 +261,8 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		return v, nil
 	case !isText:
 	case plan.IsInner(kind):
-		// With a slash, the alias of a volume could look like that of another lvstore, and SPDK
-		// truncates long names.
+		// With a slash in its name, a volume's alias could look like one in another lvstore, and
+		// SPDK truncates long names.
 		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
 			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without a slash", g.method.Name, g.shortPath(path))
 		}
@@ -303,8 +303,8 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 	return nil, g.scope.refuse("%s: %s names an object that no tenant can own (%s): leave it out", g.method.Name, g.shortPath(path), kind)
 }
 
-// hide returns a name of the same kind that no object has. Equal names get equal replacements,
-// because SPDK may compare them.
+// hide returns an unused name of the same kind. Equal names get equal replacements, because SPDK
+// may compare them.
 func (g *Grant) hide(kind, text string) string {
 	for unused, written := range g.hidden {
 		if written == text {
@@ -325,7 +325,7 @@ func (g *Grant) hide(kind, text string) string {
 	return unused
 }
 
-// restore replaces the names of hide in SPDK's message by those that the client wrote.
+// restore replaces the names made by hide in SPDK's message with those that the client wrote.
 func (g *Grant) restore(message string) string {
 	for unused, written := range g.hidden {
 		message = strings.ReplaceAll(message, unused, written)
@@ -348,7 +348,7 @@ func (g *Grant) releaseClaim() {
 	}
 }
 
-// Answer notes the outcome of the call, and returns the part of it that the tenant may see.
+// Answer records the outcome of the call, and returns the part of it that the tenant may see.
 func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (json.RawMessage, error) {
 	if g.scope == nil {
 		return result, err

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// spellings are variants with which a user may try to pass off a foreign name as their own.
+// spellings lists variants with which a user might try to pass off a foreign name as their own.
 var spellings = []func(name string) string{
 	func(name string) string { return name },
 	strings.ToUpper,
@@ -58,7 +58,7 @@ var spellings = []func(name string) string{
 	func(name string) string { return name[:len(name)/2] + "\u200b" + name[len(name)/2:] }, // of no width
 }
 
-// An admission is one call of red's and what became of its parameters.
+// An admission is one call by red, with the parameters before and after admission.
 type admission struct {
 	*testing.T
 	red   things
@@ -70,7 +70,7 @@ var (
 	freshNQN = regexp.MustCompile(`^(nqn\.2014-08\.org\.nvmexpress:uuid:|iqn\.2016-06\.io\.spdk:)`)
 )
 
-// owns says whose a name is, without asking the code that is tried.
+// owns reports whether red owns a name, without using the code under test.
 func (a *admission) owns(kind, name string) bool {
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) { // could end a name early
 		return false
@@ -92,8 +92,8 @@ func (a *admission) owns(kind, name string) bool {
 	return false
 }
 
-// compare holds what reaches the socket against what policy saw: it is the same but for names that
-// are not red's, in whose place stands one that nothing bears.
+// compare compares what reaches the socket with what policy saw. Both must be the same, except that
+// names not owned by red are replaced with an unused name.
 func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	a.Helper()
 	if kinds := plan.KindsOf(list, saw); len(kinds) > 0 {
@@ -148,8 +148,8 @@ func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	}
 }
 
-// FuzzAdmit makes calls of red's to every method, with names of every kind in every place: red's,
-// blue's in all spellings, and any text.
+// FuzzAdmit makes calls by red to every method, with names of every kind in every place: red's own,
+// blue's in all spellings, and arbitrary text.
 func FuzzAdmit(f *testing.F) {
 	one := newWorld(f, "v26.05")
 	red, blue := one.settle()

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// numbersOf calls f with each number in the parameters of the methods that tenants may call, at any
-// depth. wrap makes a parameter's value from that number.
+// numbersOf calls f for each number in the parameters of the methods that tenants may call, at any
+// depth. wrap makes a parameter's value from a number.
 func numbersOf(t *Tenancy, scope *Scope, f func(m *rpcschema.Method, param, path string, n plan.Node, wrap func(any) any)) {
 	for _, m := range rpcschema.Default().Methods() {
 		if m.ServedBy == rpcschema.ServedByProxy || !scope.MayCall(m.Name) {
@@ -45,8 +45,8 @@ func beyond(t *testing.T, n json.Number, by int64) json.Number {
 	return json.Number(strconv.FormatInt(v+by, 10))
 }
 
-// No tenant can make SPDK allocate more memory at once than the schema permits, by any parameter,
-// unless its configuration allows it.
+// No tenant can use any parameter to make SPDK allocate more memory at once than the schema
+// permits, unless the configuration allows it.
 func TestTenantsDoNotAllocateWithoutBound(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		w := newWorld(t, "v26.05", func(red *Tenant) {
@@ -89,9 +89,9 @@ func TestTenantsDoNotAllocateWithoutBound(t *testing.T) {
 	}
 }
 
-// Every number that a tenant can send is bounded, or it is here with the reason why not, so that
-// one of a later release is not overlooked.
-func TestNumbersOfTenantsAreBounded(t *testing.T) {
+// Every number that a tenant can send is bounded, or listed here with the reason why not, so that
+// numbers in later releases are not overlooked.
+func TestTenantNumbersAreBounded(t *testing.T) {
 	harmless := map[string]string{
 		"bdev_delay_update_latency.latency_us":                  "a time",
 		"bdev_enable_histogram.min_nsec":                        "a time; there are at most 64 ranges",

@@ -18,7 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atTime stops the clock for the whole package until the test ends, but for what it lets pass.
+// atTime stops the package's clock until the test ends. The clock advances only by what is given to
+// pass.
 func atTime(t *testing.T) (pass func(time.Duration)) {
 	var passed atomic.Int64
 	begun := time.Now()
@@ -27,14 +28,14 @@ func atTime(t *testing.T) (pass func(time.Duration)) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// asked counts the tenancy's own queries while f runs.
+// asked returns the number of the tenancy's own queries while f runs.
 func (w *world) asked(f func()) int {
 	before := len(w.asks)
 	f()
 	return len(w.asks) - before
 }
 
-// For each spelling of another tenant's name, the response is the same as for an unused name.
+// For every spelling of another tenant's name, the response is the same as for an unused name.
 func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)
@@ -72,8 +73,8 @@ func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	}
 }
 
-// The owner of the tenant's own volume is looked up once. It is looked up with every call for other
-// tenants' volumes, missing ones, and other spellings of own ones.
+// The owner of a tenant's own volume is looked up once. For other tenants' volumes, missing ones,
+// and other spellings of own ones, it is looked up on every call.
 func TestOwnersAreCached(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
@@ -88,7 +89,7 @@ func TestOwnersAreCached(t *testing.T) {
 	pass(storesKeep)
 	assert.Equal(t, 3, w.asked(limit(red.volume)), "the lvstores")
 
-	_, _ = w.call("bob", "bdev_get_bdevs", p{"name": blue.volume}) // now it is remembered, too
+	_, _ = w.call("bob", "bdev_get_bdevs", p{"name": blue.volume}) // now it is also remembered
 	none := w.asked(limit("11111111-2222-4333-8444-555555555555"))
 	assert.NotZero(t, none)
 	assert.Equal(t, none, w.asked(limit(blue.volume)))
@@ -98,8 +99,8 @@ func TestOwnersAreCached(t *testing.T) {
 	assert.Equal(t, 4, w.asked(limit(red.volume)), "the owner is no longer cached")
 }
 
-// A cached owner is not used after the volume's lvstore was given to another tenant.
-func TestLvstoresThatChangeTheirTenant(t *testing.T) {
+// A cached owner is not used after the volume's lvstore is given to another tenant.
+func TestLvstoreMovesToAnotherTenant(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -111,7 +112,7 @@ func TestLvstoresThatChangeTheirTenant(t *testing.T) {
 	assert.Contains(t, string(w.must("alice", "bdev_get_bdevs", nil)), "red-malloc")
 	assert.NotContains(t, string(w.must("alice", "bdev_get_bdevs", nil)), red.volume)
 
-	// A renaming by the tenant takes effect at once.
+	// A rename by the tenant takes effect at once.
 	w.must("", "bdev_lvol_rename_lvstore", p{"old_name": "lvs-nobody", "new_name": "lvs-red"})
 	pass(storesKeep)
 	w.must("alice", "bdev_lvol_rename_lvstore", p{"old_name": "lvs-red", "new_name": "lvs-red2"})
@@ -165,7 +166,7 @@ func TestConcurrentLookupsAreShared(t *testing.T) {
 }
 
 // A list with many unknown names causes one lookup, not one for each name.
-func TestNamesOfAListShareALookup(t *testing.T) {
+func TestNamesInAListShareALookup(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
 	red, blue := w.settle()
@@ -184,8 +185,8 @@ func TestNamesOfAListShareALookup(t *testing.T) {
 	assert.NotContains(t, listed, "99999999")
 }
 
-// A cached owner of a volume does not decide a change of the subsystem that is named after it.
-func TestSubsystemsOfVolumesThatMoved(t *testing.T) {
+// A volume's cached owner does not decide on changes to the subsystem named after the volume.
+func TestChangesToSubsystemsIgnoreCachedOwners(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
 	red, _ := w.settle()
@@ -220,12 +221,12 @@ func TestUndescribedParametersAreRefused(t *testing.T) {
 	require.Error(t, admit(p{"bdev": "red-1", "other": "blue-1"}))
 }
 
-// A subsystem that is named after a volume counts also after the volume was deleted.
-func TestSubsystemsCountAfterTheirVolumes(t *testing.T) {
+// A subsystem named after a volume still counts after the volume is deleted.
+func TestSubsystemsCountAfterVolumeDeletion(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	pass := atTime(t)
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 4 })
-	w.settle() // takes two, one of NVMe and one of iSCSI
+	w.settle() // takes two, one for NVMe and one for iSCSI
 	makes := func() error {
 		volume := text(t, w.must("alice", "bdev_lvol_create", p{"lvol_name": "new", "size_in_mib": 4, "lvs_name": "lvs-red"}))
 		_, err := w.call("alice", "nvmf_create_subsystem", p{"nqn": prefix + volume})
@@ -249,8 +250,8 @@ func TestOriginsOfClonesKeepTheirSize(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// An lvstore that was deleted and created again with its name may have another cluster size. A call
-// that was measured with the old size is not executed in the new one.
+// An lvstore that was deleted and recreated under the same name may have a different cluster size.
+// A call measured with the old size is not executed in the new lvstore.
 func TestVolumesAreMadeWhereTheyWereMeasured(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))

@@ -10,18 +10,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Hosts write what they like into logical volumes. If the target loads an lvstore or a RAID from
-// one, its names and UUIDs are the host's choice. So a bdev or an lvstore whose base is, at any
-// depth, a logical volume belongs to no tenant.
+// Hosts can write anything into logical volumes. If the target loads an lvstore or a RAID from one,
+// the host has chosen its names and UUIDs. So a bdev or lvstore based, at any depth, on a logical
+// volume belongs to no tenant.
 
-// maxDepth bounds how many bdevs may lie on each other. A deeper bdev counts as lying on a volume.
+// maxDepth bounds how deeply bdevs may be stacked. A deeper bdev counts as based on a volume.
 const maxDepth = 8
 
-// isVolumeName reports whether a bdev of this name may be a logical volume: the name of a volume is
+// isVolumeName reports whether a bdev with this name may be a logical volume. A volume's name is
 // its UUID, and its alias is LVSTORE/LVOL.
 func isVolumeName(name string) bool { return looksLikeUUID(name) || strings.Contains(name, "/") }
 
-// readBases notes the bdevs that a bdev lies on, according to its driver.
+// readBases reads which bdevs a bdev is based on, according to its driver.
 func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
 	switch t.TypeAt(i) {
 	case jsonwalk.Object:
@@ -53,7 +53,7 @@ func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
 	return t.Skip(i)
 }
 
-// readBaseList reads the bases of a RAID; one that is missing has no name.
+// readBaseList reads the bases of a RAID. A missing base has no name.
 func (b *bdev) readBaseList(t *jsonwalk.Text, i int) (end int) {
 	if t.TypeAt(i) != jsonwalk.Array {
 		return t.Skip(i)
@@ -73,12 +73,12 @@ func (b *bdev) readBaseList(t *jsonwalk.Text, i int) (end int) {
 	return w.End
 }
 
-// bases caches, for one call, which bdevs lie on which others.
+// bases caches, for one call, which bdevs are based on which others.
 type bases map[string][]string
 
-// noteBases notes the bases in a list of bdevs.
+// noteBases caches the bases in a list of bdevs.
 func (v *ownershipCheck) noteBases(answer string) error {
-	if !strings.Contains(answer, "base_bdev") && !strings.Contains(answer, "cache_device") { // as in most answers
+	if !strings.Contains(answer, "base_bdev") && !strings.Contains(answer, "cache_device") { // as in most responses
 		return nil
 	}
 	if v.bases == nil {
@@ -92,8 +92,8 @@ func (v *ownershipCheck) noteBases(answer string) error {
 	})
 }
 
-// onVolume reports whether one of the bdevs is a logical volume or lies on one. It asks the target
-// for bdevs that it does not know.
+// onVolume reports whether one of the bdevs is a logical volume or is based on one. It queries the
+// target for bdevs that it does not know.
 func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int) (bool, error) {
 	for _, name := range names {
 		if isVolumeName(name) || depth > maxDepth {
@@ -110,8 +110,8 @@ func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int
 	return false, nil
 }
 
-// basesOf returns the bases of a bdev. It asks the target once in a call, and for all bdevs if the
-// call needs many.
+// basesOf returns the bases of a bdev. It queries the target once per call, and for all bdevs if
+// the call needs many.
 func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []string, err error) {
 	below, known := v.bases[name]
 	if known || v.listed {
@@ -133,7 +133,7 @@ func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []stri
 	return below, nil
 }
 
-// askBases asks the target for the bases of a bdev; nil if there is no such bdev.
+// askBases queries the target for the bases of a bdev. It returns nil if there is no such bdev.
 func askBases(ctx context.Context, ask Ask, name string) (names []string, err error) {
 	answer, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
@@ -152,8 +152,8 @@ func askBases(ctx context.Context, ask Ask, name string) (names []string, err er
 	return names, err
 }
 
-// written reports whether an object whose name belongs to the tenant comes from what a host has
-// written: the lvstore or bdev of this name lies on a logical volume.
+// written reports whether an object may have been written by a host although its name belongs to
+// the tenant. This is so if the lvstore or bdev is based on a logical volume.
 func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, error) {
 	store, _, isAlias := strings.Cut(name, "/")
 	switch {
@@ -171,7 +171,7 @@ func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, 
 	return false, nil
 }
 
-// noteVolumes marks the lvstores that lie on logical volumes.
+// noteVolumes marks the lvstores that are based on logical volumes.
 func (l *lvstores) noteVolumes(ctx context.Context, ask Ask) error {
 	v := &ownershipCheck{ask: ask}
 	for id, s := range l.byUUID {

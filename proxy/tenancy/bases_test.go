@@ -22,13 +22,13 @@ func (w *world) method(name string) *rpcschema.Method {
 
 const volumeUUID = "11111111-2222-4333-8444-555555555555"
 
-// bdevList describes one bdev with a driver's data, as SPDK lists it.
+// bdevList returns a list of one bdev with driver-specific data, as in SPDK's response.
 func bdevList(name, data string) string {
 	return fmt.Sprintf(`[{"name": %q, "aliases": [], "product_name": "x", "block_size": 512, "num_blocks": 8, "uuid": %q, "driver_specific": %s}]`, name, volumeUUID, data)
 }
 
 // Each kind of bdev names its bases differently.
-func TestBasesOfBdevs(t *testing.T) {
+func TestBasesAreReadForEachDriver(t *testing.T) {
 	for data, want := range map[string][]string{
 		`{}`:                          {},
 		`{"malloc": {"name": "a"}}`:   {},
@@ -51,7 +51,7 @@ func TestBasesOfBdevs(t *testing.T) {
 	}
 }
 
-// chain answers queries for bdevs that lie on each other.
+// chain responds to queries for stacked bdevs.
 type chain map[string][]string
 
 func (c chain) ask(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
@@ -68,7 +68,7 @@ func (c chain) ask(_ context.Context, method string, params map[string]any) (jso
 	return json.RawMessage(bdevList(name, `{"raid": {"base_bdevs_list": `+string(text)+`}}`)), err
 }
 
-// A host may have written what lies on a logical volume, at any depth.
+// A host may have written anything based on a logical volume, at any depth.
 func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 	c := chain{
 		"raid": {"disk1", "disk2"}, "disk1": {}, "disk2": {}, "nested": {"disk1", volumeUUID}, "deep": {"disk1", "nested"}, "alias": {"lvs0/v"},
@@ -94,7 +94,7 @@ func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 	assert.True(t, on, "what is unknown counts as written by a host")
 }
 
-// A tenant neither sees nor uses a RAID that matches its globs but lies on a volume.
+// A tenant can neither see nor use a RAID that matches its globs but is based on a volume.
 func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m := w.method("bdev_set_qos_limit")
@@ -117,7 +117,7 @@ func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 	}
 }
 
-// An item of a list that does not name its object belongs to no tenant.
+// A list item that does not name its object belongs to no tenant.
 func TestItemsWithoutNamesAreLeftOut(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for method, items := range map[string]string{

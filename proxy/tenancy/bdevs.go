@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A bdev has what tenancy needs of an item of bdev_get_bdevs.
+// A bdev holds what this package needs from an item in bdev_get_bdevs.
 type bdev struct {
 	name      string
 	aliases   []string
@@ -18,7 +18,7 @@ type bdev struct {
 	numBlocks uint64
 	lvol      bool     // it is a logical volume
 	store     string   // UUID of its lvstore
-	bases     []string // bdevs that it lies on, unless it is a logical volume
+	bases     []string // bdevs on which it is based, unless it is a logical volume
 	ambiguous bool     // the response is malformed or contradictory, so the owner is unknown
 }
 

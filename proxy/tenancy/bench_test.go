@@ -18,12 +18,12 @@ const (
 	blueStore = "bbbbbbbb-0000-4000-8000-00000000000b"
 )
 
-// lvolUUID is the UUID of volume i in an lvstore.
+// lvolUUID returns the UUID of volume i in an lvstore.
 func lvolUUID(store string, i int) string {
 	return fmt.Sprintf("%s-0000-4000-9000-%012x", store[:8], i)
 }
 
-// lvolBdev is a volume as v26.05 lists it.
+// lvolBdev returns a volume as listed by v26.05.
 func lvolBdev(store, lvs string, i int) string {
 	id := lvolUUID(store, i)
 	return fmt.Sprintf(`{"name":"%s","aliases":["%s/vol%d"],"product_name":"Logical Volume","block_size":4096,"num_blocks":2048,"preferred_write_alignment":1024,`+
@@ -35,7 +35,7 @@ func lvolBdev(store, lvs string, i int) string {
 		id, lvs, i, id, store)
 }
 
-// lvolItem is a volume as bdev_lvol_get_lvols lists it.
+// lvolItem returns a volume as listed by bdev_lvol_get_lvols.
 func lvolItem(store, lvs string, i int) string {
 	return fmt.Sprintf(`{"alias":"%s/vol%d","uuid":"%s","name":"vol%d","is_thin_provisioned":true,"is_snapshot":false,"is_clone":false,"is_esnap_clone":false,"is_degraded":false,`+
 		`"num_allocated_clusters":0,"lvs":{"name":"%s","uuid":"%s"}}`, lvs, i, lvolUUID(store, i), i, lvs, store)
@@ -53,8 +53,8 @@ func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMess
 	return json.RawMessage("[" + strings.Join(items, ",") + "]")
 }
 
-// The stage's cost for a call, and the number of its own queries. On a real target, each query
-// takes a poll of 4 ms.
+// BenchmarkCall measures the stage's cost per call, and the number of its own queries. On a real
+// target, each query takes a poll of 4 ms.
 func BenchmarkCall(b *testing.B) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(b, err)

@@ -11,7 +11,7 @@ import (
 
 // The space of a tenant's deleted volume is zeroed, whatever its client requested, unless the
 // configuration allows otherwise.
-func TestTenantsSpaceIsZeroed(t *testing.T) {
+func TestTenantSpaceIsZeroed(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		w := newWorld(t, release)
 		w.settle()
@@ -36,7 +36,7 @@ func TestTenantsSpaceIsZeroed(t *testing.T) {
 	assert.NotContains(t, w.sent[len(w.sent)-1].params, "clear_method")
 }
 
-func TestTenantsLvstoresAreZeroed(t *testing.T) {
+func TestTenantLvstoresAreZeroed(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()
 	w.must("", "bdev_malloc_create", p{"name": "red-disk", "num_blocks": 16384, "block_size": 4096})
@@ -44,7 +44,7 @@ func TestTenantsLvstoresAreZeroed(t *testing.T) {
 	assert.Equal(t, "write_zeroes", w.sent[len(w.sent)-1].params["clear_method"])
 }
 
-// Every parameter that chooses how space is cleared is annotated, including those of later
+// Every parameter that chooses how space is cleared is annotated, including those in later
 // releases.
 func TestClearMethodsAreAnnotated(t *testing.T) {
 	found := 0

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// countVolumes counts at the target the volumes of the tenant.
+// countVolumes counts the tenant's volumes at the target.
 func (g *Grant) countVolumes(ctx context.Context, ask Ask) (sum amount, err error) {
 	check := &ownershipCheck{scope: g.scope, ask: ask, began: now()}
 	list, err := check.list(ctx)
@@ -28,7 +28,7 @@ func (g *Grant) countVolumes(ctx context.Context, ask Ask) (sum amount, err erro
 	return sum, err
 }
 
-// countExports counts at the target what exports the tenant's volumes.
+// countExports counts, at the target, the tenant's subsystems, hosts and listeners.
 func (g *Grant) countExports(ctx context.Context, ask Ask) (sum amount, err error) {
 	check := &ownershipCheck{scope: g.scope, ask: ask, began: now()}
 	var subsystems []struct {

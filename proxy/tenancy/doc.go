@@ -1,12 +1,12 @@
-// Package tenancy is the stage of the proxy that decides whether the objects which a call names
-// belong to the user's tenant. A tenant has lvstores, bdevs, NQNs and other objects; its users can
-// see and change nothing else on the target.
+// Package tenancy is the proxy's stage that decides whether the objects named in a call belong to
+// the user's tenant. A tenant has lvstores, bdevs, NQNs and other objects; its users can see and
+// change nothing else on the target.
 //
 // It uses only the schema's annotations (x-spdk-resource), so it works for all methods:
 //
-//   - A foreign name in a parameter is replaced by a name that no object has, and SPDK is called.
-//     So foreign and missing objects take the same path through this code and get the same response,
-//     SPDK's own, whatever its release.
+//   - A foreign name in a parameter is replaced with an unused name, and SPDK is called. So foreign
+//     and missing objects take the same path through this code and get the same response, SPDK's
+//     own, whatever its release.
 //   - A name that a call would create must be the tenant's, or the call is refused.
 //   - A result is reduced to the tenant's objects; parts whose owner is unknown are left out.
 //   - A method that the annotations do not bind to objects is refused (package plan).

@@ -25,7 +25,7 @@ func hostOf(n int) string {
 	return fmt.Sprintf("nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-%012d", n)
 }
 
-// subsystems returns the target's subsystems besides that of discovery.
+// subsystems returns the target's subsystems, except the discovery subsystem.
 func (w *world) subsystems() (list []spdkrpc.NVMfSubsystem) {
 	var all []spdkrpc.NVMfSubsystem
 	require.NoError(w.t, json.Unmarshal(w.must("", "nvmf_get_subsystems", nil), &all))
@@ -37,7 +37,8 @@ func (w *world) subsystems() (list []spdkrpc.NVMfSubsystem) {
 	return list
 }
 
-// exportingWorld makes a target with two subsystems of red, which has a quota, and one of blue.
+// exportingWorld makes a target with two subsystems belonging to red, which has a quota, and one
+// belonging to blue.
 func exportingWorld(t *testing.T, release string, q Quota) *world {
 	w := newWorld(t, release, func(red *Tenant) { red.Quota = q })
 	w.must("", "nvmf_create_transport", p{"trtype": "TCP"})
@@ -52,8 +53,8 @@ func (w *world) admitHost(user, nqn string, n int) error {
 	return err
 }
 
-// A tenant can admit as many hosts as its quota permits, over all of its subsystems.
-func TestQuotaOfHosts(t *testing.T) {
+// A tenant can admit as many hosts as its quota permits, summed over all its subsystems.
+func TestHostQuota(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			pass := atTime(t)
@@ -64,7 +65,7 @@ func TestQuotaOfHosts(t *testing.T) {
 			}
 			require.NoError(t, w.admitHost("alice", redOne, 1))
 			require.NoError(t, w.admitHost("alice", redTwo, 1))
-			require.NoError(t, w.admitHost("", redTwo, 2)) // an administrator's hosts count too, from the next count on
+			require.NoError(t, w.admitHost("", redTwo, 2)) // from the next count on, hosts admitted by an administrator also count
 			pass(countKeep)
 			exceeded(w.admitHost("alice", redOne, 4))
 			exceeded(w.admitHost("alice", redTwo, 4))
@@ -85,7 +86,7 @@ func TestQuotaOfHosts(t *testing.T) {
 	}
 }
 
-func TestQuotaOfListeners(t *testing.T) {
+func TestListenerQuota(t *testing.T) {
 	w := exportingWorld(t, "v26.05", Quota{Listeners: 1})
 	listen := func(nqn string) error {
 		_, err := w.call("alice", "nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": redAddress})
@@ -97,8 +98,8 @@ func TestQuotaOfListeners(t *testing.T) {
 	require.NoError(t, listen(redTwo))
 }
 
-// Of any number of concurrent calls, only those within the quota are executed.
-func TestParallelHostsDoNotOverrun(t *testing.T) {
+// However many calls run concurrently, only those within the quota are executed.
+func TestConcurrentHostsDoNotExceedQuota(t *testing.T) {
 	w := exportingWorld(t, "v26.05", Quota{Hosts: 7})
 	var admitted atomic.Int32
 	var all sync.WaitGroup
@@ -124,8 +125,8 @@ func TestParallelHostsDoNotOverrun(t *testing.T) {
 	assert.Equal(t, 60, hosts[blueOne])
 }
 
-// An export and a snapshot of the same tenant do not wait for each other: a snapshot runs alone
-// among calls about volumes only.
+// A tenant's exports and snapshots do not wait for each other: a snapshot must run alone only among
+// calls that affect volumes.
 func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib, Hosts: 2})
 	w.must("alice", "nvmf_create_subsystem", p{"nqn": redOne})
@@ -143,7 +144,7 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	second.Close()
 }
 
-// With a quota of volumes only, sizes need no order: snapshots run concurrently, and resizing is
+// With only a quota of volumes, sizes do not matter: snapshots run concurrently, and resizing is
 // not counted.
 func TestVolumeQuotaWorksAlone(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
@@ -156,7 +157,7 @@ func TestVolumeQuotaWorksAlone(t *testing.T) {
 	second, err := snapshot("t")
 	require.NoError(t, err)
 	w.must("alice", "bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 400})
-	first.Close() // without a response, so it counts
+	first.Close() // it got no response, so it counts
 	_, err = second.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	second.Close()
@@ -166,10 +167,10 @@ func TestVolumeQuotaWorksAlone(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 2, Most: 3}, err)
 }
 
-// Everything that a tenant's calls can add has a bound. Otherwise a tenant could make the
-// configuration arbitrarily large, which is read before a change is answered, and loaded at a
-// restart.
-func TestTenantsAdditionsAreBounded(t *testing.T) {
+// Everything that a tenant's calls can add is bounded. Otherwise, a tenant could make the
+// configuration arbitrarily large, although it is read before the response to a change, and loaded
+// at a restart.
+func TestTenantAdditionsAreBounded(t *testing.T) {
 	const (
 		volumes  = "quota.volumes"
 		ofBdev   = "at most one for each bdev: quota.volumes, and the bdevs that an administrator creates"

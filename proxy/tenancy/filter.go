@@ -11,8 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// filter returns the part of a result that belongs to the tenant, as SPDK wrote it and in its
-// order.
+// filter returns the part of a result that belongs to the tenant, in SPDK's own text and order.
 func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMessage, error) {
 	if g.plan.Open || g.owned && g.plan.Raw {
 		return result, nil
@@ -58,9 +57,9 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 	return err
 }
 
-// A filter filters one result. In its methods, owned means that the object which contains a value
-// belongs to the tenant; a value that names nothing then belongs to the tenant too. The verdict on
-// a value comes before the verdicts on what it contains.
+// A filter filters one result. In its methods, owned means that the object containing a value
+// belongs to the tenant; a value that names nothing then also belongs to the tenant. The verdict on
+// a value comes before the verdicts on its contents.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context
@@ -68,17 +67,17 @@ type filter struct {
 	err   error
 }
 
-// A verdict says how a value is treated.
+// A verdict defines how a value is treated.
 type verdict uint8
 
 const (
 	hide  verdict = iota // it is left out
 	show                 // it is kept unchanged
-	enter                // it is kept, and its content is filtered
+	enter                // it is kept, but its content is filtered
 )
 
-// root filters the whole result. It returns false if the tenant may see nothing of it. A name in
-// the result of a call that changed the tenant's objects is that of an object which it created.
+// root filters the whole result. It returns false if the tenant may see nothing of it. If the call
+// changed the tenant's objects, a name in its result is that of an object it created.
 func (f *filter) root(w *plan.Form) bool {
 	i, owned := f.Space(0), f.grant.owned
 	if w.Sensitive {
@@ -106,11 +105,11 @@ func (f *filter) root(w *plan.Form) bool {
 	return true
 }
 
-// value decides on a value below the root. inside is owned for the values in it.
+// value decides on a value below the root. inside is the value of owned for its contents.
 func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	t := f.TypeAt(i)
 	if w.Sensitive || !w.Fits[t] {
-		return hide, false // it is secret, or the schema does not describe it
+		return hide, false // it is secret, or not described by the schema
 	}
 	if kinds := w.Kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
@@ -136,8 +135,8 @@ func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool)
 	return hide, false
 }
 
-// item decides on an item of an array or map: an object that names itself must belong to the
-// tenant; any other must be in an object that does.
+// item decides on an item in an array or map. An object that names itself must belong to the
+// tenant; any other item must be in an object that does.
 func (f *filter) item(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	if f.TypeAt(i) != jsonwalk.Object || !w.Fits[jsonwalk.Object] || len(w.Kinds[jsonwalk.Object]) > 0 {
 		return f.value(w, i, owned)
@@ -210,7 +209,8 @@ func (f *filter) items(w *plan.Form, i int, owned bool) (end int) {
 	return m.End
 }
 
-// pass skips a value that is shown, or filters its content.
+// pass leaves a value that is shown unchanged, and filters the content of any other. It returns the
+// value's end.
 func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	switch {
 	case v == show:
@@ -222,7 +222,7 @@ func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	}
 }
 
-// A self is the owner of an object, according to the member that names it.
+// A self states who owns an object, according to the member that names it.
 type self uint8
 
 const (
@@ -232,7 +232,7 @@ const (
 )
 
 // identified determines the owner of an object from the member that names it. If that member occurs
-// several times, all values must be names of the tenant.
+// several times, all its values must be names belonging to the tenant.
 func (f *filter) identified(w *plan.Form, i int) self {
 	if w.IdentityKind == "" {
 		return unnamed
@@ -282,7 +282,7 @@ func (f *filter) owns(kind string, i int) bool {
 	return own && err == nil
 }
 
-// ownsAddress reports whether an address, which is an object, belongs to the tenant.
+// ownsAddress reports whether an address, which is a JSON object, belongs to the tenant.
 func (f *filter) ownsAddress(i int) bool {
 	if f.TypeAt(i) != jsonwalk.Object {
 		return false

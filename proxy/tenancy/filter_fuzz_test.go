@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// filtered are the methods whose results are filtered at all.
+// filtered returns the methods whose results are filtered at all.
 func filtered(t *Tenancy) []*rpcschema.Method {
 	return slices.DeleteFunc(rpcschema.Default().Methods(), func(m *rpcschema.Method) bool {
 		p := t.plans.Of(m.Name)
@@ -24,13 +24,13 @@ func filtered(t *Tenancy) []*rpcschema.Method {
 	})
 }
 
-// redGrant is that of a call of red's to a method, whose result is to be filtered.
+// redGrant returns the Grant for a call by red to a method whose result is to be filtered.
 func redGrant(t *Tenancy, m *rpcschema.Method, owned bool) *Grant {
 	scope := t.Of("alice")
 	return &Grant{scope: scope, method: m, plan: t.plans.Of(m.Name), ownership: &ownershipCheck{scope: scope, ask: oracle}, owned: owned}
 }
 
-// once decodes JSON in which members stand twice, and takes the first or the last of each.
+// once decodes JSON in which members occur twice, and takes the first or the last of each.
 func once(dec *jsontext.Decoder, last bool) (any, error) {
 	switch dec.PeekKind() {
 	case '{':
@@ -72,7 +72,7 @@ func once(dec *jsontext.Decoder, last bool) (any, error) {
 	return jsonrpc.DecodeValue(slices.Clone(text), jsonrpc.Limits{})
 }
 
-// same compares JSON, but for the order of members. Numbers must be spelt alike.
+// same compares JSON, ignoring the order of members. Numbers must be written alike.
 func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 	t.Helper()
 	a, err := jsonrpc.DecodeValue(want, jsonrpc.Limits{})
@@ -82,9 +82,9 @@ func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 	require.Equal(t, a, b, "%s: %s", method, text)
 }
 
-// FuzzFilterAnyJSON gives the filter of any method any text. It never panics. From valid JSON, it
-// leaves valid JSON, and exactly what the reference leaves. If members are repeated, the reference
-// removes nothing from the rest, whichever of them a client may read.
+// FuzzFilterAnyJSON passes arbitrary text to the filter of any method. The filter must never panic.
+// From valid JSON, it must leave valid JSON, and exactly what the reference leaves. If members are
+// repeated, the reference must remove nothing from the output, whichever of them a client may read.
 func FuzzFilterAnyJSON(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)
@@ -109,7 +109,7 @@ func FuzzFilterAnyJSON(f *testing.F) {
 		kept, err := redGrant(tenancy, m, owned).Answer(t.Context(), text, nil)
 		lenient := []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 		if !jsontext.Value(text).IsValid(lenient...) {
-			return // SPDK's words were parsed before they came here
+			return // SPDK's response was parsed before reaching the filter
 		}
 		if err != nil {
 			var refused *Refusal
@@ -144,7 +144,8 @@ func FuzzFilterAnyJSON(f *testing.F) {
 	})
 }
 
-// FuzzFilterKeepsTheirs puts any JSON beside what is theirs: that stays, to the byte.
+// FuzzFilterKeepsTheirs puts arbitrary JSON next to what belongs to the tenant, which must be kept
+// byte for byte.
 func FuzzFilterKeepsTheirs(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Everything that is not red's bears this mark.
+// Everything that does not belong to red contains this mark.
 const mark = "f0e1"
 
 var (
@@ -35,7 +35,7 @@ var (
 	}
 )
 
-// oracle answers the filter's questions: one lvstore belongs to red, no bdev is known.
+// oracle responds to the filter's queries: one lvstore belongs to red, and no bdev is known.
 func oracle(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	switch {
 	case method == "bdev_lvol_get_lvstores":
@@ -46,12 +46,12 @@ func oracle(_ context.Context, method string, params map[string]any) (json.RawMe
 	return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice, Code: -19}
 }
 
-// spoil makes of a value that the schema describes one in which some names are others', some values
-// are of another type, and some members are not described.
+// spoil changes a value that conforms to the schema: some names become those of others, some values
+// get another type, and some members are added that the schema does not describe.
 func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	if _, text := v.(string); !text && !plan.Free(list, "") && r.IntN(40) == 0 {
 		other := []any{mark, p{mark: mark}, p{"not_described": mark}, []any{mark}, nil, json.Number("7")}[r.IntN(6)]
-		if _, array := v.([]any); !array { // in a list of texts it would be one more
+		if _, array := v.([]any); !array { // in a list of texts, it would be just another one
 			return other
 		}
 	}
@@ -79,7 +79,7 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 			spoilt[name] = spoil(t, r, below, v[name])
 		}
 		if store, ok := spoilt["lvol_store_uuid"].(string); ok && !strings.Contains(store, mark) {
-			delete(spoilt, "lvol_store_uuid") // by which all names of the bdev would be theirs
+			delete(spoilt, "lvol_store_uuid") // with which all names of the bdev would belong to the tenant
 		}
 		for _, n := range list {
 			if r.IntN(3) == 0 && n.Additional.Schema == nil {
@@ -99,8 +99,8 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	return v
 }
 
-// FuzzFilter makes results of every method, theirs mixed with others' and with what the schema does
-// not describe: no mark of the others stays.
+// FuzzFilter makes results of every method, in which the tenant's objects are mixed with those of
+// others and with values that the schema does not describe. No mark of others may remain.
 func FuzzFilter(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(seed, seed*7919)
@@ -118,7 +118,7 @@ func FuzzFilter(f *testing.F) {
 		list := tenancy.plans.Nodes(m.Result.Schema)
 		value := maker.Result(m)
 		if m.Name == "bdev_get_bdevs" || m.Name == "bdev_lvol_get_lvols" {
-			for _, item := range value.([]any) { // these lists say themselves whose a UUID is
+			for _, item := range value.([]any) { // these lists show to whom a UUID belongs
 				delete(item.(map[string]any), "uuid")
 			}
 			uuids := otherNames["bdev"]
@@ -131,7 +131,7 @@ func FuzzFilter(f *testing.F) {
 		if m.Mutates {
 			g.owned = true
 			if _, scalar := maker.Result(m).(string); scalar {
-				return // what the call itself has made
+				return // created by the call itself
 			}
 		}
 		kept, err := g.Answer(t.Context(), text, nil)
@@ -151,7 +151,7 @@ func FuzzFilter(f *testing.F) {
 }
 
 // The result stays complete for a tenant that owns everything in it.
-func TestFilterKeepsResultsOfTheOwner(t *testing.T) {
+func TestFilterKeepsOwnResults(t *testing.T) {
 	tenancy, err := New([]Tenant{redTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(t, err)
 	scope := tenancy.Of("alice")
@@ -171,8 +171,7 @@ func TestFilterKeepsResultsOfTheOwner(t *testing.T) {
 	}
 }
 
-// The results of every sample method survive: the filter leaves a result that the typed client can
-// still read.
+// The typed client can still read the filtered result of every sample method.
 func TestFilteredResultsCanBeRead(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -185,8 +184,8 @@ func TestFilteredResultsCanBeRead(t *testing.T) {
 	require.Len(t, bdevs, 3)
 }
 
-// A number or a boolean as the whole result belongs to no tenant. A text that names no object could
-// belong to any tenant, and is shown only to the owner of the call's objects.
+// A result that consists of a number or boolean belongs to no tenant. A text that names no object
+// could belong to any tenant, and is shown only to the owner of the call's objects.
 func TestSingleValueResultsAreFiltered(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	texts, switches := 0, 0

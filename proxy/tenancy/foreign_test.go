@@ -22,7 +22,7 @@ import (
 type spot struct {
 	path string
 	kind string
-	put  func(v any) any // the whole parameter with another value at this spot
+	put  func(v any) any // returns the whole parameter with another value at this spot
 }
 
 // spots finds all values of a parameter that name something, at any depth.
@@ -55,7 +55,7 @@ func spots(t *Tenancy, list []plan.Node, path string, v any) (found []spot) {
 	return found
 }
 
-// gone is a name that nothing bears, spelt as the given one is.
+// gone returns an unused name, spelled like the given one.
 func gone(name string) string {
 	const id = "99999999-abcd-4333-8444-abcdefabcdef"
 	if !looksLikeUUID(name) {
@@ -71,7 +71,7 @@ func gone(name string) string {
 	return made
 }
 
-// outcome is everything that a client learns, with the name taken out.
+// outcome returns everything that a client learns, with the name removed.
 func outcome(result json.RawMessage, err error, name string) string {
 	var called *spdkrpc.Error
 	says := fmt.Sprintf("%s %v", result, err)
@@ -81,7 +81,7 @@ func outcome(result json.RawMessage, err error, name string) string {
 	return strings.ReplaceAll(says, name, "NAME")
 }
 
-// own are red's names for each kind, so that but for one spot a call is theirs.
+// own returns red's names by kind, so that, except at one spot, a call names only red's objects.
 func own(red things) map[string]string {
 	return map[string]string{
 		"bdev": red.volume, "lvstore": red.lvs, "lvstore-uuid": red.lvsUUID, "nqn": red.nqn, "iqn": red.iqn, "key": red.key, "host-nqn": redHost,
@@ -90,8 +90,8 @@ func own(red things) map[string]string {
 	}
 }
 
-// trials are the parameters of a method in which one spot after the other names what the kind's
-// list holds.
+// trials calls each with variants of a method's parameters. In each variant, one spot contains one
+// of the names listed for its kind.
 func trials(w *world, m *rpcschema.Method, names map[string]string, each func(s spot, with func(v any) p)) {
 	least := sample.Maker{Document: rpcschema.Default(), Release: w.release, Names: names}
 	full := least
@@ -124,7 +124,7 @@ func trials(w *world, m *rpcschema.Method, names map[string]string, each func(s 
 	}
 }
 
-// plainAddresses gives sample addresses the form that a tenant may use.
+// plainAddresses converts sample addresses to the form that a tenant may use.
 func plainAddresses(params p) p {
 	if a, ok := params["listen_address"].(map[string]any); ok && a["traddr"] != "127.0.0.2" {
 		params["listen_address"] = p{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4420"}
@@ -132,9 +132,9 @@ func plainAddresses(params p) p {
 	return params
 }
 
-// Every method × every parameter that names something × the names of another tenant's things in
-// every spelling: none is accepted, and none reveals whether the object exists.
-func TestOtherTenantsStayInvisible(t *testing.T) {
+// For every method and every parameter that names something, names of another tenant's objects are
+// tried in every spelling. None is accepted, and none reveals whether the object exists.
+func TestOtherTenantsObjectsStayInvisible(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) {
 			nothingOfAnother(t, newWorld(t, release, allowAll))
@@ -143,7 +143,7 @@ func TestOtherTenantsStayInvisible(t *testing.T) {
 	t.Run("real", func(t *testing.T) { nothingOfAnother(t, realWorld(t, allowAll)) })
 }
 
-// allowAll lets a tenant pass whatever its own names decide.
+// allowAll lifts all restrictions on a tenant except those on names.
 func allowAll(tenant *Tenant) { tenant.Allow = rpcschema.Openings }
 
 func nothingOfAnother(t *testing.T, w *world) {
@@ -162,13 +162,13 @@ func nothingOfAnother(t *testing.T, w *world) {
 				result, err := w.call("alice", m.Name, with(name))
 				var invalid rpcschema.Violations
 				if errors.As(err, &invalid) {
-					continue // not a name that the parameter takes
+					continue // the parameter does not accept this name
 				}
 				tried++
 				methods[m.Name] = true
 				ghost, ghostErr := w.call("alice", m.Name, with(gone(name)))
-				// A real subsystem may be busy with the call before, whatever this one names. A
-				// response that reveals existence does so each time.
+				// A real subsystem may be busy with the previous call, whatever this one names. A
+				// response that reveals existence does so every time.
 				for range 5 {
 					if outcome(ghost, ghostErr, gone(name)) == outcome(result, err, name) {
 						break
@@ -190,7 +190,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 				}
 			}
 			if w.tenancy.plans.Of(m.Name).Refusal == "" && plan.IsObject(s.kind) {
-				// The same call passes with what is theirs.
+				// The same call passes with the tenant's own names.
 				params, err := decoded(with(own(red)[s.kind]))
 				require.NoError(t, err)
 				grant, err := w.tenancy.Of("alice").Admit(t.Context(), m, params, w.ask)
@@ -208,7 +208,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 	assert.Greater(t, passes, 60)
 }
 
-// foreign are blue's names for a kind of parameter.
+// foreign returns blue's names for a kind of parameter.
 func foreign(blue things, kind string) []string {
 	if name := plan.Created(kind); name != "" {
 		return append(blue.names(name), "blue-new", "lvs-blue", "nqn.2016-06.io.spdk:blue-new", "iqn.2016-06.io.spdk:blue-new")
@@ -219,7 +219,7 @@ func foreign(blue things, kind string) []string {
 	return blue.names(kind)
 }
 
-// stateOf is what the administrator sees of one tenant's things.
+// stateOf returns what the administrator sees of one tenant's objects.
 func (w *world) stateOf(x things) string {
 	var b strings.Builder
 	for _, c := range []sent{

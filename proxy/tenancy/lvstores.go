@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// stores caches the lvstores of the target by UUID. A name may move to another lvstore, so the
-// cache is valid only for a moment.
+// stores caches the target's lvstores by UUID. A name may move to another lvstore, so the cache is
+// valid only briefly.
 type stores struct {
 	known atomic.Pointer[lvstores]
 
 	mu        sync.Mutex    // guards the members below
-	running   *lvstoreQuery // the newest that is running; nil: none
+	running   *lvstoreQuery // the newest running query; nil if none
 	forgotten time.Time
 }
 
-// lvstores are the lvstores at one moment.
+// lvstores holds the lvstores at one moment.
 type lvstores struct {
 	byUUID map[string]store
 	asked  time.Time
 }
 
-// An lvstoreQuery is a query of the lvstores that several calls may share. It began after each of
+// An lvstoreQuery is a query for the lvstores that several calls may share. It began after each of
 // them arrived.
 type lvstoreQuery struct {
 	began  time.Time
@@ -39,7 +39,7 @@ type store struct {
 	Name        string `json:"name"`
 	ClusterSize uint64 `json:"cluster_size"`
 	Base        string `json:"base_bdev"`
-	OnVolume    bool   `json:"-"` // Base is a logical volume, or lies on one
+	OnVolume    bool   `json:"-"` // Base is a logical volume, or is based on one
 }
 
 // storesKeep is how long the cached names of lvstores are used.
@@ -55,7 +55,7 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		switch {
 		case k != nil:
 			return k.byUUID, nil
-		case joined > 1 && !mine: // so that a call does not wait repeatedly for a failing target
+		case joined > 1 && !mine: // so that a call does not repeatedly wait for a failing target
 			q, mine = newQuery(), true
 		}
 		if mine {
@@ -73,11 +73,11 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		if q.err == nil {
 			return q.answer.byUUID, nil
 		}
-		// It may have failed only because its caller has gone: share the next one.
+		// It may have failed only because its caller has gone, so share the next one.
 	}
 }
 
-// cached returns the cache if it is recent and not older than fresh, or else nil.
+// cached returns the cache if it is recent and not older than fresh, otherwise nil.
 func (s *stores) cached(fresh time.Time) *lvstores {
 	if k := s.known.Load(); k != nil && now().Before(k.asked.Add(storesKeep)) && !k.asked.Before(fresh) {
 		return k
@@ -105,7 +105,7 @@ func newQuery() *lvstoreQuery { return &lvstoreQuery{began: now(), done: make(ch
 // run runs a query, and stores its response in the cache.
 func (s *stores) run(ctx context.Context, ask Ask, q *lvstoreQuery) {
 	q.err = errInterrupted
-	defer func() { // also after a panic, or other calls would wait forever
+	defer func() { // even after a panic, or other calls would wait forever
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		defer close(q.done)
@@ -119,7 +119,7 @@ func (s *stores) run(ctx context.Context, ask Ask, q *lvstoreQuery) {
 	q.answer, q.err = askStores(ctx, ask, q.began)
 }
 
-var errInterrupted = errors.New("the query of the lvstores was interrupted")
+var errInterrupted = errors.New("the query for the lvstores was interrupted")
 
 func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
 	answer, err := ask(ctx, "bdev_lvol_get_lvstores", nil)

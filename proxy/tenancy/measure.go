@@ -19,8 +19,8 @@ type sizing struct {
 	list   string // parameter whose items have the member source
 }
 
-// sizedBy describes where a method that creates or grows a volume gets the size from: a parameter,
-// or a bdev that it names. The schema cannot express this.
+// sizedBy describes where a method that creates or grows a volume gets the size: from a parameter,
+// or from a bdev that it names. The schema cannot express this.
 var sizedBy = map[string]sizing{
 	"bdev_lvol_create":     {},
 	"bdev_lvol_resize":     {volume: "name"},
@@ -31,9 +31,9 @@ var sizedBy = map[string]sizing{
 	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
-// measure returns what the call will use. With a quota of bytes, the call then names by UUID the
-// bdevs whose size counts and the lvstore whose clusters round it, so that it cannot mean other
-// ones.
+// measure returns what the call will use. If there is a quota of bytes, it also makes the call
+// name, by UUID, the bdevs whose size counts and the lvstore whose clusters round it. So the names
+// cannot refer to others.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if g.scope.Quota.Bytes == 0 {
@@ -63,7 +63,7 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		return amount{}, err
 	}
 	if !b.lvol {
-		return amount{}, nil // SPDK refuses: it is not a volume
+		return amount{}, nil // SPDK refuses this, because it is not a volume
 	}
 	list, err := g.scope.tenancy.stores.list(ctx, ask, time.Time{})
 	if err != nil {
@@ -86,7 +86,7 @@ func (g *Grant) createdVolumes(by sizing) uint64 {
 	return 1
 }
 
-// measureEach returns what the items of a list will use.
+// measureEach returns what the items in a list will use.
 func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount, err error) {
 	items, _ := g.Params[by.list].([]any)
 	for _, item := range items {
@@ -105,8 +105,8 @@ func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount
 	return sum, nil
 }
 
-// inherit notes that the call creates a volume of a bdev's size, and returns the size. It may be
-// larger than the present one because of an unanswered call.
+// inherit records that the call creates a volume of a bdev's size, and returns that size. Because
+// of an unanswered call, it may be larger than the current one.
 func (c *claim) inherit(b *bdev) uint64 {
 	size := c.account.largest(b.name, b.size())
 	c.sizes = append(c.sizes, bdevSize{b.name, size, amount{bytes: size, volumes: 1}})
@@ -114,7 +114,7 @@ func (c *claim) inherit(b *bdev) uint64 {
 }
 
 // pinStore finds the lvstore in which the call creates a volume, and makes the call name it by
-// UUID. A missing one gets a name that no lvstore has.
+// UUID. A missing lvstore is replaced with an unused name.
 func (g *Grant) pinStore(ctx context.Context, ask Ask) (store, error) {
 	lvs, byName := g.Params["lvs_name"].(string)
 	id, _ := g.Params["uuid"].(string)
@@ -156,8 +156,8 @@ func (s store) round(size uint64) uint64 {
 	return size
 }
 
-// pin finds the bdev that a parameter names, and makes the call name it by UUID. A missing one gets
-// a name that no bdev has: if it appeared in the meantime, its size would be unknown.
+// pin finds the bdev named by a parameter, and makes the call name it by UUID. A missing bdev is
+// replaced with an unused name, because if it appeared in the meantime, its size would be unknown.
 func (g *Grant) pin(ctx context.Context, ask Ask, params map[string]any, param string) (*bdev, error) {
 	name, _ := params[param].(string)
 	if _, hidden := g.hidden[name]; hidden {

@@ -25,7 +25,8 @@ func TestSizesAreRoundedToClusters(t *testing.T) {
 	assert.EqualValues(t, 5, store{}.round(5), "the lvstore is unknown")
 }
 
-// A call with a quota states its size as a whole number: otherwise it cannot be counted.
+// If there is a quota, a call must state its size as a whole number; otherwise it could not be
+// counted.
 func TestSizesMustBeWholeNumbers(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	for name, c := range map[string]struct {
@@ -56,9 +57,8 @@ func TestSizesMustBeWholeNumbers(t *testing.T) {
 	}
 }
 
-// An lvstore that does not exist is not looked up again by SPDK: another client might create it
-// meanwhile.
-func TestVolumesInMissingLvstores(t *testing.T) {
+// SPDK must not look up a missing lvstore again, because another client might create it meanwhile.
+func TestMissingLvstoresAreReplacedWithUnusedNames(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	_, err := w.call("alice", "bdev_lvol_create", p{"lvol_name": "a", "size_in_mib": 4, "lvs_name": "lvs-red2"})
 	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
@@ -84,8 +84,9 @@ func TestResizingANonVolumeIsNotCounted(t *testing.T) {
 	require.NotErrorAs(t, err, &over)
 }
 
-// The size of a bdev counts, so a response that does not describe one bdev refuses the call.
-func TestMeasuredBdevsAreUnambiguous(t *testing.T) {
+// The size of a bdev counts, so a call is refused if the response does not describe exactly one
+// bdev.
+func TestAmbiguousMeasuredBdevsAreRefused(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
 	g := func() *Grant {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A tenant whose `hosts` list names who may connect cannot open an object to everyone, by whatever
-// method and spelling, unless `allow` says so.
+// A tenant whose `hosts` list defines who may connect cannot open an object to everyone, by any
+// method or spelling, unless `allow` permits it.
 func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	opening := []struct {
@@ -56,13 +56,13 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	}
 }
 
-// Every parameter that sounds as if it opened something reports whether it does, so that one of a
-// later release is not overlooked.
+// Every parameter whose name suggests that it opens something is annotated or listed here, so that
+// those in later releases are not overlooked.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)
 	harmless := []string{
 		"nvmf_create_transport.disable_command_passthru", // takes something away
-		"nvmf_set_config.admin_cmd_passthru",             // before the target starts, so no tenant's
+		"nvmf_set_config.admin_cmd_passthru",             // before the target starts, so not available to tenants
 		"bdev_zone_block_create.optimal_open_zones",      // zones of a disk
 	}
 	annotated := 0
@@ -78,7 +78,7 @@ func TestOpeningParametersAreAnnotated(t *testing.T) {
 	assert.GreaterOrEqual(t, annotated, 4)
 }
 
-func TestAllowIsValidated(t *testing.T) {
+func TestUnknownAllowValuesAreRefused(t *testing.T) {
 	red := redTenant()
 	red.Allow = []string{"any-hosts"}
 	_, err := New([]Tenant{red}, nil, rpcschema.Default(), nil)

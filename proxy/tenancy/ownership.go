@@ -18,11 +18,11 @@ import (
 type ownershipCheck struct {
 	scope  *Scope
 	ask    Ask
-	bdevs  map[string]bool // by UUID: whether the bdev belongs to the tenant
-	listed bool            // bdevs has all bdevs of the target
+	bdevs  map[string]bool // whether the bdev belongs to the tenant, by UUID
+	listed bool            // bdevs contains all bdevs of the target
 	bases  bases
-	fresh  bool      // the call changes something: cached volumes do not count
-	asked  int       // bdevs that were queried one by one
+	fresh  bool      // the call changes something, so cached volumes do not count
+	asked  int       // number of bdevs queried one by one
 	began  time.Time // when the call, or its result, arrived
 
 	// While filtering a result, unknown UUIDs are collected, to query them all at once.
@@ -30,9 +30,9 @@ type ownershipCheck struct {
 	unknown   []string
 }
 
-// owns reports whether an object that the client or SPDK names belongs to the tenant. Only names
-// that are or contain UUIDs need a query to the target. For all others the spelling decides, so the
-// answer does not depend on whether they exist.
+// owns reports whether an object named by the client or SPDK belongs to the tenant. Only names that
+// are or contain UUIDs need a query to the target. For all others, the spelling decides, so the
+// result does not depend on whether they exist.
 func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
 		return false, nil
@@ -51,8 +51,8 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 	return v.scope.ownsNamed(kind, name), nil
 }
 
-// ownsUUID decides on a bdev that is named by UUID: the owner of its lvstore owns it, or else the
-// owner of its other name.
+// ownsUUID decides on a bdev named by UUID. It belongs to the owner of its lvstore or, if it has
+// none, to the owner of its other name.
 func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if own, known := v.bdevs[name]; known || v.listed {
 		return own, nil
@@ -67,9 +67,9 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		v.note(name, owner == v.scope)
 		return owner == v.scope, err
 	}
-	// Before the call, nothing may distinguish another tenant's volume from a missing one, not even
-	// the time. Cached volumes count only if they belong to the tenant, and all other names need
-	// the same queries.
+	// Before the call, nothing must distinguish another tenant's volume from a missing one, not
+	// even the time taken. Cached volumes count only if they belong to the tenant, and all other
+	// names need the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
 		return false, err
@@ -101,7 +101,7 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 // delays everything else in the target.
 const asksBeforeListing = 4
 
-// resolve queries all unknown bdevs that a result names, concurrently.
+// resolve concurrently queries all unknown bdevs named in a result.
 func (v *ownershipCheck) resolve(ctx context.Context) error {
 	slices.Sort(v.unknown)
 	names := slices.Compact(v.unknown)
@@ -151,7 +151,7 @@ func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 	return string(text), v.learn(ctx, string(text))
 }
 
-// note notes whether a UUID belongs to the tenant. If there are contradictory notes, it does not.
+// note records whether a UUID belongs to the tenant. If records contradict each other, it does not.
 func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}
@@ -160,7 +160,7 @@ func (v *ownershipCheck) note(name string, own bool) {
 	v.bdevs[name] = own && (before || !known)
 }
 
-// learn notes the owners of the bdevs of a list, as far as they are named by UUIDs. For other
+// learn records the owners of the bdevs in a list, as far as they are named by UUID. For other
 // names, the spelling decides.
 func (v *ownershipCheck) learn(ctx context.Context, answer string) error {
 	var locations [][2]string
@@ -191,7 +191,7 @@ func (v *ownershipCheck) noteUUID(name string, own bool) {
 	}
 }
 
-// learnVolumes notes the owners of the volumes of a list, including volumes without a bdev.
+// learnVolumes records the owners of the volumes in a list, including volumes without a bdev.
 func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error {
 	var locations [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()
@@ -205,8 +205,8 @@ func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error 
 	})
 }
 
-// ownsBdev reports whether a bdev belongs to the tenant: by its lvstore if it is a volume, or else
-// by its name.
+// ownsBdev reports whether a bdev belongs to the tenant: by its lvstore if it is a volume,
+// otherwise by its name.
 func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	switch {
 	case b.ambiguous:
@@ -222,9 +222,9 @@ func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	return !on, err
 }
 
-// storeOwner returns the tenant that an lvstore belongs to; nil if there is none. Before the call,
-// the cache counts only if the lvstore belongs to this tenant; while filtering a result, it counts
-// for every lvstore in it.
+// storeOwner returns the tenant to which an lvstore belongs, or nil if there is none. Before the
+// call, the cache counts only if the lvstore belongs to this tenant; while filtering a result, it
+// counts for every lvstore in it.
 func (v *ownershipCheck) storeOwner(ctx context.Context, id string) (*Scope, error) {
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
@@ -256,7 +256,7 @@ func looksLikeUUID(name string) bool {
 	return err == nil
 }
 
-// canonical returns SPDK's spelling of a UUID; "" if id is not a UUID.
+// canonical returns SPDK's spelling of a UUID, or "" if id is not a UUID.
 func canonical(id string) string {
 	if isCanonical(id) {
 		return id
@@ -271,7 +271,7 @@ func canonical(id string) string {
 	return parsed.String()
 }
 
-// isCanonical reports whether a UUID has SPDK's spelling.
+// isCanonical reports whether a UUID is in SPDK's spelling.
 func isCanonical(id string) bool {
 	if len(id) != 36 {
 		return false

@@ -13,7 +13,7 @@ func (t *Tenancy) Scopes() (list []*Scope) {
 	return list
 }
 
-// Owns reports whether a name of a kind (lvstore, bdev, nqn, …) belongs to the tenant by its
-// spelling alone. A volume must be named LVSTORE/LVOL: the spelling of a UUID does not show its
-// owner.
+// Owns reports whether a name of some kind (lvstore, bdev, nqn, …) belongs to the tenant, judging
+// by its spelling alone. A volume must be named as LVSTORE/LVOL, because a UUID's spelling does not
+// show its owner.
 func (s *Scope) Owns(kind, name string) bool { return s.ownsNamed(kind, name) }

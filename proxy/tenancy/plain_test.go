@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-func TestPlainNames(t *testing.T) {
+func TestPlainNamesHaveNoUnsafeCharacters(t *testing.T) {
 	for _, good := range []string{"vol-1", "größe", "卷"} {
 		assert.True(t, plain(good), good)
 	}
@@ -18,7 +18,7 @@ func TestPlainNames(t *testing.T) {
 	}
 }
 
-func TestUnsafeNamesOfTenants(t *testing.T) {
+func TestUnsafeTenantNamesAreRefused(t *testing.T) {
 	_, err := New([]Tenant{{Name: "a\u202eb"}}, nil, rpcschema.Default(), nil)
 	require.ErrorContains(t, err, `tenant "a\u202eb": the name has control characters`)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Whichever lookup of an owner or a size fails, the call is not executed, or its result is not
+// Whichever lookup of an owner or size fails, the call is not executed, or its result is not
 // returned. The quota is unchanged.
 func TestFailedLookupsRefuseTheCall(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
@@ -92,12 +92,12 @@ func TestVolumeCacheExpires(t *testing.T) {
 	assert.Empty(t, v.of("c"), "the question was asked before the change")
 }
 
-// An object that a tenant's call creates belongs to the tenant: its response is returned without a
+// An object created by a tenant's call belongs to the tenant, so the response is returned without a
 // lookup.
 func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
-	w.must("alice", "bdev_lvol_get_lvstores", nil) // which lvstores there are is cached
+	w.must("alice", "bdev_lvol_get_lvstores", nil) // the list of lvstores is now cached
 	for _, c := range []struct {
 		method string
 		params p

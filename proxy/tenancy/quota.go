@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	countKeep      = 10 * time.Second // how long a count is used; what the tenant's calls add is added to it
-	recountAfter   = time.Second      // how long a call over the quota does not cause a new count, unless objects of the tenant were deleted: counting keeps the target busy
+	countKeep      = 10 * time.Second // how long a count is used, plus what the tenant's calls add
+	recountAfter   = time.Second      // how long calls over the quota cause no new count, unless the tenant's objects were deleted: counting keeps the target busy
 	unansweredKeep = 10 * time.Minute // how long a call without a response counts as if it might still be executed
 	turnWait       = 30 * time.Second // how long a call waits for earlier ones
 )
@@ -61,8 +61,8 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// checkQuota checks what the call will use against the quota. It uses the last count if that is
-// sufficient, or else a new one, or else one that is made while no call is running.
+// checkQuota checks what the call will use against the quota. It uses the last count if that
+// suffices, otherwise a new one, and finally one made while no call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {
@@ -108,7 +108,7 @@ func (g *Grant) exported() amount {
 	return amount{}
 }
 
-// A bound is one of the numbers of a quota, and what is used and asked of it.
+// A bound is one of a quota's numbers, with how much of it is used and requested.
 type bound struct {
 	name              string
 	used, asked, most uint64
@@ -124,13 +124,13 @@ func (q Quota) with(used, asked amount) []bound {
 	}
 }
 
-// bounds reports whether the quota bounds something that is asked.
+// bounds reports whether the quota bounds something requested.
 func (q Quota) bounds(asked amount) bool {
 	return slices.ContainsFunc(q.with(amount{}, asked), func(b bound) bool { return b.most > 0 && b.asked > 0 })
 }
 
-// allows returns a *QuotaError if used and asked together exceed the quota. A call that asks for
-// nothing passes even if the quota is exceeded already.
+// allows returns a *QuotaError if used and asked together exceed the quota. A call that requests
+// nothing passes even if the quota is already exceeded.
 func (q Quota) allows(tenant string, used, asked amount) error {
 	for _, b := range q.with(used, asked) {
 		total, over := bits.Add64(b.used, b.asked, 0)

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A gambler makes calls of red's in any order, of which some get no response and are executed
-// whenever.
+// A gambler makes calls by red in any order. Some get no response and are executed at any later
+// time.
 type gambler struct {
 	*world
 	script []byte
@@ -32,7 +32,7 @@ type lateCall struct {
 	until time.Time
 }
 
-// next is the script's next number below n.
+// next returns the script's next number, below n.
 func (g *gambler) next(n int) int {
 	if len(g.script) == 0 {
 		return 0
@@ -42,7 +42,7 @@ func (g *gambler) next(n int) int {
 	return int(b) % n
 }
 
-// some name one of a handful of volumes, whether or not it exists.
+// some returns the name of one of a few volumes, whether or not it exists.
 func (g *gambler) some() string { return fmt.Sprint("v", g.next(3)) }
 
 func (g *gambler) call(method string, params p) {
@@ -68,7 +68,7 @@ func (g *gambler) call(method string, params p) {
 	_, _ = grant.Answer(g.t.Context(), result, err)
 }
 
-// step does what the script says next.
+// step performs the script's next step.
 func (g *gambler) step() {
 	subsystem := func() string { return "nqn.2016-06.io.spdk:red-" + g.some() }
 	switch g.next(16) {
@@ -82,7 +82,7 @@ func (g *gambler) step() {
 		g.call("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/" + g.some(), "snapshot_name": g.some()})
 	case 7:
 		g.call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/" + g.some(), "clone_name": g.some()})
-	case 8, 9: // what was lost is executed after all
+	case 8, 9: // a call without a response is executed after all
 		if n := len(g.late); n > 0 {
 			i := g.next(n)
 			c := g.late[i]
@@ -107,7 +107,7 @@ func (g *gambler) step() {
 	}
 }
 
-// uses returns what red takes up, by the administrator's eyes.
+// uses returns what red uses, as seen by the administrator.
 func (g *gambler) uses() (used amount) {
 	var list []spdkrpc.BdevInfo
 	require.NoError(g.t, json.Unmarshal(g.must("", "bdev_get_bdevs", nil), &list))
@@ -127,7 +127,7 @@ var oneTarget = sync.OnceValues(func() (*spdktest.Target, error) {
 	return spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 })
 
-// gamble plays a script, and holds the quota against every state on the way.
+// gamble plays a script, and checks the quota after every step.
 func gamble(t *testing.T, target *spdktest.Target, script []byte) {
 	quota := Quota{Bytes: 64 * mib, Volumes: 5, Subsystems: 2, Hosts: 3, Listeners: 1}
 	w := worldOf(t, target.Socket(), target.Release(), func(red *Tenant) { red.Quota = quota })
@@ -160,7 +160,7 @@ func gamble(t *testing.T, target *spdktest.Target, script []byte) {
 	}
 }
 
-// told is what happened.
+// told returns a description of what happened.
 func (g *gambler) told() string {
 	var b strings.Builder
 	for _, c := range g.sent {
@@ -169,8 +169,8 @@ func (g *gambler) told() string {
 	return b.String()
 }
 
-// FuzzQuota: whatever a tenant does in whatever order, and whatever is executed long after its
-// caller gave up, the quota is never passed.
+// FuzzQuota checks that the quota is never exceeded, whatever a tenant does in whatever order, even
+// if calls are executed long after their callers gave up.
 func FuzzQuota(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 10))
 	for range 40 {

@@ -21,7 +21,7 @@ import (
 
 const mib = 1 << 20
 
-// emptyWorld makes a target with an empty lvstore of red, which has a quota.
+// emptyWorld makes a target with an empty lvstore belonging to red, which has a quota.
 func emptyWorld(t *testing.T, release string, q Quota) *world {
 	w := newWorld(t, release, func(red *Tenant) { red.Quota, red.Allow = q, []string{AnySize} })
 	w.must("", "bdev_malloc_create", p{"name": "Base", "num_blocks": 131072, "block_size": 4096})
@@ -34,7 +34,7 @@ func (w *world) create(name string, size int) error {
 	return err
 }
 
-func TestQuotaOfBytes(t *testing.T) {
+func TestBytesQuota(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			w := emptyWorld(t, release, Quota{Bytes: 64 * mib})
@@ -51,7 +51,7 @@ func TestQuotaOfBytes(t *testing.T) {
 			exceeded(call("bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 1 << 43}), 36, 1<<43-16)
 			require.NoError(t, call("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/b", "snapshot_name": "s"})) // 56
 			exceeded(call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}), 56, 20)
-			// Deleted space is free again. The other volumes may still be shrunk and listed.
+			// Deleted space is free again. The other volumes can still be shrunk and listed.
 			require.NoError(t, call("bdev_lvol_delete", p{"name": "lvs-red/a"}))
 			require.NoError(t, call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}))
 			exceeded(w.create("d", 8), 60, 8)
@@ -61,7 +61,7 @@ func TestQuotaOfBytes(t *testing.T) {
 	}
 }
 
-// If the quota is less than the used space, calls that use no more space still work.
+// If the quota is less than the used space, calls that use no additional space still work.
 func TestQuotaBelowTheUsedSpace(t *testing.T) {
 	q := Quota{Bytes: 10, Volumes: 1, Subsystems: 3}
 	used := amount{bytes: 20, volumes: 2, subsystems: 2}
@@ -96,7 +96,7 @@ func TestMethodsThatUseSpaceAreMeasured(t *testing.T) {
 		require.True(t, ok)
 		for _, param := range []string{by.source, by.volume, by.list} {
 			if by.list != "" && param == by.source {
-				continue // a member of the list's items
+				continue // a member of list items
 			}
 			if param != "" {
 				require.NotNil(t, m.Param(param), "%s %s", name, param)
@@ -105,7 +105,7 @@ func TestMethodsThatUseSpaceAreMeasured(t *testing.T) {
 	}
 }
 
-func TestQuotaOfSubsystems(t *testing.T) {
+func TestSubsystemQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Subsystems: 2})
 	create := func(name string) error {
 		_, err := w.call("alice", "nvmf_create_subsystem", p{"nqn": "nqn.2016-06.io.spdk:red-" + name})
@@ -121,8 +121,8 @@ func TestQuotaOfSubsystems(t *testing.T) {
 	require.NoError(t, create("3"))
 }
 
-// Of any number of concurrent calls, only those within the quota are executed.
-func TestParallelCreatesDoNotOverrun(t *testing.T) {
+// However many calls run concurrently, only those within the quota are executed.
+func TestConcurrentCreatesDoNotExceedQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 5, Bytes: 1 << 40})
 	var made atomic.Int32
 	var all sync.WaitGroup
@@ -142,7 +142,7 @@ func TestParallelCreatesDoNotOverrun(t *testing.T) {
 }
 
 // A call with an unknown outcome counts as if it could still be executed.
-func TestLostCallsCount(t *testing.T) {
+func TestCallsWithUnknownOutcomeCount(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")
 	params, err := decoded(p{"lvol_name": "x", "size_in_mib": 4, "lvs_name": "lvs-red"})
@@ -185,7 +185,7 @@ func TestFailedCallsUseNoQuota(t *testing.T) {
 	require.NoError(t, w.create("x", 4))
 }
 
-// A reload keeps what was counted.
+// A reload keeps the counts.
 func TestAccountsOutliveReloads(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	old := w.tenancy
@@ -210,7 +210,7 @@ func TestFailedLookupsPreventTheCall(t *testing.T) {
 }
 
 // The configuration's key is in GiB. Sizes that are not a whole number of GiB must not be rounded.
-func TestQuotaErrorsNameTheUnitOfTheConfiguration(t *testing.T) {
+func TestQuotaErrorsUseTheConfiguredUnit(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 100 << 30, Used: 99<<30 + 512<<20, Asked: 1 << 30},
 		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more: delete volumes or snapshots, or ask the administrator of this proxy for a larger quota (quota.gib)")
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 1 << 30, Asked: 1<<30 + 512},

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A reference filters as filter does, the plain way: it decodes the whole result, works from the
-// schema itself, and asks about each name when it comes to it. Members that stand twice it does not
-// know.
+// A reference filters like filter, but in the simplest way: it decodes the whole result, works from
+// the schema itself, and looks up each name when it reaches it. It does not handle duplicate
+// members.
 type reference struct {
 	ctx   context.Context
 	grant *Grant
@@ -20,7 +20,7 @@ type reference struct {
 	err   error
 }
 
-// referenceOf is what the reference leaves of a result; false: nothing.
+// referenceOf returns what the reference leaves of a result, or false for nothing.
 func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.RawMessage, bool, error) {
 	v, err := jsonrpc.DecodeValue(result, jsonrpc.Limits{})
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A Refusal says why a tenant's call was refused. It does not reveal what exists on the target.
+// A Refusal states why a tenant's call was refused. It does not reveal what exists on the target.
 type Refusal struct {
 	Tenant string
 	Reason string // what is wrong, and what to do
@@ -13,7 +13,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("tenant %s: %s", r.Tenant, r.Reason) }
 
-// A QuotaError says which quota of a tenant a call would exceed.
+// A QuotaError states which of a tenant's quotas a call would exceed.
 type QuotaError struct {
 	Tenant            string
 	What              string // bytes, volumes, subsystems, hosts or listeners
@@ -29,7 +29,7 @@ func (e *QuotaError) Error() string {
 		e.Tenant, most, used, asked, freedBy[e.What], key)
 }
 
-// freedBy says what a tenant can do to use less of a quota.
+// freedBy describes what a tenant can do to use less of a quota.
 var freedBy = map[string]string{
 	"bytes":      "delete volumes or snapshots",
 	"volumes":    "delete volumes or snapshots",
@@ -38,12 +38,12 @@ var freedBy = map[string]string{
 	"listeners":  "remove listeners that are not needed (nvmf_subsystem_remove_listener)",
 }
 
-// ErrBusy means that earlier calls of the same tenant, for which this one must wait, take too long.
+// ErrBusy means that earlier calls by the same tenant, for which this one must wait, take too long.
 // Nothing was executed.
 var ErrBusy = errors.New("earlier calls of this tenant that count against its quota take too long")
 
-// size formats bytes in GiB, or in MiB or bytes if that is not exact: a rounded message could say
-// that a refused call fits.
+// size formats bytes in GiB, or in MiB or bytes if that would not be exact. A rounded message could
+// suggest that a refused call fits.
 func size(bytes uint64) string {
 	for _, unit := range []struct {
 		name  string
@@ -60,14 +60,14 @@ func (s *Scope) refuse(format string, args ...any) error {
 	return &Refusal{Tenant: s.Name, Reason: fmt.Sprintf(format, args...)}
 }
 
-// An unreadableError is about a response of the target that does not match the schema.
+// An unreadableError means that a response from the target does not match the schema.
 type unreadableError struct {
 	method string
 	err    error
 }
 
 func (e *unreadableError) Error() string {
-	return "read the target's answer to " + e.method + ": " + e.err.Error()
+	return "read the target's response to " + e.method + ": " + e.err.Error()
 }
 
 func (e *unreadableError) Unwrap() error { return e.err }

@@ -1,6 +1,6 @@
 package tenancy
 
-// Standing describes what the tenant's users may do with a method, whatever its parameters are.
+// Standing describes what the tenant's users may do with a method, whatever the parameters.
 func (s *Scope) Standing(method string) string {
 	p := s.tenancy.plans.Of(method)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// All calls of a tenant's CSI controller work on the tenant's objects.
+// All calls by a tenant's CSI controller work on the tenant's objects.
 func TestCallsOnOwnObjectsSucceed(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestCallsOnOwnObjectsSucceed(t *testing.T) {
 	}
 }
 
-func TestUsersOfNoTenant(t *testing.T) {
+func TestUsersWithoutTenantSeeEverything(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	_, blue := w.settle()
 	assert.Nil(t, w.tenancy.Of("carol"))
@@ -60,11 +60,11 @@ func TestUsersOfNoTenant(t *testing.T) {
 	assert.Contains(t, all, "BaseB")
 }
 
-// Lists contain the tenant's objects completely, and nothing of other objects.
+// Lists contain all of the tenant's objects, and nothing about others.
 func TestListsContainOnlyOwnObjects(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
-	// An administrator put a volume of tenant blue into a subsystem of tenant red.
+	// An administrator has put a volume belonging to blue into a subsystem belonging to red.
 	w.must("", "nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": blue.snapshot}})
 	for method, want := range map[string][]string{
 		"bdev_get_bdevs":         {red.volume, red.snapshot, red.malloc, red.mallocUUID, "lvs-red/vol", red.lvsUUID, `"base_snapshot":"vol-snap"`, `"base_bdev":""`},
@@ -98,7 +98,7 @@ func TestListsContainOnlyOwnObjects(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(namespaces, `"nsid"`))
 }
 
-func TestRefused(t *testing.T) {
+func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
 	listen := func(address p) p {
@@ -153,7 +153,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Another tenant's volume by UUID causes as many lookups as a missing one.
+// Naming another tenant's volume by UUID causes as many lookups as naming a missing one.
 func TestLookupsDoNotRevealExistence(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	_, blue := w.settle()
@@ -171,8 +171,8 @@ func TestLookupsDoNotRevealExistence(t *testing.T) {
 	assert.Zero(t, count("blue-malloc"))
 }
 
-// Aliases are decided by their spelling and by the cached lvstores. A bdev of a glob is looked up,
-// because it must not lie on a volume; others are not.
+// For aliases, the spelling and the cached lvstores decide. A bdev that matches a glob is looked
+// up, because it must not be based on a volume; others are not.
 func TestAliasesNeedNoLookup(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -217,8 +217,8 @@ func TestTenantsMustNotOverlap(t *testing.T) {
 	require.ErrorContains(t, err, "did you mean red?")
 }
 
-// Subsystems that are named after their volume's UUID, as by a CSI driver, belong to the tenant of
-// the volume.
+// Subsystems named after their volume's UUID, for example by a CSI driver, belong to the volume's
+// tenant.
 func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 3 })
@@ -248,7 +248,7 @@ func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// A UUID has one canonical spelling, and a text that only begins with a UUID is not one.
+// A UUID has one canonical spelling, and a text that merely begins with a UUID is not one.
 func TestUUIDsHaveOneSpelling(t *testing.T) {
 	const id = "11111111-2222-4333-8444-5555555555af"
 	for text, want := range map[string]string{

@@ -21,32 +21,32 @@ type Tenant struct {
 	LVStores    []string // names of lvstores, with every volume in them
 	Bdevs       []string // globs (* ? [a-z]) over names of other bdevs
 	NQNPrefixes []string // of subsystems
-	VolumeNQN   string   // a subsystem named by this and a volume's UUID belongs to the volume's tenant
+	VolumeNQN   string   // a subsystem named with this prefix and a volume's UUID belongs to the volume's tenant
 	IQNPrefixes []string // of iSCSI targets
-	KeyPrefixes []string // of keys in the target's keyring
-	Addresses   []string // to listen on: IP:PORT, or IP for all ports of it
+	KeyPrefixes []string // name prefixes of keys in the target's keyring
+	Addresses   []string // to listen on: IP:PORT, or IP for all its ports
 	Hosts       []string // globs over the NQNs of hosts that may be admitted
-	Allow       []string // kinds of access that they may give to others than those hosts (rpcschema.Openings)
+	Allow       []string // kinds of access that they may give to others besides those hosts (rpcschema.Openings)
 	Quota       Quota
 }
 
 // A Quota bounds what a tenant may use; 0 means no bound.
 type Quota struct {
-	Bytes      uint64 // provisioned: the sizes of all volumes and snapshots, in full even if they are thin
+	Bytes      uint64 // provisioned: the full sizes of all volumes and snapshots, even if they are thin
 	Volumes    int    // volumes and snapshots
 	Subsystems int    // NVMe subsystems and iSCSI targets
 	Hosts      int    // admitted, over all subsystems
 	Listeners  int    // over all subsystems
-	Keys       int    // placed through the proxy; package keys counts them
+	Keys       int    // stored through the proxy; counted by package keys
 }
 
 // Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Tenancy knows all tenants. It may be used concurrently.
+// A Tenancy holds all tenants. It is safe for concurrent use.
 type Tenancy struct {
 	schema    *rpcschema.Document
-	plans     *plan.Plans       // nil: there are no tenants
+	plans     *plan.Plans       // nil if there are no tenants
 	scopes    map[string]*Scope // by tenant
 	ofUser    map[string]*Scope
 	byLVStore map[string]*Scope
@@ -54,8 +54,8 @@ type Tenancy struct {
 	volumes   *volumes
 }
 
-// A Scope is what one tenant may see and change. A nil Scope is that of a user who belongs to no
-// tenant, and sees everything.
+// A Scope defines what one tenant may see and change. A nil Scope belongs to a user without a
+// tenant, who sees everything.
 type Scope struct {
 	Tenant
 	tenancy   *Tenancy
@@ -70,9 +70,9 @@ type address struct {
 	port uint16
 }
 
-// New makes a Tenancy. ofUser maps users to their tenants; users without one are absent. If former
-// is not nil, a Tenancy of the same target, its caches and counts are kept. The error joins
-// everything that is wrong.
+// New makes a Tenancy. ofUser maps users to their tenants; users without one are absent. former, if
+// not nil, is a Tenancy for the same target, whose caches and counts are kept. The error joins all
+// mistakes.
 func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
 	t := &Tenancy{
 		schema: schema, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
@@ -96,7 +96,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		if former != nil && former.scopes[tenant.Name] != nil {
 			s.volumes, s.exports = former.scopes[tenant.Name].volumes, former.scopes[tenant.Name].exports
 			if !reflect.DeepEqual(tenant, former.scopes[tenant.Name].Tenant) {
-				s.volumes.forgetCount() // the tenant has other objects now, or others are counted
+				s.volumes.forgetCount() // the tenant now has different objects, or different ones are counted
 				s.exports.forgetCount()
 			}
 		}
@@ -114,10 +114,10 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 	return t, nil
 }
 
-// Of returns the scope of a user; nil if the user belongs to no tenant.
+// Of returns a user's scope, or nil if the user belongs to no tenant.
 func (t *Tenancy) Of(user string) *Scope { return t.ofUser[user] }
 
-// ownsNamed reports whether a name belongs to the tenant, by its spelling alone.
+// ownsNamed reports whether a name belongs to the tenant, judging by its spelling alone.
 func (s *Scope) ownsNamed(kind, name string) bool {
 	if !plain(name) {
 		return false
@@ -126,7 +126,7 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 	case "lvstore":
 		return s.tenancy.byLVStore[name] == s
 	case "bdev":
-		// A volume's alias is LVSTORE/LVOL, and no tenant's lvstore has a slash.
+		// A volume's alias is LVSTORE/LVOL, and the names of tenants' lvstores contain no slash.
 		if lvs, lvol, ok := strings.Cut(name, "/"); ok {
 			return lvol != "" && !strings.Contains(lvol, "/") && s.tenancy.byLVStore[lvs] == s
 		}
@@ -143,10 +143,10 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 	return false
 }
 
-// addressParts is an address in a call or a result: of NVMe-oF, or of a portal of iSCSI.
+// addressParts is an address in a call or a result: that of an NVMe-oF listener or an iSCSI portal.
 type addressParts struct{ host, port string }
 
-// set sets one member. It returns false for members and values that no tenant's address has.
+// set sets one member. It returns false for members and values that a tenant's address cannot have.
 func (a *addressParts) set(name, value string) bool {
 	into := &a.port
 	switch name {
@@ -168,8 +168,8 @@ func (a *addressParts) set(name, value string) bool {
 	return true
 }
 
-// ownsAddressParts reports whether an address to listen on belongs to the tenant. Addresses that
-// are not IP addresses in plain spelling belong to no tenant.
+// ownsAddressParts reports whether an address to listen on belongs to the tenant. Anything but an
+// IP address in its usual spelling belongs to no tenant.
 func (s *Scope) ownsAddressParts(a addressParts) bool {
 	ip, err := netip.ParseAddr(a.host)
 	number, portErr := strconv.ParseUint(a.port, 10, 16)
@@ -200,8 +200,8 @@ func (s *Scope) ownsAddress(v any) bool {
 	return s.ownsAddressParts(a)
 }
 
-// plain reports whether a name is not empty and has no unsafe characters, which could end it early
-// in C, control a terminal or change the direction of text.
+// plain reports whether a name is not empty and contains no unsafe characters. These could end it
+// early in C, control a terminal or change the direction of text.
 func plain(name string) bool {
 	return name != "" && printable.Valid(name)
 }

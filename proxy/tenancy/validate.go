@@ -104,8 +104,8 @@ func (t Tenant) validate() (wrong []error) {
 	return wrong
 }
 
-// disjoint lists what two tenants would both own. They may share hosts and addresses, which are not
-// objects of the target.
+// disjoint returns errors for everything that two tenants would both own. They may share hosts and
+// addresses, which are not objects of the target.
 func disjoint(a, b Tenant) (wrong []error) {
 	complain := func(key, x, y string) {
 		wrong = append(wrong, fmt.Errorf("tenants %s and %s overlap in %s: %s and %s", a.Name, b.Name, key, x, y))
@@ -120,7 +120,7 @@ func disjoint(a, b Tenant) (wrong []error) {
 		}
 	}
 	prefixes := func(x, y string) bool { return strings.HasPrefix(x, y) || strings.HasPrefix(y, x) }
-	// SPDK ignores the letter case of iSCSI names.
+	// SPDK ignores letter case in iSCSI names.
 	folded := func(x, y string) bool { return prefixes(strings.ToLower(x), strings.ToLower(y)) }
 	pairs(a.LVStores, b.LVStores, func(x, y string) bool { return x == y }, "lvstores")
 	pairs(a.Bdevs, b.Bdevs, globsOverlap, "bdevs")
@@ -132,7 +132,7 @@ func disjoint(a, b Tenant) (wrong []error) {
 	return wrong
 }
 
-// oneOrNone returns a list of one string, or nil if it is empty.
+// oneOrNone returns a list of one string, or nil if the string is empty.
 func oneOrNone(text string) []string {
 	if text == "" {
 		return nil

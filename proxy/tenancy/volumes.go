@@ -9,10 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. It
-// never changes while the volume exists. After a call that could delete a volume, or load another
-// one with its UUID, all are forgotten; so are volumes that were not used for a while. Only calls
-// that read are decided by the cache. The cache does not know who owns an lvstore.
+// volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. A
+// volume's lvstore never changes while the volume exists. After a call that could delete a volume,
+// or load another one with its UUID, the cache is emptied. Volumes not used for a while are also
+// removed. The cache is used only for calls that read. It does not record who owns an lvstore.
 type volumes struct {
 	mu        sync.RWMutex
 	recent    map[string]string // volume → lvstore
@@ -22,11 +22,11 @@ type volumes struct {
 }
 
 const (
-	volumesKeep = 30 * time.Second // least time that an entry is kept; the most is three times as long
+	volumesKeep = 30 * time.Second // minimum time that an entry is kept; the maximum is three times as long
 	maxVolumes  = 64 << 10         // in each of the two maps
 )
 
-// of returns the lvstore of a volume; "" if it is unknown.
+// of returns the lvstore of a volume, or "" if unknown.
 func (v *volumes) of(volume string) string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -42,7 +42,7 @@ func (v *volumes) of(volume string) string {
 	return v.recent[volume]
 }
 
-// learn adds pairs of a volume and its lvstore, which were read after since.
+// learn adds pairs of a volume and its lvstore that were read after since.
 func (v *volumes) learn(list [][2]string, since time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -70,13 +70,13 @@ func (v *volumes) forget() {
 	v.recent, v.older, v.forgotten = map[string]string{}, nil, now()
 }
 
-// stable are the methods that change bdevs, but give no UUID to another volume.
+// stable lists the methods that change bdevs but do not give a UUID to another volume.
 var stable = []string{
 	"bdev_lvol_create", "bdev_lvol_resize", "bdev_lvol_set_read_only", "bdev_set_qos_limit", "bdev_enable_histogram", "bdev_reset_iostat", "bdev_set_qd_sampling_period",
 }
 
-// Executed must be called after each call of a method, by any user, whatever its outcome: the
-// owners of volumes may have changed.
+// Executed must be called after each call by any user, whatever its outcome, because the owners of
+// volumes may have changed.
 func (t *Tenancy) Executed(m *rpcschema.Method) {
 	if m.Mutates && !slices.Contains(stable, m.Name) && (strings.HasPrefix(m.Name, "bdev_") || strings.HasPrefix(m.Name, "spdkgate_lvol_")) {
 		t.volumes.forget()

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A call that is not a list and names no object affects the whole target.
-func TestCallsAboutTheWholeTarget(t *testing.T) {
+// A call that does not list objects and names none affects the whole target.
+func TestCallsOnTheWholeTargetAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()
 	tried := 0
@@ -27,14 +27,14 @@ func TestCallsAboutTheWholeTarget(t *testing.T) {
 		_, err := w.call("alice", m.Name, nil)
 		var refused *Refusal
 		require.ErrorAs(t, err, &refused, m.Name)
-		assert.Contains(t, refused.Reason, "is about the whole target")
+		assert.Contains(t, refused.Reason, "affects the whole target")
 	}
 	assert.Positive(t, tried)
 	assert.Empty(t, w.sent, "and SPDK was not asked")
 }
 
-// A UUID is an alias of an existing bdev, so a tenant may not name a new bdev by a UUID, not even
-// by that of its own volume.
+// A UUID may be an alias of an existing bdev, so a tenant must not name a new bdev with a UUID, not
+// even that of its own volume.
 func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -46,8 +46,8 @@ func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 	}
 }
 
-// If two bdevs have one UUID, it belongs to a tenant only if both bdevs do.
-func TestUUIDOfTwoBdevs(t *testing.T) {
+// If two bdevs have the same UUID, it belongs to a tenant only if both bdevs do.
+func TestUUIDSharedByTwoBdevs(t *testing.T) {
 	for _, c := range []struct{ first, second, want bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
 		v := &ownershipCheck{}
 		v.note("u", c.first)

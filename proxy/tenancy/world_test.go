@@ -28,9 +28,9 @@ type world struct {
 	tenancy *Tenancy
 
 	mu   sync.Mutex
-	sent []sent // calls that the target received, without the tenancy's own queries
+	sent []sent // calls received by the target, except the tenancy's own queries
 	asks []sent
-	fail int  // the question that is to fail, counted from the next, 1; 0: none
+	fail int  // the query that is to fail; 1 is the next one, 0 none
 	lost bool // it did
 }
 
@@ -39,7 +39,7 @@ type sent struct {
 	params map[string]any
 }
 
-// things are what one tenant has.
+// things holds one tenant's objects.
 type things struct {
 	lvs, lvsUUID string
 	volume       string // UUID
@@ -51,7 +51,7 @@ type things struct {
 	key          string
 }
 
-// names lists every spelling of everything, by kind.
+// names lists every spelling of the objects of a kind.
 func (x things) names(kind string) []string {
 	switch kind {
 	case "bdev":
@@ -73,7 +73,7 @@ func (x things) names(kind string) []string {
 	return nil
 }
 
-// secrets are all texts by which a thing could be known.
+// secrets returns all texts by which an object could be identified.
 func (x things) secrets() (all []string) {
 	for _, kind := range plan.Objects() {
 		all = append(all, x.names(kind)...)
@@ -107,7 +107,7 @@ func newWorld(t testing.TB, release string, change ...func(*Tenant)) *world {
 	return worldOf(t, target.Socket(), target.Release(), change...)
 }
 
-// realWorld is a fresh real target's, whose socket SPDK_SOCK names.
+// realWorld makes a world on a fresh real target, whose socket is given in SPDK_SOCK.
 func realWorld(t *testing.T, change ...func(*Tenant)) *world {
 	socket := realtarget.Socket(t)
 	var v spdkrpc.FrameworkVersion
@@ -155,7 +155,7 @@ func (w *world) ask(ctx context.Context, method string, params map[string]any) (
 	return w.raw(ctx, method, params)
 }
 
-// call makes a call as a user, "" for one of no tenant, the way the proxy does.
+// call makes a call as a user, as the proxy does. "" is a user without a tenant.
 func (w *world) call(user, method string, params map[string]any) (json.RawMessage, error) {
 	m, err := rpcschema.Default().Find(method, w.release)
 	if err != nil {
@@ -203,14 +203,14 @@ func (w *world) must(user, method string, params p) json.RawMessage {
 	return result
 }
 
-// text is a result that is one text.
+// text decodes a result that consists of one text.
 func text(t testing.TB, result json.RawMessage) (s string) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(result, &s), string(result))
 	return s
 }
 
-// populate makes the things of one tenant, by the administrator's hand.
+// populate makes one tenant's objects, as the administrator.
 func (w *world) populate(color string) things {
 	x := things{
 		lvs: "lvs-" + color, malloc: color + "-malloc", nqn: "nqn.2016-06.io.spdk:" + color + "-one",
@@ -230,7 +230,7 @@ func (w *world) populate(color string) things {
 	return x
 }
 
-// settle makes both tenants' things and what they share.
+// settle makes both tenants' objects and what they share.
 func (w *world) settle() (red, blue things) {
 	w.must("", "nvmf_create_transport", p{"trtype": "TCP"})
 	red, blue = w.populate("red"), w.populate("blue")

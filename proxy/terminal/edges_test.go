@@ -49,7 +49,7 @@ func lineWith(page, text string) string {
 	return ""
 }
 
-func TestHeadOfStatus(t *testing.T) {
+func TestStatusHead(t *testing.T) {
 	for restarts, want := range map[int]string{
 		0: "SPDK v26.05",
 		1: "SPDK v26.05, restarted 1 time since the proxy started",
@@ -61,7 +61,7 @@ func TestHeadOfStatus(t *testing.T) {
 	assert.Equal(t, "SPDK v26.05", lineWith(Page{}.Status(&Status{Up: true, Release: "v26.05"}), "SPDK"))
 }
 
-func TestPartsOfStatus(t *testing.T) {
+func TestStatusParts(t *testing.T) {
 	none := Page{}.Status(&Status{Up: true})
 	for _, heading := range []string{"Lvstores", "Cores", "Calls by user", "Warnings"} {
 		assert.NotContains(t, none, heading)
@@ -99,7 +99,7 @@ func TestPartsOfStatus(t *testing.T) {
 	assert.Equal(t, "yyyyyyyyyyyyyyyyyyyyyyy…            0            0            0", lineWith(long, "yyy"))
 }
 
-func TestColoursFollowTheState(t *testing.T) {
+func TestColorsFollowTheState(t *testing.T) {
 	page := Page{Colours: true}.Status(&Status{Up: true, Release: "v26.05", Warnings: []string{"w"}, broken: []string{"b"}})
 	assert.Equal(t, "\x1b[1mSPDK v26.05\x1b[0m\n\nVolumes      0, and 0 snapshots\n", page[:strings.Index(page, "Exports")])
 	assert.Equal(t, "\n\x1b[1mWarnings\x1b[0m\n\x1b[33m! w\x1b[0m\n? b\n", page[strings.Index(page, "\n\x1b[1mWarnings"):])
@@ -116,8 +116,8 @@ func TestColoursFollowTheState(t *testing.T) {
 	}
 }
 
-// A narrow terminal gets shorter names first, then shorter bars, then shorter figures.
-func TestWidthOfStores(t *testing.T) {
+// On a narrow terminal, first names are shortened, then bars, then figures.
+func TestStoresFitTheWidth(t *testing.T) {
 	store := Store{Name: "abcdefghijklmnopqrstuvwxyz", Size: 100, Free: 50, Committed: 75, Volumes: 1}
 	for width, want := range map[int]string{
 		0:   "abcdefghijklmnopqrs… [############------......]  50 % of 100 B, 75 % committed, 1 volume, 0 snapshots",
@@ -138,7 +138,7 @@ func TestWidthOfStores(t *testing.T) {
 	assert.Equal(t, " [........................]   0 % of 8 B, 0 % committed, 0 volumes, 0 snapshots", lineWith(unnamed, "["))
 }
 
-func TestWarningsOfFigures(t *testing.T) {
+func TestWarningsFromFigures(t *testing.T) {
 	of := func(f figures.Figures) *Status {
 		f.Up = true
 		s, err := NewStatus(&f, "")
@@ -165,7 +165,7 @@ func TestWarningsOfFigures(t *testing.T) {
 	assert.Len(t, denied.Missing, 1)
 }
 
-func TestWarningsOfMetrics(t *testing.T) {
+func TestWarningsFromMetrics(t *testing.T) {
 	of := func(name, labels string, value float64) []string {
 		s, err := NewStatus(&figures.Figures{Up: true, Taken: taken}, fmt.Sprintf("# TYPE spdk_proxy_%[1]s gauge\nspdk_proxy_%[1]s%[2]s %[3]f\n", name, labels, value))
 		require.NoError(t, err)
@@ -197,7 +197,7 @@ func TestWarningsOfMetrics(t *testing.T) {
 	assert.Len(t, of("target_config_missing", "", 1), 1)
 }
 
-func TestStatusForScripts(t *testing.T) {
+func TestStatusAsJSONAndYAML(t *testing.T) {
 	s := &Status{State: "runtime", Cores: 2}
 	text, err := s.JSON()
 	require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestStatusForScripts(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestOrderOfUsers(t *testing.T) {
+func TestUserOrder(t *testing.T) {
 	s, err := NewStatus(&figures.Figures{Up: true}, `# TYPE spdk_proxy_calls_total counter
 spdk_proxy_calls_total{user="b",method="m",outcome="ok"} 1
 spdk_proxy_calls_total{user="a",method="m",outcome="ok"} 1
@@ -240,7 +240,7 @@ func TestRatesAreComputed(t *testing.T) {
 	assert.Equal(t, []Rate{{Name: "b"}}, rates(11, figures.IO{Read: op(9, 900, 9)}), "no operation")
 }
 
-func TestWidthOfTop(t *testing.T) {
+func TestTopFitsTheWidth(t *testing.T) {
 	rates := []Rate{{Name: "abcdefghijklmnopqrst", Reads: 1, WriteTime: 0.002, ReadTime: 0.5}}
 	for width, want := range map[int]string{
 		0:  "abcdefghijklmnopqrst        1        0      0.0      0.0   500.00     2.00",

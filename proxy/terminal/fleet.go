@@ -12,24 +12,24 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Fleet is what one screen shows about several storage servers. Its JSON is for scripts.
+// A Fleet holds what one screen shows about several storage servers. Its JSON is for scripts.
 type Fleet struct {
 	Time    time.Time `json:"time"`
 	Servers []Server  `json:"servers"`
 }
 
-// A Server is one storage server of a Fleet.
+// A Server is one storage server in a Fleet.
 type Server struct {
 	Name      string  `json:"name"`
 	URL       string  `json:"url"`
 	Attention bool    `json:"attention"` // an administrator must look at the server
-	State     string  `json:"state"`     // up, or why there is no status, or what the target does instead
+	State     string  `json:"state"`     // up, or why there is no status, or what the target is doing instead
 	Error     string  `json:"error,omitempty"`
 	Status    *Status `json:"status,omitempty"`
 }
 
-// NewServer makes a Server of its status. failed, if it is not nil, is why there is no status, and
-// state is one word for it.
+// NewServer makes a Server from its status. failed, if not nil, is the reason why there is no
+// status, and state is one word for it.
 func NewServer(name, url string, s *Status, state string, failed error) Server {
 	one := Server{Name: name, URL: url, State: state, Status: s}
 	if failed != nil {
@@ -43,7 +43,7 @@ func NewServer(name, url string, s *Status, state string, failed error) Server {
 	return one
 }
 
-// urgency orders servers: the lowest comes first.
+// urgency returns a server's rank: the lowest comes first.
 func (s Server) urgency() int {
 	switch {
 	case s.Status == nil:
@@ -64,7 +64,7 @@ func (s Server) problems() int {
 	return len(s.Status.Warnings) + len(s.Status.broken)
 }
 
-// NewFleet sorts servers: first those that need attention most.
+// NewFleet makes a Fleet. It sorts the servers so that those most in need of attention come first.
 func NewFleet(at time.Time, servers []Server) *Fleet {
 	f := &Fleet{Time: at.UTC(), Servers: slices.Clone(servers)}
 	slices.SortStableFunc(f.Servers, func(a, b Server) int {
@@ -83,16 +83,16 @@ func (f *Fleet) Attention() (n int) {
 	return n
 }
 
-// JSON writes a fleet for scripts.
+// JSON returns a fleet in a form for scripts.
 func (f *Fleet) JSON() ([]byte, error) { return toJSON(f) }
 
-// YAML writes the same as JSON.
+// YAML returns the same as JSON, in YAML.
 func (f *Fleet) YAML() ([]byte, error) { return toYAML(f) }
 
-// fleetHead has the titles of the columns of a fleet.
+// fleetHead lists the column titles of a fleet table.
 var fleetHead = []string{"SERVER", "STATE", "SPDK", "PROXY", "FREE", "PROMISED", "CONFIG", "CERTIFICATE"}
 
-// Fleet writes a fleet as a table. Below a server, it has a line for each warning.
+// Fleet returns a fleet as a table, with a line below each server for each of its warnings.
 func (p Page) Fleet(f *Fleet) string {
 	rows := make([][]string, len(f.Servers))
 	widths := make([]int, len(fleetHead))
@@ -136,7 +136,7 @@ func (p Page) Fleet(f *Fleet) string {
 	return b.String()
 }
 
-// cells returns the row of a server. A value that is not known is a dash.
+// cells returns a server's row. An unknown value is a dash.
 func (s Server) cells() []string {
 	row := []string{printable.String(s.Name), s.State, "-", "-", "-", "-", "-", "-"}
 	st := s.Status
@@ -178,7 +178,7 @@ func (f *Fleet) denied() (servers int, methods []string) {
 	return servers, slices.Sorted(maps.Keys(all))
 }
 
-// columns writes one row of a table.
+// columns formats one row of a table.
 func columns(cells []string, widths []int) string {
 	var b strings.Builder
 	for i, cell := range cells {

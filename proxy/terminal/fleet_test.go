@@ -65,8 +65,8 @@ limited     up                  v26.05  -      -                   -         -  
 ? incomplete for 1 storage server, because the user's roles or tenant do not permit it: spdkgate_get_metrics
 `
 
-// Those that need attention come first; the screen names what it does not know.
-func TestFleet(t *testing.T) {
+// Servers that need attention come first, and the screen says what it does not know.
+func TestFleetTable(t *testing.T) {
 	f := fleetOf(t)
 	screen := Page{}.Fleet(f)
 	assert.Equal(t, strings.Fields(fleetScreen), strings.Fields(screen), screen)

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Page is how text is shown.
+// A Page defines how text is shown.
 type Page struct {
-	Width   int  // columns; 0: as many as needed
+	Width   int  // columns; 0 means as many as needed
 	Colours bool // of a terminal
 }
 
@@ -31,8 +31,8 @@ func (p Page) colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// fit escapes a text without colours, because names of objects may have any characters, and cuts it
-// to a number of columns.
+// fit escapes a text without colors, because object names may contain any characters, and truncates
+// it to a number of columns.
 func fit(text string, columns int) string {
 	text = printable.String(text)
 	if columns <= 0 || utf8.RuneCountInString(text) <= columns {
@@ -42,7 +42,7 @@ func fit(text string, columns int) string {
 	return string(runes[:columns-1]) + "…"
 }
 
-// bytes writes a size.
+// bytes formats a size.
 func bytes(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	v, i := float64(n), 0
@@ -55,7 +55,7 @@ func bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %s", v, units[i])
 }
 
-// Plural writes a number with its noun.
+// Plural formats a number with its noun.
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -63,7 +63,7 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// since writes a time in its two largest units.
+// since formats a duration in its two largest units.
 func since(d time.Duration) string {
 	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
 	switch {
@@ -80,7 +80,7 @@ func since(d time.Duration) string {
 // maxUsers bounds the users on a page.
 const maxUsers = 8
 
-// Status writes a status as one screen.
+// Status returns a status as one screen.
 func (p Page) Status(s *Status) string {
 	var b strings.Builder
 	line := func(colour, text string) {
@@ -143,10 +143,10 @@ func (p Page) Status(s *Status) string {
 	return b.String()
 }
 
-// stores writes a bar for each lvstore: used, committed and free space.
+// stores writes a bar for each lvstore, showing used, committed and free space.
 func (p Page) stores(b *strings.Builder, stores []Store) {
 	longestName, barWidth := 20, 24
-	if p.Width > 0 { // the figures need some room, too
+	if p.Width > 0 { // the figures also need some room
 		longestName = max(4, min(longestName, p.Width/3))
 		barWidth = max(4, min(barWidth, p.Width-longestName-12))
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Status is what one screen shows. Its JSON is for scripts.
+// A Status holds what one screen shows. Its JSON is for scripts.
 type Status struct {
 	Time     time.Time  `json:"time"`
 	Up       bool       `json:"up"`
@@ -38,7 +38,7 @@ type Status struct {
 	Exports     Exports     `json:"exports"`
 	Connections Connections `json:"connections"`
 	Cores       int         `json:"cores"`
-	Busy        float64     `json:"busy"` // share of the cores' time since their start, 0 to 1
+	Busy        float64     `json:"busy"` // share of the cores' time since the start, 0 to 1
 	Users       []User      `json:"users,omitempty"`
 	Warnings    []string    `json:"warnings"`
 	Missing     []string    `json:"missing,omitempty"` // what could not be read, and why
@@ -47,7 +47,7 @@ type Status struct {
 	broken []string // the rest of Missing
 }
 
-// A Store is an lvstore; sizes are in bytes.
+// A Store describes an lvstore; sizes are in bytes.
 type Store struct {
 	Name      string `json:"name"`
 	Size      uint64 `json:"size_bytes"`
@@ -72,12 +72,12 @@ type Connections struct {
 	ISCSI       int    `json:"iscsi"`
 }
 
-// A User has made calls since the proxy started.
+// A User is a user who has made calls since the proxy started.
 type User struct {
 	Name    string `json:"name"`
 	Calls   uint64 `json:"calls"`
 	Refused uint64 `json:"refused"` // by role, tenant or quota
-	Failed  uint64 `json:"failed"`  // all that did not succeed
+	Failed  uint64 `json:"failed"`  // all other calls that did not succeed
 }
 
 // A Configuration states whether the target's configuration is saved for its next start.
@@ -86,17 +86,17 @@ type Configuration string
 // The states of a target's configuration.
 const (
 	Saved   Configuration = "saved"
-	Unsaved Configuration = "unsaved"  // there are changes that are not saved yet
-	NotKept Configuration = "not-kept" // the proxy saves nothing (target.save)
+	Unsaved Configuration = "unsaved"  // there are unsaved changes
+	NotKept Configuration = "not-kept" // the proxy does not save it (target.save)
 )
 
-// Limits of warnings.
+// Thresholds for warnings.
 const (
 	nearlyFull  = 0.9
 	expiresSoon = 14 * 24 * time.Hour
 )
 
-// NewStatus makes a Status. metrics are those of the proxy in Prometheus' text format, or "".
+// NewStatus makes a Status. metrics are the proxy's metrics in Prometheus' text format, or "".
 func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 	s := &Status{Time: f.Taken.UTC(), Up: f.Up, State: f.Phase, Release: f.Release, Stores: []Store{}, Warnings: []string{}}
 	switch {
@@ -149,7 +149,7 @@ func (s *Status) warn(format string, args ...any) {
 	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
 }
 
-// addMetrics adds what the proxy's own metrics say.
+// addMetrics adds what the proxy's own metrics report.
 func (s *Status) addMetrics(text string) error {
 	if text == "" {
 		return nil
@@ -248,8 +248,8 @@ func (s *Status) addMetrics(text string) error {
 	return nil
 }
 
-// withoutHistograms removes what addMetrics does not read: most of the text, whose parsing would
-// take most of the time of a reading of many servers.
+// withoutHistograms removes what addMetrics does not read. This is most of the text, and parsing it
+// would take most of the time when reading many servers.
 func withoutHistograms(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -265,7 +265,7 @@ func withoutHistograms(text string) string {
 	return b.String()
 }
 
-// JSON writes a status for scripts.
+// JSON returns a status in a form for scripts.
 func (s *Status) JSON() ([]byte, error) { return toJSON(s) }
 
 // YAML writes the same as JSON.

@@ -81,7 +81,7 @@ Warnings
 ? thread_get_stats: denied
 `
 
-func TestStatus(t *testing.T) {
+func TestStatusScreen(t *testing.T) {
 	s, err := NewStatus(reading(), metrics)
 	require.NoError(t, err)
 	assert.Equal(t, screen, Page{}.Status(s))
@@ -100,7 +100,7 @@ func TestStatus(t *testing.T) {
 	assert.Contains(t, string(text), `"started":"2026-11-20T06:00:00Z","restarts":2`)
 }
 
-func TestStatusOfATargetThatIsDown(t *testing.T) {
+func TestStatusIfTargetIsDown(t *testing.T) {
 	for phase, warning := range map[string]string{"unreachable": "the target is unreachable", "startup": "the target waits for framework_start_init"} {
 		s, err := NewStatus(&figures.Figures{Phase: phase, Taken: taken}, "")
 		require.NoError(t, err)
@@ -123,7 +123,7 @@ func op(count, bytes uint64, latency float64) figures.Operation {
 	return figures.Operation{Count: count, Bytes: bytes, Latency: latency}
 }
 
-func TestTop(t *testing.T) {
+func TestTopTable(t *testing.T) {
 	before := &figures.Figures{Clock: 10, Bdevs: []figures.Bdev{{Name: "nvme0n1"}}, Volumes: []figures.Volume{
 		{UUID: "1", Store: "lvs0", Name: "busy", HasIO: true, IO: figures.IO{Read: op(100, 1e6, 1)}},
 		{UUID: "2", Store: "lvs0", Name: "slow", HasIO: true},

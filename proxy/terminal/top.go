@@ -32,12 +32,12 @@ func (r Rate) Latency() float64 {
 	return (r.ReadTime*r.Reads + r.WriteTime*r.Writes) / r.IOPS()
 }
 
-// Orders are the orders of Rates, by name.
+// Orders maps the names of sort orders for Rates to the values by which they sort.
 var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate.Throughput, "latency": Rate.Latency}
 
-// Rates returns the rates between two readings of a target, in an order of Orders, the largest
-// first. With all, it includes bdevs that are not volumes. It returns nothing if the target did not
-// count again between them.
+// Rates returns the rates between two readings of a target, sorted by one of Orders, largest first.
+// With all, it includes bdevs that are not volumes. It returns nothing if the target's counts were
+// not read again between them.
 func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
 	took := now.Clock - before.Clock
 	if took <= 0 {
@@ -80,14 +80,14 @@ func rate(name string, before, now figures.IO, took float64) Rate {
 }
 
 func perSecond(before, now figures.Operation, took float64) (count, bytes, latency float64) {
-	if now.Count <= before.Count { // nothing, or counting has begun again
+	if now.Count <= before.Count { // nothing, or counting has started over
 		return 0, 0, 0
 	}
 	n := float64(now.Count - before.Count)
 	return n / took, float64(now.Bytes-before.Bytes) / took, (now.Latency - before.Latency) / n
 }
 
-// Top writes the first rates as a table.
+// Top returns the first rates as a table.
 func (p Page) Top(title string, rates []Rate, rows int) string {
 	const columns = 9 * 6 // of figures
 	name := 12

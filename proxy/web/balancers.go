@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// Balancers are the load balancers that connect for clients.
+// Balancers holds the load balancers that connect on behalf of clients.
 type Balancers struct {
 	networks []netip.Prefix
 	headers  bool // they send the client's address in X-Forwarded-For
@@ -22,7 +22,7 @@ type Balancers struct {
 // request.
 func (b Balancers) ProxyProtocol() bool { return !b.headers }
 
-// NewBalancers makes the Balancers of a configuration.
+// NewBalancers makes Balancers from a configuration.
 func NewBalancers(c *config.Config) (Balancers, error) {
 	networks, err := c.LoadBalancers.Networks()
 	return Balancers{networks, c.LoadBalancers.ClientAddress == config.XForwardedFor}, err
@@ -33,11 +33,11 @@ func (b Balancers) Trusted(a netip.Addr) bool {
 	return slices.ContainsFunc(b.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// sourceOf returns where a request came from. In X-Forwarded-For, each load balancer adds its peer
-// at the end, and the client may have sent the beginning. So the client is the last address that is
-// not a load balancer's.
+// sourceOf returns where a request came from. In X-Forwarded-For, each load balancer appends its
+// peer, and the client may have sent the beginning. So the client is the last address that is not a
+// load balancer's.
 func (b Balancers) sourceOf(r *http.Request) (auditlog.Source, error) {
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http made it: it is valid
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http made it, so it is valid
 	source := auditlog.Source{Address: peer}
 	if len(b.networks) == 0 {
 		return source, nil
@@ -65,7 +65,7 @@ func (b Balancers) sourceOf(r *http.Request) (auditlog.Source, error) {
 	return source, &gate.NoClientError{Balancer: balancer}
 }
 
-// parseHop parses an address with or without a port, which is 0 then.
+// parseHop parses an address with or without a port. Without one, the port is 0.
 func parseHop(text string) (netip.AddrPort, bool) {
 	if hop, err := netip.ParseAddrPort(text); err == nil {
 		return netip.AddrPortFrom(hop.Addr().Unmap().WithZone(""), hop.Port()), true

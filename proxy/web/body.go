@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// declaredLength is the length that the client declared for the body, and limit if it declared
+// declaredLength returns the length that the client declared for the body, or limit if it declared
 // none.
 func declaredLength(r *http.Request, limit int) int {
 	if r.ContentLength < 0 {
@@ -39,8 +39,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, timeout time.Du
 	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	body, err := readAll(http.MaxBytesReader(netHTTP(w), r.Body, int64(limit)), r.ContentLength)
 	if err == nil {
-		// The server continues reading, to notice when the client disconnects: with the deadline,
-		// it would assume that the client has gone while SPDK works.
+		// The server continues reading, to notice when the client disconnects. With the deadline,
+		// it would assume that the client has gone while SPDK is working.
 		_ = conn.SetReadDeadline(time.Time{})
 	}
 	var tooLong *http.MaxBytesError
@@ -61,7 +61,7 @@ func readAll(r io.Reader, length int64) ([]byte, error) {
 	if length < 0 {
 		return io.ReadAll(r)
 	}
-	// A client that declares a long body and sends nothing takes no memory.
+	// A client that declares a long body but sends nothing takes no memory.
 	body := make([]byte, 0, min(length, 4<<10))
 	for int64(len(body)) < length {
 		if len(body) == cap(body) {

@@ -7,12 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 )
 
-// A Visit is one request of HTTP.
+// A Visit is one HTTP request.
 type Visit struct {
 	W http.ResponseWriter
 	R *http.Request
 	X *gate.Exchange
-	// Session is that of the console that the request belongs to; nil: it has its own credentials.
+	// Session is the console session to which the request belongs; nil if the request has its own
+	// credentials.
 	Session *session.Session[SignedIn]
 
 	Data any // of the page
@@ -21,22 +22,22 @@ type Visit struct {
 	bodyRead bool
 }
 
-// Settings are those in force when the request arrived.
+// Settings returns the settings in force when the request arrived.
 func (v *Visit) Settings() *gate.Settings { return v.current }
 
-// An endpoint is what differs between the requests of HTTP.
+// An endpoint defines what differs between kinds of HTTP requests.
 type endpoint struct {
-	// identify authenticates the sender; nil: by the session, or else by the credentials of the
-	// request.
+	// identify authenticates the sender. nil means by the session, or else by the request's
+	// credentials.
 	identify func(v *Visit) error
-	// read notes the calls of a request that has entered.
+	// read records the calls in a request that has entered.
 	read func(v *Visit) error
-	// refused notes the calls of a request that was refused with err.
+	// refused records the calls in a request refused with err.
 	refused func(v *Visit, err error)
 	answer  func(v *Visit)
-	// endless means that the response of a call that succeeds has no end.
+	// endless means that the response to a successful call has no end.
 	endless bool
-	// fromOtherSites is Page.FromOtherSites.
+	// fromOtherSites is as in Page.FromOtherSites.
 	fromOtherSites bool
 }
 
@@ -53,7 +54,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint) {
 	}
 	s.Gate.Perform(r.Context(), v.current, v.X)
 	if !d.endless || v.X.Calls[0].Err() != nil {
-		s.limitUnreadBody(v) // its deadline would end a response without an end
+		s.limitUnreadBody(v) // its deadline would end an endless response
 	}
 	if s.Gate.Draining() {
 		w.Header().Set("Connection", "close") // the next call is for the next process

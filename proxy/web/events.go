@@ -11,12 +11,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
-// NotificationsMethod is the method that users must be allowed to call to listen to events.
+// NotificationsMethod is the method that users must be allowed to call in order to listen to
+// events.
 const NotificationsMethod = "notify_get_notifications"
 
-// events makes the page of the target's and the proxy's events, a stream of server-sent events. It
-// ends when the client leaves or reads too slowly, when the user loses the right to it, or when the
-// proxy stops.
+// events makes the page with the target's and the proxy's events, a stream of server-sent events.
+// It ends when the client leaves or reads too slowly, when the user loses the right to it, or when
+// the proxy stops.
 func (s *Server) events() http.HandlerFunc {
 	return s.Stream(Page{Method: NotificationsMethod}, mayListen, func(e *Stream) {
 		after, err := strconv.ParseUint(e.visit.R.Header.Get("Last-Event-ID"), 10, 53)
@@ -35,8 +36,8 @@ func mayListen(current *gate.Settings, user string) bool {
 	return !decision.Refused() && decision.WithParams(nil).Allowed
 }
 
-// sendEvents sends the events of a listener until the stream must end. Those of tenants are chosen
-// by the present settings.
+// sendEvents sends a listener's events until the stream must end. The current settings determine
+// which events a tenant's users get.
 func (e *Stream) sendEvents(l *events.Listener) {
 	for {
 		list, more := l.Take()
@@ -66,8 +67,8 @@ func (e *Stream) sendEvent(one events.Event) bool {
 	return e.Send(one.Type, strconv.FormatUint(one.ID, 10), data)
 }
 
-// SeenBy reports whether users of a scope get an event: those of a tenant only if it is certainly
-// about an object of theirs.
+// SeenBy reports whether users with a scope get an event. A tenant's users get it only if it
+// certainly concerns one of their objects.
 func SeenBy(scope *tenancy.Scope, e events.Event) bool {
 	switch {
 	case scope == nil, e.Type == events.Gap:
@@ -80,5 +81,5 @@ func SeenBy(scope *tenancy.Scope, e events.Event) bool {
 	return scope.Owns(e.Scope.Kind, e.Scope.Name)
 }
 
-// eventType is what a client can use as the type of an event.
+// eventType matches what a client can use as an event's type.
 var eventType = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)

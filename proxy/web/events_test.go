@@ -13,14 +13,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A type that the target makes up cannot forge lines of the stream.
-func TestTypesOfTheTargetAreChecked(t *testing.T) {
+// A type made up by the target cannot forge lines in the stream.
+func TestEventTypesFromTheTargetAreChecked(t *testing.T) {
 	for kind, valid := range map[string]bool{"bdev_register": true, "": false, "a b": false, "x\nid: 1": false, strings.Repeat("a", 65): false} {
 		assert.Equal(t, valid, eventType.MatchString(kind), kind)
 	}
 }
 
-// Events are written before a stream waits or pauses, and once.
+// Events are written once, before a stream waits or pauses.
 func TestEventsAreFlushedBeforeWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -13,8 +13,8 @@ import (
 // readyWait bounds how long the proxy waits for the target's response to a probe.
 const readyWait = 2 * time.Second
 
-// serveHealth answers that this process is alive: it takes the locks that every call takes. It says
-// nothing about the target.
+// serveHealth reports that this process is alive, by taking the locks that every call takes. It
+// says nothing about the target.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	s.SkipAnyBody(w, r)
 	s.Gate.Draining()
@@ -23,14 +23,14 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// serveReady answers whether calls can be expected to work: the target answers, and does not wait
+// serveReady reports whether calls can be expected to work: the target responds, and does not wait
 // for framework_start_init. Calls are accepted in any case. Because the request needs no
-// authentication, the response has no reason; the log has it.
+// authentication, the response contains no reason; the log does.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
-// serveStrictlyReady answers whether, in addition, the target has everything that is in its saved
-// configuration: disks, exports of volumes, hosts. It is not ready while that is unknown, and never
-// without target.save.
+// serveStrictlyReady reports whether, in addition, the target has everything in its saved
+// configuration: disks, exports, hosts. It is not ready while that is unknown, and never without
+// target.save.
 func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
 	s.answerReady(w, r, s.Complete())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 )
 
-// MaxHeaderBytes bounds the header of a request.
+// MaxHeaderBytes bounds a request's header.
 const MaxHeaderBytes = 16 << 10
 
 // HTTP makes the HTTP server around the handler. It has no ReadTimeout or WriteTimeout, because
@@ -26,14 +26,14 @@ func (s *Server) HTTP(handler http.Handler, idle time.Duration) *http.Server {
 		MaxHeaderBytes:    MaxHeaderBytes,
 		ConnContext:       WithConn,
 		ConnState:         s.Gate.ConnState,
-		// No HTTP/2: a client could open and reset streams at no cost, each of which costs the
-		// proxy a call; and HTTP/1.1 connections are cheaper for small calls.
+		// No HTTP/2: a client could open and reset streams at no cost, while each costs the proxy a
+		// call. Besides, HTTP/1.1 connections are cheaper for small calls.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     DebugLog(s.Gate.Log),
 	}
 }
 
-// DebugLog makes the log of net/http's messages.
+// DebugLog makes the log for net/http's messages.
 func DebugLog(to *slog.Logger) *log.Logger {
 	return slog.NewLogLogger(debugHandler{to.Handler()}, slog.LevelDebug)
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 )
 
-// crossOrigin detects requests that a web page of another site made a browser send. The browser
-// adds a password or certificate that it has stored, and since the proxy requires no Content-Type,
-// it does not ask for permission first. Other clients send none of the headers that are checked.
+// crossOrigin detects requests that a web page on another site made a browser send. The browser
+// adds a stored password or certificate. Because the proxy requires no Content-Type, the browser
+// does not send a preflight request first. Other clients send none of the headers that are checked.
 var crossOrigin = http.NewCrossOriginProtection()
 
 // Names of a session in requests and in the log.
 const (
-	// sessionCookie has the id of a session. A browser accepts the prefix only over TLS, from this
-	// host itself, and for all of its paths.
+	// sessionCookie holds the id of a session. A browser accepts the prefix only over TLS, from
+	// this host itself, and for all its paths.
 	sessionCookie = "__Host-spdkgate"
 	csrfHeader    = "X-Csrf-Token"
-	// backgroundHeader marks a request that the console sends by itself. It does not count as a use
-	// of the session.
+	// backgroundHeader marks a request that the console sends by itself, which does not count as a
+	// use of the session.
 	backgroundHeader = "X-Background"
 
 	authSession = "session" // auth in the log
@@ -48,7 +48,7 @@ func (s *Server) AuthenticateByCredentials(v *Visit) error {
 }
 
 // resume identifies the sender of a request by its session. The session ends if the current
-// settings no longer have the credential with which it began.
+// settings no longer contain the credential with which it began.
 func (s *Server) resume(v *Visit, id string) error {
 	found, ok := s.Sessions.Find(id)
 	err := gate.ErrSessionEnded
@@ -62,7 +62,7 @@ func (s *Server) resume(v *Visit, id string) error {
 	return err
 }
 
-// Evidence is everything in the request that identifies its sender.
+// Evidence returns everything in the request that identifies its sender.
 func (v *Visit) Evidence() authn.Evidence { return evidence(v.R, v.X.Source) }
 
 func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
@@ -73,12 +73,12 @@ func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
 	return e
 }
 
-// SessionID returns the id of the session that the request belongs to, if the console is enabled
-// and there is no Authorization header, which decides alone. With several cookies of that name, the
-// id is "", which no session has.
+// SessionID returns the id of the session to which the request belongs, if the console is enabled
+// and there is no Authorization header, which takes precedence. If there are several cookies with
+// that name, the id is "", which no session has.
 func (v *Visit) SessionID() (id string, ok bool) { return SessionID(v.current, v.R) }
 
-// SessionID is Visit.SessionID of a request that has not arrived at the gate.
+// SessionID is like Visit.SessionID, for a request that has not arrived at the gate.
 func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
 	if !current.Console.Enabled || len(r.Header["Cookie"]) == 0 || len(r.Header["Authorization"]) > 0 {
 		return "", false
@@ -92,8 +92,8 @@ func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
 	return "", true
 }
 
-// noteSession notes the session that a request belongs to. A browser that gets no challenge does
-// not ask for a name and password by itself.
+// noteSession records the session to which a request belongs. It sends no challenge, so the browser
+// itself does not ask for a name and password.
 func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
 	v.X.Sender = gate.Sender{User: found.User, Unauthenticated: err != nil, Auth: authSession, Credential: found.Name}
 	if began := found.Value.Binding.Identity().Credential; began != "" { // such as the person, if the user is a group
@@ -104,24 +104,24 @@ func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
 	}
 }
 
-// sentByPage reports whether a script of a page that this proxy served sent the request.
+// sentByPage reports whether the request was sent by a script on a page served by this proxy.
 func (v *Visit) sentByPage() bool {
 	return v.R.Header.Get("Sec-Fetch-Site") == "same-origin" && v.R.Header.Get("Sec-Fetch-Dest") == "empty"
 }
 
-// sentInBackground reports whether a page sent the request without its user: by itself, or to
-// connect to an event stream again, for which a page can set no header.
+// sentInBackground reports whether a page sent the request without a user action: by itself, or to
+// reconnect to an event stream, for which a page cannot set headers.
 func (v *Visit) sentInBackground() bool {
 	return v.R.Header.Get(backgroundHeader) != "" || v.R.Header.Get("Accept") == eventStreamType
 }
 
-// CheckCrossOrigin refuses a request, of any method, that a page of another site made a browser
-// send. That page could not read the response to a GET, but would use up the user's streams, memory
-// and calls.
+// CheckCrossOrigin refuses a request, with any HTTP method, that a page on another site made a
+// browser send. That page could not read the response to a GET, but would use up the user's
+// streams, memory and calls.
 func CheckCrossOrigin(r *http.Request) error {
 	if r.Method != http.MethodPost {
 		r = r.WithContext(r.Context())
-		r.Method = http.MethodPost // crossOrigin lets methods through that change nothing
+		r.Method = http.MethodPost // crossOrigin lets through methods that change nothing
 	}
 	if crossOrigin.Check(r) != nil {
 		return gate.ErrCrossOrigin
@@ -129,8 +129,8 @@ func CheckCrossOrigin(r *http.Request) error {
 	return nil
 }
 
-// checkOrigin refuses a request that a page of another site, or a page that does not have the
-// session's token, made a browser send with its credentials.
+// checkOrigin refuses a request that a browser was made to send with its credentials by a page on
+// another site, or by a page without the session's token.
 func (v *Visit) checkOrigin() error {
 	if err := CheckCrossOrigin(v.R); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (v *Visit) checkOrigin() error {
 	return nil
 }
 
-// SetSessionCookie gives the browser the id of a session, or takes it away if id is "".
+// SetSessionCookie gives the browser the id of a session, or removes the cookie if id is "".
 func SetSessionCookie(w http.ResponseWriter, id string) {
 	c := http.Cookie{Name: sessionCookie, Value: id, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if id == "" {

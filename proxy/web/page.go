@@ -8,26 +8,26 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A Page answers requests like a call of a method that the proxy serves itself, which gets the
-// Visit as the exchange's endpoint.
+// A Page serves requests like calls to one of the proxy's own methods. The method gets the Visit as
+// the exchange's Endpoint.
 type Page struct {
 	Method string
-	// Identify authenticates the sender; nil: by the session, or else by the credentials of the
-	// request.
+	// Identify authenticates the sender. nil means by the session, or else by the request's
+	// credentials.
 	Identify func(v *Visit) error
-	// Write writes the value of a call that succeeded.
+	// Write writes the value of a successful call.
 	Write func(v *Visit, value any)
-	// Fail writes an error; nil: as JSON-RPC does.
+	// Fail writes an error; nil means as in JSON-RPC.
 	Fail func(v *Visit, c *gate.Call)
 	// Stream means that the response has no end. A stopping server does not wait for it.
 	Stream bool
-	// FromOtherSites means that a page of another site may cause the request. Identify must find
-	// out by itself whether the user has begun it.
+	// FromOtherSites means that a page on another site may cause the request. Identify itself must
+	// determine whether the user began it.
 	FromOtherSites bool
 }
 
-// maxOwnAnswer is the largest response, in bytes, that the proxy makes itself. It counts towards
-// the user's memory before the response is made.
+// maxOwnAnswer is the maximum size, in bytes, of a response that the proxy makes itself. It counts
+// towards the user's memory before the response is made.
 const maxOwnAnswer = 1 << 20
 
 // Page makes the handler of a page.
@@ -78,7 +78,7 @@ func WriteJSON(w http.ResponseWriter, status int, value any) {
 	send(w, status, [][]byte{text})
 }
 
-// WriteMessage answers a request of the console with an error.
+// WriteMessage responds to a console request with an error.
 func WriteMessage(w http.ResponseWriter, a gate.Answer, message string) {
 	if a.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(max(1, a.RetryAfter.Seconds()))))

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// reply writes the response to the call, or to the calls of a batch in its order, without those to
+// reply writes the response to the call, or to the calls in a batch, in order and without
 // notifications. A batch has status 200, because each response in it has its own error.
 func reply(w http.ResponseWriter, x *gate.Exchange) {
 	status, parts, retryAfter := http.StatusOK, x.Parts(), time.Duration(0)
@@ -36,7 +36,7 @@ func reply(w http.ResponseWriter, x *gate.Exchange) {
 	send(w, status, parts)
 }
 
-// writeError answers with a JSON-RPC error.
+// writeError responds with a JSON-RPC error.
 func writeError(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
 	send(w, status, [][]byte{gate.ErrorText(id, e)})
 }
@@ -57,12 +57,12 @@ func send(w http.ResponseWriter, status int, parts [][]byte) {
 	w.WriteHeader(status)
 	for _, part := range append(parts, []byte("\n")) {
 		if _, err := w.Write(part); err != nil {
-			return // the client disconnected; the log has the outcome
+			return // the client disconnected; the log contains the outcome
 		}
 	}
 }
 
-// An answerWriter notes whether a part of the response has been written.
+// An answerWriter records whether a part of the response has been written.
 type answerWriter struct {
 	http.ResponseWriter
 	begun bool
@@ -81,8 +81,8 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the original writer.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader tells not to read the
-// rest of a body.
+// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader instructs not to read
+// the rest of a body.
 func netHTTP(w http.ResponseWriter) http.ResponseWriter {
 	if answer, ok := w.(*answerWriter); ok {
 		return answer.ResponseWriter

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Handler serves the proxy's paths. It accepts POST and HEAD at any other path, like
-// rpc_http_proxy.py, because the URLs of that program's clients may have one.
+// Handler serves the proxy's paths. Like rpc_http_proxy.py, it accepts POST and HEAD on any other
+// path, because that program's clients may use URLs with a path.
 func (s *Server) Handler() http.Handler {
 	r := mux.NewRouter().SkipClean(true)
 	if s.Console != nil {
@@ -40,7 +40,7 @@ func (s *Server) Handler() http.Handler {
 // StreamPath is where clients open streams of messages.
 const StreamPath = "/stream"
 
-// ConsolePath is where the console's paths begin.
+// ConsolePath is the prefix of the console's paths.
 const ConsolePath = "/console/"
 
 // belongsToConsole reports whether a request is for the console's paths.
@@ -48,8 +48,8 @@ func belongsToConsole(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.HasPrefix(r.URL.Path, ConsolePath) || r.URL.Path == strings.TrimSuffix(ConsolePath, "/")
 }
 
-// callsFirst serves calls at / itself, and leaves other requests to the router, which would compare
-// the path of each call with all others and copy the request twice.
+// callsFirst serves calls to / itself, and leaves other requests to the router. The router would
+// compare each call's path with all others and copy the request twice.
 func (s *Server) callsFirst(router http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Path == "/" {
@@ -60,14 +60,14 @@ func (s *Server) callsFirst(router http.Handler) http.Handler {
 	})
 }
 
-// RefusePath answers a request to a path that does not exist.
+// RefusePath responds to a request for a nonexistent path.
 func (s *Server) RefusePath(w http.ResponseWriter, r *http.Request) {
 	s.SkipAnyBody(w, r)
 	writeError(w, http.StatusNotFound, nil, jsonrpc.Errorf(jsonrpc.CodeInvalidRequest,
 		"no such path: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json, /metrics, /metrics/target or /events"))
 }
 
-// RefuseMethod makes the handler of requests whose method of HTTP the path does not accept.
+// RefuseMethod makes the handler for requests whose HTTP method the path does not accept.
 func (s *Server) RefuseMethod(allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.SkipAnyBody(w, r)

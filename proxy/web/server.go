@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 )
 
-// A Server answers the requests of HTTP. Its methods may be called concurrently.
+// A Server serves HTTP requests. Its methods are safe for concurrent use.
 type Server struct {
 	Options
 	streams streams
@@ -25,11 +25,11 @@ type Options struct {
 
 	Complete func() bool     // reports whether the target has all of its saved configuration
 	Stopping <-chan struct{} // closed when the server begins to stop
-	Console  http.Handler    // nil: the console's paths do not exist
-	Messages http.Handler    // opens streams of messages; nil: there are none
+	Console  http.Handler    // nil if the console's paths do not exist
+	Messages http.Handler    // opens message streams; nil if there are none
 
-	UnreadBodyWait time.Duration // see skipBody; 0: the default
-	StreamCheck    time.Duration // see streamCheckInterval; 0: the default
+	UnreadBodyWait time.Duration // see skipBody; 0 means the default
+	StreamCheck    time.Duration // see streamCheckInterval; 0 means the default
 }
 
 // New makes a Server.
@@ -43,7 +43,7 @@ func New(o Options) *Server {
 	return &Server{Options: o}
 }
 
-// A SignedIn is what a session of the console remembers of the sign-in.
+// A SignedIn holds what a console session remembers about the sign-in.
 type SignedIn struct {
 	Binding authn.Binding
 	Way     string // how the user signed in, for the console

@@ -12,11 +12,11 @@ import (
 
 const (
 	// streamCheckInterval is how often a stream checks that its user may still have it, and that
-	// its client is still there.
+	// its client is still connected.
 	streamCheckInterval = 5 * time.Second
-	// streamPause is the time between two parts of a stream, so that many events go out together.
+	// streamPause is the time between two parts of a stream, so that many events are sent together.
 	streamPause = 200 * time.Millisecond
-	// streamPart is how many bytes of events go out together.
+	// streamPart is how many bytes of events are sent together.
 	streamPart = 64 << 10
 )
 
@@ -31,7 +31,7 @@ type Stream struct {
 	out strings.Builder // events that have not been written yet
 }
 
-// OpenStream counts a stream of a user. Its response must be a page that is a stream.
+// OpenStream counts a stream for a user. The response must be a page that is a stream.
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
 // Stream makes a page that is an endless stream of events, which run sends until Wait returns
@@ -44,7 +44,7 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 		h := v.W.Header()
 		h.Set("Content-Type", eventStreamType)
 		h.Set("Cache-Control", "no-store")
-		h.Set("X-Accel-Buffering", "no") // of a reverse proxy
+		h.Set("X-Accel-Buffering", "no") // for a reverse proxy
 		e := &Stream{server: s, visit: v, may: may}
 		if e.write(": stream\n\n") && v.R.Method != http.MethodHead { // so that the client knows at once that it is connected
 			run(e)
@@ -53,11 +53,11 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 	return s.Page(p)
 }
 
-// Visit is the request of the stream.
+// Visit returns the request that opened the stream.
 func (e *Stream) Visit() *Visit { return e.visit }
 
 // Send sends an event, at the latest when the stream waits. data must not contain a line break; id
-// may be "". It reports false if the client has disconnected.
+// may be "". It returns false if the client has disconnected.
 func (e *Stream) Send(name, id string, data []byte) bool {
 	e.out.WriteString("event: " + name + "\n")
 	if id != "" {
@@ -78,7 +78,7 @@ func (e *Stream) flush() bool {
 	return e.write(e.out.String())
 }
 
-// write writes a part of the stream. It reports false if the client has disconnected.
+// write writes a part of the stream. It returns false if the client has disconnected.
 func (e *Stream) write(text string) bool {
 	e.server.Gate.Clients.NextPart(connOf(e.visit.R))
 	if _, err := io.WriteString(e.visit.W, text); err != nil {
@@ -87,8 +87,8 @@ func (e *Stream) write(text string) bool {
 	return http.NewResponseController(e.visit.W).Flush() == nil
 }
 
-// Wait blocks until more signals new events. It reports false if the stream must end: because the
-// client has disconnected, the server stops, or the user may no longer have it.
+// Wait blocks until more signals new events. It returns false if the stream must end because the
+// client has disconnected, the server is stopping, or the user may no longer have it.
 func (e *Stream) Wait(more <-chan struct{}) bool {
 	if !e.flush() {
 		return false
@@ -115,7 +115,7 @@ func (e *Stream) Wait(more <-chan struct{}) bool {
 // Pause waits until the next part may be sent.
 func (e *Stream) Pause() {
 	if !e.flush() {
-		return // Wait notices that, too
+		return // Wait also notices that
 	}
 	select {
 	case <-time.After(streamPause):
@@ -124,8 +124,8 @@ func (e *Stream) Pause() {
 	}
 }
 
-// mayContinue reports whether the credentials of the request still authenticate the same user, who
-// may still have the stream. That is no use of a session.
+// mayContinue reports whether the request's credentials still authenticate the same user, and that
+// user may still have the stream. This does not count as a use of the session.
 func (e *Stream) mayContinue() bool {
 	user := e.visit.X.Sender.User
 	v := &Visit{W: e.visit.W, R: e.visit.R, X: gate.NewExchange(e.visit.X.Source), current: e.server.Gate.Settings()}
@@ -133,8 +133,8 @@ func (e *Stream) mayContinue() bool {
 	return err == nil && v.X.Sender.User == user && e.may(v.current, user)
 }
 
-// LastEventID returns the number that a client that connects again has seen last, if the stream was
-// one of this process.
+// LastEventID returns the number of the last event that a reconnecting client has seen, if that
+// stream came from this process.
 func LastEventID(r *http.Request, process string) (number uint64, ok bool) {
 	text, ok := strings.CutPrefix(r.Header.Get("Last-Event-ID"), process+"-")
 	if !ok {

@@ -6,8 +6,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// streams counts the event streams that are open. Each keeps a connection and a goroutine for as
-// long as the client likes, so their number is bounded.
+// streams counts the open event streams. Each keeps a connection and a goroutine for as long as the
+// client likes, so their number is bounded.
 type streams struct {
 	mu     sync.Mutex
 	ofUser map[string]int
@@ -16,11 +16,11 @@ type streams struct {
 
 const (
 	maxStreams = 64
-	// MaxStreamsPerUser is how many streams of events a user may have open.
+	// MaxStreamsPerUser is how many event streams a user may have open.
 	MaxStreamsPerUser = 8
 )
 
-// open counts a stream of a user, until leave is called.
+// open counts a stream for a user until leave is called.
 func (o *streams) open(user string) (leave func(), err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

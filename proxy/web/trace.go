@@ -10,13 +10,13 @@ import (
 
 var (
 	requestIDs = regexp.MustCompile(`^[!-~]{1,128}$`)
-	// Later versions of traceparent may have more after the flags.
+	// Later versions of traceparent may contain more after the flags.
 	traceparents = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
 	noTraceID    = strings.Repeat("0", 32)
 )
 
-// traceOf reads a request's names for itself: X-Request-Id, and traceparent of W3C Trace Context.
-// Values of another form are ignored, as the latter requires.
+// traceOf reads the ids that a request carries: X-Request-Id, and traceparent from W3C Trace
+// Context. Malformed values are ignored, as the latter requires.
 func traceOf(h http.Header) (t gate.Trace) {
 	if id := h.Get("X-Request-Id"); requestIDs.MatchString(id) {
 		t.RequestID = id

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// net/http reads the rest of a body that the handler has not read, to reach the next request. The
+// To reach the next request, net/http reads the part of a body that the handler has not read. The
 // functions here bound how long that may take.
 
-// limitUnreadBody bounds how long the server reads the rest of a body after it has answered an
+// limitUnreadBody bounds how long the server reads the rest of a body after it has responded to an
 // authenticated user.
 func (s *Server) limitUnreadBody(v *Visit) {
 	if v.X.Sender.Unauthenticated || v.bodyRead {
@@ -21,8 +21,8 @@ func (s *Server) limitUnreadBody(v *Visit) {
 // the client can read the response before the connection is closed.
 const unreadBodyWait = time.Second
 
-// skipBody makes net/http answer an unauthenticated request without waiting for its body, as it
-// would if the connection stayed open.
+// skipBody makes net/http respond to an unauthenticated request without waiting for its body, which
+// it would do if the connection stayed open.
 func (s *Server) skipBody(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.UnreadBodyWait))

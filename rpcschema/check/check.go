@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Violation is one place of the input that does not match the schema.
+// A Violation is one place in the input that does not match the schema.
 type Violation struct {
 	File    string
 	Line    int    // where the call or answer begins
@@ -33,11 +33,11 @@ func (v Violation) String() string {
 
 // A Report is the result of checking one or more inputs.
 type Report struct {
-	Calls, Results, Errors int // numbers of those that were checked
+	Calls, Results, Errors int // numbers of checked ones
 	Violations             []Violation
 }
 
-// Add adds the results of other.
+// Add adds the results in other.
 func (r *Report) Add(other *Report) {
 	r.Calls += other.Calls
 	r.Results += other.Results
@@ -45,7 +45,7 @@ func (r *Report) Add(other *Report) {
 	r.Violations = append(r.Violations, other.Violations...)
 }
 
-// Write prints the violations, one per line, and a summary as the last line.
+// Write prints the violations, one per line, followed by a summary line.
 func (r *Report) Write(w io.Writer) error {
 	for _, v := range r.Violations {
 		if _, err := fmt.Fprintln(w, v); err != nil {
@@ -62,8 +62,8 @@ type Checker struct {
 	Release  rpcschema.Release
 }
 
-// Read checks everything in one input; file is its name in reports. Input that is not JSON is a
-// violation too; an error means that it could not be read.
+// Read checks everything in one input, which reports call file. Input that is not JSON is also a
+// violation; an error means that it could not be read.
 func (c Checker) Read(file string, in io.Reader) (*Report, error) {
 	text, err := io.ReadAll(in)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c Checker) Read(file string, in io.Reader) (*Report, error) {
 	return &run.report, nil
 }
 
-// A run is the check of one input.
+// A run checks one input.
 type run struct {
 	Checker
 	file   string
@@ -88,7 +88,7 @@ func (r *run) complain(method, pointer, message string) {
 	r.report.Violations = append(r.report.Violations, Violation{File: r.file, Line: r.line, Method: method, Pointer: pointer, Message: message})
 }
 
-// object checks one call, answer, or both in one.
+// object checks a call, a response, or an object that contains both.
 func (r *run) object(object map[string]any) {
 	if _, config := object["subsystems"]; config {
 		r.config(object)
@@ -121,8 +121,8 @@ func (r *run) object(object map[string]any) {
 
 var members = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// methodOf returns the method of an object. A call has its own. A reply has that of the request
-// directly before it if that has no id, or else that of the last request with the same id.
+// methodOf returns an object's method. A call names its own. A response belongs to the request
+// directly before it if that has no id, and otherwise to the last request with the same id.
 func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
 	id, hasID := object["id"]
 	key := fmt.Sprintf("%T %v", id, id) // 1 is not "1"
@@ -185,7 +185,7 @@ func (r *run) failure(method string, value any) {
 	}
 }
 
-// judge turns the schema's error into violations.
+// judge converts the schema's error to violations.
 func (r *run) judge(method, at string, err error) {
 	var violations rpcschema.Violations
 	switch {

@@ -102,11 +102,11 @@ func TestViolationsAreReported(t *testing.T) {
 }
 
 // Without a release, a call is valid if any release accepts it.
-func TestWithoutAReleaseAnyReleaseIsAccepted(t *testing.T) {
+func TestCallsOfAnyReleaseAreValidWithoutARelease(t *testing.T) {
 	assert.Empty(t, lines(read(t, rpcschema.Release{}, `{"method":"bdev_lvol_create","params":{"lvol_name":"a","lvs_name":"l","size":5}}{"method":"bdev_pmem_delete","params":{"name":"a"}}`)))
 }
 
-func TestSecretsAreNotRepeated(t *testing.T) {
+func TestReportsContainNoSecrets(t *testing.T) {
 	r := read(t, v2605, `{"method":"accel_crypto_key_create","params":{"cipher":"AES_XTS","key":["hush-hush"],"name":"k"},"result":"hush-hush"}`)
 	require.NotEmpty(t, r.Violations)
 	assert.NotContains(t, strings.Join(lines(r), "\n"), "hush")

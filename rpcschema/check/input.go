@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// values checks the values of an input, and the items of those that are arrays. It tracks the line
-// on which each begins.
+// values checks the values in an input, including the items of arrays. It tracks the line on which
+// each begins.
 func (r *run) values(text []byte) {
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true)) // a duplicate member is an error of that object only
 	lines := lineCounter{text: text, line: 1}
@@ -67,7 +67,7 @@ func (r *run) broken(err error, lines *lineCounter) {
 	r.complain("", "", message)
 }
 
-// lineCounter finds the lines of ascending offsets.
+// lineCounter converts ascending offsets to line numbers.
 type lineCounter struct {
 	text []byte
 	done int
@@ -82,7 +82,7 @@ func (l *lineCounter) at(offset int) int {
 	return l.line
 }
 
-// config checks a configuration file of SPDK: the calls that each subsystem replays at start.
+// config checks an SPDK configuration file: the calls that each subsystem replays at startup.
 func (r *run) config(file map[string]any) {
 	subsystems, _ := file["subsystems"].([]any)
 	for i, v := range subsystems {

@@ -138,8 +138,7 @@ func (c *comparison) enum(method, name string, s *rpcschema.Schema, want []strin
 	}
 }
 
-// forms returns the forms that a value may have in this release: those of a union, or the schema
-// itself.
+// forms returns the forms of a value in this release: those of a union, or the schema itself.
 func (c *comparison) forms(s *rpcschema.Schema) (list []*rpcschema.Schema) {
 	s = c.doc.Resolve(s)
 	variants := slices.Concat(s.OneOf, s.AnyOf)
@@ -154,7 +153,7 @@ func (c *comparison) forms(s *rpcschema.Schema) (list []*rpcschema.Schema) {
 	return list
 }
 
-// shape returns the form of a value that has members or items.
+// shape returns the form that has members or items.
 func (c *comparison) shape(s *rpcschema.Schema) *rpcschema.Schema {
 	forms := c.forms(s)
 	for _, form := range forms {

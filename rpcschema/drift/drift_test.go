@@ -68,7 +68,7 @@ func TestAgainstASourceThatDisagrees(t *testing.T) {
 	assert.Len(t, r.Unexplained(), len(r.Differences))
 }
 
-func TestComparesWithTheReleaseOfTheSource(t *testing.T) {
+func TestAgainstUsesTheSourcesRelease(t *testing.T) {
 	r := against(toys(t), source(t, "good.yaml"), nil, v2609)
 	assert.Equal(t, []string{"toy_paint colour: enum: ours blue, gold, red, SPDK's schema blue, red"}, lines(r.Differences))
 	r = against(toys(t), source(t, "good.yaml"), nil, v2509)
@@ -94,7 +94,7 @@ func TestKnownDifferences(t *testing.T) {
 	assert.Contains(t, unexplained, `toy_paint glossy: stale: known.yaml explains "type", which is not there: take it out, or bound its releases`)
 }
 
-func TestMistakesInKnown(t *testing.T) {
+func TestInvalidExplanationsAreRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"unknown key": "- {method: m, kind: type, why: w, shown: s, because: x}",
 		"no why":      "- {method: m, kind: type, shown: s}",
@@ -108,7 +108,7 @@ func TestMistakesInKnown(t *testing.T) {
 	}
 }
 
-// The embedded explanations name methods and parameters that exist, each once.
+// The embedded explanations name existing methods and parameters, each only once.
 func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 	reasons, err := readKnown(knownText)
 	require.NoError(t, err)
@@ -128,8 +128,8 @@ func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 	}
 }
 
-// SPDK_SRC_TREES names SPDK source trees, RELEASE=PATH separated by colons: all differences between
-// the schema and their schema files are known.
+// All differences between the schema and the schema files of the source trees in SPDK_SRC_TREES are
+// known. That variable holds RELEASE=PATH pairs, separated by colons.
 func TestAgainstSPDK(t *testing.T) {
 	trees := os.Getenv("SPDK_SRC_TREES")
 	if trees == "" {

@@ -14,12 +14,12 @@ import (
 //go:embed known.yaml
 var knownText []byte
 
-// An explanation is the reason why a difference from SPDK's schema file is right.
+// An explanation states why a difference from SPDK's schema file is correct.
 type explanation struct {
 	Method string            `yaml:"method"`
 	Param  string            `yaml:"param"`
 	Kind   Kind              `yaml:"kind"`
-	Since  rpcschema.Release `yaml:"since"` // releases that it applies to; left out: all
+	Since  rpcschema.Release `yaml:"since"` // releases to which it applies; all if empty
 	Until  rpcschema.Release `yaml:"until"`
 	Why    string            `yaml:"why"`
 	Shown  string            `yaml:"shown"` // file and function of SPDK that show it
@@ -58,8 +58,8 @@ func readKnown(text []byte) ([]explanation, error) {
 	return list, nil
 }
 
-// explain adds the known reasons to the differences found, and reports reasons for this release
-// that are no longer needed.
+// explain adds the known reasons to the differences found, and reports those for this release that
+// are no longer needed.
 func explain(found []Difference, reasons []explanation, r rpcschema.Release) []Difference {
 	var stale []Difference
 	for _, e := range reasons {

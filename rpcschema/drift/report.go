@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Kind is the way in which the schema and SPDK disagree.
+// A Kind is a way in which the schema and SPDK disagree.
 type Kind string
 
 // The kinds of differences, as seen from the schema.
@@ -17,7 +17,7 @@ const (
 	Renamed  Kind = "renamed"  // SPDK lists a deprecated name
 	Type     Kind = "type"     // JSON type or size of an integer
 	Required Kind = "required" // whether it must be given
-	Enum     Kind = "enum"     // the values that are allowed
+	Enum     Kind = "enum"     // the allowed values
 	Count    Kind = "count"    // how many items an array may have
 	Stale    Kind = "stale"    // known.yaml explains a difference that does not exist
 )
@@ -61,8 +61,8 @@ func (r *Report) Unexplained() (list []Difference) {
 	return list
 }
 
-// Write prints the unexplained differences, or with all every difference, one per line, and a
-// summary as the last line.
+// Write prints the unexplained differences, or all of them if all is set, one per line, followed by
+// a summary line.
 func (r *Report) Write(w io.Writer, all bool) error {
 	unexplained := r.Unexplained()
 	list := unexplained

@@ -17,7 +17,7 @@ import (
 // A Source is the schema file of an SPDK source tree.
 type Source struct {
 	Path string `yaml:"-"`
-	// Release is that of the tree's file VERSION; zero if there is none.
+	// Release is read from the tree's VERSION file; zero if there is none.
 	Release rpcschema.Release `yaml:"-"`
 
 	Methods []SourceMethod `yaml:"methods"`
@@ -37,7 +37,7 @@ type Source struct {
 		Class    string `yaml:"class"`
 		MaxCount int    `yaml:"max_count"`
 	} `yaml:"arrays"`
-	// Bitmasks are arrays of an enum's values, on the wire.
+	// Bitmasks are arrays of enum values on the wire.
 	Bitmasks []struct {
 		Name  string `yaml:"name"`
 		Enum  string `yaml:"enum"`
@@ -87,7 +87,7 @@ func LoadSource(path string) (*Source, error) {
 	return nil, fmt.Errorf("no schema/schema.yaml or schema/schema.json in %s: give an SPDK source tree of v25.09 or later, or its schema file", path)
 }
 
-// releaseOf reads the release of a source tree.
+// releaseOf reads a source tree's release.
 func releaseOf(tree string) rpcschema.Release {
 	text, err := os.ReadFile(filepath.Join(tree, "VERSION"))
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Source) object(name string) []SourceParam {
 	return nil
 }
 
-// array finds an array or a bitmask; nil when there is none.
+// array returns an array or a bitmask, or nil if there is none.
 func (s *Source) array(name string) *SourceArray {
 	for _, a := range s.Arrays {
 		if a.Name == name {

@@ -2,19 +2,19 @@ package jsonrpc
 
 import "fmt"
 
-// JSON-RPC 2.0's own codes, and SPDK's one addition.
+// The codes of JSON-RPC 2.0, and SPDK's only addition.
 const (
 	CodeParseError     = -32700
 	CodeInvalidRequest = -32600
 	CodeMethodNotFound = -32601
 	CodeInvalidParams  = -32602
 	CodeInternalError  = -32603
-	// CodeWrongState is SPDK_JSONRPC_ERROR_INVALID_STATE: the method exists but not in the state
-	// (startup, runtime) that the target is in.
+	// CodeWrongState is SPDK_JSONRPC_ERROR_INVALID_STATE: the method exists, but cannot be called
+	// in the target's present state (startup, runtime).
 	CodeWrongState = -1
 )
 
-// Codes of a gateway between client and target, from JSON-RPC's range that is reserved for
+// Codes of a gateway between client and target, from the range that JSON-RPC reserves for
 // implementations (-32099 to -32000). Each is sent with the HTTP status in its comment.
 const (
 	CodeUnauthorized   = -32001 // 401: not authenticated
@@ -26,7 +26,7 @@ const (
 	CodeNotSaved       = -32050 // 500: executed, but a restart of the target would undo it
 	CodeUnreachable    = -32052 // 502: not sent, the target is unreachable
 	CodeDraining       = -32053 // 503: not sent, the proxy is stopping
-	CodeOutcomeUnknown = -32054 // 504: sent, but no reply came: check the state before retrying
+	CodeOutcomeUnknown = -32054 // 504: sent, but there was no reply: check the state before retrying
 )
 
 // An Error is the error member of a reply.

@@ -43,7 +43,7 @@ func TestBatch(t *testing.T) {
 	assert.False(t, batch)
 }
 
-func TestBatchesThatAreWrongAsAWhole(t *testing.T) {
+func TestInvalidBatchesAreRefused(t *testing.T) {
 	one := `{"method":"m"}`
 	for name, c := range map[string]struct {
 		in   string
@@ -72,7 +72,7 @@ func TestBatchesThatAreWrongAsAWhole(t *testing.T) {
 	}
 }
 
-func TestDecodeRequestKeepsEverything(t *testing.T) {
+func TestDecodeRequestKeepsAllMembers(t *testing.T) {
 	r, err := decodeOne(`{"jsonrpc":"2.0","id":18446744073709551615,"method":"bdev_lvol_create","params":{"n":18446744073709551615,"f":1e3,"l":[null,true,"x"],"o":{}}}`, Limits{})
 	require.NoError(t, err)
 	assert.Equal(t, "bdev_lvol_create", r.Method)
@@ -160,7 +160,7 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
-// A short text must not decode to a number that is slow to compute with.
+// A short text must not decode to a number with which computing is slow.
 func TestNumbersAreBounded(t *testing.T) {
 	nines := strings.Repeat("9", maxDigits)
 	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {
@@ -191,8 +191,8 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// FuzzDecodeValue checks the property that the proxy depends on: a value that is decoded, written
-// and decoded again stays the same.
+// FuzzDecodeValue checks the property on which the proxy depends: a value decoded, encoded and
+// decoded again stays the same.
 func FuzzDecodeValue(f *testing.F) {
 	for _, s := range []string{`{"method":"m","params":{"a":[1,2.5e3,null,true,"\u00e9"]}}`, `{"a":1,"a":2}`, `[[[]]]`, `"\ud83d\ude00"`, `-0`} {
 		f.Add([]byte(s))

@@ -10,22 +10,22 @@ import (
 
 // A Request is one decoded call.
 type Request struct {
-	// ID is the id in the client's spelling, which the reply repeats exactly; nil if the request
-	// has none (a notification, which is never answered).
+	// ID is the id in the client's spelling, which the response repeats exactly. It is nil for a
+	// notification, which has no id and is never answered.
 	ID     json.RawMessage
 	Method string
-	// Params are the named parameters; nil when there are none.
+	// Params holds the named parameters; nil if there are none.
 	Params map[string]any
 }
 
 // Notification reports whether the request gets no reply.
 func (r *Request) Notification() bool { return r.ID == nil }
 
-// MaxBatch is how many requests one batch may hold.
+// MaxBatch is the maximum number of requests in a batch.
 const MaxBatch = 128
 
-// An Element is one request of a message, or the *Error to answer it with. If the id of a wrong
-// request could be read, Request is set besides the error, so that the response can contain the id.
+// An Element is one request in a message, or the *Error to answer it with. If an invalid request
+// has a readable id, Request is also set, so that the response can contain the id.
 type Element struct {
 	Request *Request
 	Err     error
@@ -37,8 +37,8 @@ type Element struct {
 // no others are allowed.
 //
 // If the text is not one JSON value, is too large or is an empty batch, DecodeMessage returns an
-// *Error, and none of it may be executed. Otherwise each element of a batch is right or wrong by
-// itself. Batches do not nest.
+// *Error, and no part of it may be executed. Otherwise each element of a batch is valid or invalid
+// by itself. Batches do not nest.
 func DecodeMessage(text []byte, lim Limits) (elements []Element, batch bool, err error) {
 	v, err := DecodeValue(text, lim)
 	var limit *LimitError
@@ -117,7 +117,7 @@ func idOf(object map[string]any) (json.RawMessage, error) {
 	}
 }
 
-// A Response answers one request with either a result or an error.
+// A Response answers a request with either a result or an error.
 type Response struct {
 	ID     json.RawMessage // nil: null
 	Result json.RawMessage // used when Error is nil; nil: null

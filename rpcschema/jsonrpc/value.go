@@ -12,14 +12,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits limits one decoded text. A zero member means no limit.
+// Limits restricts one decoded text. A zero field means no limit.
 type Limits struct {
 	Bytes  int // length of the text
 	Values int // values as SPDK counts them: each scalar, member name, and opening and closing bracket
 	Depth  int // nesting of arrays and objects
 }
 
-// SPDK's limits for one request on its socket, by release (lib/jsonrpc/jsonrpc_internal.h).
+// SPDK's limits on a request, by release (lib/jsonrpc/jsonrpc_internal.h).
 var (
 	// LimitsBeforeV2605 applies up to v26.01.
 	LimitsBeforeV2605 = Limits{Bytes: 32 << 10, Values: 1024, Depth: 32}
@@ -61,7 +61,7 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	return nil, fmt.Errorf("more than one JSON value in one request: send them one by one, or as a batch in [ ]")
 }
 
-// decoders keeps the memory that tracks names and nesting.
+// decoders reuses the memory that tracks names and nesting.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(bytes.NewBuffer(nil)) }}
 
 type decoder struct {
@@ -134,8 +134,8 @@ func (d *decoder) value() (any, error) {
 	}
 }
 
-// checkNumber limits the size of a number, because computing with it may be slow: written out,
-// 1e999999 has a million digits. SPDK's own numbers have at most 20 digits.
+// checkNumber limits the size of a number, because computing with a large one may be slow: written
+// out, 1e999999 has a million digits. SPDK's own numbers have at most 20 digits.
 func checkNumber(text string) error {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	if len(mantissa) > maxDigits {
@@ -147,7 +147,7 @@ func checkNumber(text string) error {
 	return nil
 }
 
-// Limits of numbers, which apply with any Limits.
+// Limits on numbers, which apply whatever the Limits are.
 const (
 	maxDigits   = 1000
 	maxExponent = 999

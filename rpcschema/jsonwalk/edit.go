@@ -1,7 +1,7 @@
 package jsonwalk
 
-// An Edit copies a text with parts left out or replaced, from its beginning to its end. Without
-// changes, nothing is copied.
+// An Edit copies a text from beginning to end, with parts left out or replaced. If nothing changes,
+// it copies nothing.
 type Edit struct {
 	Text
 	out    []byte // the copy of the text up to done
@@ -12,7 +12,7 @@ type Edit struct {
 // NewEdit starts an edit of a text.
 func NewEdit(text string) Edit { return Edit{Text: Text{S: text}} }
 
-// Expect sets the expected length of the copy, so that its memory is not doubled repeatedly.
+// Expect sets the expected length of the copy, to avoid repeated reallocation.
 func (e *Edit) Expect(length int) { e.expect = length }
 
 // Cut leaves out the text between two offsets, which must be after all earlier changes.
@@ -38,11 +38,10 @@ func (e *Edit) Kept(whole []byte) []byte {
 	return append(e.out, e.S[e.done:]...)
 }
 
-// Content starts an edit of the object or array whose opening bracket ends at end.
+// Content starts editing the object or array whose opening bracket ends at end.
 func (e *Edit) Content(end int) Content { return Content{Edit: e, End: end} }
 
-// A Content is the edit of one object or array. The separators between members are left out with
-// the members that are left out.
+// A Content edits one object or array. When a member is left out, so is its separator.
 type Content struct {
 	*Edit
 	End  int  // end of the last member that was kept, or of the opening bracket

@@ -1,12 +1,12 @@
-// Package jsonwalk walks through JSON that a target wrote, without decoding it, and copies it with
-// parts left out or replaced. It knows no methods and no schema.
+// Package jsonwalk walks through JSON written by a target, without decoding it, and copies it with
+// parts left out or replaced. It knows neither methods nor the schema.
 package jsonwalk
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// A Text is JSON that the target wrote, and is walked without decoding: skipping a value costs only
-// finding its end. It may contain duplicate members, and its strings may contain any bytes, because
-// SPDK writes such results. If the text is not JSON, the walk ends, and Bad reports it.
+// A Text is JSON written by the target. It is walked without decoding: to skip a value, only its
+// end must be found. It may contain duplicate members, and its strings may contain any bytes,
+// because SPDK writes such results. If the text is not JSON, the walk ends, and Bad reports this.
 type Text struct {
 	S   string
 	Bad bool
@@ -42,7 +42,7 @@ func (t *Text) TypeAt(i int) Type {
 	return Number
 }
 
-// at returns the byte at i, 0 beyond the end.
+// at returns the byte at i, or 0 beyond the end.
 func (t *Text) at(i int) byte {
 	if i < len(t.S) {
 		return t.S[i]
@@ -50,7 +50,7 @@ func (t *Text) at(i int) byte {
 	return 0
 }
 
-// Space returns the offset after the white space at i.
+// Space returns the offset after any white space at i.
 func (t *Text) Space(i int) int {
 	for i < len(t.S) && (t.S[i] == ' ' || t.S[i] == '\n' || t.S[i] == '\t' || t.S[i] == '\r') {
 		i++
@@ -111,8 +111,8 @@ func (t *Text) skipNested(i int) int {
 	return t.fail()
 }
 
-// skipText returns the end of the string that begins at i, and whether it is literal: nothing in it
-// is escaped or beyond ASCII.
+// skipText returns the end of the string that begins at i, and whether it is literal: pure ASCII
+// without escapes.
 func (t *Text) skipText(i int) (end int, literal bool) {
 	literal = true
 	for i++; i < len(t.S); i++ {
@@ -148,8 +148,8 @@ func (t *Text) TextAt(i int) (value string, sound bool, end int) {
 	return string(decoded), err == nil, end
 }
 
-// A Walk goes from one member of an object, or item of an array, to the next. After each, End must
-// be set to where its value ends.
+// A Walk iterates over the members of an object, or the items of an array. After each one, the
+// caller must set End to the end of its value.
 type Walk struct {
 	*Text
 	closing byte

@@ -11,8 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// Markdown writes the page of an area: a table of its methods, and each of them as release r has
-// it.
+// Markdown writes an area's page: a table of its methods, and then each method at release r.
 func Markdown(w io.Writer, doc *rpcschema.Document, area string, methods []*rpcschema.Method, r rpcschema.Release) error {
 	p := &page{doc: doc, release: r}
 	p.write = p.tableRow
@@ -36,7 +35,7 @@ func Markdown(w io.Writer, doc *rpcschema.Document, area string, methods []*rpcs
 
 const generated = "<!-- Generated from rpcschema/areas by `make generate`. Do not edit. -->"
 
-// Index writes the page that leads to those of the areas.
+// Index writes the page with links to the areas' pages.
 func Index(w io.Writer, areas []string, methods map[string][]*rpcschema.Method) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# SPDK's JSON-RPC methods
@@ -93,7 +92,7 @@ func (p *page) method(m *rpcschema.Method) error {
 	return p.examples(m)
 }
 
-// examples writes a call and a possible answer.
+// examples writes a call and a possible response.
 func (p *page) examples(m *rpcschema.Method) error {
 	p.b.WriteString("\n### Example\n")
 	request, err := p.request(m)
@@ -126,12 +125,12 @@ func (p *page) tableRow(e entry) {
 	fmt.Fprintf(&p.b, "| %s | %s | %s | %s |\n", name, cell(e.typ), cell(e.need), cell(e.text))
 }
 
-// cell is text in a table.
+// cell formats text for a table cell.
 func cell(text string) string {
 	return strings.ReplaceAll(escape(strings.Join(strings.Fields(text), " ")), "|", `\|`)
 }
 
-// escape escapes Markdown in a text, except for its code spans.
+// escape escapes Markdown in a text, except in code spans.
 func escape(text string) string {
 	var b strings.Builder
 	code := false

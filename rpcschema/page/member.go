@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// words are the terms for required and for optional values; "" prints nothing. Parameters name the
-// required ones, results the optional ones.
+// words holds the terms for required and for optional values; "" prints nothing. Parameters mark
+// the required ones, results the optional ones.
 type words struct{ required, optional string }
 
 // need reports whether a value is required, or what its default is.
@@ -25,7 +25,7 @@ func need(required bool, s *rpcschema.Schema, must, may string) string {
 	}
 }
 
-// An entry describes one value: its path, type, whether it is required, and further facts.
+// An entry describes one value: its path and type, whether it is required, and further facts.
 type entry struct{ name, typ, need, text string }
 
 // entry writes one value.
@@ -35,7 +35,7 @@ func (p *page) entry(name, need string, s *rpcschema.Schema, text string) {
 	p.write(entry{name, p.typeOf(s), need, strings.Join(strings.Fields(strings.Join(append([]string{text}, p.facts(s, resolved)...), " ")), " ")})
 }
 
-// terminal writes an entry for a terminal: name, type and need in a line, then the text.
+// terminal writes an entry for a terminal: name, type and need on one line, then the text.
 func (p *page) terminal(e entry) {
 	line := fmt.Sprintf("  %-30s %-22s %s", e.name, e.typ, e.need)
 	if e.name == "" {
@@ -122,8 +122,8 @@ func texts(values []any) (texts []string) {
 	return texts
 }
 
-// values returns the enumerated values that the release knows; without a release, all of them,
-// later ones with their first release.
+// values returns the enumerated values known at the release. Without a release, it returns all of
+// them, and the first release of those added later.
 func (p *page) values(s *rpcschema.Schema) (values []string) {
 	for _, v := range s.Enum {
 		text := fmt.Sprint(v)
@@ -209,7 +209,7 @@ func (p *page) typeOf(s *rpcschema.Schema) string {
 	return strings.Join(names, " or ")
 }
 
-// forms returns the forms of a union that the release knows.
+// forms returns the forms of a union known at the release.
 func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
 	for _, v := range slices.Concat(s.OneOf, s.AnyOf) {
 		if v.Has(p.release) {
@@ -219,8 +219,8 @@ func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
 	return forms
 }
 
-// inside writes the members of a value at any depth; within names the schemas around it, so that a
-// recursive schema ends.
+// inside writes the members of a value at any depth; within names the enclosing schemas, so that
+// recursion ends.
 func (p *page) inside(at string, s *rpcschema.Schema, say words, within []string) {
 	if name := s.RefName(); name != "" {
 		if slices.Contains(within, name) {

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// width is the length of a line.
+// width is the maximum length of a line.
 const width = 100
 
 // List writes one line for each method, with the name first.
@@ -31,8 +31,8 @@ func List(w io.Writer, methods []*rpcschema.Method) error {
 	return err
 }
 
-// Show writes the page of one method for release r; for the zero Release, it shows the members of
-// all releases, each with the releases that have it.
+// Show writes one method's page for release r. For the zero Release, it shows the members of all
+// releases, each with the releases that have it.
 func Show(w io.Writer, doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Release) error {
 	p := &page{doc: doc, release: r}
 	p.write = p.terminal
@@ -130,7 +130,7 @@ func (p *page) parameterEntries(m *rpcschema.Method) (written bool) {
 	return written
 }
 
-// parameterNotes returns the rules about several parameters, and about a call without any.
+// parameterNotes returns the rules about combinations of parameters, and about a call without any.
 func parameterNotes(m *rpcschema.Method) (notes []string) {
 	switch m.ParamsForm {
 	case rpcschema.ParamsObject:
@@ -206,7 +206,7 @@ func (p *page) request(m *rpcschema.Method) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// wrap writes text in lines of the page's width.
+// wrap writes text in lines no longer than width.
 func (p *page) wrap(indent, text string) {
 	line := indent
 	for _, word := range strings.Fields(text) {

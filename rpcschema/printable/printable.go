@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Unsafe reports whether a character must not be shown as it is: control characters (C0, DEL and
-// C1), bidirectional controls, and line and paragraph separators. [utf8.RuneError] is safe.
+// Unsafe reports whether a character must not be shown as it is. These are control characters (C0,
+// DEL and C1), bidirectional controls, and line and paragraph separators. [utf8.RuneError] is safe.
 func Unsafe(r rune) bool {
 	switch {
 	case r < ' ', 0x7f <= r && r < 0xa0:
@@ -23,7 +23,7 @@ func Valid(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, Unsafe)
 }
 
-// ValidName reports whether s is valid and can be told from all other names by eye: it has no
+// ValidName reports whether s is valid and visibly different from all other names: it has no
 // invisible characters, no blanks other than spaces, and none at its ends.
 func ValidName(s string) bool {
 	return Valid(s) && !strings.ContainsFunc(s, invisible) && strings.TrimSpace(s) == s
@@ -34,7 +34,7 @@ func invisible(r rune) bool {
 }
 
 // String returns s with each unsafe character as \uXXXX, and invalid UTF-8 as U+FFFD. Line breaks
-// and tabs are unsafe, too: the result is one line, and one cell of a table.
+// and tabs are also escaped, so the result fits on one line and in one table cell.
 func String(s string) string {
 	if Valid(s) {
 		return s
@@ -42,7 +42,7 @@ func String(s string) string {
 	return string(appendEscaped(make([]byte, 0, len(s)+16), []byte(s), Unsafe))
 }
 
-// unsafeInText is Unsafe without the characters that end lines and cells.
+// unsafeInText is like Unsafe, but allows the characters that end lines and cells.
 func unsafeInText(r rune) bool { return r != '\n' && r != '\t' && Unsafe(r) }
 
 func appendEscaped(to, text []byte, unsafe func(rune) bool) []byte {

@@ -7,18 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// A Writer escapes the text that is written to it as [String] does, except for line breaks and
-// tabs. JSON without control characters stays the same value, because unsafe characters occur only
-// inside its strings. It may be used concurrently.
+// A Writer escapes the text written to it as [String] does, except for line breaks and tabs. JSON
+// without control characters keeps its value, because unsafe characters occur only inside its
+// strings. It may be used concurrently.
 type Writer struct {
-	// Raw is the writer below, for text whose parts are escaped already, such as text with colours.
+	// Raw is the underlying writer, for text that is already escaped, such as text with colours.
 	Raw io.Writer
 
 	mu   sync.Mutex
 	rest []byte // the beginning of a character that the next Write completes
 }
 
-// NewWriter returns a Writer to w, or w itself if it is a Writer.
+// NewWriter returns a Writer on top of w, or w itself if it already is a Writer.
 func NewWriter(w io.Writer) *Writer {
 	if already, ok := w.(*Writer); ok {
 		return already
@@ -26,7 +26,7 @@ func NewWriter(w io.Writer) *Writer {
 	return &Writer{Raw: w}
 }
 
-// Raw returns the writer below w if w is a Writer, and w otherwise.
+// Raw returns the underlying writer if w is a Writer, and w otherwise.
 func Raw(w io.Writer) io.Writer {
 	if escaping, ok := w.(*Writer); ok {
 		return escaping.Raw
@@ -34,8 +34,8 @@ func Raw(w io.Writer) io.Writer {
 	return w
 }
 
-// Write implements io.Writer. It calls Raw's Write once, unless nothing is left to write. If that
-// fails, none of p counts as written.
+// Write implements io.Writer. It calls Raw's Write once, or not at all if there is nothing to
+// write. If that fails, none of p counts as written.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,8 +60,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mayNeedEscapes reports false for text of safe ASCII characters, such as most lines of logs, which
-// decoding each character would take most of the time of writing.
+// mayNeedEscapes reports false for text of safe ASCII characters, such as most log lines. Decoding
+// each of their characters would take most of the time spent on writing.
 func mayNeedEscapes(text []byte) bool {
 	for _, b := range text {
 		if b-' ' > '~'-' ' && b != '\n' && b != '\t' {
@@ -71,7 +71,7 @@ func mayNeedEscapes(text []byte) bool {
 	return false
 }
 
-// completeLength returns the length of text without a character at its end that is not complete.
+// completeLength returns the length of text without an incomplete character at its end.
 func completeLength(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if start := len(text) - n; utf8.RuneStart(text[start]) {

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// integerRanges lists the ranges that formats imply. Validators ignore JSON Schema's format, but
+// integerRanges lists the ranges implied by formats. Validators ignore JSON Schema's format, but
 // SPDK's decoders refuse values out of range.
 var integerRanges = map[string][2]string{
 	"uint8": {"0", "255"}, "uint16": {"0", "65535"}, "uint32": {"0", "4294967295"}, "uint64": {"0", "18446744073709551615"},
@@ -65,7 +65,7 @@ func assemble(dir string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// readArea adds one file's methods and schemas, marked with the file's name.
+// readArea adds the methods and schemas in a file, marked with its name.
 func readArea(path string, methods, schemas map[string]*yaml.Node) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -138,7 +138,7 @@ func moveErrorKinds(m *yaml.Node) {
 	}
 }
 
-// writeJSON writes a YAML node as JSON in its own order.
+// writeJSON writes a YAML node as JSON, in the node's order.
 func writeJSON(b *bytes.Buffer, n *yaml.Node) error {
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -203,7 +203,7 @@ func writeScalar(b *bytes.Buffer, n *yaml.Node) error {
 	return nil
 }
 
-// addRange gives an integer schema the range that its format implies.
+// addRange gives an integer schema the range implied by its format.
 func addRange(n *yaml.Node) {
 	typ, format := member(n, "type"), member(n, "format")
 	if typ == nil || format == nil || typ.Value != "integer" {

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// lintRPCPy finds what is wrong with the words of rpc.py: those that name nothing, that do not fit
-// the type of their parameter, and required parameters without a word.
+// lintRPCPy finds mistakes in the words of rpc.py: words that name nothing or do not fit their
+// parameter's type, and required parameters without a word.
 func lintRPCPy(doc *rpcschema.Document, complain func(where, format string, args ...any)) {
 	for _, m := range doc.Methods() {
 		if m.RPCPy == nil {
@@ -48,7 +48,7 @@ func lintRPCPy(doc *rpcschema.Document, complain func(where, format string, args
 	}
 }
 
-// releasesOf lists the releases of a method at which its parameters or words may differ.
+// releasesOf lists the releases at which a method's parameters or words may differ.
 func releasesOf(m *rpcschema.Method) []rpcschema.Release {
 	found := map[rpcschema.Release]bool{rpcschema.Oldest: true, rpcschema.Future: true}
 	add := func(releases ...rpcschema.Release) {
@@ -72,7 +72,7 @@ func releasesOf(m *rpcschema.Method) []rpcschema.Release {
 	return slices.SortedFunc(maps.Keys(found), func(a, b rpcschema.Release) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// rpcpyLint checks the words of one method at one release.
+// rpcpyLint checks a method's words at one release.
 type rpcpyLint struct {
 	method   *rpcschema.Method
 	doc      *rpcschema.Document
@@ -112,8 +112,8 @@ func (l rpcpyLint) check() {
 	}
 }
 
-// checkCovered finds required parameters, and required members of them, that the command cannot
-// give.
+// checkCovered finds required parameters, and required members of parameters, that the command
+// cannot set.
 func (l rpcpyLint) checkCovered(path string, s *rpcschema.Schema) {
 	if _, there := l.words[path]; there {
 		return
@@ -187,7 +187,7 @@ func (l rpcpyLint) checkItem(path string, w rpcschema.RPCPyWord, item *rpcschema
 	}
 }
 
-// schema returns the schema of a path, which exists.
+// schema returns the schema at a path, which must exist.
 func (l rpcpyLint) schema(path string) *rpcschema.Schema {
 	names := strings.Split(path, ".")
 	s := l.doc.Resolve(l.method.Param(names[0]).Schema)

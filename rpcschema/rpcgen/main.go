@@ -1,7 +1,7 @@
 // Command rpcgen turns the hand-written descriptions of SPDK's RPCs (areas/*.yaml) into one OpenRPC
 // document and into the typed client.
 //
-// It knows the format of the areas and Go's syntax, and must not know transports.
+// It knows the format of the area files and Go's syntax, but must not know transports.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// outputs holds the paths to write to. An output without a path is not written.
+// outputs holds the output paths. An output without a path is not written.
 type outputs struct{ openrpc, client, manual, html string }
 
 func run(areas string, to outputs) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// toHTML changes links between the pages to the HTML files, and gives each method the anchor that
-// the links use.
+// toHTML points the links between pages to the HTML files, and gives each method the anchor used by
+// the links.
 var toHTML = util.Prioritized(linkTransformer{}, 100)
 
 type linkTransformer struct{}
@@ -36,7 +36,7 @@ func (linkTransformer) Transform(tree *ast.Document, reader text.Reader, _ parse
 	})
 }
 
-// htmlName returns the name of the HTML file of a page.
+// htmlName returns the name of a page's HTML file.
 func htmlName(file string) string {
 	switch name, is := strings.CutSuffix(file, ".md"); {
 	case name == "README":

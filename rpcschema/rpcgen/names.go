@@ -5,11 +5,11 @@ import (
 	"unicode"
 )
 
-// spellings lists the words that Go names do not simply capitalize, as SPDK's, NVMe's and iSCSI's
-// documents spell them. Every other word begins with a capital letter: bdev_lvol_create is
-// BdevLvolCreate. So do words that those documents write as one (traddr, hostnqn, cpumask) and
-// words that SPDK spells with small letters only (bdev, lvol, ublk, vhost, uring). ReadOnly and the
-// like are here because SPDK writes them as one word in some places and as two in others.
+// spellings lists the words that are not simply capitalized in Go names, in the spelling of SPDK's,
+// NVMe's and iSCSI's documents. Every other word begins with a capital letter: bdev_lvol_create
+// becomes BdevLvolCreate. This includes words that those documents write as one (traddr, hostnqn,
+// cpumask) and words that SPDK writes only in lower case (bdev, lvol, ublk, vhost, uring). ReadOnly
+// and similar words are listed because SPDK writes them sometimes as one word and sometimes as two.
 var spellings = strings.Fields(`
 	ACK AE4DMA AES AESNI AIO ANA API BufSize CBC CHAP CID CM CPU CQ CQE CRC CRC32C CSI CUDA CUSE DAOS DHCHAP DIF DIX DMA DPDK DRAM DSA DSM
 	EUI64 FTL GPT GUID IAA ID IDs IG IO IOAT IOMMU IOPS IOQ IOStat IOs IP IQN IRQ ISCSI ISID JSON KB KTLS KiB LBA LBAs LUKS LUN LUNs
@@ -18,7 +18,7 @@ var spellings = strings.Fields(`
 	VFIO VFU VID VMD VQ XNVMe XTS
 `)
 
-// spellingOf finds the spelling of a word in any case.
+// spellingOf returns the spelling of a word given in any case.
 var spellingOf = func() map[string]string {
 	table := map[string]string{}
 	for _, s := range spellings {
@@ -48,8 +48,9 @@ func goWord(word string) string {
 	return strings.ToUpper(folded[:1]) + folded[1:]
 }
 
-// wordsOf splits a Go name. A word is one of spellings, or a capital letter and what follows it in
-// small letters and digits. Capital letters in a row that spellings does not know are one word.
+// wordsOf splits a Go name into words. A word is one of spellings, or a capital letter with the
+// lower-case letters and digits that follow it. A run of capital letters that is not in spellings
+// is one word.
 func wordsOf(name string) []string {
 	var words []string
 	for name != "" {
@@ -88,7 +89,7 @@ func endsWord(rest string) bool {
 	return rest == "" || !unicode.IsLower(rune(rest[0])) && !unicode.IsDigit(rune(rest[0]))
 }
 
-// spelt returns a Go name with the spelling of every word that spellings gives.
+// spelt returns a Go name with every word spelt as in spellings.
 func spelt(name string) string {
 	var b strings.Builder
 	for _, word := range wordsOf(name) {

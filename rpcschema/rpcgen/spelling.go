@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// checkSpelling finds generated Go names that spell one word in two ways. Their capital letters
-// differ (BdevNvmeHost and BdevNVMeAttach), or one name divides the word in two (Iostat and
+// checkSpelling finds generated Go names that spell the same word in two ways: their capital
+// letters differ (BdevNvmeHost and BdevNVMeAttach), or one name splits the word in two (Iostat and
 // IOStat).
 func checkSpelling(files map[string][]byte) error {
 	names := map[string]bool{}
@@ -57,7 +57,7 @@ func checkSpelling(files map[string][]byte) error {
 	return errors.Join(found...)
 }
 
-// A spelling is how a Go name spells a word.
+// A spelling is a word as spelt in a Go name.
 type spelling struct {
 	word, name string
 	reported   bool // another spelling was reported

@@ -6,10 +6,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Generators of clients name their types by title. A component's title is its name; that of a
-// schema inside one, or inside a method, is the path to it, as the typed Go client's names are.
+// Client generators name their types by title. A component's title is its name; the title of a
+// schema inside a component or a method is the path to it, like the names in the typed Go client.
 
-// titleMethod gives the schemas in a method their titles.
+// titleMethod sets the titles of the schemas in a method.
 func titleMethod(m *yaml.Node, name string) {
 	if params := member(m, "params"); params != nil {
 		for _, p := range params.Content {
@@ -25,7 +25,7 @@ func titleMethod(m *yaml.Node, name string) {
 	}
 }
 
-// titleValue gives a schema that has no name yet a title, and those in it.
+// titleValue sets the titles of a schema that has no name yet, and of the schemas in it.
 func titleValue(s *yaml.Node, title string) {
 	if s.Kind != yaml.MappingNode || member(s, "$ref") != nil {
 		return
@@ -34,7 +34,7 @@ func titleValue(s *yaml.Node, title string) {
 	setTitle(s, title)
 }
 
-// titleParts gives the schemas inside a schema their titles.
+// titleParts sets the titles of the schemas inside a schema.
 func titleParts(s *yaml.Node, owner string) {
 	if properties := member(s, "properties"); properties != nil {
 		for i := 0; i+1 < len(properties.Content); i += 2 {
@@ -64,7 +64,7 @@ func singular(name string) string {
 	return name + "Item"
 }
 
-// formName names a form of a union by its type.
+// formName names a union's form by its type.
 func formName(form *yaml.Node) string {
 	typ := member(form, "type")
 	if typ == nil || typ.Kind != yaml.ScalarNode {

@@ -15,8 +15,8 @@ var integerTypes = map[string]string{
 	"": "int64", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "int32": "int32", "int64": "int64",
 }
 
-// goType returns the Go type of a schema; hint is the name of the type that is declared for an
-// object without a name.
+// goType returns a schema's Go type; hint is the name for the type that it declares if an object
+// has no name.
 func (g *generator) goType(s *rpcschema.Schema, hint string) (string, error) {
 	if s.Ref != "" {
 		return s.RefName(), nil
@@ -93,8 +93,8 @@ func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
 	return nil
 }
 
-// declareEnum declares the type of a value that is one of a list. Two methods may share a
-// description, and with it the type's name.
+// declareEnum declares the type of an enumerated value. Two methods may share a description, and
+// with it the type's name.
 func (g *generator) declareEnum(name string, s *rpcschema.Schema) error {
 	if err := g.claim(name, docOf(s)); err != nil {
 		return err
@@ -118,15 +118,15 @@ func (g *generator) constants(typ string, values []any) {
 	b.WriteString(")\n\n")
 }
 
-// A field is one member of an object on its way to Go.
+// A field is an object's member that becomes a Go struct field.
 type field struct {
 	json, doc string
 	required  bool
 	schema    *rpcschema.Schema
 }
 
-// fieldsOf are an object's members. A member that not every release has may be absent even if it is
-// required.
+// fieldsOf returns an object's members. A member that some releases lack may be absent even if it
+// is required.
 func fieldsOf(s *rpcschema.Schema) []field {
 	var fields []field
 	for _, p := range s.Properties {
@@ -136,8 +136,8 @@ func fieldsOf(s *rpcschema.Schema) []field {
 	return fields
 }
 
-// declareObject declares an object's struct. Members that are not described go into a map, for
-// which encoding/json has no tag.
+// declareObject declares an object's struct. Undescribed members go into a map, for which
+// encoding/json has no tag.
 func (g *generator) declareObject(name string, s *rpcschema.Schema) error {
 	if !s.Additional.Allowed {
 		return g.declareStruct(name, docOf(s), fieldsOf(s))
@@ -188,7 +188,7 @@ func (g *generator) declareStruct(name, doc string, fields []field, more ...stri
 	return nil
 }
 
-// claim writes the comment of a new type and fails if the name is in use.
+// claim writes a new type's comment, and fails if the name is in use.
 func (g *generator) claim(name, doc string) error {
 	if other, taken := g.types[name]; taken {
 		return fmt.Errorf("two types have the name %s (the other: %s): give one of them a name in schemas", name, other)
@@ -199,7 +199,7 @@ func (g *generator) claim(name, doc string) error {
 }
 
 // fieldLine declares one member. An optional member is a pointer, or a slice or map that may be
-// nil, so that absent differs from zero.
+// nil, to distinguish absent from zero.
 func (g *generator) fieldLine(owner string, f field) (string, error) {
 	typ, err := g.goType(f.schema, owner+goName(f.json))
 	if err != nil {
@@ -270,7 +270,7 @@ func (g *generator) fieldDoc(f field) string {
 	return strings.Join(parts, " ")
 }
 
-// docOf returns a type's description as the part of its doc comment that follows the name.
+// docOf returns a type's description in the form in which it follows the name in a doc comment.
 func docOf(s *rpcschema.Schema) string {
 	if s.Description == "" {
 		return "is a part of SPDK's RPCs."

@@ -14,7 +14,8 @@ type form struct {
 	schema *rpcschema.Schema
 }
 
-// formsOf lists the forms of a union besides null, or nil if several forms have the same JSON type.
+// formsOf returns the forms of a union other than null, or nil if several forms have the same JSON
+// type.
 func (g *generator) formsOf(s *rpcschema.Schema) []form {
 	if s == nil || s.Ref != "" || s.Type != nil {
 		return nil
@@ -33,7 +34,7 @@ func (g *generator) formsOf(s *rpcschema.Schema) []form {
 	return forms
 }
 
-// jsonKind returns the type that is visible in a JSON text: integers are numbers.
+// jsonKind returns the type as visible in JSON text, where integers are numbers.
 func jsonKind(typ string) string {
 	if typ == "integer" {
 		return "number"

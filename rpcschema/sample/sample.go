@@ -21,11 +21,11 @@ type Maker struct {
 	// Extreme selects the largest numbers and the last of several choices, instead of typical
 	// values.
 	Extreme bool
-	// Names replaces the values that are made for a kind of resource (x-spdk-resource).
+	// Names replaces the values made for a kind of resource (x-spdk-resource).
 	Names map[string]string
 }
 
-// Params makes the parameters of a valid call; never nil.
+// Params makes the parameters of a valid call. They are never nil.
 func (k Maker) Params(m *rpcschema.Method) map[string]any {
 	params := map[string]any{}
 	for _, p := range m.Params {
@@ -39,8 +39,7 @@ func (k Maker) Params(m *rpcschema.Method) map[string]any {
 // Result makes a result.
 func (k Maker) Result(m *rpcschema.Method) any { return k.Value(m.Result.Schema) }
 
-// wanted reports whether one parameter is included, with regard to the rules about several
-// parameters.
+// wanted reports whether a parameter is included, given the rules about several parameters.
 func (k Maker) wanted(m *rpcschema.Method, p *rpcschema.Param) bool {
 	for _, q := range m.Params { // an old parameter is left out if its successor is present
 		if q.Schema.Replaces != nil && q.Schema.Replaces.Name == p.Name && q.Schema.Has(k.Release) {
@@ -196,8 +195,8 @@ func (k Maker) object(s *rpcschema.Schema) map[string]any {
 	return object
 }
 
-// examples lists strings by the kind of resource that they name; strings for other schemas are
-// found by trying the whole list.
+// examples lists strings by the kind of resource that they name. For other schemas, the whole list
+// is tried.
 var examples = map[string]string{
 	"bdev": "Malloc0", "new-bdev": "Malloc1", "lvstore": "lvs0", "new-lvstore": "lvs1", "lvol-name": "volume0",
 	"lvstore-uuid": exampleUUID, "nqn": "nqn.2016-06.io.spdk:cnode1", "host-nqn": "nqn.2016-06.io.spdk:host1",
@@ -230,7 +229,7 @@ func (k Maker) text(use, s *rpcschema.Schema) string {
 	panic(fmt.Sprintf("no text for the pattern %q: give package sample a candidate", s.Pattern))
 }
 
-// fit lengthens or cuts a text.
+// fit lengthens or truncates a string.
 func fit(text string, s *rpcschema.Schema) string {
 	if len(text) < s.MinLength && text != "" {
 		text += strings.Repeat("x", s.MinLength-len(text))

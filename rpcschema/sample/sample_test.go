@@ -24,7 +24,7 @@ func makers(r rpcschema.Release) map[string]Maker {
 	}
 }
 
-// Samples are valid, for every method and release.
+// Samples are valid for every method and release.
 func TestSamplesAreValid(t *testing.T) {
 	for _, r := range releases {
 		for name, k := range makers(r) {
@@ -40,7 +40,7 @@ func TestSamplesAreValid(t *testing.T) {
 	}
 }
 
-// Every enumerated value is valid at the releases that know it, and at no other.
+// Every enumerated value is valid for the releases that know it, and for no others.
 func TestEnumeratedValuesByRelease(t *testing.T) {
 	doc, checked, later := rpcschema.Default(), 0, 0
 	for _, r := range releases {
@@ -70,7 +70,7 @@ func TestEnumeratedValuesByRelease(t *testing.T) {
 	assert.Positive(t, later)
 }
 
-func TestNamesAreUsed(t *testing.T) {
+func TestMakerUsesNames(t *testing.T) {
 	k := Maker{Document: rpcschema.Default(), Names: map[string]string{"bdev": "mine"}}
 	m, _ := k.Document.Method("bdev_aio_delete")
 	assert.Equal(t, map[string]any{"name": "mine"}, k.Params(m))

@@ -39,7 +39,8 @@ func run(args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Any JSON Schema validator gives the same result as ours, for each method of each release.
+// For each method of each release, an independent JSON Schema validator gives the same result as
+// ours.
 func TestJSONSchemasAreAsStrictAsSPDK(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		dir := filepath.Join(t.TempDir(), "schemas")
@@ -88,7 +89,7 @@ func plain(t *testing.T, v any) any {
 	return value
 }
 
-func TestExportIsOfSPDKsMethods(t *testing.T) {
+func TestExportContainsOnlySPDKMethods(t *testing.T) {
 	out, err := run("export", "--spdk-version", "v26.05")
 	require.NoError(t, err)
 	assert.NotContains(t, out, "spdkgate_")

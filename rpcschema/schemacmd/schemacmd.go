@@ -21,8 +21,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ErrFound is the error of a command that has printed violations or differences.
-var ErrFound = errors.New("they are listed above")
+// ErrFound is returned by a command that has printed violations or differences.
+var ErrFound = errors.New("violations or differences were found: see above")
 
 // A UsageError reports a wrong command line.
 type UsageError struct{ Err error }
@@ -34,11 +34,11 @@ func (e UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// A Target is the live target that the command drift compares with.
+// A Target is the live target with which the command drift compares the schema.
 type Target interface {
 	// AddFlags adds the flags for the target's address.
 	AddFlags(cmd *cobra.Command)
-	// Flags names them in help texts, such as "--socket".
+	// Flags names these flags in help texts, such as "--socket".
 	Flags() string
 	// Connect returns a connection to the target that the flags specify.
 	Connect() (Connection, error)

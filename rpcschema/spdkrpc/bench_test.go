@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// BenchmarkSocket measures calls on a UNIX socket whose peer decides nothing: it responds to all
-// requests that one read returns with one write.
+// BenchmarkSocket measures calls on a UNIX socket with a trivial peer: it answers all requests
+// returned by one read with one write.
 func BenchmarkSocket(b *testing.B) {
 	for name, result := range map[string]string{"short": `true`, "listing": listing(484 << 10)} {
 		for _, inFlight := range []int{1, 64} {
@@ -28,7 +28,7 @@ func BenchmarkSocket(b *testing.B) {
 	}
 }
 
-// benchmarkCalls keeps a number of calls in flight.
+// benchmarkCalls keeps a given number of calls in flight.
 func benchmarkCalls(b *testing.B, c Caller, inFlight int) {
 	params := json.RawMessage(`{"name":"a bdev"}`)
 	require.NoError(b, c.Call(b.Context(), "bdev_get_bdevs", params, nil))
@@ -51,7 +51,7 @@ func benchmarkCalls(b *testing.B, c Caller, inFlight int) {
 	})
 }
 
-// respond answers requests with one result until the connection ends.
+// respond answers all requests with the same result until the connection ends.
 func respond(c net.Conn, result string) {
 	var in, out []byte
 	var split jsonrpc.Splitter
@@ -86,8 +86,7 @@ func listing(length int) string {
 	return "[" + strings.Repeat(bdev+",", length/len(bdev)) + bdev + "]"
 }
 
-// BenchmarkHTTPS measures calls to a proxy that decides nothing, in the same process: by POST, and
-// on a stream.
+// BenchmarkHTTPS measures calls to a trivial proxy in the same process: by POST, and on a stream.
 func BenchmarkHTTPS(b *testing.B) {
 	for _, by := range []string{"POST", "stream"} {
 		for _, inFlight := range []int{1, 64} {

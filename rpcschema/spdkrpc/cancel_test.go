@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A call whose context has ended is not sent, on a living connection or on none.
+// A call whose context has ended is not sent, whether or not there is a live connection.
 func TestSocketSendsNothingOnceCancelled(t *testing.T) {
 	var got []string
 	served := make(chan struct{})
@@ -46,7 +46,7 @@ func TestSocketSendsNothingOnceCancelled(t *testing.T) {
 	assert.Equal(t, []string{"connects", "after"}, got)
 }
 
-// A call whose context ends while the connection is made is not sent on it.
+// A call whose context ends during connection setup is not sent.
 func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 	var first call
 	handle := func(p *peer) {
@@ -65,7 +65,7 @@ func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 
 // A caller waits for a connection no longer than its own context, and does not block other callers,
 // Connected or Close.
-func TestSocketConnectsWithoutTheLock(t *testing.T) {
+func TestSocketConnectsWithoutHoldingTheLock(t *testing.T) {
 	path := listen(t, func(p *peer) { p.answer(p.read(), "true") }, func(p *peer) { p.answer(p.read(), "true") })
 	checking, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -102,7 +102,7 @@ func TestSocketConnectsWithoutTheLock(t *testing.T) {
 	require.NoError(t, <-patient)
 }
 
-// Close ends callers that wait for a connection.
+// Close ends the calls that wait for a connection.
 func TestSocketClosedWhileConnecting(t *testing.T) {
 	path := listen(t, func(*peer) {})
 	checking, goOn := make(chan struct{}), make(chan struct{})

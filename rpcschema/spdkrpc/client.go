@@ -19,7 +19,7 @@ type Caller interface {
 	Call(ctx context.Context, method string, params, result any) error
 }
 
-// A Client calls SPDK's RPCs by typed methods. It may be used concurrently.
+// A Client calls SPDK's RPCs through typed methods. It may be used concurrently.
 type Client struct {
 	caller  Caller
 	trusts  bool // parameters are sent without validation
@@ -30,7 +30,7 @@ type Client struct {
 type ClientOption func(*Client)
 
 // WithoutValidation disables validation: parameters that the schema does not allow are sent. SPDK
-// accepts some of them, and then crashes or does something else.
+// may accept them, and then crash or do something unexpected.
 func WithoutValidation() ClientOption { return func(c *Client) { c.trusts = true } }
 
 // NewClient returns a Client that uses a Caller. Parameters that the schema does not allow are
@@ -45,7 +45,7 @@ func NewClient(caller Caller, options ...ClientOption) *Client {
 }
 
 // Release returns the target's release. The client queries it once, and again after a call fails
-// with an error that another release would explain (see explains).
+// with an error that a different release would explain (see explains).
 func (c *Client) Release(ctx context.Context) (rpcschema.Release, error) {
 	if r := c.release.Load(); r != nil {
 		return *r, nil
@@ -78,11 +78,11 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// explains reports whether an error of a method could mean that the target now runs another release
-// than the known one. The target may have been restarted if it did not respond. Errors of methods
-// that the proxy serves depend on the proxy's configuration. Parameters that are the same in all
-// releases are invalid for another reason: nvmf_get_subsystems, for example, returns InvalidParams
-// from v26.09 on if there is no such subsystem.
+// explains reports whether a method's error could mean that the target no longer runs the known
+// release. The target may have been restarted if it did not respond. Errors of methods that the
+// proxy serves depend on the proxy's configuration. Parameters that are the same in all releases
+// are invalid for another reason: from v26.09 on, for example, nvmf_get_subsystems returns
+// InvalidParams if there is no such subsystem.
 func explains(method string, kind Kind) bool {
 	switch kind {
 	case Unreachable, OutcomeUnknown:
@@ -149,14 +149,14 @@ func (c *Client) fit(ctx context.Context, method string, params any) (any, error
 	return fitted, nil
 }
 
-// unsent returns the error of parameters that are refused before anything was sent, with the code
-// that the proxy and SPDK use.
+// unsent returns the error for parameters refused before anything was sent, with the code that the
+// proxy and SPDK use.
 func unsent(method string, err error) error {
 	return &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "not sent", Err: err}
 }
 
-// judge checks parameters against the schema of the release. Parameters that the release does not
-// know are refused even without validation.
+// judge checks parameters against the release's schema. Parameters unknown to the release are
+// refused even without validation.
 func (c *Client) judge(m *rpcschema.Method, params map[string]any, r rpcschema.Release) error {
 	if c.trusts {
 		return m.Knows(params, r)

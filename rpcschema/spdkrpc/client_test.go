@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// recorder is a Caller of a given release that records what it is sent.
+// recorder is a Caller to a target of a given release. It records what is sent.
 type recorder struct {
 	release string
 	answer  string
@@ -48,7 +48,7 @@ func TestRequestsFitTheRelease(t *testing.T) {
 	}
 }
 
-func TestReleaseIsAskedOnceAndAgainAfterADoubtfulError(t *testing.T) {
+func TestReleaseIsQueriedOnceAndAfterADoubtfulError(t *testing.T) {
 	r := &recorder{release: "v26.05", answer: `"uuid"`}
 	c := NewClient(r)
 	create := func() error {
@@ -65,8 +65,8 @@ func TestReleaseIsAskedOnceAndAgainAfterADoubtfulError(t *testing.T) {
 	assert.Contains(t, r.sent[len(r.sent)-1], `"size":5242880`)
 }
 
-// Errors that another release does not explain cost no further query of the release.
-func TestReleaseIsNotAskedAgainAfterOtherErrors(t *testing.T) {
+// The release is not queried again after an error that another release would not explain.
+func TestReleaseIsNotQueriedAfterOtherErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind Kind
 		call func(*Client) error
@@ -98,7 +98,7 @@ func TestReleaseIsNotAskedAgainAfterOtherErrors(t *testing.T) {
 	}
 }
 
-func TestAParameterOfALaterReleaseIsRefused(t *testing.T) {
+func TestParameterOfALaterReleaseIsRefused(t *testing.T) {
 	r := &recorder{release: "v24.01", answer: `"uuid"`}
 	_, err := NewClient(r).BdevLvolCreateLvstore(t.Context(), BdevLvolCreateLvstoreParams{BdevName: "b", LvsName: "l", MDPageSize: new(uint32(4096))})
 	require.ErrorIs(t, err, InvalidParams)
@@ -106,14 +106,14 @@ func TestAParameterOfALaterReleaseIsRefused(t *testing.T) {
 	assert.Equal(t, []string{"spdk_get_version none"}, r.sent, "nothing may be changed")
 }
 
-func TestNoParametersAreLeftOut(t *testing.T) {
+func TestEmptyParametersAreOmitted(t *testing.T) {
 	r := &recorder{release: "v26.05", answer: `[]`}
 	_, err := NewClient(r).BdevLvolGetLvstores(t.Context(), BdevLvolGetLvstoresParams{})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"bdev_lvol_get_lvstores none"}, r.sent, "SPDK refuses an empty object here")
 }
 
-func TestFalseIsAnError(t *testing.T) {
+func TestResultFalseIsAnError(t *testing.T) {
 	r := &recorder{release: "v26.05", answer: `false`}
 	require.ErrorIs(t, NewClient(r).BdevLvolDelete(t.Context(), BdevLvolDeleteParams{Name: "x"}), Failed)
 	r.answer = "true"

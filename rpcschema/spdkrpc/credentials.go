@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// credentials make the header of each request.
+// credentials creates the header of each request.
 type credentials struct {
 	fixed     http.Header // read only
 	tokenFile string      // "": fixed is all
@@ -47,8 +47,8 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 	return who, nil
 }
 
-// header returns the header of a request, which must not be changed. The token file is read for
-// each request: that takes microseconds, and a renewed token is used at once.
+// header returns a request's header, which must not be changed. The token file is read for each
+// request: this takes microseconds, and lets a renewed token take effect at once.
 func (c *credentials) header() (http.Header, error) {
 	if c.tokenFile == "" {
 		return c.fixed, nil
@@ -66,11 +66,11 @@ func (c *credentials) header() (http.Header, error) {
 	return h, nil
 }
 
-// bearer never repeats the token in an error.
+// bearer never includes the token in an error.
 func bearer(token string) (string, error) {
 	token = strings.TrimSpace(token)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", errors.New("the token is empty or malformed: it must be one word of ASCII")
+		return "", errors.New("the token is empty or malformed: it must be a single ASCII word")
 	}
 	return "Bearer " + token, nil
 }
@@ -83,7 +83,7 @@ func clientTLS(c HTTPSConfig) *tls.Config {
 		t.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		return t
 	}
-	// No session resumption: a resumed session keeps the certificate of its beginning.
+	// No session resumption: a resumed session keeps the certificate with which it began.
 	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {

@@ -83,7 +83,7 @@ func TestCredentialsNameTheCaller(t *testing.T) {
 }
 
 // Tokens are renewed in their files while calls are made, as kubelet does.
-func TestTokenFilesAreReadAgain(t *testing.T) {
+func TestTokenFilesAreReread(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	h, err := seen(t, func(c *HTTPSConfig) { c.TokenFile = file })
 	require.NoError(t, err, "the file may be created later")
@@ -103,9 +103,9 @@ func TestTokenFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A connection uses the certificate that it was made with; after a refusal, the next call uses the
-// present one.
-func TestCertificateFilesAreReadAgain(t *testing.T) {
+// A connection uses the certificate with which it was established; after a refusal, the next call
+// uses the present one.
+func TestCertificateFilesAreReread(t *testing.T) {
 	pair := filepath.Join(t.TempDir(), "pair.pem")
 	writeCertificate(t, pair, "old")
 	h, err := seen(t, func(c *HTTPSConfig) { c.CertFile, c.KeyFile = pair, pair })
@@ -129,7 +129,7 @@ func TestInvalidCredentialsAreRefused(t *testing.T) {
 		"give one of":                      {URL: "https://h", Token: "secret", TokenFile: "/x"},
 		"a client certificate needs a key": {URL: "https://h", CertFile: "/x"},
 		"works only with an https:// URL":  {URL: "http://h", CertFile: "/x", KeyFile: "/x"},
-		"must be one word of ASCII":        {URL: "https://h", Token: "secret\r\nX: y"},
+		"must be a single ASCII word":      {URL: "https://h", Token: "secret\r\nX: y"},
 	} {
 		_, err := NewHTTPS(c)
 		require.ErrorContains(t, err, says)

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// A dialing is one attempt to connect, which all callers that need the connection share. It
-// continues while any of them waits for it.
+// A dialing is one attempt to connect, shared by all callers that need the connection. It continues
+// while any of them waits for it.
 type dialing struct {
 	done    chan struct{} // closed when stream or err is set
 	stream  *stream
@@ -15,8 +15,8 @@ type dialing struct {
 	cancel  context.CancelFunc
 }
 
-// connect returns the present connection, or makes one. It waits no longer than ctx, and without
-// the lock.
+// connect returns the present connection, or establishes one. It waits no longer than ctx allows,
+// and without holding the lock.
 func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -59,7 +59,7 @@ func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	return d.stream, d.err
 }
 
-// living reports whether there is a connection that has not ended. The caller holds the lock.
+// living reports whether there is a live connection. The caller holds the lock.
 func (s *Socket) living() bool {
 	if s.stream == nil {
 		return false

@@ -9,8 +9,8 @@
 // Writing such a value fails when none or several fields are set, and reading fails for other
 // types. Objects whose members SPDK does not define, or defines for each driver, are maps of raw
 // JSON. Examples are the result of [Client.AccelMlx5DumpStats] and the parameters of a
-// [FrameworkConfigCall]. In [BdevDriverSpecific] and [BdevIOStatDriverSpecific], so are the members
-// of drivers that the schema does not describe.
+// [FrameworkConfigCall]. In [BdevDriverSpecific] and [BdevIOStatDriverSpecific], the members of
+// drivers that the schema does not describe are also raw JSON.
 //
 // If a call's context has no deadline, both callers end the call after a minute. The client
 // validates parameters before it sends them, unless an option disables that. It may be used by
@@ -18,11 +18,11 @@
 //
 // # Stability
 //
-// Within a major version of this module, methods, types and fields stay. Additions of a new release
-// of SPDK are added: methods, optional fields, constants. A method that SPDK removes stays here and
-// is marked with the releases that have it; calling it on another release is an error. A field that
-// SPDK renames keeps its newest name and is sent under the older one to releases that know only
-// that.
+// Within a major version of this module, methods, types and fields stay. What a new SPDK release
+// adds is added here: methods, optional fields, constants. A method that SPDK removes stays here
+// and is marked with the releases that have it; calling it on another release is an error. A field
+// that SPDK renames has the newest name here, and is sent under the older one to releases that know
+// only that.
 //
-// The package must not know the purpose of its calls: no CSI, no policy, no volumes.
+// The package must not know the purpose of its calls: it knows nothing of CSI, policies or volumes.
 package spdkrpc

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Kind classifies a failure by what a caller can do next. Kinds are errors: errors.Is(err,
+// A Kind classifies a failure by what the caller can do next. Kinds are errors: errors.Is(err,
 // spdkrpc.NoSuchDevice).
 type Kind string
 
@@ -34,7 +34,7 @@ const (
 
 func (k Kind) Error() string { return string(k) }
 
-// Reasons of errors whose kind does not say what to correct: errors.Is(err,
+// Reasons for errors whose kind does not say what to correct: errors.Is(err,
 // spdkrpc.ErrCredentials).
 var (
 	// ErrCredentials: the proxy refused the credentials, or does not check them after too many
@@ -88,7 +88,7 @@ func (e *Error) Unwrap() []error {
 	return append(all, e.Err)
 }
 
-// KindOf returns the kind of err: "" for nil, Failed for an error that is not an *Error.
+// KindOf returns the kind of err: "" for nil, and Failed for an error that is not an *Error.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -100,10 +100,10 @@ func KindOf(err error) Kind {
 	return Failed
 }
 
-// kinds is the one table from codes to kinds. SPDK answers with JSON-RPC's own codes and with
-// negated errnos. -1 means both the wrong state and EPERM, so only the schema of the method can
-// decide. SPDK answers many failures of logical volumes with -32602 or -32603 whatever the errno
-// is; their text differs between releases and is never used.
+// kinds is the only table that maps codes to kinds. SPDK returns JSON-RPC's own codes and negated
+// errnos. -1 means both the wrong state and EPERM, so only the method's schema can decide. SPDK
+// reports many failures of logical volumes as -32602 or -32603 whatever the errno is; their text
+// differs between releases and is never used.
 var kinds = map[int]Kind{
 	jsonrpc.CodeInvalidParams:  InvalidParams,
 	jsonrpc.CodeInvalidRequest: InvalidParams,
@@ -135,9 +135,9 @@ var kinds = map[int]Kind{
 // schemaKinds maps the kinds that the schema names (x-spdk-kind).
 var schemaKinds = map[string]Kind{"busy": Busy, "failed": Failed, "wrong-state": WrongState}
 
-// kindOfCode returns the kind of a code from one method. The schema's kind takes precedence.
+// kindOfCode returns the kind of a code returned by a method. The schema's kind takes precedence.
 // WrongState means that a call was certainly not executed. So -1 without a kind in the schema is
-// WrongState only for a method that changes nothing and is allowed in one state.
+// WrongState only for a method that changes nothing and is allowed in only one state.
 func kindOfCode(method string, code int) Kind {
 	if m, known := rpcschema.Default().Method(method); known {
 		if kind, said := schemaKinds[m.KindOf(code)]; said {
@@ -153,7 +153,7 @@ func kindOfCode(method string, code int) Kind {
 	return Failed
 }
 
-// answered converts an error response of the target or the proxy to an Error.
+// answered converts an error response from the target or the proxy to an Error.
 func answered(method string, code int, message string) *Error {
 	return &Error{Method: method, Kind: kindOfCode(method, code), Code: code, Message: message}
 }

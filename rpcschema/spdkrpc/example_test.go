@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// simulated starts a simulated target instead of a real one, with an lvstore on a disk in memory.
+// simulated starts a simulated target instead of a real one, with an lvstore on an in-memory disk.
 func simulated() (socket string, end func()) {
 	target, err := spdktest.Start(spdktest.Options{})
 	if err != nil {

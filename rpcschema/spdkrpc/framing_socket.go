@@ -15,12 +15,12 @@ import (
 const (
 	// writeBound is how long a write may block before the connection is closed.
 	writeBound = 10 * time.Second
-	// longReply is the length of a reply from which its buffer is not reused.
+	// longReply is the length from which a reply's buffer is not reused.
 	longReply = 256 << 10
 )
 
 // A socketFraming is SPDK's framing, in which messages follow each other without a separator. It
-// decodes a listing of megabytes once, and leaves a result as SPDK wrote it.
+// parses even a listing of several megabytes only once, and leaves a result as SPDK wrote it.
 type socketFraming struct {
 	conn net.Conn
 	in   bounded
@@ -29,7 +29,7 @@ type socketFraming struct {
 }
 
 func newSocketFraming(c net.Conn) *socketFraming {
-	// By itself, the decoder reads only as much as one value needs, although many replies may have
+	// By itself, the decoder reads only as much as one value needs, even if many replies have
 	// arrived.
 	f := &socketFraming{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
 	f.dec = jsontext.NewDecoder(&f.in, lenient...)
@@ -79,14 +79,14 @@ func (f *socketFraming) read() (message, error) {
 func (f *socketFraming) close() error { return f.conn.Close() }
 
 // bounded fails if a reply is longer than SPDK's replies can be, so that no program behind the
-// socket can exhaust the memory.
+// socket can exhaust memory.
 type bounded struct {
 	r     io.Reader
 	left  int
 	again []byte // text that was read and put back
 }
 
-// putBack puts text back, to be read again first.
+// putBack puts text back, so that it is read next.
 func (b *bounded) putBack(text []byte) { b.again = slices.Concat(text, b.again) }
 
 func (b *bounded) Read(p []byte) (int, error) {

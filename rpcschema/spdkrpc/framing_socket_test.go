@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestResultsStayAsTheyAre(t *testing.T) {
+func TestResultsAreNotChanged(t *testing.T) {
 	long := `"` + strings.Repeat("x", 3*longReply) + `"`
 	results := []string{
 		`{"a": 18446744073709551615,"a":2}`, "\"not \xff UTF-8\"", `null`, `""`, `[ 1 , 2 ]`, long, `true`, long, `{"error":{"code":1}}`,
@@ -33,9 +33,9 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// Long replies that arrive together with short ones are read completely, whatever was read ahead
-// when a decoder is replaced.
-func TestRepliesThatFollowEachOther(t *testing.T) {
+// Long replies that arrive together with short ones are read completely, regardless of how much was
+// read ahead when a decoder is replaced.
+func TestRepliesWithoutSeparators(t *testing.T) {
 	var results []string
 	var all strings.Builder
 	for i := range 24 {
@@ -53,7 +53,7 @@ func TestRepliesThatFollowEachOther(t *testing.T) {
 	}
 }
 
-// pieces simulates a busy socket: a read sometimes fills the buffer, but mostly returns less.
+// pieces simulates a busy socket: a read sometimes fills the buffer, but usually returns less.
 type pieces struct {
 	net.Conn
 	text   string
@@ -98,7 +98,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	require.ErrorContains(t, err, "longer than 32 MiB")
 }
 
-func TestPendingMayBeAwaitedAgain(t *testing.T) {
+func TestPendingCanBeAwaitedAgain(t *testing.T) {
 	answer := make(chan struct{})
 	s := dial(t, listen(t, func(p *peer) {
 		c := p.read()

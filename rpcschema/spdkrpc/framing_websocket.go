@@ -13,10 +13,10 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// closeWait is how long the last message of a connection may take.
+// closeWait limits the time to write the last message of a connection.
 const closeWait = time.Second
 
-// A webSocket is the framing of RFC 6455: each text message is a JSON-RPC message.
+// A webSocket implements the framing of RFC 6455: each text message is a JSON-RPC message.
 type webSocket struct {
 	ws   *websocket.Conn
 	conn *gathering // below ws
@@ -41,11 +41,11 @@ func newWebSocket(ws *websocket.Conn, conn *gathering) *webSocket {
 	return w
 }
 
-// mayAnswer reports whether there is room for the response to a ping: the peer may ping without
-// reading.
+// mayAnswer reports whether the response to a ping may be queued, because the peer may send pings
+// without reading.
 func (w *webSocket) mayAnswer() bool { return w.conn.waiting() <= maxControl }
 
-// maxControl bounds the responses to pings that wait to be written.
+// maxControl limits the responses to pings waiting to be written.
 const maxControl = 4 << 10
 
 func (w *webSocket) write(messages [][]byte) (complete int, err error) {
@@ -92,7 +92,7 @@ func (w *webSocket) heard() uint64 { return w.conn.reads.Load() }
 // close sends a close frame unless a write is in progress, and closes the connection.
 func (w *webSocket) close() error {
 	if w.conn.seal() {
-		// The mask of a control frame without contents of a user hides nothing.
+		// A zero mask is safe: a control frame without user data has nothing to hide.
 		frame := []byte{0x80 | websocket.CloseMessage, 0x80 | 2, 0, 0, 0, 0, websocket.CloseNormalClosure >> 8, websocket.CloseNormalClosure & 0xff}
 		_ = w.conn.Conn.SetWriteDeadline(time.Now().Add(closeWait))
 		_, _ = w.conn.Conn.Write(frame)
@@ -100,7 +100,7 @@ func (w *webSocket) close() error {
 	return w.conn.Conn.Close()
 }
 
-// A gathering is a connection that gathers what is written until flush. It counts reads.
+// A gathering is a connection that buffers what is written until flush. It counts reads.
 type gathering struct {
 	net.Conn
 	reads atomic.Uint64
@@ -143,7 +143,7 @@ func (g *gathering) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// SetWriteDeadline does nothing for writes that gather: flush has a deadline of its own.
+// SetWriteDeadline does nothing for buffered writes: flush has its own deadline.
 func (g *gathering) SetWriteDeadline(t time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,15 +153,15 @@ func (g *gathering) SetWriteDeadline(t time.Time) error {
 	return g.Conn.SetWriteDeadline(t)
 }
 
-// waiting returns the number of bytes that the next flush writes.
+// waiting returns the number of bytes that the next flush will write.
 func (g *gathering) waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.out)
 }
 
-// flush writes what has gathered, and returns how much of it was written. One goroutine at a time
-// may call it.
+// flush writes what is buffered, and returns how much of it was written. Only one goroutine at a
+// time may call it.
 func (g *gathering) flush() (int, error) {
 	g.mu.Lock()
 	if g.sealed {
@@ -184,7 +184,7 @@ func (g *gathering) flush() (int, error) {
 	return n, err
 }
 
-// seal drops what has gathered and makes all further writes fail. It reports whether no write is in
+// seal drops what is buffered and makes all further writes fail. It reports whether no write is in
 // progress.
 func (g *gathering) seal() bool {
 	g.mu.Lock()

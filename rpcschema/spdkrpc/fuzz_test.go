@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzMessage checks that what the reader takes for a reply is one, with the parts that another
-// decoder finds.
+// FuzzMessage checks that what the reader accepts as a reply is one, and that another decoder finds
+// the same parts.
 func FuzzMessage(f *testing.F) {
 	for _, text := range []string{
 		`{"jsonrpc":"2.0","id":7,"result":[1,{"a":"\u00e9"}]}`, `{"id":1,"error":{"code":-19,"message":"x"}}`, `{"id":null,"error":{}}`,
@@ -70,7 +70,7 @@ func FuzzSocketFraming(f *testing.F) {
 }
 
 // FuzzWebSocket checks that any bytes after the upgrade end the connection or are messages, and
-// that what waits to be written stays bounded.
+// that the data waiting to be written stays bounded.
 func FuzzWebSocket(f *testing.F) {
 	f.Add([]byte("\x81\x16{\"id\":1,\"result\":true}\x89\x00\x88\x02\x03\xe8"), 4)
 	f.Add([]byte("\x01\x03{\"i\x89\x01x\x80\x12d\":1,\"result\":true}"), 1)
@@ -93,7 +93,7 @@ func FuzzWebSocket(f *testing.F) {
 	})
 }
 
-// A served connection reads a text in pieces, after the upgrade if there is one.
+// A served connection returns a text in pieces, after the upgrade if there is one.
 type served struct {
 	net.Conn
 	upgrade bool

@@ -25,38 +25,38 @@ type HTTPSConfig struct {
 	URL string // https://host:port/, or http:// if the network is trusted
 
 	// Credentials: a user with a password, or a token, or neither; and optionally a client
-	// certificate, with one of these or alone. Files are read when they are needed, so they may be
-	// renewed at any time.
+	// certificate, with one of these or alone. Files are read when needed, so they may be renewed
+	// at any time.
 	Username string
 	Password string
 	Token    string
 	// TokenFile holds a token, such as a projected Kubernetes ServiceAccount token.
 	TokenFile string
-	// CertFile and KeyFile are a client certificate and its key, in PEM form.
+	// CertFile and KeyFile are a PEM-encoded client certificate and its key.
 	CertFile string
 	KeyFile  string
 
-	// CA holds the certificate authorities to trust; nil: the system's.
+	// CA holds the certificate authorities to trust; nil means the system's.
 	CA *x509.CertPool
 	// MaxConnections limits the number of connections for POST requests, and so of calls in flight
-	// that do not use the stream. 0: 64.
+	// that do not use the stream. 0 means 64.
 	MaxConnections int
-	// NoStream makes each call a POST request, even if the proxy offers streams. It suits programs
-	// that make few calls.
+	// NoStream makes each call a POST request, even if the proxy offers streams. This suits
+	// programs that make few calls.
 	NoStream bool
-	// Timeout limits the duration of a call whose context has no deadline. 0: one minute.
+	// Timeout limits the duration of a call whose context has no deadline. 0 means one minute.
 	Timeout time.Duration
 }
 
 // HTTPS is a Caller through spdk-proxy. Calls share one connection, a stream, if the proxy offers
-// that. Until it is open, and whenever it is not, each call is a POST request, on connections that
-// are kept alive and shared.
+// that. While no stream is open, each call is a POST request, on connections that are kept alive
+// and shared.
 type HTTPS struct {
 	url     *url.URL
 	who     credentials
 	timeout time.Duration
-	// Not an http.Client: it would follow redirects, and send the password and the call to another
-	// server.
+	// Not an http.Client, which would follow redirects and send the password and the call to
+	// another server.
 	transport atomic.Pointer[http.Transport]
 	presents  bool // a client certificate
 	nextID    atomic.Uint64
@@ -111,9 +111,9 @@ func (h *HTTPS) Close() error {
 	return nil
 }
 
-// noteStatus closes idle connections after a refusal, because the client certificate that they were
-// made with may have expired: the next connection uses the present one. Without a certificate, they
-// stay: net/http can then fail another request that is just being sent.
+// noteStatus closes idle connections after a refusal, because their client certificate may have
+// expired: the next connection uses the present one. Without a certificate, they stay open, because
+// closing them could make net/http fail another request that is just being sent.
 func (h *HTTPS) noteStatus(status int) {
 	if status == http.StatusUnauthorized && h.presents {
 		h.transport.Load().CloseIdleConnections()
@@ -144,18 +144,18 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 	return err
 }
 
-// renew makes later POST requests use new connections, because those of old lead to a proxy that is
-// stopping. The connections of old are closed by that proxy, or after a while: closing them here
-// could fail a request that is just being sent.
+// renew makes later POST requests use new connections, because the old ones lead to a proxy that is
+// stopping. That proxy closes the old ones, or they time out: closing them here could make a
+// request fail that is just being sent.
 func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 	h.transport.CompareAndSwap(old, old.Clone())
 	return h.transport.Load()
 }
 
-// post sends a call in a request of its own.
+// post sends a call in its own request.
 func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method string, id uint64, body []byte, result any) error {
 	// Until a byte of the request is written, nothing can have been executed. net/http itself
-	// repeats a POST only where the proxy closed an idle connection and so cannot have read it.
+	// retries a POST only if the proxy closed an idle connection and so cannot have read it.
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { sent.Store(false) },
@@ -183,7 +183,7 @@ func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method stri
 	return h.answer(method, id, resp.StatusCode, text, result)
 }
 
-// request is one POST; net/http asks for its body again to repeat it.
+// request is one POST; net/http asks for its body again to retry it.
 func (h *HTTPS) request(ctx context.Context, header http.Header, newBody func() io.ReadCloser, length int) *http.Request {
 	return (&http.Request{
 		Method: http.MethodPost, URL: h.url, Host: h.url.Host, Header: header,
@@ -192,7 +192,7 @@ func (h *HTTPS) request(ctx context.Context, header http.Header, newBody func() 
 	}).WithContext(ctx)
 }
 
-// answer reads a reply of the proxy.
+// answer reads a reply from the proxy.
 func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result any) error {
 	dec := decoders.Get().(*jsontext.Decoder)
 	m, err := messageOf(dec, text)

@@ -15,7 +15,7 @@ import (
 )
 
 // A drainingProxy stops each of its streams after some messages, as spdk-proxy does when it is
-// restarted, and counts how often it executes each call.
+// restarted, and counts the executions of each call.
 type drainingProxy struct {
 	mu       sync.Mutex
 	executed map[string]int
@@ -61,7 +61,7 @@ func (p *drainingProxy) serve(ws *websocket.Conn, _ *http.Request) {
 	}
 }
 
-// A proxy that is restarted again and again loses no call and executes none twice.
+// A proxy that is restarted repeatedly loses no call and executes none twice.
 func TestDrainUnderLoad(t *testing.T) {
 	p := &drainingProxy{executed: map[string]int{}}
 	posts, h := behind(t, p.serve)
@@ -94,8 +94,8 @@ func TestDrainUnderLoad(t *testing.T) {
 	t.Logf("%d calls, %d of them on %d streams", made.Load(), p.streamed, posts.asked.Load())
 }
 
-// After a normal end, the next stream follows at once. The outcome of a call that was on its way is
-// unknown: the proxy may have read it.
+// After a normal end, the next stream is opened at once. The outcome of a call already sent is
+// unknown, because the proxy may have read it.
 func TestStreamEndsNormally(t *testing.T) {
 	for _, code := range []int{websocket.CloseNormalClosure, websocket.CloseGoingAway} {
 		p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -116,8 +116,8 @@ func TestStreamEndsNormally(t *testing.T) {
 	}
 }
 
-// The client ends a stream without calls itself, so that no call crosses with the proxy's end of an
-// idle stream.
+// The client itself ends a stream without calls, so that no call is sent just as the proxy closes
+// an idle stream.
 func TestUnusedStreamEnds(t *testing.T) {
 	closed := make(chan error, 2)
 	p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -178,7 +178,7 @@ func TestStreamPingsBothWays(t *testing.T) {
 }
 
 // A server that pings without reading cannot fill the client's memory.
-func TestStreamBoundsAnswersToPings(t *testing.T) {
+func TestStreamLimitsResponsesToPings(t *testing.T) {
 	g := &gathering{gathers: true}
 	w := &webSocket{conn: g}
 	for range maxControl {
@@ -196,9 +196,9 @@ func TestStreamBoundsAnswersToPings(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A call that a stopping proxy refuses is repeated once, on a new connection, by POST as on a
+// A call refused by a stopping proxy is retried once, on a new connection, both by POST and on a
 // stream.
-func TestRefusedByAStoppingProxy(t *testing.T) {
+func TestCallRefusedByAStoppingProxyIsRetried(t *testing.T) {
 	var stopped string // the address of the client on the connection to the process that stops
 	h := proxied(t, func(w http.ResponseWriter, r *http.Request) {
 		var c call
@@ -220,7 +220,7 @@ func TestRefusedByAStoppingProxy(t *testing.T) {
 	require.NotErrorIs(t, err, OutcomeUnknown)
 }
 
-// After a proxy has said on the stream that it stops, POST requests use new connections.
+// After a proxy has announced on the stream that it is stopping, POST requests use new connections.
 func TestDrainedStreamRenewsConnections(t *testing.T) {
 	var mu sync.Mutex
 	posters := map[string]bool{}

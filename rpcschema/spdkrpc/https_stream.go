@@ -18,32 +18,32 @@ import (
 )
 
 const (
-	// streamHeader is how the proxy offers streams, to users whom it has authenticated: its value
-	// is a path.
+	// streamHeader is the header in which the proxy offers streams to authenticated users; its
+	// value is a path.
 	streamHeader = "Spdkgate-Stream"
 	subprotocol  = "jsonrpc"
 
-	// streamCalls limits the calls in flight on a stream. The proxy stops reading at 256, and would
-	// not answer pings then.
+	// streamCalls limits the calls in flight on a stream. At 256, the proxy stops reading, and
+	// would not answer pings.
 	streamCalls = 255
-	// streamRequest is the longest request that goes out on a stream. The proxy ends a stream, with
-	// all calls on it, after a request that is too long; a POST request has its own response.
+	// streamRequest is the longest request sent on a stream. A request that is too long makes the
+	// proxy end the stream, with all calls on it; a POST request gets its own response.
 	streamRequest = 32 << 10
-	// streamBeat is the time between two ticks: a ping after 15 s of silence, 15 s for its
-	// response, and the end of a stream after a minute without calls. The proxy closes an idle
+	// streamBeat is the time between two ticks. This gives a ping after 15 s of silence, 15 s for
+	// its response, and the end of a stream after a minute without calls. The proxy closes an idle
 	// stream after limits.idle, by default two minutes.
 	streamBeat = 5 * time.Second
-	// streamWait limits the wait for the beginning of a stream.
+	// streamWait limits the wait for a stream to open.
 	streamWait = 30 * time.Second
 
-	// Pauses before the next attempt: after a connection was lost or could not be made, after an
-	// upgrade was refused, and the longest.
+	// Pauses before the next attempt: after a connection was lost or could not be established,
+	// after an upgrade was refused, and the longest pause.
 	lostPause    = time.Second
 	refusedPause = 10 * time.Second
 	maxPause     = time.Minute
 )
 
-// A streamSource opens the stream of an HTTPS, and another one when that has ended. No caller waits
+// A streamSource opens the stream of an HTTPS, and a new one when that has ended. No caller waits
 // for a stream: calls are POST requests until it is open.
 type streamSource struct {
 	dial     func(ctx context.Context, path string) (*stream, error)
@@ -58,7 +58,7 @@ type streamSource struct {
 	closed  bool
 }
 
-// learn notes whether the proxy offers streams.
+// learn records whether the proxy offers streams.
 func (s *streamSource) learn(resp *http.Response) {
 	path := resp.Header.Get(streamHeader)
 	if !strings.HasPrefix(path, "/") {
@@ -72,8 +72,8 @@ func (s *streamSource) learn(resp *http.Response) {
 	s.offered = path
 }
 
-// call makes a call on the stream. If done is false, the call was certainly not executed, and a
-// POST request can make it.
+// call makes a call on the stream. If done is false, the call was certainly not executed, and can
+// be made by a POST request.
 func (s *streamSource) call(ctx context.Context, method string, id uint64, body []byte, result any) (done bool, err error) {
 	if len(body) > streamRequest {
 		return false, nil
@@ -99,7 +99,7 @@ func (s *streamSource) call(ctx context.Context, method string, id uint64, body 
 		s.retire(current)
 		return false, nil
 	case refused(err):
-		// The stream's credentials have expired, or the proxy is stopping. A POST request has the
+		// The stream's credentials have expired, or the proxy is stopping. A POST request uses the
 		// present credentials and another connection.
 		s.retire(current)
 		return false, nil
@@ -107,20 +107,20 @@ func (s *streamSource) call(ctx context.Context, method string, id uint64, body 
 	return true, err
 }
 
-// refused reports whether a call was refused for a reason that may not hold for a POST request.
+// refused reports whether a call was refused for a reason that might not apply to a POST request.
 func refused(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && (e.Code == jsonrpc.CodeUnauthorized || e.Code == jsonrpc.CodeDraining)
 }
 
-// retire lets a stream end with its last call, and begins to open another one.
+// retire lets a stream end with its last call, and starts opening another one.
 func (s *streamSource) retire(old *stream) {
 	old.leave()
 	s.drop(old)
 	s.open()
 }
 
-// drop makes a stream that accepts no further calls no longer the current one.
+// drop stops using a stream that accepts no further calls as the current one.
 func (s *streamSource) drop(old *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *streamSource) drop(old *stream) {
 	s.current.Store(nil)
 }
 
-// open begins to open a stream if the proxy offers it and the pause is over.
+// open starts opening a stream if the proxy offers one and the pause is over.
 func (s *streamSource) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *streamSource) serve(opened *stream) {
 	s.ended(opened.outcome())
 }
 
-// opened notes how an attempt has ended.
+// opened records the outcome of an attempt.
 func (s *streamSource) opened(opened *stream, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +177,8 @@ func (s *streamSource) opened(opened *stream, err error) bool {
 	return true
 }
 
-// ended notes why a stream has ended. After a normal end, or one that this client wanted, the next
-// call may open another one at once.
+// ended records why a stream has ended. After a normal end, or one initiated by this client, the
+// next call may open another stream at once.
 func (s *streamSource) ended(err error, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,14 +213,14 @@ func (s *streamSource) close() {
 	}
 }
 
-// A refusedUpgrade is the proxy's refusal of a stream.
+// A refusedUpgrade is the proxy's refusal to open a stream.
 type refusedUpgrade struct{ status int }
 
 func (e *refusedUpgrade) Error() string {
 	return "the proxy refused the stream: HTTP " + http.StatusText(e.status)
 }
 
-// dialStream opens a stream, with the present credentials.
+// dialStream opens a stream with the present credentials.
 func (h *HTTPS) dialStream(ctx context.Context, path string) (*stream, error) {
 	header, err := h.who.header()
 	if err != nil {

@@ -55,7 +55,7 @@ func (p *streamProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"result":%q}`, c.ID, c.Method+" by POST")
 }
 
-// behind returns a client of a proxy that serves streams with a function.
+// behind returns a client of a proxy that serves streams with the given function.
 func behind(t testing.TB, serve func(ws *websocket.Conn, r *http.Request)) (*streamProxy, *HTTPS) {
 	p := &streamProxy{t: t, stream: serve}
 	h := proxied(t, p.ServeHTTP)
@@ -63,7 +63,7 @@ func behind(t testing.TB, serve func(ws *websocket.Conn, r *http.Request)) (*str
 	return p, h
 }
 
-// connect opens a stream, and closes the channel when it has ended.
+// connect opens a stream, and closes the channel when the stream has ended.
 func connect(t testing.TB, h *HTTPS) (ended chan struct{}) {
 	s, err := h.streams.dial(t.Context(), "/stream")
 	require.NoError(t, err)
@@ -106,8 +106,8 @@ func callFor(t testing.TB, h *HTTPS, method string) (result string) {
 	return result
 }
 
-// The first calls are POST requests. Later ones use the stream, which is opened with the
-// credentials of a POST request.
+// The first calls are POST requests. Later ones use the stream, which is opened with the same
+// credentials as a POST request.
 func TestStreamIsOpenedWhenOffered(t *testing.T) {
 	p := &streamProxy{t: t, stream: func(ws *websocket.Conn, r *http.Request) {
 		user, password, _ := r.BasicAuth()
@@ -130,7 +130,7 @@ func TestStreamIsOpenedWhenOffered(t *testing.T) {
 	assert.EqualValues(t, 1, p.asked.Load())
 }
 
-func TestStreamRepliesInAnyOrder(t *testing.T) {
+func TestStreamAcceptsRepliesInAnyOrder(t *testing.T) {
 	const n = 50
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
 		var calls []call
@@ -156,8 +156,8 @@ func TestStreamRepliesInAnyOrder(t *testing.T) {
 	wg.Wait()
 }
 
-// A caller whose deadline has passed leaves alone.
-func TestStreamDeadlineOfOneCall(t *testing.T) {
+// If one caller's deadline passes, the others continue to wait.
+func TestStreamDeadlineAffectsOnlyItsCall(t *testing.T) {
 	left := make(chan struct{})
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
 		slow, _ := readCall(ws)
@@ -192,7 +192,7 @@ func (s *stream) callsInFlight() (n int) {
 	return n
 }
 
-// A lost connection leaves the outcome of calls that it took unknown. Calls after it are POST
+// When a connection is lost, the outcome of the calls sent on it is unknown. Later calls are POST
 // requests.
 func TestStreamIsLost(t *testing.T) {
 	for name, lose := range map[string]func(ws *websocket.Conn){
@@ -225,7 +225,7 @@ func TestStreamIsLost(t *testing.T) {
 	}
 }
 
-// A call that finds the stream closed is a POST request.
+// If the stream is closed, a call is a POST request.
 func TestStreamIsLostBeforeTheCall(t *testing.T) {
 	_, h := behind(t, func(*websocket.Conn, *http.Request) {})
 	ended := connect(t, h)
@@ -245,8 +245,8 @@ func TestStreamIsLostBeforeTheWrite(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// A server that does not read delays no caller beyond its own deadline.
-func TestStreamServerDoesNotRead(t *testing.T) {
+// A server that does not read delays no caller beyond the caller's deadline.
+func TestStreamToAServerThatDoesNotRead(t *testing.T) {
 	done := make(chan struct{})
 	_, h := behind(t, func(*websocket.Conn, *http.Request) { <-done })
 	connect(t, h)
@@ -298,7 +298,8 @@ func TestCallsUsePOSTWithoutStreams(t *testing.T) {
 	assert.True(t, h.streams.closed)
 }
 
-// A refused upgrade fails no call. The next attempt comes after a pause, which grows to a minute.
+// A refused upgrade makes no call fail. The next attempt comes after a pause, which grows up to a
+// minute.
 func TestStreamIsRefused(t *testing.T) {
 	for _, status := range []int{401, 404, 429, 503, 200} {
 		p, h := behind(t, echo)
@@ -356,7 +357,7 @@ func TestCloseEndsTheStream(t *testing.T) {
 }
 
 // A stream that was being opened when the client was closed ends.
-func TestCloseWhileAStreamIsOpened(t *testing.T) {
+func TestCloseWhileAStreamIsBeingOpened(t *testing.T) {
 	_, h := behind(t, echo)
 	s, err := h.streams.dial(t.Context(), "/stream")
 	require.NoError(t, err)
@@ -366,8 +367,8 @@ func TestCloseWhileAStreamIsOpened(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// Tokens are renewed in their files: a stream whose credentials have expired fails no call, and the
-// next one has the present token.
+// Tokens are renewed in their files: a stream whose credentials have expired makes no call fail,
+// and the next stream uses the present token.
 func TestStreamCredentialsExpire(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("first"), 0o600))

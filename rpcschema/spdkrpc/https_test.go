@@ -43,7 +43,7 @@ func TestHTTPSCalls(t *testing.T) {
 	assert.Equal(t, uint64(1<<64-1), got.Params["n"])
 }
 
-func TestHTTPSAnswers(t *testing.T) {
+func TestHTTPSResponses(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		body   string
@@ -81,7 +81,7 @@ func TestHTTPSAnswers(t *testing.T) {
 	}
 }
 
-func TestHTTPSOutcome(t *testing.T) {
+func TestHTTPSOutcomeOfFailedCalls(t *testing.T) {
 	dropped := proxied(t, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) })
 	require.ErrorIs(t, dropped.Call(t.Context(), "m", nil, nil), OutcomeUnknown)
 

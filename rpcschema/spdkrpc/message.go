@@ -17,8 +17,8 @@ import (
 // maxReply is the largest reply that SPDK writes.
 const maxReply = 32 << 20
 
-// maxMessage is the largest message that a stream accepts: a reply with the members besides its
-// result.
+// maxMessage is the largest message that a stream accepts: the largest reply plus the members
+// around its result.
 const maxMessage = maxReply + 4096
 
 // requestText writes a request. The error says why method or params cannot be written.
@@ -40,7 +40,7 @@ func requestText(id uint64, method string, params any) (text []byte, err error) 
 	return append(text, '}'), nil
 }
 
-// A message is what the target or the proxy sent: a reply or a notification.
+// A message is a reply or a notification from the target or the proxy.
 type message struct {
 	id      uint64 // 0: none, null, or not an id of this client, whose ids start at 1
 	result  []byte
@@ -48,10 +48,10 @@ type message struct {
 	method  string // of a notification, as JSON text
 }
 
-var errNoReply = errors.New("the peer's message has no id, or not one of result and error")
+var errNoReply = errors.New("the peer's message has no id, or does not have exactly one of result and error")
 
-// splitMessage reads a message. keep returns a part for as long as it is needed: dec uses its
-// memory again, unless it has the whole text.
+// splitMessage reads a message. keep returns a part in memory that stays valid: dec reuses its own
+// memory, unless it has the whole text.
 func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m message, err error) {
 	t, err := dec.ReadToken()
 	if err != nil {
@@ -102,8 +102,8 @@ func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m messa
 	return m, nil
 }
 
-// messageOf reads a message that must be all of the text. Its parts are parts of the text. dec is
-// used for this, and keeps nothing of the text, which may contain secrets.
+// messageOf reads a message that must be the whole text. The message's parts share the text's
+// memory. It uses dec, which keeps nothing of the text, because that may contain secrets.
 func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	dec.Reset(bytes.NewBuffer(text), lenient...)
 	defer dec.Reset(nothing)
@@ -117,13 +117,13 @@ func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	return m, nil
 }
 
-// nothing is what a decoder that is not in use reads.
+// nothing is the input of an unused decoder.
 var nothing = new(bytes.Buffer)
 
-// lenient holds the options to decode SPDK's replies: names may contain any bytes.
+// lenient holds the options for decoding SPDK's replies, in which names may contain any bytes.
 var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
 
-// decoders keep the memory that tracks names and nesting.
+// decoders reuses the memory that tracks names and nesting.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(nothing) }}
 
 // failed returns the error of a reply, or nil if the reply has a result.

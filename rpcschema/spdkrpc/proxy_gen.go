@@ -219,7 +219,7 @@ func (c *Client) SpdkgateLvolDelete(ctx context.Context, params SpdkgateLvolDele
 // moment, all or none, also while hosts write to the volumes.
 //
 // While it takes the snapshots, the proxy freezes volumes that subsystems with ANA reporting export over
-// NVMe-oF: their hosts hold I/O back for some tens of milliseconds, and the proxy waits for I/O in progress.
+// NVMe-oF: their hosts hold I/O back for a fraction of a second, and the proxy waits for I/O in progress.
 // Volumes that are not in use need no freezing. The proxy cannot freeze a volume that iSCSI, NBD, ublk, vhost or
 // another bdev uses, or that a subsystem without ANA reporting exports: it refuses the call with -32009, and
 // nothing was done. After -32029 nothing was done either, and a retry may succeed. The list may contain each

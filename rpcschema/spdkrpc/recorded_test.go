@@ -9,7 +9,7 @@ import (
 )
 
 // TestKindsMatchRecordedCodes checks the table of kinds against the codes that a real spdk_tgt
-// v26.05 answered in each situation.
+// v26.05 returned in each situation.
 func TestKindsMatchRecordedCodes(t *testing.T) {
 	for _, c := range []struct {
 		method, situation string

@@ -12,7 +12,7 @@ import (
 
 // Socket is a Caller on the target's UNIX socket: one connection with many calls in flight, matched
 // by id. A reply that arrives after its caller has stopped waiting is dropped. The connection is
-// made when it is first needed, and again after it was lost. Close closes it.
+// established when first needed, and again after it is lost. Close closes it.
 type Socket struct {
 	path   string
 	check  func(net.Conn) error
@@ -30,15 +30,15 @@ type Socket struct {
 // A SocketOption changes how a Socket connects.
 type SocketOption func(*Socket)
 
-// WithPeerCheck calls check for each connection before anything is sent on it. If check returns an
+// WithPeerCheck calls check on each connection before anything is sent on it. If check returns an
 // error, the connection is not used.
 func WithPeerCheck(check func(net.Conn) error) SocketOption {
 	return func(s *Socket) { s.check = check }
 }
 
-// WithTimeout limits the duration of a Call whose context has no deadline. Without it, that is one
-// minute; with 0 there is no limit. A call that times out may still be executed: its error is of
-// the kind [OutcomeUnknown].
+// WithTimeout limits the duration of a Call whose context has no deadline. The default is one
+// minute; 0 means no limit. A call that times out may still be executed: its error is of the kind
+// [OutcomeUnknown].
 func WithTimeout(d time.Duration) SocketOption {
 	return func(s *Socket) { s.wait = d }
 }
@@ -59,9 +59,9 @@ func NewSocket(path string, options ...SocketOption) *Socket {
 	return s
 }
 
-// SetLimits sets the target's limits for one request. A request that exceeds them is not sent,
-// because the target would close the connection, with every other call on it. Without SetLimits,
-// the limits of older releases apply.
+// SetLimits sets the target's limits on a request. A request that exceeds them is not sent, because
+// the target would close the connection and end every other call on it. Without SetLimits, the
+// limits of older releases apply.
 func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
 
 // defaultTimeout limits the duration of a call whose context has no deadline.
@@ -82,14 +82,14 @@ func (s *Socket) Call(ctx context.Context, method string, params, result any) er
 	if !p.unsent() || s.once || ctx.Err() != nil {
 		return err
 	}
-	// It waited to be written when the connection ended.
+	// The call was waiting to be written when the connection ended.
 	if p, err = s.Start(ctx, method, params); err != nil {
 		return err
 	}
 	return p.Wait(ctx, result)
 }
 
-// A Pending is a call that was started.
+// A Pending is a started call.
 type Pending struct {
 	method string
 	stream *stream
@@ -97,15 +97,14 @@ type Pending struct {
 }
 
 // Start starts one call. Calls reach the target in the order in which they were started. If Start
-// returns an error, the call was not executed. If ctx has ended, Start does not send the call and
-// returns an error. If it cannot send the call because the target has closed the connection, it
-// sends the call on a new one.
+// returns an error, the call was not executed. If ctx has ended, Start returns an error without
+// sending the call. If the target has closed the connection, Start sends the call on a new one.
 func (s *Socket) Start(ctx context.Context, method string, params any) (Pending, error) {
 	return s.StartObserved(ctx, method, params, nil)
 }
 
-// StartObserved is Start. It calls answered, which may be nil and must not block, when the response
-// has arrived and Wait has not returned it yet.
+// StartObserved is like Start, but calls answered when the response has arrived and Wait has not
+// returned it yet. answered may be nil and must not block.
 func (s *Socket) StartObserved(ctx context.Context, method string, params any, answered func()) (Pending, error) {
 	id := s.nextID.Add(1)
 	text, err := s.encode(id, method, params)
@@ -159,7 +158,7 @@ func (p Pending) unsent() bool {
 }
 
 // Wait waits for the response. When ctx ends first, the outcome is unknown, and Wait may be called
-// again for it. If the call had not been sent by then, it never will be: the error is of the kind
+// again for it. If the call has not been sent by then, it never will be: the error is of the kind
 // [Unreachable].
 func (p Pending) Wait(ctx context.Context, result any) error {
 	select {
@@ -213,7 +212,7 @@ func (s *Socket) Connected() (<-chan struct{}, bool) {
 	return s.stream.ended, true
 }
 
-// Close ends the connection; calls in flight end with OutcomeUnknown.
+// Close closes the connection; calls in flight end with OutcomeUnknown.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

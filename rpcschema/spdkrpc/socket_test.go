@@ -45,7 +45,7 @@ func (p *peer) answer(c call, result string) {
 	p.write(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + result + "}\n")
 }
 
-// listen plays a target whose connections are handled one after the other.
+// listen simulates a target that handles its connections one after the other.
 func listen(t testing.TB, handlers ...func(*peer)) string {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -115,8 +115,8 @@ func TestSocketDropsLateReplies(t *testing.T) {
 	assert.Equal(t, "next", got)
 }
 
-// A caller without a deadline does not wait without limit for a target that does not answer.
-func TestSocketBoundsCallsWithoutDeadline(t *testing.T) {
+// A caller without a deadline does not wait forever for a target that does not answer.
+func TestSocketLimitsCallsWithoutDeadline(t *testing.T) {
 	ended := make(chan struct{})
 	path := listen(t, func(p *peer) { p.read(); <-ended })
 	s := NewSocket(path, WithTimeout(20*time.Millisecond))
@@ -140,7 +140,7 @@ func TestSocketReconnectsAfterALostConnection(t *testing.T) {
 	assert.Equal(t, 7, got)
 }
 
-func TestSocketWithOneConnection(t *testing.T) {
+func TestSocketWithOneConnectionDoesNotReconnect(t *testing.T) {
 	path := listen(t, func(p *peer) { p.read() }) // closes with the call in flight
 	s := NewSocket(path, WithOneConnection())
 	t.Cleanup(func() { _ = s.Close() })
@@ -165,7 +165,7 @@ func TestSocketDoesNotSendRequestsOverTheLimits(t *testing.T) {
 	for name, params := range map[string]any{
 		"bytes":  map[string]string{"a": strings.Repeat("x", 33<<10)},
 		"values": map[string][]int{"a": make([]int, 1025)},
-		// Six bytes each once they are written.
+		// Each of these takes six bytes when written.
 		"escapes": map[string]string{"a": strings.Repeat("\x01", 10<<10)},
 	} {
 		err := s.Call(t.Context(), "m", params, nil)
@@ -200,7 +200,7 @@ func TestSocketErrors(t *testing.T) {
 	assert.ErrorIs(t, s.Call(t.Context(), "bdev_lvol_create_lvstore", map[string]int{"c": -1}, nil), Busy)
 }
 
-// A call that finds its connection closed before it is sent goes out on a new one.
+// If the connection is found closed before a call is sent, the call is sent on a new one.
 func TestSocketSendsOnANewConnection(t *testing.T) {
 	for name, options := range map[string][]SocketOption{"connects again": nil, "one connection": {WithOneConnection()}} {
 		t.Run(name, func(t *testing.T) {
@@ -227,8 +227,8 @@ func TestSocketSendsOnANewConnection(t *testing.T) {
 	}
 }
 
-// Calls that were not written when their connection ended go out on a new one, whether they were
-// being written or queued.
+// Calls that were not completely written when their connection ended are sent on a new one, whether
+// they were being written or queued.
 func TestSocketSendsQueuedCallsAgain(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) {
 		p.answer(p.read(), "true")

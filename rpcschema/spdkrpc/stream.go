@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// A framing writes and reads the messages of one connection. One goroutine at a time writes, and
+// A framing writes and reads the messages on one connection. One goroutine at a time writes, and
 // one reads; close may be called at any time, and ends both.
 type framing interface {
 	// write writes messages, in as few writes as possible, and returns how many of them were
-	// written completely: the peer cannot have executed the others. It also writes pings and their
-	// answers that wait.
+	// written completely: the peer cannot have executed the others. It also writes pending pings
+	// and responses to pings.
 	write(messages [][]byte) (complete int, err error)
 	// read returns the next message.
 	read() (message, error)
@@ -27,10 +27,10 @@ type prober interface {
 }
 
 // A stream is one connection with many calls in flight, which are matched with their replies by id.
-// It is used for the target's socket and for WebSocket: the framing makes the difference. It may be
-// used concurrently.
+// It is used for the target's socket and for WebSocket; only the framing differs. It may be used
+// concurrently.
 //
-// Calls that are started while another goroutine writes go out together in the next write.
+// Calls started while another goroutine writes are sent together in the next write.
 type stream struct {
 	framing framing
 	prober  prober        // nil: silence is no sign of a lost connection
@@ -45,7 +45,7 @@ type stream struct {
 	texts [][]byte // used by the goroutine that writes
 }
 
-// inFlight is the state of a stream.
+// inFlight holds the state of a stream.
 type inFlight struct {
 	calls    map[uint64]*streamCall // without a reply
 	awaited  int                    // those of calls for which a caller waits
@@ -81,7 +81,7 @@ type streamCall struct {
 	abandoned bool // its caller has left
 }
 
-// A progress is how far a call is.
+// A progress states how far a call has got.
 type progress int
 
 const (
@@ -96,7 +96,7 @@ var (
 	errSilent  = errors.New("the peer sends nothing, not even a response to a ping")
 )
 
-// newStream returns a stream on a connection. run reads it.
+// newStream returns a stream on a connection. The caller must let run read it.
 func newStream(f framing, limit int, beat time.Duration) *stream {
 	s := &stream{framing: f, limit: limit, beat: beat, ended: make(chan struct{})}
 	s.state.calls = map[uint64]*streamCall{}
@@ -107,8 +107,8 @@ func newStream(f framing, limit int, beat time.Duration) *stream {
 	return s
 }
 
-// update is the only function that changes the state. It ends the connection when change has set
-// err, or when it is leaving and no call is awaited.
+// update is the only function that changes the state. It ends the connection if change has set err,
+// or if the stream is leaving and no call is awaited.
 func (s *stream) update(change func(*inFlight)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *stream) update(change func(*inFlight)) {
 	go func() { _ = s.framing.close() }() // it may write
 }
 
-// fail ends a call that will have no reply.
+// fail ends a call that will get no reply.
 func (f *inFlight) fail(c *streamCall, err error) {
 	f.remove(c)
 	c.err, c.sent = err, c.progress == written
@@ -149,9 +149,9 @@ func newCall(id uint64, text []byte) *streamCall {
 	return &streamCall{id: id, text: text, done: make(chan struct{})}
 }
 
-// start queues a call, and writes what is queued unless another goroutine does. If it returns an
-// error, the call will not be sent. Otherwise done is closed when there is a reply, or certainly
-// none.
+// start queues a call, and writes the queue unless another goroutine does. If it returns an error,
+// the call will not be sent. Otherwise done is closed when the reply has arrived, or certainly
+// never will.
 func (s *stream) start(c *streamCall) (err error) {
 	write := false
 	s.update(func(f *inFlight) {
@@ -178,7 +178,7 @@ func (s *stream) start(c *streamCall) (err error) {
 	return err
 }
 
-// write writes what is queued. Calls that are queued meanwhile are not left to this caller.
+// write writes the queue. This caller need not write the calls that are queued meanwhile.
 func (s *stream) write() {
 	if s.writeOnce() {
 		go func() {
@@ -188,7 +188,7 @@ func (s *stream) write() {
 	}
 }
 
-// writeOnce writes what is queued, and reports whether more was queued meanwhile.
+// writeOnce writes the queue, and reports whether more was queued meanwhile.
 func (s *stream) writeOnce() (more bool) {
 	var batch []*streamCall
 	s.update(func(f *inFlight) {
@@ -227,7 +227,7 @@ func (s *stream) writeOnce() (more bool) {
 	return more
 }
 
-// flush writes pings and answers to pings that wait, without waiting for that.
+// flush writes pending pings and responses to pings, without blocking.
 func (s *stream) flush() {
 	write := false
 	s.update(func(f *inFlight) {
@@ -277,9 +277,9 @@ func (s *stream) run() {
 // stops, and before it closes an idle connection.
 const drainingMethod = `"spdkgate.draining"`
 
-// giveUp is called when the caller of a call no longer waits. A call that is not written yet is
-// withdrawn: it ends with err. A call that may be written stays in flight, and its reply may still
-// be read.
+// giveUp is called when the caller of a call no longer waits. A call that has not been written is
+// withdrawn: it ends with err. A call that may have been written stays in flight, and its reply may
+// still be read.
 func (s *stream) giveUp(c *streamCall, err error) {
 	s.update(func(f *inFlight) {
 		if f.calls[c.id] != c {
@@ -302,7 +302,7 @@ func (s *stream) giveUp(c *streamCall, err error) {
 	})
 }
 
-// leave makes the stream accept no further calls, and end when no call is awaited.
+// leave makes the stream refuse further calls, and end when no call is awaited.
 func (s *stream) leave() { s.update(func(f *inFlight) { f.leaving = true }) }
 
 // end ends the connection.
@@ -314,7 +314,7 @@ func (s *stream) end(err error) {
 	})
 }
 
-// isDraining reports whether the peer has said that it will close the connection.
+// isDraining reports whether the peer has announced that it will close the connection.
 func (s *stream) isDraining() (draining bool) {
 	s.update(func(f *inFlight) { draining = f.draining })
 	return draining
@@ -327,15 +327,16 @@ func (s *stream) outcome() (err error, answered bool) {
 }
 
 // The stream pings after pingAfter ticks without received data, and treats the connection as lost
-// after lostAfter. After leaveAfter ticks without a call it closes the connection, before the proxy
-// could close it while a call is on its way.
+// after lostAfter. After leaveAfter ticks without a call, it closes the connection, before the
+// proxy could close it while a call is being sent.
 const (
 	pingAfter  = 3
 	lostAfter  = 6
 	leaveAfter = 12
 )
 
-// tick looks for a sign of life while calls are awaited, and leaves when none is for long.
+// tick checks for signs of life while calls are awaited, and closes the stream when none has been
+// awaited for long.
 func (s *stream) tick() {
 	heard := s.prober.heard()
 	ping := false

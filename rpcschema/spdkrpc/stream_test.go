@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A script is a framing that a test plays.
+// A script is a framing controlled by a test.
 type script struct {
 	writes  chan [][]byte   // what the stream writes
 	results chan writeReply // what write returns
@@ -72,7 +72,7 @@ func begin(t *testing.T, limit int) (*script, *stream) {
 	return f, s
 }
 
-// start starts a call, whose text is its id.
+// start starts a call with its id as text.
 func start(t *testing.T, s *stream, id uint64) Pending {
 	p := Pending{method: "m", stream: s, call: newCall(id, fmt.Append(nil, id))}
 	require.NoError(t, s.start(p.call))
@@ -90,8 +90,8 @@ func startMany(t *testing.T, f *script, s *stream, n uint64) (calls []Pending, f
 	return calls, first
 }
 
-// Calls that are started during a write go out in the next one, in their order.
-func TestStreamGathersCalls(t *testing.T) {
+// Calls started during a write are sent in the next one, in order.
+func TestStreamBatchesCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, first := startMany(t, f, s, 4)
 	assert.Len(t, first, 1)
@@ -107,8 +107,8 @@ func TestStreamGathersCalls(t *testing.T) {
 	}
 }
 
-// A write that fails leaves no doubt about calls that were not written completely.
-func TestStreamKnowsWhatWasWritten(t *testing.T) {
+// After a failed write, calls that were not written completely are known not to have been executed.
+func TestStreamDistinguishesUnwrittenCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 5)
 	f.results <- writeReply{1, nil}
@@ -140,7 +140,7 @@ func TestStreamEndsDuringAWrite(t *testing.T) {
 	}
 }
 
-// A caller that leaves withdraws its call while that is only queued. Others are not affected.
+// A caller that gives up withdraws its call if that is still queued. Other calls are not affected.
 func TestStreamWithdrawsQueuedCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 4)
@@ -161,7 +161,7 @@ func TestStreamWithdrawsQueuedCalls(t *testing.T) {
 	require.ErrorIs(t, calls[2].Wait(t.Context(), nil), Unreachable)
 }
 
-// Replies with ids that no call has, or whose call is not written yet, change nothing.
+// Replies with ids that no call has, or whose call has not been written yet, change nothing.
 func TestStreamIgnoresUnknownIDs(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 2)
@@ -180,7 +180,8 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 	}
 }
 
-// A stream whose peer stops accepts no call, waits for those whose callers wait, and ends.
+// A stream whose peer is stopping accepts no further calls, waits for those still awaited, and
+// ends.
 func TestStreamEndsWhenThePeerStops(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 3)
@@ -221,8 +222,8 @@ func TestStreamLimitsPendingCalls(t *testing.T) {
 	start(t, s, 3)
 }
 
-// While a call is awaited, silence leads to a ping, and then to the end of the connection. Anything
-// that is received counts as a sign of life.
+// While a call is awaited, silence leads to a ping, and then to the end of the connection. Any
+// received data counts as a sign of life.
 func TestSilentStreamIsPingedAndClosed(t *testing.T) {
 	f, s := begin(t, 0)
 	tick := func(times int) {

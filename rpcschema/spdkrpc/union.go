@@ -13,7 +13,7 @@ type form struct {
 	value any
 }
 
-// marshalForm writes the one field of a union that is set.
+// marshalForm writes the field of a union that is set.
 func marshalForm(union string, forms ...form) ([]byte, error) {
 	var set []any
 	for _, f := range forms {
@@ -33,7 +33,7 @@ func wrongForm(union, expected string, text []byte) error {
 	return fmt.Errorf("cannot read a %s: the value is of type %s: expected %s", union, typeOfJSON(text), expected)
 }
 
-// typeOfJSON returns JSON Schema's name of the type of a JSON value, number for integers.
+// typeOfJSON returns JSON Schema's name for a JSON value's type; for integers, that is number.
 func typeOfJSON(text []byte) string {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	if len(text) == 0 {

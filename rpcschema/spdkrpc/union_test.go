@@ -93,12 +93,12 @@ func TestUnionWithTwoFieldsIsNotSent(t *testing.T) {
 	assert.ErrorContains(t, err, "set exactly one")
 }
 
-func TestWrongFormIsNotRepeated(t *testing.T) {
+func TestUnionErrorsOmitTheValue(t *testing.T) {
 	err := new(BdevFTLPropertyValue).UnmarshalJSON([]byte(`"secret"`))
 	assert.EqualError(t, err, "cannot read a BdevFTLPropertyValue: the value is of type string: expected boolean or integer")
 }
 
-// An item of a list may be null, which is a nil pointer.
+// An item of a list may be null, which is read as a nil pointer.
 func TestUnionMayBeNull(t *testing.T) {
 	var list []*BdevRAIDBaseBdevEntry
 	require.NoError(t, json.Unmarshal([]byte(`["a",null]`), &list))
@@ -110,14 +110,14 @@ func TestUnionMayBeNull(t *testing.T) {
 
 // Raw JSON is used where the schema does not describe the members of an object, and nowhere else:
 // the package comment lists these places.
-func TestRawJSONIsForOpenObjectsOnly(t *testing.T) {
+func TestRawJSONIsOnlyForOpenObjects(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"result map[string]json.RawMessage", "RBD map[string]json.RawMessage", "Virtio map[string]json.RawMessage",
 		"Others map[string]json.RawMessage", "Others map[string]json.RawMessage", "Params map[string]json.RawMessage",
 	}, generatedLines(t, `(\S+ \S*json\.RawMessage)`))
 }
 
-// generatedLines finds what a pattern's group matches in the generated files.
+// generatedLines returns what a pattern's group matches in the generated files.
 func generatedLines(t *testing.T, pattern string) (found []string) {
 	paths, err := filepath.Glob("*_gen.go")
 	require.NoError(t, err)

@@ -61,7 +61,7 @@ func TestValidationIsCheap(t *testing.T) {
 
 // -1 is the wrong state, and so certainly not executed, only if the schema says so; it is also
 // EPERM.
-func TestMinusOneIsTheWrongStateOnlyWhereTheSchemaSaysSo(t *testing.T) {
+func TestMinusOneIsWrongStateOnlyIfTheSchemaSaysSo(t *testing.T) {
 	for method, kind := range map[string]Kind{
 		"framework_start_init": WrongState, "accel_set_options": WrongState, // the schema says so
 		"bdev_get_bdevs":           WrongState, // only reads

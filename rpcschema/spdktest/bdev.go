@@ -28,13 +28,13 @@ type bdev struct {
 	users          []*bdevUser // notified when it is removed
 }
 
-// A driver is a kind of bdev.
+// A driver implements one kind of bdev.
 type driver interface {
-	// describe adds the properties of the kind.
+	// describe adds the properties specific to the kind.
 	describe(e *engine, b *bdev, info *spdkrpc.BdevInfo)
 }
 
-// A claim records which module has claimed a bdev, and what others may do with it.
+// A claim records which module has claimed a bdev, and what others may still do with it.
 type claim struct {
 	by     string // module; "" for none
 	kind   string // SPDK's name of it
@@ -132,7 +132,8 @@ func (r *registry) remove(b *bdev) {
 	b.users = nil
 }
 
-// open opens a bdev until close. Writing fails if another module has claimed it.
+// open opens a bdev until close is called. It fails for writing if another module has claimed the
+// bdev.
 func (b *bdev) open(writes bool, gone func()) (*bdevUser, error) {
 	if writes && (b.claim.by != "" || b.readOnly) {
 		return nil, errno(syscall.EPERM)
@@ -190,10 +191,10 @@ func (e *engine) bdevGetBdevs(p spdkrpc.BdevGetBdevsParams) ([]spdkrpc.BdevInfo,
 	return list, nil
 }
 
-// maxTimeout limits a wait, in ms, so that it fits a time.Duration.
+// maxTimeout is the longest wait, in ms, that fits in a time.Duration.
 const maxTimeout = 1 << 40
 
-// await finds a bdev, and waits for it to appear if a timeout is given.
+// await returns a bdev, and waits for it to appear if a timeout is given.
 func (e *engine) await(name string, timeout time.Duration) (*bdev, error) {
 	b, ok := e.bdevs.find(name)
 	if ok || timeout == 0 {

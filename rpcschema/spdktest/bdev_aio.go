@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An aio bdev is on a file of the target's host. The file is really opened: the bdev has its size,
-// and an lvstore writes its mark to it.
+// An aio bdev is backed by a file on the target's host. The file is really opened: it determines
+// the bdev's size, and an lvstore writes its mark to it.
 type aio struct {
 	path     string
 	override bool // the block size was given
@@ -96,7 +96,7 @@ func fileSize(path string) (uint64, error) {
 	return uint64(info.Size()), nil
 }
 
-// findOfKind finds a bdev of one kind by its name.
+// findOfKind returns the bdev of one kind with the given name.
 func findOfKind[D driver](e *engine, name string) (*bdev, D, error) {
 	var none D
 	b, ok := e.bdevs.find(name)
@@ -110,7 +110,7 @@ func findOfKind[D driver](e *engine, name string) (*bdev, D, error) {
 	return b, d, nil
 }
 
-// bdevAioRescan grows a bdev with its file. It refuses a file that shrank.
+// bdevAioRescan grows a bdev to the size of its file. It refuses a file that has shrunk.
 func (e *engine) bdevAioRescan(p spdkrpc.BdevAIORescanParams) error {
 	b, a, err := findOfKind[*aio](e, p.Name)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Malloc and null bdevs contain no data that a test could read: they have a size, and lvstores can
-// be created on them. A crash removes both.
+// Malloc and null bdevs hold no data that a test could read. They only have a size, and lvstores
+// can be created on them. A crash removes both kinds.
 
 type malloc struct {
 	params spdkrpc.BdevMallocCreateParams
@@ -26,7 +26,7 @@ func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
-// numaID is the NUMA node of a bdev that reports one: any, for memory.
+// numaID is the NUMA node of a bdev that reports one; memory bdevs report any node.
 func (b *bdev) numaID() *int32 {
 	if _, ok := b.driver.(*malloc); ok {
 		return new(int32(-1))
@@ -40,7 +40,8 @@ func (b *bdev) hasDomains() bool {
 	return ok
 }
 
-// memoryDomains returns the domains of memory; the bdev itself reports them up to v24.01.
+// memoryDomains returns the domains of memory bdevs, which the bdevs themselves report up to
+// v24.01.
 func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
 	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: new("SPDK_ACCEL_DMA_DEVICE"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringAccel, 2)}
 	if e.before("v24.05") {
@@ -49,7 +50,7 @@ func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
 	return []spdkrpc.BdevMemoryDomain{{DMADeviceID: new("system"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringDMA, 1)}, accel}
 }
 
-// deviceType is the type of a device that reaches memory, which SPDK wrote as a number before
+// deviceType is the type of a device that can access memory, which SPDK wrote as a number before
 // v26.05.
 func (e *engine) deviceType(name spdkrpc.BdevMemoryDomainDMADeviceTypeString, number int32) spdkrpc.BdevMemoryDomainDMADeviceType {
 	if e.before("v26.05") {
@@ -64,7 +65,7 @@ func (*null) describe(_ *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	info.SupportedIOTypes.WriteZeroes, info.SupportedIOTypes.Abort = true, true
 }
 
-// config is what makes the bdev again.
+// config returns the call that recreates the bdev.
 func (m *malloc) config(e *engine, b *bdev) spdkrpc.BdevMallocCreateParams {
 	p := spdkrpc.BdevMallocCreateParams{
 		Name: new(b.name), NumBlocks: b.blocks, BlockSize: b.blockSize, PhysicalBlockSize: new(or(m.params.PhysicalBlockSize, b.blockSize)),
@@ -77,7 +78,7 @@ func (m *malloc) config(e *engine, b *bdev) spdkrpc.BdevMallocCreateParams {
 	return p
 }
 
-// config is what makes the bdev again.
+// config returns the call that recreates the bdev.
 func (n *null) config(b *bdev) spdkrpc.BdevNullCreateParams {
 	p := n.params
 	return spdkrpc.BdevNullCreateParams{
@@ -89,10 +90,10 @@ func (n *null) config(b *bdev) spdkrpc.BdevNullCreateParams {
 	}
 }
 
-// mallocMemory is the largest size of a malloc bdev, for which the target has memory.
+// mallocMemory is the size of the largest malloc bdev that fits in the target's memory.
 const mallocMemory = 1 << 32
 
-// bdevModules holds the counters of modules.
+// bdevModules holds the modules' counters.
 type bdevModules struct {
 	mallocs int
 	stacks  []stackPlan

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A stacked bdev is on top of another bdev, which it claims: passthru and crypto. SPDK stores the
+// A stacked bdev (passthru or crypto) is on top of another bdev, which it claims. SPDK stores the
 // request, and creates the bdev when its base appears.
 type stacked struct {
 	stackPlan
@@ -24,8 +24,8 @@ type stackPlan struct {
 	ownKey                   bool       // created for this bdev only
 }
 
-// Namespaces of the UUIDs that stacked bdevs get from their bases', so that they are the same each
-// time.
+// Namespaces for the UUIDs of stacked bdevs, which are derived from their bases' UUIDs and so are
+// always the same.
 var stackSpaces = map[string]uuid.UUID{
 	"passthru": uuid.MustParse("7e25812e-c8c0-4d3f-8599-16d790555b85"),
 	"crypto":   uuid.MustParse("f6e8a7ba-8d3b-4d94-bd87-f13c4a1e4bbd"),
@@ -55,7 +55,7 @@ func init() {
 	confirm("bdev_crypto_delete", func(e *engine, p spdkrpc.BdevCryptoDeleteParams) error { return e.unstack("crypto", p.Name) })
 }
 
-// config is what makes the bdev again.
+// config returns the call that recreates the bdev.
 func (s *stacked) config(b *bdev) configCall {
 	if s.module == "crypto" {
 		return configCall{"bdev_crypto_create", spdkrpc.BdevCryptoCreateParams{BaseBdevName: s.base.name, Name: b.name, KeyName: new(s.key.Name)}}
@@ -98,7 +98,7 @@ func (e *engine) raise(p stackPlan, base *bdev) error {
 	return nil
 }
 
-// examineStacks makes the bdevs that waited for a base.
+// examineStacks creates the bdevs that waited for a base.
 func (e *engine) examineStacks(base *bdev) {
 	for _, p := range e.bdevMod.stacks {
 		if _, there := e.bdevs.find(p.name); !there && p.base == base.name {

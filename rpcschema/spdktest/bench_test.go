@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// BenchmarkCall measures the time that the target itself needs for a call: the client does as
-// little as possible, and waits for each response.
+// BenchmarkCall measures the target's own time per call: the client does as little as possible, and
+// waits for each response.
 func BenchmarkCall(b *testing.B) {
 	for name, body := range map[string]string{
 		"version": `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`,

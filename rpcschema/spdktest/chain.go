@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Snapshots and clones. A snapshot takes over the clusters that its volume owns, and the volume
-// continues as a clone of it. Every volume's file contains all of its bytes, so only the list of
-// clusters follows the chain.
+// Snapshots and clones. A snapshot takes over its volume's own clusters, and the volume continues
+// as its clone. Every volume's file contains all of its bytes, so only the list of clusters follows
+// the chain.
 
 func init() {
 	handle("bdev_lvol_snapshot", (*engine).snapshotLvol)
@@ -47,6 +47,7 @@ func (l *lvol) clones() (found []*lvol) {
 // takeOver gives a clone the clusters of its snapshot, and the snapshot's place in the chain.
 func (l *lvol) takeOver(snapshot *lvol) {
 	l.Allocated = max(l.Allocated, min(snapshot.Allocated, l.Clusters))
+	l.takeOverOwn(snapshot)
 	l.Parent, l.External = snapshot.Parent, snapshot.External
 	snapshot.External = ""
 }
@@ -70,12 +71,15 @@ func (e *engine) snapshotLvol(p spdkrpc.BdevLvolSnapshotParams) (string, error) 
 	}
 	r.Clusters, r.Allocated, r.Thin = l.Clusters, l.Allocated, l.Thin
 	r.Parent, r.External = l.Parent, l.External
+	if err := e.own(l.store.storeRecord, r); err != nil {
+		return "", err
+	}
 	l.Parent, l.External, l.Allocated, l.Thin = r.UUID, "", 0, true
 	id, err := e.keepNew(l.store, r)
 	if err != nil {
 		return "", err
 	}
-	return id, e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+	return id, errors.Join(e.dir.saveLvol(l.store.storeRecord, l.lvolRecord), e.writeMetadata(l.store.storeRecord))
 }
 
 func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
@@ -85,7 +89,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	}
 	switch n := l.store.checkName(p.CloneName); {
 	case n != 0:
-		return "", invalid(n) // up to v26.01 for a name that is not given, too
+		return "", invalid(n) // up to v26.01, also for a missing name
 	case !l.ReadOnly:
 		return "", invalid(syscall.EINVAL)
 	case l.busy:
@@ -104,8 +108,8 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	return e.keepNew(l.store, r)
 }
 
-// copyLvol copies the data of l to a new volume, while other calls run. Until it ends, the new name
-// is reserved and l is busy.
+// copyLvol copies l's data to a new volume while other calls run. Until the copy is complete, the
+// new name is reserved and l is busy.
 func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	if e.dir == nil && e.target.opts.Work == 0 {
 		return nil
@@ -131,8 +135,8 @@ func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	return nil
 }
 
-// inflate allocates the clusters that a volume lacks: all of them, or only those that its parent
-// owns.
+// inflate allocates the clusters that a volume lacks: all of them, or only those owned by its
+// parent.
 func (e *engine) inflate(name string, all bool) error {
 	l, err := e.lvol(name)
 	if err != nil {
@@ -155,8 +159,8 @@ func (e *engine) inflate(name string, all bool) error {
 	if wanted-l.Allocated > l.store.free() {
 		return invalid(syscall.ENOSPC)
 	}
-	// SPDK skips clusters of a volume if it inflates another volume of the lvstore at the same
-	// time.
+	// SPDK skips some of a volume's clusters if it concurrently inflates another volume in the
+	// lvstore.
 	if l.store.inflating {
 		wanted = l.Allocated
 	} else {

@@ -11,13 +11,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A configCall is one of the calls that make the present state again.
+// A configCall is one of the calls that recreate the present state.
 type configCall struct {
 	Method string `json:"method"`
 	Params any    `json:"params,omitempty"`
 }
 
-// A configPart is a list of calls that are reported one after the other; together means that they
+// A configPart is a list of calls that are reported one after the other. If together is set, they
 // may also be sent as a batch.
 type configPart struct {
 	calls    []configCall
@@ -27,8 +27,8 @@ type configPart struct {
 func oneByOne(calls ...configCall) configPart { return configPart{calls: calls} }
 func together(calls ...configCall) configPart { return configPart{calls: calls, together: true} }
 
-// startup is the default configuration of every target, for all releases; the simulation has no
-// calls that change it.
+// startup is every target's default configuration, for all releases. The simulation has no calls
+// that change it.
 var startup = func() (bySubsystem map[string][]configCall) {
 	if err := json.Unmarshal(startupText, &bySubsystem); err != nil {
 		panic(err)
@@ -39,14 +39,14 @@ var startup = func() (bySubsystem map[string][]configCall) {
 //go:embed startup.json
 var startupText []byte
 
-// A subsystemInfo is a part of spdk_tgt, and the function that writes its configuration; nil if it
-// has none.
+// A subsystemInfo describes a part of spdk_tgt. Its function writes the configuration, and is nil
+// if there is none.
 type subsystemInfo struct {
 	spdkrpc.FrameworkSubsystem
 	config func(*engine) []configPart
 }
 
-// subsystems are the parts that are simulated, in the order in which they start.
+// subsystems lists the simulated parts, in the order in which they start.
 func (e *engine) subsystems() []subsystemInfo {
 	list := []subsystemInfo{
 		{spdkrpc.FrameworkSubsystem{Subsystem: "scheduler", DependsOn: []string{}}, func(*engine) []configPart { return []configPart{oneByOne(startup["scheduler"]...)} }},
@@ -77,7 +77,7 @@ func init() {
 	handle("framework_get_config", (*engine).frameworkGetConfig)
 }
 
-// frameworkGetConfig answers null for a subsystem without configuration.
+// frameworkGetConfig returns null for a subsystem without a configuration.
 func (e *engine) frameworkGetConfig(p spdkrpc.FrameworkGetConfigParams) (entries []any, _ error) {
 	subsystems := e.subsystems()
 	i := slices.IndexFunc(subsystems, func(s subsystemInfo) bool { return s.Subsystem == p.Name })
@@ -128,7 +128,7 @@ func (e *engine) fit(c configCall) (configCall, bool) {
 	return c, true
 }
 
-// members are a parameter type's value as JSON has it.
+// members returns a parameter struct as a JSON object.
 func members(v any) (list map[string]json.RawMessage, err error) {
 	text, err := jsonrpc.Marshal(v)
 	if err != nil {
@@ -156,8 +156,8 @@ func (e *engine) accelConfig() []configPart {
 	return []configPart{part}
 }
 
-// bdevConfig lists bdevs on top of others before those: SPDK waits for the bases. Volumes are not
-// reported; their lvstores contain them.
+// bdevConfig lists stacked bdevs before their bases, for which SPDK waits. Volumes are not
+// reported, because their lvstores contain them.
 func (e *engine) bdevConfig() []configPart {
 	options := startup["bdev"]
 	setOptions := maps.Clone(options[0].Params.(map[string]any))

@@ -35,7 +35,7 @@ func (b *bench) export(bdev string) {
 	b.ok("nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": tcp("4420")})
 }
 
-// exportISCSI exports a bdev as LUN 0, to some initiators.
+// exportISCSI exports a bdev as LUN 0, to the given initiators.
 func (b *bench) exportISCSI(bdev string, initiators ...string) {
 	b.Helper()
 	b.ok("iscsi_create_portal_group", p{"tag": 1, "portals": []p{{"host": "127.0.0.1", "port": "3260"}}})
@@ -45,7 +45,7 @@ func (b *bench) exportISCSI(bdev string, initiators ...string) {
 	})
 }
 
-// TestCrashLosesMemory checks that a crash loses everything that is not on media.
+// TestCrashLosesMemory checks that everything that is not on media is lost in a crash.
 func TestCrashLosesMemory(t *testing.T) {
 	for name, dataDir := range map[string]string{"in memory": "", "with data": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
@@ -90,9 +90,9 @@ func TestCrashLosesMemory(t *testing.T) {
 	}
 }
 
-// TestMedia checks that an lvstore returns with its file, under any name, and is lost when the
-// start of the file is overwritten.
-func TestMedia(t *testing.T) {
+// TestLvstoreStaysOnItsFile checks that an lvstore reappears with its file, whatever the bdev's
+// name, and is lost when the start of the file is overwritten.
+func TestLvstoreStaysOnItsFile(t *testing.T) {
 	b := start(t, Options{})
 	path := b.store()
 	volume := b.lvol("v", 10)
@@ -120,7 +120,7 @@ func TestMedia(t *testing.T) {
 	b.ok("bdev_lvol_create_lvstore", p{"bdev_name": "aio", "lvs_name": "lvs"})
 }
 
-// TestCrashUnderLoad checks that callers get an error that shows the crash, and that confirmed
+// TestCrashUnderLoad checks that callers get an error that indicates the crash, and that confirmed
 // volumes exist afterwards.
 func TestCrashUnderLoad(t *testing.T) {
 	b := start(t, Options{Release: rpcschema.MustRelease("v24.01"), DataDir: t.TempDir()})

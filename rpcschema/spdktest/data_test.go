@@ -51,7 +51,7 @@ func (b *bench) length(id string) int64 {
 	return info.Size()
 }
 
-func TestData(t *testing.T) {
+func TestVolumesHoldData(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
 	v := b.lvol("v", 10)
@@ -134,7 +134,7 @@ func TestVolumeKeepsItsFile(t *testing.T) {
 	assert.Equal(t, "attached", b.read(s, 8, 0), "a snapshot without its volume")
 }
 
-// TestSetParentKeepsWrittenClusters checks that a volume keeps the clusters that it wrote, and
+// TestSetParentKeepsWrittenClusters checks that a volume keeps the clusters written to it, and
 // takes the rest from its new parent.
 func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
@@ -165,7 +165,7 @@ func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	assert.Equal(t, []string{"external", "own", ""}, []string{b.read(one, 8, 0), b.read(one, 8, cluster), b.read(one, 8, 2*cluster)})
 }
 
-// TestVolumesPersistAcrossProcesses checks that another process finds the volumes of this one.
+// TestVolumesPersistAcrossProcesses checks that another process finds this process's volumes.
 func TestVolumesPersistAcrossProcesses(t *testing.T) {
 	data := t.TempDir()
 	b := start(t, Options{DataDir: data})

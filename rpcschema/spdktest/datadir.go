@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// MarkerFile marks a data directory as a simulated target's: connectors that would never touch a
-// real target's volumes look for it.
+// MarkerFile marks a data directory as a simulated target's. Connectors look for it, so as never to
+// touch a real target's volumes.
 const MarkerFile = "simulated-spdk-target"
 
 // A dataDir keeps lvstores and the data of their volumes:
@@ -42,7 +42,7 @@ func openDataDir(root string) (*dataDir, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("data directory %s is another target's, take another: %w", root, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("data directory %s belongs to another target: use a different one: %w", root, err), lock.Close())
 	}
 	return &dataDir{root: root, lock: lock}, nil
 }
@@ -56,7 +56,7 @@ func (d *dataDir) dataOf(s *storeRecord, lvolUUID string) string {
 	return filepath.Join(d.storeDir(s), lvolUUID+".img")
 }
 
-// load reads every lvstore. It removes those whose medium was memory.
+// load reads all lvstores. It removes those whose medium was memory.
 func (d *dataDir) load(m *media) error {
 	stores, err := filepath.Glob(filepath.Join(d.root, "lvstores", "*", "lvstore.json"))
 	if err != nil {
@@ -141,7 +141,7 @@ func (d *dataDir) saveLvol(s *storeRecord, l *lvolRecord) error {
 	return writeJSON(filepath.Join(d.storeDir(s), l.UUID+".json"), l)
 }
 
-// removeLvol removes a volume. A loop device that has its file open can still use it.
+// removeLvol removes a volume. A loop device that has the volume's file open can still use it.
 func (d *dataDir) removeLvol(s *storeRecord, l *lvolRecord) error {
 	if d == nil {
 		return nil

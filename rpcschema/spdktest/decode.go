@@ -14,20 +14,20 @@ import (
 )
 
 // A decoder decodes parameters as a method's spdk_json_decode_object call does: it checks names,
-// JSON types and the ranges of integers. SPDK checks everything else that the schema knows of a
-// parameter (enums, lengths, patterns) later, if at all, and so does the engine.
+// JSON types and the ranges of integers. SPDK checks a parameter's other restrictions in the schema
+// (enums, lengths, patterns) later, if at all, and so does the engine.
 type decoder struct {
 	fields      map[string]field
 	required    []string
 	relaxed     bool // unknown members are ignored
-	optional    bool // params may be left out altogether
+	optional    bool // params may be omitted entirely
 	none        bool // params must be left out
 	decodeError int  // code of the response if the parameters cannot be decoded
 
 	ignoresParams bool
 }
 
-// A field is the type of one member of an object.
+// A field describes the type of an object's member.
 type field struct {
 	kind   string // string, boolean, integer, number, array, object, or "" for any type
 	format string // of an integer or a string
@@ -84,7 +84,7 @@ func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release)
 	return f
 }
 
-// decode checks params and returns them with their integers in plain spelling.
+// decode checks params and returns them with integers in plain spelling.
 func (d *decoder) decode(params any) (map[string]any, bool) {
 	if params == nil {
 		return nil, d.none || d.optional
@@ -168,7 +168,7 @@ var integerBounds = map[string]struct {
 	"int32": {math.MinInt32, math.MaxInt32}, "int64": {math.MinInt64, math.MaxInt64}, "": {math.MinInt64, math.MaxInt64},
 }
 
-// integer accepts the spellings of a whole number that SPDK accepts: 5, 5.0, 5e0.
+// integer accepts the spellings of an integer that SPDK accepts: 5, 5.0, 5e0.
 func integer(v any, format string) (any, bool) {
 	text, ok := v.(json.Number)
 	if !ok || len(text) > 64 {
@@ -203,7 +203,7 @@ func validUUID(s string) bool {
 	return err == nil && len(s) == 36
 }
 
-// valuesOf returns the values that the schema lists for a parameter.
+// valuesOf returns a parameter's enumerated values in the schema.
 func valuesOf(method, param string) []string {
 	doc := rpcschema.Default()
 	m, _ := doc.Method(method)

@@ -57,8 +57,8 @@ var decodeTexts = map[int]string{
 	jsonrpc.CodeInternalError: "spdk_json_decode_object failed",
 }
 
-// slow reports whether a call may wait or copy data: calls that come after it on the same
-// connection are not held up.
+// slow reports whether a call may wait or copy data. Such a call does not block later calls on the
+// same connection.
 func slow(method string, params map[string]any) bool {
 	switch method {
 	case "bdev_lvol_clone", "bdev_lvol_snapshot", "framework_wait_init":
@@ -69,7 +69,7 @@ func slow(method string, params map[string]any) bool {
 	return false
 }
 
-// execute lets the engine execute a call, and answers it.
+// execute lets the engine execute a call, and sends the response.
 func (s *server) execute(r *request, m *method, params map[string]any) {
 	result, err := s.perform(r, m, params)
 	var answer *jsonrpc.Error
@@ -90,8 +90,8 @@ func (s *server) crash() {
 	<-s.down
 }
 
-// perform lets the engine execute a call without answering it. The error is a *jsonrpc.Error to
-// answer with, errSilent or errCrash.
+// perform lets the engine execute a call without sending a response. The error is a *jsonrpc.Error
+// to respond with, errSilent or errCrash.
 func (s *server) perform(r *request, m *method, params map[string]any) (json.RawMessage, error) {
 	result, err := m.run(s.engine, params)
 	if err == nil {
@@ -128,7 +128,7 @@ func (s *server) record(r *request, params map[string]any, err *jsonrpc.Error) {
 	log.Debug("call", "method", r.method, "params", rpcschema.Default().Redact(r.method, params), "code", code)
 }
 
-// A method is one simulated method of the release.
+// A method is a simulated method of the release.
 type method struct {
 	*rpcschema.Method
 	decoder
@@ -156,7 +156,7 @@ func (m *method) shape(result any) (json.RawMessage, error) {
 	return text, nil
 }
 
-// A methodTable contains the simulated methods of a release.
+// A methodTable holds the simulated methods of a release.
 type methodTable struct {
 	byName  map[string]*method
 	aliases map[string]string
@@ -188,7 +188,7 @@ func (t *methodTable) find(name string) (*method, bool) {
 	return m, ok
 }
 
-// names lists the methods, the newest registered first as SPDK does; clients cannot rely on this
+// names lists the methods as SPDK does, the last registered first; clients cannot rely on this
 // order.
 func (t *methodTable) names(state string, aliases bool) []string {
 	names := []string{}
@@ -208,7 +208,7 @@ func (t *methodTable) names(state string, aliases bool) []string {
 // handlers holds the simulated methods. The engine's files register them.
 var handlers = map[string]func(*engine, map[string]any) (any, error){}
 
-// handle adds a method whose parameters are a P and whose result is an R.
+// handle adds a method with parameters of type P and a result of type R.
 func handle[P, R any](name string, run func(*engine, P) (R, error)) {
 	handlers[name] = func(e *engine, params map[string]any) (any, error) {
 		var p P

@@ -2,15 +2,15 @@
 // no other package may import it.
 //
 // It simulates SPDK's behaviour on the wire: concatenated values, responses in the order of
-// completion, connections closed after requests that cannot be parsed or exceed a limit. It has
-// SPDK's methods of one release, from the schema, and their effects on lvstores and logical
-// volumes, NVMe-oF and iSCSI objects, keys and limits. It answers only as a real target was
-// observed to answer; package conformance checks both with the same assertions.
+// completion, and connections closed after requests that cannot be parsed or exceed a limit. It has
+// the methods of one SPDK release, from the schema, and simulates their effects on lvstores and
+// logical volumes, NVMe-oF and iSCSI objects, keys and limits. It responds only as a real target
+// was observed to respond; package conformance checks both with the same assertions.
 //
-// With a data directory, logical volumes are sparse files, so that data is real: snapshots and
-// clones contain the bytes. The simulation keeps its own list of allocated clusters, which does not
-// depend on the files, because it does not notice writes to them. The directory is laid out for the
-// loop connector: see layout.go.
+// With a data directory, logical volumes are sparse files with real data: snapshots and clones
+// contain the bytes. The simulation keeps its own list of allocated clusters, independent of the
+// files, because it does not notice writes to them. The directory is laid out for the loop
+// connector: see layout.go.
 //
-// It must not know the proxy, the driver, or who calls it.
+// The package must not know the proxy, the driver, or who calls it.
 package spdktest

@@ -13,7 +13,7 @@ import (
 )
 
 // An engine holds the state that a running spdk_tgt keeps in memory. Handlers run one at a time, as
-// on SPDK's only RPC thread; while data is copied, others run.
+// on SPDK's only RPC thread; while one copies data, others run.
 type engine struct {
 	target  *Target
 	release rpcschema.Release
@@ -93,8 +93,8 @@ func (e *engine) do(run func() (any, error)) (any, error) {
 	return result, errors.Join(err, e.refreshExports()) // nil if both are
 }
 
-// unlocked lets other handlers run during I/O. The object of the I/O must be marked busy until it
-// ends.
+// unlocked lets other handlers run during I/O. The object of the I/O must be marked busy until the
+// I/O ends.
 func (e *engine) unlocked(io func() error) error {
 	e.mu.Unlock()
 	err := io()
@@ -108,11 +108,11 @@ func (e *engine) unlocked(io func() error) error {
 // errDead ends calls that a crash interrupts; no client receives it.
 var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
 
-// errCrash crashes the target, for calls that crash a real one; errSilent ends a call that a real
-// target never answers.
+// errCrash crashes the target, for calls that crash a real one; errSilent ends a call to which a
+// real target never responds.
 var (
 	errCrash  = errors.New("SPDK crashes here")
-	errSilent = errors.New("SPDK never answers here")
+	errSilent = errors.New("SPDK never responds here")
 )
 
 // before reports whether the target's release is older than another one.
@@ -120,11 +120,10 @@ func (e *engine) before(release string) bool {
 	return e.release.Before(rpcschema.MustRelease(release))
 }
 
-// errno is the error that SPDK answers as -errno.
+// errno is an error that SPDK returns as -errno.
 func errno(n syscall.Errno) error { return jsonrpc.Errorf(-int(n), "%s", strerror(n)) }
 
-// invalid and internal are the errors that SPDK answers with one of JSON-RPC's codes and an errno's
-// text.
+// invalid and internal are the errors that SPDK returns with a JSON-RPC code and an errno's text.
 func invalid(n syscall.Errno) error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "%s", strerror(n))
 }

@@ -37,15 +37,15 @@ func (e *engine) bdevExamine(p spdkrpc.BdevExamineParams) (bool, error) {
 	return true, nil
 }
 
-// examines reports whether SPDK examines a bdev. It examines bdevs of the list only under their own
-// names and aliases.
+// examines reports whether SPDK examines a bdev. A bdev on the list is examined only if the list
+// has its own name or an alias.
 func (e *engine) examines(b *bdev) bool {
 	return !e.examineListed || slices.Contains(e.toExamine, b.name) ||
 		slices.ContainsFunc(b.aliases, func(alias string) bool { return slices.Contains(e.toExamine, alias) })
 }
 
-// examine makes the bdevs that wait for a new one, which claim it, and then looks for an lvstore on
-// it.
+// examine creates the bdevs that wait for a new one, which claim it, and then looks for an lvstore
+// on it.
 func (e *engine) examine(b *bdev) {
 	if !e.examines(b) {
 		return
@@ -54,7 +54,7 @@ func (e *engine) examine(b *bdev) {
 	var found string
 	switch d := b.driver.(type) {
 	case *aio:
-		found = readMark(d.path)
+		found = e.target.readMark(d.path)
 	case *lvol:
 		found = d.Written
 		e.assemble(d.superblock, b)
@@ -70,22 +70,22 @@ func (e *engine) examine(b *bdev) {
 	e.wakeDegraded(b)
 }
 
-// A WrittenStore is an lvstore that a host writes into a volume.
+// A WrittenStore is an lvstore written by a host into a volume.
 type WrittenStore struct {
 	Name  string
 	Lvols []WrittenLvol
 }
 
-// A WrittenLvol is a logical volume in it, of four clusters.
+// A WrittenLvol is a logical volume of four clusters in a WrittenStore.
 type WrittenLvol struct {
 	Name     string
 	UUID     string // "": a new one
 	External string // UUID of the bdev that it is a clone of
 }
 
-// WriteStore does what a host does that writes an lvstore into a volume, which it names by UUID.
-// SPDK loads it when it examines the volume, or a snapshot or clone that is made of it later. It
-// does not work with a DataDir.
+// WriteStore simulates a host that writes an lvstore into a volume, given by UUID. SPDK loads the
+// lvstore when it examines the volume, or a later snapshot or clone of it. This does not work with
+// a DataDir.
 func (t *Target) WriteStore(volume string, w WrittenStore) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 )
 
 // A host writes an lvstore into a volume. A target that examines all bdevs loads it from a snapshot
-// of the volume. A target that examines listed bdevs does not, and lists them in its configuration.
+// of the volume. A target that examines only listed bdevs does not, and lists these in its
+// configuration.
 func TestTargetExaminesWhatHostsWrite(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		target, err := Start(Options{ExamineListed: listed})
@@ -59,8 +60,8 @@ func TestTargetExaminesWhatHostsWrite(t *testing.T) {
 	}
 }
 
-// A superblock that a host has written into a volume makes a RAID after a restart, if the target
-// examines all bdevs. It makes none on snapshots and clones, whose UUIDs it does not name.
+// If the target examines all bdevs, a superblock written by a host into a volume makes a RAID after
+// a restart. It makes none on snapshots and clones, because it does not name their UUIDs.
 func TestTargetExaminesWrittenSuperblocks(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		disk, config := filepath.Join(t.TempDir(), "disk"), filepath.Join(t.TempDir(), "config.json")

@@ -21,7 +21,7 @@ func (d *dataDir) truncateData(s *storeRecord, lvolUUID string, size uint64) err
 	return errors.Join(f.Truncate(int64(size)), f.Close())
 }
 
-// copyData copies a file to a new volume, holes as holes. The new file gets its name when it is
+// copyData copies a file to a new volume and preserves holes. The new file gets its name when it is
 // complete.
 func (d *dataDir) copyData(s *storeRecord, from, lvolUUID string, size uint64) error {
 	src, err := os.Open(from)
@@ -57,7 +57,7 @@ func copyExtents(dst, src *os.File, size int64) error {
 	})
 }
 
-// eachExtent calls do for every part of the first size bytes of f that is not a hole.
+// eachExtent calls do for every part of f's first size bytes that is not a hole.
 func eachExtent(f *os.File, size int64, do func(start, length int64) error) error {
 	for at := int64(0); at < size; {
 		start, err := f.Seek(at, unix.SEEK_DATA)
@@ -83,7 +83,7 @@ func eachExtent(f *os.File, size int64, do func(start, length int64) error) erro
 	return nil
 }
 
-// reparentData changes a volume's parent: every cluster that equals the old parent's gets the new
+// reparentData changes a volume's parent: every cluster equal to the old parent's gets the new
 // parent's bytes.
 func (d *dataDir) reparentData(s *storeRecord, l *lvolRecord, newParent string) error {
 	if d == nil {

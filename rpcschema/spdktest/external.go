@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// External snapshots: volumes on top of a bdev outside their lvstore. They refer to it by UUID, and
-// nothing may write to it any more.
+// External snapshots: volumes on top of a bdev outside their lvstore. They refer to that bdev by
+// UUID, and nothing may write to it any more.
 
 func init() {
 	handle("bdev_lvol_clone_bdev", (*engine).cloneBdev)
@@ -70,7 +70,7 @@ func (e *engine) releaseExternal(l *lvol) {
 }
 
 // unregister removes a bdev for a call. Volumes on top of an external snapshot never release it, so
-// the call is not answered.
+// that call gets no response.
 func (e *engine) unregister(b *bdev) error {
 	e.bdevs.remove(b)
 	silent := false
@@ -87,7 +87,7 @@ func (e *engine) unregister(b *bdev) error {
 	return nil
 }
 
-// dataOf returns the file that contains a bdev's bytes, or "" for zeroes.
+// dataOf returns the file that contains a bdev's bytes, or "" if they are all zero.
 func (e *engine) dataOf(b *bdev) string {
 	switch d := b.driver.(type) {
 	case *aio:

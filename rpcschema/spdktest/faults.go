@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Strike is what a fault does to a call.
+// A Strike is the effect of a fault on a call.
 type Strike int
 
 const (
@@ -19,23 +19,23 @@ const (
 	Fail                  // answers Fault.Error
 )
 
-// A Fault makes calls of a method fail.
+// A Fault makes calls to a method fail.
 type Fault struct {
-	// Method is a method's name, or a glob such as nvmf_*. Left out, it is every method.
+	// Method is a method's name, or a glob such as nvmf_*. If empty, it matches every method.
 	Method string
-	// Skip is the number of matching calls that pass first.
+	// Skip is the number of matching calls to let through first.
 	Skip int
-	// Times is the number of calls to strike after that: 0 means one, a negative number all of
+	// Times is the number of calls to strike after that: 0 means one; a negative number, all of
 	// them.
 	Times int
-	// Delay comes before anything else. Other calls continue during the delay.
+	// Delay passes before anything else happens. Other calls continue meanwhile.
 	Delay time.Duration
 	// Until, if not nil, delays the strike until the channel is closed, after Delay.
 	Until <-chan struct{}
 	Do    Strike
-	// Executed makes the fault occur after the call was executed, instead of before.
+	// Executed makes the fault occur after the call is executed instead of before.
 	Executed bool
-	// Error is answered by Fail; left out, -32603.
+	// Error is the error that Fail returns; if empty, -32603.
 	Error *jsonrpc.Error
 }
 
@@ -44,7 +44,7 @@ type faults struct {
 	active []*Fault
 }
 
-// Inject adds a fault. Of several that match a call, the first injected strikes.
+// Inject adds a fault. If several match a call, the first injected one strikes.
 func (t *Target) Inject(f Fault) {
 	if f.Times == 0 {
 		f.Times = 1
@@ -54,7 +54,7 @@ func (t *Target) Inject(f Fault) {
 	t.faults.active = append(t.faults.active, &f)
 }
 
-// ClearFaults removes all faults, except from calls that are already struck.
+// ClearFaults removes all faults. It does not affect calls already struck.
 func (t *Target) ClearFaults() {
 	t.faults.mu.Lock()
 	defer t.faults.mu.Unlock()

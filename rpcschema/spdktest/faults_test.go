@@ -18,8 +18,8 @@ import (
 
 var newNull = p{"name": "n", "num_blocks": 10, "block_size": 512}
 
-// TestFaults checks for each kind of fault whether the call is executed and which error its caller
-// gets.
+// TestFaults checks, for each kind of fault, whether the call is executed and which error its
+// caller gets.
 func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault    Fault
@@ -93,8 +93,8 @@ func TestFaultsAreCounted(t *testing.T) {
 	b.ok("spdk_get_version", nil)
 }
 
-// TestDelayedCallLetsOthersPass checks this on one connection.
-func TestDelayedCallLetsOthersPass(t *testing.T) {
+// TestDelayedCallDoesNotBlockOthers checks this on one connection.
+func TestDelayedCallDoesNotBlockOthers(t *testing.T) {
 	b := start(t, Options{})
 	b.target.Inject(Fault{Delay: 200 * time.Millisecond})
 	c, err := net.Dial("unix", b.target.Socket())
@@ -110,8 +110,8 @@ func TestDelayedCallLetsOthersPass(t *testing.T) {
 	}
 }
 
-// isDown waits until calls find no target. A connection that the crash has not closed yet may
-// accept one more call.
+// isDown waits until calls find no target. A connection not yet closed by the crash may accept one
+// more call.
 func (b *bench) isDown() {
 	b.Helper()
 	err := b.call("spdk_get_version", nil, nil)
@@ -143,8 +143,8 @@ func TestCrashAtCall(t *testing.T) {
 	}
 }
 
-// TestCallsThatCrashSPDKCrashTheSimulation checks that calls that crash SPDK also crash the
-// simulation.
+// TestCallsThatCrashSPDKCrashTheSimulation checks that the simulation crashes on calls that crash
+// SPDK.
 func TestCallsThatCrashSPDKCrashTheSimulation(t *testing.T) {
 	b := start(t, Options{})
 	portals := []p{{"host": "127.0.0.1", "port": "3260"}}

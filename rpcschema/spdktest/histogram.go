@@ -19,8 +19,8 @@ func init() {
 	handle("bdev_get_histogram_borders", (*engine).bdevGetHistogramBorders)
 }
 
-// A histogramShape says which latencies a histogram tells apart. Latencies are divided into ranges,
-// each of which has 2^granularity buckets; ranges before first and after last are left out.
+// A histogramShape states which latencies a histogram distinguishes. Latencies are divided into
+// ranges of 2^granularity buckets each; ranges before first and after last are left out.
 type histogramShape struct {
 	granularity uint8
 	first, last uint32
@@ -30,7 +30,7 @@ const (
 	defaultGranularity = 7
 	defaultMinNsec     = 1000
 	defaultMaxNsec     = 120e9
-	maxGranularity     = 24 // a real target has no memory for more
+	maxGranularity     = 24 // a real target has no memory for a finer one
 )
 
 // shapeOf returns the shape for latencies from low up to high, in ticks.
@@ -78,7 +78,7 @@ func (s histogramShape) end(bucket int) uint64 {
 	return 1<<(r+uint32(s.granularity)-1) + (within+1)<<(r-1)
 }
 
-// A histogramSetting is how a bdev's latencies are counted.
+// A histogramSetting states how a bdev's latencies are counted.
 type histogramSetting struct {
 	enabled bool
 	only    spdkrpc.BdevIOType // "" for all kinds
@@ -95,8 +95,8 @@ func newHistogram(s histogramShape) *histogram {
 	return &histogram{s, make([]uint64, s.buckets())}
 }
 
-// openChannel makes a user ready to do I/O. As in SPDK, a channel that is opened while latencies
-// are counted counts all of them, whatever the setting says.
+// openChannel makes a user ready to do I/O. As in SPDK, a channel opened while latencies are being
+// counted counts all of them, whatever the setting says.
 func (b *bdev) openChannel(u *bdevUser) {
 	u.channel = true
 	if b.histogram.enabled {
@@ -113,7 +113,7 @@ func (b *bdev) channels() (list []*bdevUser) {
 	return list
 }
 
-// tally counts an I/O of one channel.
+// tally counts an I/O on one channel.
 func (b *bdev) tally(u *bdevUser, kind spdkrpc.BdevIOType, took time.Duration) {
 	if h := u.latencies; h != nil && (b.histogram.only == "" || b.histogram.only == kind) {
 		h.counts[h.shape.bucketOf(uint64(took))]++
@@ -196,8 +196,9 @@ func (e *engine) bdevGetHistogram(p spdkrpc.BdevGetHistogramParams) (out spdkrpc
 	}, nil
 }
 
-// bdevGetHistogramBorders answers for each border how many latencies are in the buckets that begin
-// at or before it, and at last for all. As in SPDK, what lies beyond the last bucket is 0.
+// bdevGetHistogramBorders returns, for each border, how many latencies are in the buckets that
+// begin at or before it, and finally the number of all. As in SPDK, values beyond the last bucket
+// are 0.
 func (e *engine) bdevGetHistogramBorders(p spdkrpc.BdevGetHistogramBordersParams) (out spdkrpc.BdevHistogramBorders, err error) {
 	h, err := e.latencies(p.Name)
 	if err != nil {
@@ -227,8 +228,8 @@ func (b *bdev) histogramConfig() configCall {
 	return configCall{"bdev_enable_histogram", p}
 }
 
-// DoLatencies counts I/O of one kind in a bdev's histogram, one for each latency, as if the I/O had
-// been done on its oldest channel. It reports whether there is a channel.
+// DoLatencies counts I/Os of one kind in a bdev's histogram, one per latency, as if they had been
+// done on the bdev's oldest channel. It reports whether there is a channel.
 func (t *Target) DoLatencies(bdev string, kind spdkrpc.BdevIOType, took ...time.Duration) bool {
 	found := false
 	t.inEngine(func(e *engine) {

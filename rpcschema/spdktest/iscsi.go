@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An iscsiTarget is the iSCSI target. Nothing of it survives the process, and no initiator ever
-// logs in.
+// An iscsiTarget holds the state of the iSCSI target. None of it survives the process, and no
+// initiator ever logs in.
 type iscsiTarget struct {
 	options    spdkrpc.ISCSIOptions
 	optionsSet bool
@@ -75,7 +75,7 @@ func (e *engine) iscsiSetOptions(p spdkrpc.ISCSISetOptionsParams) error {
 	return nil
 }
 
-// A chap describes how initiators authenticate.
+// A chap describes how initiators authenticate with CHAP.
 type chap struct {
 	disable, require, mutual bool
 	group                    int32

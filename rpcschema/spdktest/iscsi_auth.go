@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// maxSecret is the length of a user's name or secret.
+// maxSecret is the maximum length of a user's name or secret.
 const maxSecret = 255
 
 func init() {

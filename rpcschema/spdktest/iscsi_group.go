@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A portalGroup is a set of addresses to log in at.
+// A portalGroup is a set of addresses at which initiators can log in.
 type portalGroup struct {
 	spdkrpc.ISCSIPortalGroup
 	chap chap
@@ -55,7 +55,7 @@ func (e *engine) portalGroup(tag int32) (*portalGroup, error) {
 	return e.iscsi.portals[i], nil
 }
 
-// iscsiCreatePortalGroup crashes the target if another group has the portal already, as SPDK v26.05
+// iscsiCreatePortalGroup crashes the target if another group already has the portal, as SPDK v26.05
 // does. v24.01 refuses the call.
 func (e *engine) iscsiCreatePortalGroup(p spdkrpc.ISCSICreatePortalGroupParams) error {
 	g := &portalGroup{ISCSIPortalGroup: spdkrpc.ISCSIPortalGroup{Tag: p.Tag, Portals: []spdkrpc.ISCSIPortal{}, Private: value(p.Private)}}
@@ -136,8 +136,7 @@ func (e *engine) iscsiCreateInitiatorGroup(p spdkrpc.ISCSICreateInitiatorGroupPa
 	return nil
 }
 
-// addInitiators adds all or none: a name or netmask that is listed twice, or is too long, is
-// refused.
+// addInitiators adds all or none. It refuses a name or netmask that is listed twice or is too long.
 func addInitiators(g *spdkrpc.ISCSIInitiatorGroup, names, netmasks []string) bool {
 	names, netmasks = slices.Concat(g.Initiators, names), slices.Concat(g.Netmasks, netmasks)
 	if !distinct(names, maxInitiatorName) || !distinct(netmasks, maxNetmask) {

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A targetNode is an iSCSI target that initiators log in to. Its LUNs open their bdevs without
-// claiming them, and are removed with the bdevs.
+// A targetNode is an iSCSI target to which initiators log in. Its LUNs open their bdevs without
+// claiming them, and are removed together with the bdevs.
 type targetNode struct {
 	spdkrpc.ISCSITargetNode // except its LUNs
 	device                  int32
@@ -91,7 +91,7 @@ func (e *engine) iscsiCreateNode(p spdkrpc.ISCSICreateTargetNodeParams) error {
 	return e.exportNode(n)
 }
 
-// fullName adds the target's node base to a name that is not complete.
+// fullName prepends the target's node base to an incomplete name.
 func (t *iscsiTarget) fullName(name string) (string, bool) {
 	complete := slices.ContainsFunc([]string{"iqn.", "eui.", "naa."}, func(prefix string) bool {
 		return len(name) >= 4 && strings.EqualFold(name[:4], prefix)
@@ -243,7 +243,7 @@ func (e *engine) iscsiSetRedirect(p spdkrpc.ISCSITargetNodeSetRedirectParams) er
 	return nil
 }
 
-// exportNode writes the layout of a target node: it can be reached while a portal group with a
+// exportNode writes the layout of a target node, which can be reached while a portal group with a
 // portal is mapped.
 func (e *engine) exportNode(n *targetNode) error {
 	if e.dir == nil || !slices.Contains(e.iscsi.nodes, n) {

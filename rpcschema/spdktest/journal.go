@@ -7,13 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Call is one call that the target received.
+// A Call is a call received by the target.
 type Call struct {
 	Method string
-	// Params as the target understood them; nil if there were none or they could not be decoded.
-	// They may contain secrets.
+	// Params holds the parameters as the target understood them; nil if there were none or they
+	// could not be decoded. They may contain secrets.
 	Params map[string]any
-	// Err is the answered error; nil for a success.
+	// Err is the returned error; nil on success.
 	Err *jsonrpc.Error
 }
 
@@ -37,15 +37,15 @@ func (j *journal) add(c Call) {
 	j.next = (j.next + 1) % journalSize
 }
 
-// Calls lists the calls that the target executed or refused, oldest first, at most the last 16384.
-// A crash does not clear it.
+// Calls lists the calls that the target executed or refused, oldest first: at most the last 16384.
+// A crash does not clear the list.
 func (t *Target) Calls() []Call {
 	t.journal.mu.Lock()
 	defer t.journal.mu.Unlock()
 	return slices.Concat(t.journal.calls[t.journal.next:], t.journal.calls[:t.journal.next])
 }
 
-// ForgetCalls clears the list that Calls returns.
+// ForgetCalls clears the list returned by Calls.
 func (t *Target) ForgetCalls() {
 	t.journal.mu.Lock()
 	defer t.journal.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A key is a name for a file that contains a secret. Its users keep it even after it is removed.
+// A key is a name for a file that contains a secret. Its users keep using it even after it is
+// removed.
 type key struct {
 	name, path string
 	refs       int
@@ -32,7 +33,7 @@ func init() {
 	query("keyring_get_keys", (*engine).keyringGetKeys)
 }
 
-// keyringFileAddKey accepts only files that only their owner can read.
+// keyringFileAddKey accepts only files readable by nobody but their owner.
 func (e *engine) keyringFileAddKey(p spdkrpc.KeyringFileAddKeyParams) error {
 	if i := strings.IndexByte(p.Name, ':'); i > 0 {
 		return errno(syscall.EINVAL)

@@ -13,14 +13,14 @@ import (
 // The layout shows which volumes are exported to which hosts, for a connector on the same host that
 // has neither NVMe-oF nor iSCSI:
 //
-//	exports/NQN/hosts                one admitted host NQN a line, or * for any
+//	exports/NQN/hosts                one admitted host NQN per line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
 //
-// NQN is escaped as a path segment of a URL (url.PathEscape). The directory is there while the
-// subsystem has a listener. iSCSI targets stand beside the subsystems: IQN, initiator names (* for
-// any), and the UUIDs of their bdevs.
+// NQN is escaped as a path segment of a URL (url.PathEscape). The directory exists while the
+// subsystem has a listener. iSCSI targets have the same layout, with the IQN, initiator names (*
+// for any), and the UUIDs of their bdevs.
 
-// An exported is a subsystem or iSCSI target that a connector may reach.
+// An exported describes a subsystem or iSCSI target that a connector may reach.
 type exported struct {
 	name    string            // NQN or IQN
 	hosts   []string          // admitted, or *
@@ -31,13 +31,13 @@ func (d *dataDir) exportDir(name string) string {
 	return filepath.Join(d.root, "exports", url.PathEscape(name))
 }
 
-// resetExports removes all exports, as the start of a target does.
+// resetExports removes all exports, as happens when a target starts.
 func (d *dataDir) resetExports() error {
 	return os.RemoveAll(filepath.Join(d.root, "exports"))
 }
 
-// write updates the directory of an export: admission is withdrawn before volumes are removed, and
-// granted after volumes are added.
+// write updates an export's directory: hosts are removed before volumes are, and added after
+// volumes are.
 func (d *dataDir) write(x exported) error {
 	dir := d.exportDir(x.name)
 	namespaces := filepath.Join(dir, "namespaces")
@@ -104,8 +104,8 @@ func (e *engine) unexport(name string) error {
 	return os.RemoveAll(e.dir.exportDir(name))
 }
 
-// exportLater notes that an export changes because its bdev is removed; the call that removes the
-// bdev writes the layout before it is answered.
+// exportLater records that an export changes because its bdev is removed. The call that removes the
+// bdev writes the layout before its response is sent.
 func (e *engine) exportLater(s *subsystem) {
 	if e.dir != nil {
 		e.stale = append(e.stale, func() error { return e.export(s) })

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exported reads the layout as a connector does: the admitted hosts, and the UUIDs and files of the
-// volumes. It returns nil if nothing is exported under the name.
+// exported reads the layout as a connector does: the admitted hosts, and the volumes' UUIDs and
+// files. It returns nil if nothing is exported under that name.
 func (b *bench) exported(name string) (hosts []string, volumes map[string]string) {
 	b.Helper()
 	dir := filepath.Join(b.target.opts.DataDir, "exports", url.PathEscape(name))

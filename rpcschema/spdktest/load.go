@@ -68,7 +68,7 @@ func (t *Target) loadCall(e *engine, subsystem string, text json.RawMessage) err
 	return nil
 }
 
-// isAtStart reports whether a call sets the default configuration of every start.
+// isAtStart reports whether a call sets the default configuration that every start sets.
 func (e *engine) isAtStart(subsystem string, text json.RawMessage) bool {
 	same := func(c configCall) bool {
 		fitted, ok := e.fit(c)
@@ -81,7 +81,7 @@ func (e *engine) isAtStart(subsystem string, text json.RawMessage) bool {
 	return slices.ContainsFunc(startup[subsystem], same)
 }
 
-// canonical returns a value with its members in a fixed order.
+// canonical returns a value's text with members in a fixed order.
 func canonical(text []byte) []byte {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(text))

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// saved returns the configuration in the form that SPDK's save_config writes.
+// saved returns the configuration in the form written by SPDK's save_config.
 func saved(t *testing.T, c *spdkrpc.Client) string {
 	subsystems, err := c.FrameworkGetSubsystems(t.Context())
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func saved(t *testing.T, c *spdkrpc.Client) string {
 	return string(text)
 }
 
-func TestConfigFile(t *testing.T) {
+func TestConfigFileIsLoaded(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "config.json")
@@ -43,7 +43,7 @@ func TestConfigFile(t *testing.T) {
 			target, err := Start(Options{Release: rpcschema.MustRelease(release), ConfigFile: path, DataDir: t.TempDir()})
 			require.NoError(t, err, "without a file it starts empty")
 			t.Cleanup(func() { _ = target.Close() })
-			// A connection to a target that has crashed need not have noticed it.
+			// A client connected to a crashed target may not have noticed the crash.
 			connect := func() *spdkrpc.Client {
 				socket := spdkrpc.NewSocket(target.Socket())
 				t.Cleanup(func() { _ = socket.Close() })

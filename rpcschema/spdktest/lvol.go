@@ -1,6 +1,7 @@
 package spdktest
 
 import (
+	"errors"
 	"slices"
 	"syscall"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A lvol is a logical volume of a lvstore that the target has found.
+// A lvol is a logical volume in an lvstore that the target has found.
 type lvol struct {
 	*lvolRecord
 	store *lvstore
@@ -19,8 +20,8 @@ type lvol struct {
 	alias string // LVSTORE/NAME; after a rename that fails halfway, the new name
 	busy  bool   // an operation on its blob is in progress
 	going bool   // it is being deleted
-	// frozen volumes report that they accept no writes. A volume that was made read-only reports it
-	// only after it was loaded again.
+	// frozen volumes report that they accept no writes. A volume made read-only reports this only
+	// after being reloaded.
 	frozen bool
 	orphan bool // its external snapshot was taken away while it was up
 }
@@ -65,12 +66,12 @@ func init() {
 	}
 }
 
-// A sizeParam is the parameter that size_in_mib replaced, in bytes.
+// A sizeParam is the parameter replaced by size_in_mib. It is in bytes.
 type sizeParam struct {
 	Size uint64 `json:"size"`
 }
 
-// bytes is the requested size, which overflows as in SPDK.
+// bytes returns the requested size, which overflows as in SPDK.
 func (s sizeParam) bytes(mib uint64) (uint64, error) {
 	if s.Size > 0 && mib > 0 {
 		return 0, jsonrpc.Errorf(jsonrpc.CodeInternalError, "size is deprecated. Specify only size_in_mib instead.")
@@ -115,7 +116,7 @@ func (e *engine) createLvol(p createLvolParams) (string, error) {
 	return e.keepNew(s, r)
 }
 
-// keepNew writes a new volume, whose data is complete, to the medium and brings it up.
+// keepNew writes a new volume with complete data to the medium and brings it up.
 func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
 	r.Order = s.nextOrder
 	s.nextOrder++
@@ -162,7 +163,7 @@ func (e *engine) register(l *lvol) {
 	e.examine(l.bdev)
 }
 
-// setAlias gives a volume's bdev the alias LVSTORE/NAME instead of the one it has.
+// setAlias gives a volume's bdev the alias LVSTORE/NAME in place of its present one.
 func (e *engine) setAlias(l *lvol, name string) bool {
 	alias := l.store.Name + "/" + name
 	if !e.bdevs.addAlias(l.bdev, alias) {
@@ -175,13 +176,13 @@ func (e *engine) setAlias(l *lvol, name string) bool {
 	return true
 }
 
-// lvol finds a volume by its bdev's name, alias or UUID.
+// lvol returns the volume with the given bdev name, alias or UUID.
 func (e *engine) lvol(name string) (*lvol, error) {
 	_, l, err := findOfKind[*lvol](e, name)
 	return l, err
 }
 
-// lvolOrDegraded finds volumes that have no bdev too, by UUID or as LVSTORE/NAME.
+// lvolOrDegraded also finds volumes without a bdev, by UUID or as LVSTORE/NAME.
 func (e *engine) lvolOrDegraded(name string) (*lvol, error) {
 	if l, err := e.lvol(name); err == nil {
 		return l, nil
@@ -296,15 +297,20 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 	if err != nil {
 		return err
 	}
+	if !l.ReadOnly {
+		if err := e.own(l.store.storeRecord, l.lvolRecord); err != nil {
+			return err
+		}
+	}
 	l.ReadOnly = true
 	l.frozen = l.frozen || e.before("v24.05")
-	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
+	return errors.Join(e.dir.saveLvol(l.store.storeRecord, l.lvolRecord), e.writeMetadata(l.store.storeRecord))
 }
 
-// deleteLvol removes a volume. Users of its bdev lose it; a snapshot's only clone takes over its
-// clusters. If another operation on the blob, or on the clone's blob, is in progress, SPDK refuses
-// the deletion only after it has removed the volume from its lists. The clusters stay allocated,
-// and the volume is back when the target is restarted.
+// deleteLvol removes a volume. Users of its bdev lose it; if the volume is a snapshot, its only
+// clone takes over the clusters. If another operation on the blob, or on the clone's blob, is in
+// progress, SPDK refuses the deletion only after it has removed the volume from its lists. The
+// clusters stay allocated, and the volume is back when the target is restarted.
 func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	l, err := e.lvolOrDegraded(p.Name)
 	if err != nil {
@@ -335,7 +341,7 @@ func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	return err
 }
 
-// parentGoes reports whether the parent of a volume, which has no other clone, is being deleted.
+// parentGoes reports whether a volume's parent, which has no other clone, is being deleted.
 func (l *lvol) parentGoes() bool {
 	parent := l.parent()
 	return parent != nil && parent.going
@@ -351,7 +357,7 @@ func (e *engine) removeLvol(l *lvol, clones []*lvol) error {
 	}
 	e.releaseExternal(l)
 	delete(l.store.storeRecord.lvols, l.UUID)
-	return e.dir.removeLvol(l.store.storeRecord, l.lvolRecord)
+	return errors.Join(e.dir.removeLvol(l.store.storeRecord, l.lvolRecord), e.writeMetadata(l.store.storeRecord))
 }
 
 // dropLvol removes a volume from the lists. lost means that it stays on the medium.
@@ -362,8 +368,8 @@ func (e *engine) dropLvol(l *lvol, lost bool) {
 	}
 }
 
-// work runs do after the time that SPDK works on blobs. Until it ends, the volumes are busy, and
-// other calls run.
+// work runs do after the time that SPDK spends working on blobs. Until do returns, the volumes are
+// busy, and other calls run.
 func (e *engine) work(on []*lvol, do func() error) error {
 	if e.target.opts.Work > 0 {
 		for _, l := range on {
@@ -380,7 +386,7 @@ func (e *engine) work(on []*lvol, do func() error) error {
 	return do()
 }
 
-// MakeBusy makes a volume, given by UUID, busy, as an operation on its blob that does not end.
+// MakeBusy makes a volume, given by UUID, busy, as if an operation on its blob never ended.
 func (t *Target) MakeBusy(volume string) {
 	t.inEngine(func(e *engine) {
 		if l, err := e.lvolOrDegraded(volume); err == nil {

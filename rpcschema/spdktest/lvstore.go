@@ -1,6 +1,7 @@
 package spdktest
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -93,7 +94,7 @@ func (e *engine) createLvstore(p spdkrpc.BdevLvolCreateLvstoreParams) (string, e
 	}
 	if a, ok := base.driver.(*aio); ok {
 		r.Base = a.path
-		if err := writeMark(a.path, r.UUID); err != nil {
+		if err := e.target.writeMark(a.path, r.UUID); err != nil {
 			return "", invalid(syscall.EIO)
 		}
 	}
@@ -102,7 +103,7 @@ func (e *engine) createLvstore(p spdkrpc.BdevLvolCreateLvstoreParams) (string, e
 	}
 	e.media.put(r)
 	e.loadStore(base, r)
-	return r.UUID, nil
+	return r.UUID, e.writeMetadata(r)
 }
 
 // format divides a medium into metadata and data as a blobstore does: a super block, masks of used
@@ -119,7 +120,7 @@ func (r *storeRecord) format(blocks, ratio, page uint64) error {
 	if r.MetaClusters > clusters {
 		return invalid(syscall.ENOMEM)
 	}
-	r.TotalClusters = clusters - r.MetaClusters
+	r.TotalClusters, r.MetaPages = clusters-r.MetaClusters, pages
 	r.MaxClusters = (clusterMask*page - maskHeader) * 8
 	return nil
 }
@@ -235,7 +236,7 @@ func (e *engine) renameLvstore(p spdkrpc.BdevLvolRenameLvstoreParams) error {
 			e.setAlias(l, l.Name)
 		}
 	}
-	return e.dir.saveStore(s.storeRecord)
+	return errors.Join(e.dir.saveStore(s.storeRecord), e.writeMetadata(s.storeRecord))
 }
 
 // truncated returns a name cut to the length of SPDK's buffers.
@@ -257,7 +258,7 @@ func (e *engine) deleteLvstore(p spdkrpc.BdevLvolDeleteLvstoreParams) error {
 	}
 	e.unloadStore(s)
 	if s.Base != "" {
-		if err := writeMark(s.Base, ""); err != nil {
+		if err := e.target.writeMark(s.Base, ""); err != nil {
 			return invalid(syscall.EIO)
 		}
 	}
@@ -278,5 +279,5 @@ func (e *engine) growLvstore(p spdkrpc.BdevLvolGrowLvstoreParams) error {
 		return invalid(syscall.ENOSPC)
 	}
 	s.TotalClusters = clusters - s.MetaClusters
-	return e.dir.saveStore(s.storeRecord)
+	return errors.Join(e.dir.saveStore(s.storeRecord), e.writeMetadata(s.storeRecord))
 }

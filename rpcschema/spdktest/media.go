@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"sync"
@@ -19,6 +18,7 @@ type storeRecord struct {
 	BlockSize     uint64
 	TotalClusters uint64 // of data
 	MetaClusters  uint64
+	MetaPages     uint64 // 4 KiB each
 	MaxClusters   uint64 // that the metadata has room for
 	lvols         map[string]*lvolRecord
 	nextOrder     int
@@ -35,10 +35,11 @@ type lvolRecord struct {
 	Allocated uint64
 	Thin      bool
 	ReadOnly  bool
-	Snapshot  bool   // has had clones
-	Parent    string // UUID of the snapshot that it is a clone of
-	External  string // UUID of the bdev that it is a clone of
-	Written   string // UUID of the lvstore that a host has written into it
+	Snapshot  bool     // has had clones
+	Own       []uint64 // the clusters of a snapshot, if its metadata are written: see ownership.go
+	Parent    string   // UUID of the snapshot that it is a clone of
+	External  string   // UUID of the bdev that it is a clone of
+	Written   string   // UUID of the lvstore that a host has written into it
 	// superblock is that of the RAID that a host has written into it, or into a volume that it is a
 	// copy of.
 	superblock superblock
@@ -98,12 +99,23 @@ func (s *storeRecord) sorted() []*lvolRecord {
 }
 
 // The mark of an lvstore is at the start of the file that contains it, like a blobstore's super
-// block: overwriting it destroys the lvstore.
+// block: overwriting it destroys the lvstore. If metadata are written, the super block is there,
+// and the mark is at MarkOffset.
 const markPrefix = "spdktest lvstore "
+
+// MarkOffset is the second block of a file with an lvstore whose metadata are written.
+const MarkOffset = markSize
 
 const markSize = 4096
 
-func writeMark(path, uuid string) error {
+func (t *Target) markOffset() int64 {
+	if t.opts.WriteMetadata != nil {
+		return MarkOffset
+	}
+	return 0
+}
+
+func (t *Target) writeMark(path, uuid string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("mark %s as a lvstore: %w", path, err)
@@ -112,19 +124,19 @@ func writeMark(path, uuid string) error {
 	if uuid != "" {
 		copy(mark, markPrefix+uuid)
 	}
-	_, err = f.WriteAt(mark, 0)
+	_, err = f.WriteAt(mark, t.markOffset())
 	return cmp.Or(err, f.Close())
 }
 
 // readMark returns the UUID of the lvstore on a file, or "".
-func readMark(path string) string {
+func (t *Target) readMark(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
 	mark := make([]byte, len(markPrefix)+36)
-	if _, err := io.ReadFull(f, mark); err != nil {
+	if _, err := f.ReadAt(mark, t.markOffset()); err != nil {
 		return ""
 	}
 	uuid, ok := bytes.CutPrefix(mark, []byte(markPrefix))

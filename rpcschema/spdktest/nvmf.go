@@ -15,11 +15,11 @@ import (
 // DiscoveryNQN is the subsystem that lists the others.
 const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 
-// nvmfName is the name of the one NVMe-oF target in the process.
+// nvmfName is the name of the only NVMe-oF target in the process.
 const nvmfName = "nvmf_tgt"
 
-// An nvmfTarget is the NVMe-oF target. Nothing of it survives the process, and no host ever
-// connects to it; ConnectHost only makes it report a host.
+// An nvmfTarget holds the state of the NVMe-oF target. None of it survives the process, and no host
+// ever connects; ConnectHost only makes it report a host.
 type nvmfTarget struct {
 	transports []spdkrpc.NVMfTransport
 	subsystems map[string]*subsystem
@@ -42,7 +42,7 @@ func init() {
 	handle("nvmf_discovery_get_referrals", (*engine).nvmfGetReferrals)
 }
 
-// checkTarget refuses the name of a target that does not exist.
+// checkTarget returns an error if no target has the given name.
 func checkTarget(name *string) error {
 	if name != nil && *name != nvmfName {
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Unable to find a target.")
@@ -50,7 +50,7 @@ func checkTarget(name *string) error {
 	return nil
 }
 
-// subsystem finds a subsystem, or fails as most methods do.
+// subsystem returns a subsystem, or the error that most methods return if there is none.
 func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
 	if err := e.checkTargetOf(tgt); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (e *engine) checkTargetOf(name *string) error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "NVMf target '%s' not found", *name)
 }
 
-// sorted are the subsystems by NQN.
+// sorted returns the subsystems sorted by NQN.
 func (t *nvmfTarget) sorted() []*subsystem {
 	return slices.SortedFunc(maps.Values(t.subsystems), func(a, b *subsystem) int { return cmp.Compare(a.nqn, b.nqn) })
 }
@@ -89,7 +89,7 @@ func (t *nvmfTarget) transport(trtype string) (*spdkrpc.NVMfTransport, bool) {
 
 const letSPDKChoose = 1<<32 - 1
 
-// nvmfCreateTransport knows TCP only, as an SPDK that was built without RDMA.
+// nvmfCreateTransport knows only TCP, like an SPDK built without RDMA.
 func (e *engine) nvmfCreateTransport(p spdkrpc.NVMfCreateTransportParams) error {
 	if err := checkTarget(p.TgtName); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (e *engine) nvmfGetStats(p spdkrpc.NVMfGetStatsParams) (spdkrpc.NVMfStats, 
 	return spdkrpc.NVMfStats{TickRate: tickRate, PollGroups: []spdkrpc.NVMfPollGroupStats{group}}, nil
 }
 
-// pollGroup is the name of the one poll group.
+// pollGroup is the name of the only poll group.
 func (e *engine) pollGroup() string {
 	if e.before("v24.05") {
 		return "nvmf_tgt_poll_group_0"
@@ -158,12 +158,12 @@ func (e *engine) pollGroup() string {
 	return "nvmf_tgt_poll_group_000"
 }
 
-// tickRate is how many ticks the simulation's clock has in a second.
+// tickRate is the number of ticks per second of the simulation's clock.
 const tickRate = uint64(time.Second)
 
 var clockStart = time.Now()
 
-// ticks returns the time of the simulation's clock.
+// ticks returns the time on the simulation's clock.
 func ticks() uint64 { return uint64(time.Since(clockStart)) }
 
 func (e *engine) nvmfAddReferral(p spdkrpc.NVMfDiscoveryAddReferralParams) error {

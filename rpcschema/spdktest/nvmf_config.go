@@ -8,7 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmfConfig writes subsystem by subsystem; since v26.05 all subsystems, then all hosts, and so on.
+// nvmfConfig writes one subsystem after another; since v26.05, first all subsystems, then all
+// hosts, and so on.
 func (e *engine) nvmfConfig() []configPart {
 	options := slices.Clone(startup["nvmf"])
 	for _, t := range e.nvmf.transports {
@@ -40,7 +41,7 @@ func (e *engine) nvmfConfig() []configPart {
 	return parts
 }
 
-// transportParams are the options of a transport that the release reports.
+// transportParams returns the transport options that the release reports.
 func (e *engine) transportParams(t spdkrpc.NVMfTransport) any {
 	text, err := e.target.methods.byName["nvmf_get_transports"].shape([]spdkrpc.NVMfTransport{t})
 	var shown []any
@@ -68,7 +69,7 @@ func (s *subsystem) configSelf() []configCall {
 	}}}
 }
 
-// configHosts writes the names of keys, not the keys.
+// configHosts writes the names of the keys, not the keys themselves.
 func (s *subsystem) configHosts() (calls []configCall) {
 	if s.discovery {
 		return nil

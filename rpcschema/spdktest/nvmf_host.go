@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host may connect to a subsystem, and has keys to authenticate with.
+// A host may connect to a subsystem, and has keys for authentication.
 type host struct {
 	nqn           string
 	key, ctrlrKey *key // DH-HMAC-CHAP
@@ -51,7 +51,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 	return e.export(s)
 }
 
-// takeKeys sets the keys of a host; it refuses a controller's key without the host's.
+// takeKeys sets a host's keys; it refuses a controller's key without the host's.
 func (e *engine) takeKeys(h *host, name, ctrlrName *string, alone error) error {
 	for _, k := range []struct {
 		name *string
@@ -84,8 +84,8 @@ func (h *host) dropKeys() {
 	h.key, h.ctrlrKey = nil, nil
 }
 
-// usablePSK reports whether a name is that of a TLS pre-shared key in the interchange format; up to
-// v24.01 it is the path of the file.
+// usablePSK reports whether a name refers to a TLS pre-shared key in the interchange format. Up to
+// v24.01, the name is the file's path.
 func (e *engine) usablePSK(psk string) bool {
 	path := psk
 	if !e.before("v24.05") {

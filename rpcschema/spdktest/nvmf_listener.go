@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A listener is an address where a subsystem can be reached. Nothing listens there, but the address
-// must be one that the host could listen on.
+// A listener is an address at which a subsystem can be reached. Nothing listens there, but the host
+// must be able to listen on the address.
 type listener struct {
 	id     spdkrpc.NVMfTransportID
 	secure bool
@@ -34,7 +34,7 @@ func init() {
 	handle("nvmf_subsystem_get_listeners", (*engine).nvmfGetListeners)
 }
 
-// addressFamilies lists those that SPDK accepts, in its spelling.
+// addressFamilies lists the families that SPDK accepts, in its spelling.
 var addressFamilies = []spdkrpc.NVMfTransportIDAdrfam{
 	spdkrpc.NVMfTransportIDAdrfamIpv4, spdkrpc.NVMfTransportIDAdrfamIpv6, spdkrpc.NVMfTransportIDAdrfamIb, spdkrpc.NVMfTransportIDAdrfamFc,
 }
@@ -60,7 +60,7 @@ func (e *engine) transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransport
 	return id, nil
 }
 
-// withoutTrtype returns the outcome for an address that was decoded without its transport.
+// withoutTrtype returns the outcome for an address decoded without a transport.
 func (e *engine) withoutTrtype() error {
 	if e.before("v24.05") {
 		return errCrash

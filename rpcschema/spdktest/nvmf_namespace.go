@@ -7,13 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A namespace is a bdev in a subsystem. It claims the bdev, and is removed with it.
+// A namespace is a bdev in a subsystem. It claims the bdev, and is removed together with it.
 type namespace struct {
 	nsid, anaGroup     uint32
 	bdev               *bdev
 	user               *bdevUser
 	uuid, nguid, eui64 string // as they are reported
-	hidden             bool   // from hosts that it was not shown to
+	hidden             bool   // from hosts to which it was not shown
 	hosts              map[string]bool
 	ptplFile           string
 }
@@ -76,7 +76,7 @@ func (e *engine) nvmfAddNS(p spdkrpc.NVMfSubsystemAddNSParams) (uint32, error) {
 	return ns.nsid, e.export(s)
 }
 
-// hexText checks a hexadecimal string of n bytes, and writes it as SPDK reports it.
+// hexText checks a hexadecimal string of n bytes, and returns it as SPDK reports it.
 func hexText(p *string, n int) (string, bool) {
 	if p == nil {
 		return "", true

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A subsystem is what hosts connect to.
+// A subsystem is an NVMe-oF subsystem, to which hosts connect.
 type subsystem struct {
 	nqn           string
 	discovery     bool
@@ -99,8 +99,8 @@ func printable(s string, length int) bool {
 
 const uuidNQN = "nqn.2014-08.org.nvmexpress:uuid:"
 
-// validNQN is nvmf_nqn_is_valid: nqn.yyyy-mm.reverse.domain:name, the domain of labels of at most
-// 63 characters, or the form with a UUID.
+// validNQN implements nvmf_nqn_is_valid. It accepts nqn.yyyy-mm.reverse.domain:name, with domain
+// labels of at most 63 characters, and the form with a UUID.
 func validNQN(nqn string) bool {
 	if len(nqn) < 11 || len(nqn) > 223 || !utf8.ValidString(nqn) {
 		return false

@@ -49,7 +49,7 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 		return jsonrpc.Errorf(-int(syscall.EINVAL), "No rate limits specified")
 	}
 	// From v25.09 on, opening a limited bdev without I/O restarts its limiter. The call itself
-	// opens the bdev, so its own change comes too early.
+	// opens the bdev, so its own change is refused as too early.
 	idle := !slices.ContainsFunc(b.users, func(u *bdevUser) bool { return u.channel })
 	if b.limits != (spdkrpc.BdevRateLimits{}) && idle && !e.before("v25.09") {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Failed to configure rate limit: %s", strerror(syscall.EAGAIN))
@@ -58,7 +58,7 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 	return nil
 }
 
-// limitParams are the parameters that give a bdev its present limits.
+// limitParams returns the parameters that set a bdev's present limits.
 func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
 	given := func(limit uint64) *uint64 {
 		if limit == 0 {
@@ -72,13 +72,13 @@ func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
 	}
 }
 
-// resets reports whether the release knows a mode of resetting statistics.
+// resets reports whether the release knows a mode for resetting statistics.
 func (e *engine) resets(mode spdkrpc.BdevResetStatMode) bool {
 	s := rpcschema.Default().Schemas()["BdevResetStatMode"]
 	return slices.Contains(s.Enum, any(string(mode))) && s.HasValue(string(mode), e.release)
 }
 
-// iostatParams holds the parameters of all releases.
+// iostatParams combines the parameters of all releases.
 type iostatParams struct {
 	spdkrpc.BdevGetIOStatParams
 	Name *string `json:"name"`

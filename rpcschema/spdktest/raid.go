@@ -9,10 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A raid is an array that SPDK has made of a superblock on its only base bdev.
+// A raid is an array that SPDK has assembled from a superblock on its only base bdev.
 type raid struct{ base *bdev }
 
-// A superblock describes a raid. It is valid only on the bdev of the UUID in it.
+// A superblock describes a raid. It is valid only on the bdev whose UUID it names.
 type superblock struct{ name, member string }
 
 func (r *raid) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
@@ -23,7 +23,7 @@ func (r *raid) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
-// assemble makes the array of a superblock on a bdev, if the bdev is free.
+// assemble creates the array described by a superblock on a bdev, if the bdev is free.
 func (e *engine) assemble(s superblock, base *bdev) {
 	if s.member != base.uuid || base.claim.by != "" {
 		return
@@ -41,9 +41,9 @@ func (e *engine) assemble(s superblock, base *bdev) {
 	e.examine(b)
 }
 
-// WriteRAID does what a host does that writes the superblock of a RAID into a volume, which it
-// names by UUID and which is the only member. SPDK makes the RAID when it examines the volume, as
-// after a restart. It does not work with a DataDir.
+// WriteRAID simulates a host that writes a RAID superblock into a volume, given by UUID, which is
+// the only member. SPDK assembles the RAID when it examines the volume, for example after a
+// restart. This does not work with a DataDir.
 func (t *Target) WriteRAID(volume, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

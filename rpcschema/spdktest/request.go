@@ -21,7 +21,7 @@ type request struct {
 	done func(reply []byte)
 }
 
-// handle takes one JSON value from a connection.
+// handle handles one JSON value from a connection.
 func (c *conn) handle(value any) {
 	batch, ok := value.([]any)
 	if !ok || len(batch) == 0 || c.server.engine.before("v26.05") {
@@ -39,7 +39,7 @@ func (c *conn) handle(value any) {
 	}
 }
 
-// single handles one request object; anything else is answered as invalid.
+// single handles one request object, and refuses anything else as invalid.
 func (c *conn) single(value any, done func([]byte)) {
 	r := &request{conn: c, done: done}
 	object, ok := value.(map[string]any)
@@ -50,8 +50,8 @@ func (c *conn) single(value any, done func([]byte)) {
 	c.server.dispatch(r)
 }
 
-// decode reads a request object as SPDK does: mistakes that SPDK finds before it reads the id are
-// answered with id null.
+// decode reads a request object as SPDK does: mistakes found before the id is read are reported
+// with id null.
 func (r *request) decode(object map[string]any) bool {
 	for name := range object {
 		switch name {
@@ -87,7 +87,7 @@ func (r *request) decode(object map[string]any) bool {
 	return false
 }
 
-// succeed answers a call with its result, unless it has no id.
+// succeed answers a call with its result, unless the call has no id.
 func (r *request) succeed(result json.RawMessage) {
 	if r.id == nil && !r.conn.server.engine.before("v26.05") {
 		r.done(nil)
@@ -105,14 +105,14 @@ func (r *request) succeed(result json.RawMessage) {
 	r.done(append(reply, '}', '\n'))
 }
 
-// unskipped is the text that a target before v26.05 sends after a success that must not be
-// answered: the last piece of its write buffer, without an end.
+// unskipped is the text that a target before v26.05 sends after a successful notification: the last
+// piece of its write buffer, without an end.
 func unskipped(reply []byte) []byte {
 	const buffer = 4096
 	return reply[(len(reply)-1)/buffer*buffer:]
 }
 
-// fail answers a call with an error, with id null if it has none.
+// fail answers a call with an error. If the call has no id, the response has id null.
 func (r *request) fail(e *jsonrpc.Error) {
 	reply, err := jsonrpc.Response{ID: r.id, Error: e}.MarshalJSON()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A shallowCopy copies the clusters of a read-only volume to another bdev, after its call was
-// answered. The simulation copies no data.
+// A shallowCopy copies a read-only volume's clusters to another bdev, and continues after the
+// response. The simulation copies no data.
 type shallowCopy struct {
 	total  uint64
 	ended  bool

@@ -21,12 +21,12 @@ func init() {
 	handle("notify_get_notifications", (*engine).notifications)
 }
 
-// threadNames are the threads of the one reactor.
+// threadNames lists the threads on the only reactor.
 func (e *engine) threadNames() []string {
 	return []string{"app_thread", e.pollGroup(), "iscsi_poll_group_0"}
 }
 
-// The simulation finds work in a quarter of its time.
+// The simulation is busy for a quarter of the time.
 func (e *engine) busyIdle() (busy, idle uint64) {
 	all := ticks() - e.startTicks
 	return all / 4, all - all/4
@@ -63,7 +63,7 @@ func (e *engine) threadPollers() (spdkrpc.ThreadPollersList, error) {
 	return list, nil
 }
 
-// maxNotifications is how many notifications a target keeps.
+// maxNotifications is the number of notifications that a target keeps.
 const maxNotifications = 1024
 
 // notify adds a notification.
@@ -85,8 +85,8 @@ func (e *engine) notifications(p spdkrpc.NotifyGetNotificationsParams) ([]spdkrp
 	return list, nil
 }
 
-// DoIO adds to the I/O statistics of a bdev, as if I/O had been done. Tick counts are nanoseconds.
-// It reports whether there is such a bdev.
+// DoIO adds to a bdev's I/O statistics, as if I/O had been done. Tick counts are nanoseconds. It
+// reports whether there is such a bdev.
 func (t *Target) DoIO(bdev string, done spdkrpc.BdevIOStatBdev) bool {
 	found := false
 	t.inEngine(func(e *engine) {
@@ -102,10 +102,10 @@ func (t *Target) DoIO(bdev string, done spdkrpc.BdevIOStatBdev) bool {
 	return found
 }
 
-// LackBuffers makes the target count that a module found no free buffer, n times.
+// LackBuffers makes the target count n times that a module found no free buffer.
 func (t *Target) LackBuffers(n uint64) { t.inEngine(func(e *engine) { e.retries += n }) }
 
-// inEngine runs f in the engine that runs now, if any.
+// inEngine runs f in the running engine, if any.
 func (t *Target) inEngine(f func(*engine)) {
 	t.mu.Lock()
 	e := t.engine

@@ -13,41 +13,45 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Options configures the simulated target. The zero value is the newest release, on a socket in a
-// temporary directory, in memory.
+// Options configures the simulated target. The zero value selects the newest release, on a socket
+// in a temporary directory, with everything in memory.
 type Options struct {
-	// Socket is the UNIX socket's path; left out, one in a temporary directory.
+	// Socket is the UNIX socket's path; if empty, a socket is created in a temporary directory.
 	Socket string
 	// DataDir keeps lvstores, and logical volumes as sparse files, across restarts of this process.
-	// Left out, everything is in memory.
+	// If it is empty, everything is in memory.
 	DataDir string
-	// Release is the SPDK release to simulate; left out, v26.05.
+	// Release is the SPDK release to simulate; the default is v26.05.
 	Release rpcschema.Release
-	// Poll is the interval at which the sockets are polled. 0 answers at once; a real target polls
-	// every 4 ms.
+	// Poll is the interval at which the sockets are polled. With 0, requests are read at once; a
+	// real target polls every 4 ms.
 	Poll time.Duration
 	// WaitForRPC starts in the startup state, as spdk_tgt --wait-for-rpc does.
 	WaitForRPC bool
 	// ExamineListed starts with bdev_auto_examine off, as after bdev_set_options in the startup
 	// state.
 	ExamineListed bool
-	// ConfigFile is a saved configuration that is loaded at each start, as with spdk_tgt -c. With
+	// ConfigFile is a saved configuration to load at each start, as with spdk_tgt -c. With
 	// IgnoreInitErrors, the start continues if one of its calls fails.
 	ConfigFile       string
 	IgnoreInitErrors bool
-	// Work is how long SPDK works on the blob of a volume when it takes a snapshot, clones,
-	// inflates, decouples, resizes or deletes. 0: such a call does not meet another one.
+	// Work is how long SPDK works on a volume's blob for a snapshot, clone, inflation, decoupling,
+	// resize or deletion. With 0, such calls never overlap.
 	Work time.Duration
+	// WriteMetadata writes the metadata of an lvstore on a file to that file, as SPDK has them
+	// there. It needs a DataDir, and is called before the call that changes snapshots is answered.
+	// It must keep MarkOffset and the bytes after it. Left out, the file has no metadata.
+	WriteMetadata func(StoreMetadata) error
 	// Faults are injected before the target listens.
 	Faults []Fault
-	// Logger gets one line for each call, at debug level; left out, none is written.
+	// Logger gets one line per call, at debug level; if nil, none is written.
 	Logger *slog.Logger
 }
 
 // Newest is the release of a Target unless Options.Release is set.
 var Newest = rpcschema.MustRelease("v26.05")
 
-// A Target is a simulated spdk_tgt. It may be used by many goroutines.
+// A Target is a simulated spdk_tgt. It may be used concurrently.
 type Target struct {
 	opts    Options
 	tempDir string // made for the socket, to be removed
@@ -63,7 +67,7 @@ type Target struct {
 	closed bool
 }
 
-// Start makes a target and listens on its socket.
+// Start creates a target that listens on its socket.
 func Start(opts Options) (*Target, error) {
 	t := &Target{opts: opts, media: newMedia()}
 	if !t.opts.Release.Known() {
@@ -106,17 +110,17 @@ func (t *Target) Socket() string { return t.opts.Socket }
 // Release returns the SPDK release of the target.
 func (t *Target) Release() rpcschema.Release { return t.opts.Release }
 
-// Crash ends the target as a kill would: every connection closes, and everything that SPDK keeps in
-// memory is lost. Volumes stay on their media. The socket's file stays too, refusing connections,
-// as after a real crash.
+// Crash ends the target like SIGKILL: every connection closes, and everything that SPDK keeps in
+// memory is lost. Volumes stay on their media. The socket's file also stays but refuses
+// connections, as after a real crash.
 func (t *Target) Crash() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.down()
 }
 
-// Down returns a channel that is closed when the target that runs now goes down: by a crash, by
-// Restart or by Close. While the target is down, the channel is closed already.
+// Down returns a channel that is closed when the running target goes down: by a crash, Restart or
+// Close. If the target is already down, the channel is closed.
 func (t *Target) Down() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,20 +150,20 @@ func (t *Target) down() {
 	t.engine, t.server = nil, nil
 }
 
-// Restart starts the target again, after a crash or instead of one.
+// Restart starts the target again, after crashing it if it is still running.
 func (t *Target) Restart() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return errors.New("the target is closed: start another")
+		return errors.New("the target is closed: start a new one")
 	}
 	t.down()
 	if err := t.media.loseMemory(t.dir); err != nil {
-		return fmt.Errorf("forget what was in memory: %w", err)
+		return fmt.Errorf("discard what was in memory: %w", err)
 	}
 	if t.dir != nil {
 		if err := t.dir.resetExports(); err != nil {
-			return fmt.Errorf("take exports away: %w", err)
+			return fmt.Errorf("remove the exports: %w", err)
 		}
 	}
 	e := newEngine(t)
@@ -176,8 +180,8 @@ func (t *Target) Restart() error {
 	return nil
 }
 
-// Close ends the target and removes its socket. A data directory stays, without its exports.
-// Another Close has no effect.
+// Close ends the target and removes its socket. A data directory stays, but without its exports.
+// Calling Close again has no effect.
 func (t *Target) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

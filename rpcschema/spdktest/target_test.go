@@ -20,7 +20,7 @@ import (
 
 type p = map[string]any
 
-// A bench is a target and a client of it.
+// A bench is a target with a client.
 type bench struct {
 	*testing.T
 	target *Target
@@ -126,7 +126,7 @@ func TestStart(t *testing.T) {
 	_, err := Start(Options{Socket: socket})
 	require.ErrorContains(t, err, "is in use")
 	_, err = Start(Options{DataDir: data})
-	require.ErrorContains(t, err, "another target's")
+	require.ErrorContains(t, err, "belongs to another target")
 	_, err = Start(Options{Socket: filepath.Join(dir, "missing", "spdk.sock"), DataDir: filepath.Join(dir, "data")})
 	require.Error(t, err)
 	other := start(t, Options{DataDir: filepath.Join(dir, "data")}) // the failed start released it

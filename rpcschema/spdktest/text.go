@@ -12,24 +12,24 @@ import (
 // The outcomes of SPDK's parser for the bytes received so far.
 var (
 	errIncomplete = errors.New("no complete JSON value yet")
-	errUnparsable = errors.New("not JSON, or too deep")
+	errUnparsable = errors.New("not JSON, or nested too deeply")
 )
 
 // maxDepth is SPDK_JSON_MAX_NESTING_DEPTH.
 const maxDepth = 64
 
-// A text is one JSON value from the stream.
+// A text holds one JSON value from the stream.
 type text struct {
 	value  any // null, bool, string, json.Number, []any or map[string]any
 	count  int // values as SPDK counts them: scalars, names, and brackets
 	length int // bytes taken, with the whitespace that follows
 }
 
-// twice marks an object that has a member twice, which its decoder must refuse. No method knows a
+// twice marks an object with a duplicate member, which its decoder must refuse. No method has a
 // member of this name.
 const twice = "\x00twice"
 
-// nextText reads the first JSON value of buf. The error is errIncomplete if more bytes are needed,
+// nextText reads the first JSON value in buf. The error is errIncomplete if more bytes are needed,
 // and errUnparsable if the bytes can never become a value.
 func nextText(buf []byte) (text, error) {
 	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(buf), jsontext.AllowDuplicateNames(true))}

@@ -10,7 +10,7 @@ import (
 )
 
 // A trimmer removes from a value the members that a release does not write, so that the engine
-// needs only one version for all releases. Nil removes nothing.
+// needs only one version for all releases. A nil trimmer removes nothing.
 type trimmer struct {
 	gone    map[string]bool     // members that are not in the release
 	members map[string]*trimmer // of members that are

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// maxConns is SPDK_JSONRPC_MAX_CONNS: further connections wait to be accepted.
+// maxConns is SPDK_JSONRPC_MAX_CONNS; further connections wait to be accepted.
 const maxConns = 64
 
 // limitsOf returns the limits of one request. A request that exceeds them closes the connection.
@@ -42,7 +42,7 @@ type server struct {
 }
 
 // listen takes the socket as SPDK does: a lock file shows whether the socket is in use or was left
-// behind by a crash. The latter is replaced.
+// behind by a crash. In the latter case, listen replaces it.
 func listen(t *Target, e *engine) (*server, error) {
 	path := t.opts.Socket
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
@@ -50,7 +50,7 @@ func listen(t *Target, e *engine) (*server, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("socket %s is in use, take another: %w", path, err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("socket %s is in use: use a different one: %w", path, err), lock.Close())
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(err, lock.Close())
@@ -128,7 +128,7 @@ func (s *server) close() {
 	_ = os.Remove(s.lock.Name())
 }
 
-// A conn is one connection. Replies leave in the order in which they are completed.
+// A conn is one connection. Replies are sent in the order in which they are completed.
 type conn struct {
 	server *server
 	socket *net.UnixConn
@@ -145,7 +145,7 @@ type conn struct {
 func (c *conn) read() {
 	defer c.hangUp()
 	buf := make([]byte, 0, c.server.limits.Bytes)
-	for len(buf) < cap(buf) { // SPDK reads a full buffer's rest of nothing as the end
+	for len(buf) < cap(buf) { // SPDK takes a read into a full buffer, of 0 bytes, as the end
 		n, err := c.socket.Read(buf[len(buf):cap(buf)])
 		if n == 0 || err != nil {
 			return
@@ -164,7 +164,7 @@ func (c *conn) read() {
 	}
 }
 
-// take handles every complete value in buf and reports how much that was.
+// take handles every complete value in buf and returns the number of bytes handled.
 func (c *conn) take(buf []byte) (taken int, err error) {
 	for taken < len(buf) {
 		t, err := nextText(buf[taken:])
@@ -180,7 +180,7 @@ func (c *conn) take(buf []byte) (taken int, err error) {
 	return taken, nil
 }
 
-// expect notes that n calls are to be answered.
+// expect records that n calls are to be answered.
 func (c *conn) expect(n int) {
 	c.mu.Lock()
 	c.outstanding += n
@@ -194,8 +194,8 @@ func (c *conn) hold(taking bool) {
 	c.mu.Unlock()
 }
 
-// answer completes one call; nil means no response. Since v26.05 a call that completes after its
-// connection was half-closed is not answered.
+// answer completes one call; nil means no response. Since v26.05, a call that completes after its
+// connection was half-closed gets no response.
 func (c *conn) answer(reply []byte) {
 	c.mu.Lock()
 	if reply == nil || c.dead || c.stopped && !c.server.engine.before("v26.05") {
@@ -213,8 +213,8 @@ func (c *conn) stir() {
 	}
 }
 
-// write sends what was completed, at the next poll, and closes the socket when it is not read any
-// more and every call is through.
+// write sends the completed replies at the next poll. It closes the socket when nothing more is
+// read from it and every call has ended.
 func (c *conn) write() {
 	defer c.remove()
 	for {
@@ -251,7 +251,7 @@ func (c *conn) hangUp() {
 	c.stir()
 }
 
-// kill closes the connection with all that is in flight on it.
+// kill closes the connection and drops everything in flight on it.
 func (c *conn) kill() {
 	c.mu.Lock()
 	c.dead, c.stopped, c.queue = true, true, nil
@@ -260,7 +260,7 @@ func (c *conn) kill() {
 	c.stir()
 }
 
-// remove frees the connection's slot. Calls that still run on it continue and are not answered.
+// remove frees the connection's slot. Calls still running continue but get no response.
 func (c *conn) remove() {
 	c.kill()
 	c.server.mu.Lock()

@@ -1,5 +1,5 @@
-// Package blobstoretest writes the metadata of lvstores as SPDK does, for tests.
+// Package blobstoretest writes lvstore metadata as SPDK does, for tests.
 //
-// It imports the standard library only, and not even package blobstore, so that a mistake there is
-// not repeated here.
+// It imports only the standard library, not even package blobstore, so that it does not repeat a
+// mistake made there.
 package blobstoretest

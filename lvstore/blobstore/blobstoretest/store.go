@@ -15,61 +15,75 @@ const (
 	none          = 1<<32 - 1
 )
 
-// A Store is an lvstore.
+// A Store describes an lvstore.
 type Store struct {
 	UUID, Name    string
 	ClusterSize   int64 // bytes
 	Clusters      int64
 	MetadataPages int64
-	Lvols         []Lvol // lvol i is blob i+1
+	Lvols         []Lvol // lvol i is blob i+1, unless it says otherwise
 }
 
-// An Lvol is a logical volume or snapshot.
+// An Lvol describes a logical volume or snapshot.
 type Lvol struct {
 	UUID, Name string
-	Parent     int    // number of the lvol below, counted from 1; 0 for none
+	Blob       int    // number of the blob, and its page; 0 for the default
+	Parent     int    // blob of the parent lvol; 0 for none
 	Clusters   uint64 // size
 	Allocated  []uint64
+	At         []uint32 // clusters of the device, one for each of Allocated; nil for the next ones
+	Extents    []uint32 // pages for the parts of the extent table; nil for the next ones
 
 	Writable, External, Taking, Removing bool
 
 	RunLength bool // lists its clusters as run lengths
-	Continued bool // lists its clusters in a second page
+	Continued bool // lists its clusters on a second page
 
 	Start []byte // the content of its first cluster, if that is allocated
 }
 
-// Image returns the content of the device.
+// Image returns the device's content.
 func (s Store) Image() []byte {
 	m := make([]byte, s.Clusters*s.ClusterSize)
-	b := m[:PageSize]
+	for at, content := range s.Content() {
+		copy(m[at:], content)
+	}
+	return m
+}
+
+// Content returns what Image contains, by its offset in bytes. Zeros are left out.
+func (s Store) Content() map[int64][]byte {
+	b := make([]byte, PageSize)
 	copy(b, "SPDKBLOB")
 	for at, v := range map[int]uint32{8: 3, 12: PageSize, 28: uint32(s.ClusterSize), 48: MetadataStart, 52: uint32(s.MetadataPages), 88: PageSize, 92: PageSize} {
 		le.PutUint32(b[at:], v)
 	}
 	le.PutUint64(b[20:], firstID)
 	copy(b[56:], "LVOLSTORE")
-	le.PutUint64(b[80:], uint64(len(m)))
+	le.PutUint64(b[80:], uint64(s.Clusters*s.ClusterSize))
 	Seal(b)
-	w := writer{m, uint32(len(s.Lvols)) + 1, uint32(((MetadataStart+s.MetadataPages)*PageSize + s.ClusterSize - 1) / s.ClusterSize), s.ClusterSize}
+	w := writer{map[int64][]byte{0: b}, uint32(len(s.Lvols)) + 1, uint32(((MetadataStart+s.MetadataPages)*PageSize + s.ClusterSize - 1) / s.ClusterSize), s.ClusterSize}
 	w.page(0, firstID, 0, none, flags(4, 0), text("uuid", s.UUID), text("name", s.Name), descriptor(5, make([]byte, 8)))
 	for i, l := range s.Lvols {
-		w.lvol(uint32(i)+1, l)
+		if l.Blob == 0 {
+			l.Blob = i + 1
+		}
+		w.lvol(uint32(l.Blob), l)
 	}
-	return m
+	return w.content
 }
 
-// Page returns a metadata page of an image. Seal it after a change.
+// Page returns a metadata page of an image. After changing the page, call Seal.
 func Page(image []byte, n int64) []byte { return image[(MetadataStart+n)*PageSize:][:PageSize] }
 
-// Seal writes the checksum of a page.
+// Seal writes a page's checksum.
 func Seal(page []byte) {
 	le.PutUint32(page[PageSize-4:], crc32.Checksum(page[:PageSize-4], crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// A writer knows which pages and clusters are free.
+// A writer tracks which pages and clusters are free.
 type writer struct {
-	image   []byte
+	content map[int64][]byte
 	free    uint32 // metadata page
 	cluster uint32
 	size    int64 // of a cluster, in bytes
@@ -98,14 +112,18 @@ func (w *writer) lvol(at uint32, l Lvol) {
 		parts = append(parts, attribute(4, "EXTSNAP", []byte("another bdev")))
 	}
 	where := make([]uint32, l.Clusters)
-	for _, i := range l.Allocated {
-		where[i] = w.cluster
-		if i == 0 {
-			copy(w.image[int64(w.cluster)*w.size:], l.Start)
+	for n, i := range l.Allocated {
+		if l.At != nil {
+			where[i] = l.At[n]
+		} else {
+			where[i] = w.cluster
+			w.cluster++
 		}
-		w.cluster++
+		if i == 0 && len(l.Start) > 0 {
+			w.content[int64(where[i])*w.size] = l.Start
+		}
 	}
-	clusters := w.extents(id, where)
+	clusters := w.extents(id, where, l.Extents)
 	if l.RunLength {
 		clusters = runs(where)
 	}
@@ -120,8 +138,9 @@ func (w *writer) lvol(at uint32, l Lvol) {
 
 func (w *writer) next() uint32 { w.free++; return w.free - 1 }
 
-// extents writes the extent pages, and returns the table of them. A part without clusters has none.
-func (w *writer) extents(id uint64, where []uint32) []byte {
+// extents writes the extent pages and returns the extent table. A range without clusters has no
+// page.
+func (w *writer) extents(id uint64, where, pages []uint32) []byte {
 	table := le.AppendUint64(nil, uint64(len(where)))
 	for from := 0; from < len(where); from += PerExtent {
 		part := where[from:min(from+PerExtent, len(where))]
@@ -132,7 +151,11 @@ func (w *writer) extents(id uint64, where []uint32) []byte {
 		}
 		at := uint32(0)
 		if used != 0 {
-			at = w.next()
+			if pages != nil {
+				at = pages[from/PerExtent]
+			} else {
+				at = w.next()
+			}
 			w.page(at, id, 0, none, descriptor(6, data))
 		}
 		table = le.AppendUint32(le.AppendUint32(table, at), 1)
@@ -154,7 +177,8 @@ func runs(where []uint32) []byte {
 }
 
 func (w *writer) page(at uint32, id uint64, sequence, next uint32, parts ...[]byte) {
-	p := Page(w.image, int64(at))
+	p := make([]byte, PageSize)
+	w.content[(MetadataStart+int64(at))*PageSize] = p
 	le.PutUint64(p, id)
 	le.PutUint32(p[8:], sequence)
 	copy(p[16:PageSize-8], bytes.Join(parts, nil))

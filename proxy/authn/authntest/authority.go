@@ -71,8 +71,8 @@ func (a *Authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x50
 	return cert
 }
 
-// Client makes a client certificate, followed by the certificates of above. It is valid for an
-// hour; change may modify it before it is signed.
+// Client makes a client certificate, valid for an hour, followed by the certificates of the
+// authorities in above. change may modify it before it is signed.
 func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) tls.Certificate {
 	key, template := newKey(a.t), a.template()
 	template.KeyUsage = x509.KeyUsageDigitalSignature
@@ -86,7 +86,7 @@ func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) 
 	return pair
 }
 
-// Revoke returns a's list of revoked certificates, in PEM form, valid for an hour from a time.
+// Revoke returns a's PEM-encoded list of revoked certificates, valid for an hour starting at from.
 func (a *Authority) Revoke(from time.Time, certificates ...*x509.Certificate) []byte {
 	template := &x509.RevocationList{Number: big.NewInt(from.UnixNano()), ThisUpdate: from, NextUpdate: from.Add(time.Hour)}
 	for _, c := range certificates {
@@ -97,7 +97,7 @@ func (a *Authority) Revoke(from time.Time, certificates ...*x509.Certificate) []
 	return encode("X509 CRL", der)
 }
 
-// Certificate returns the certificate of a.
+// Certificate returns a's certificate.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
 // Pool returns a pool that contains only a.
@@ -107,14 +107,14 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// PEM returns the certificate of a in PEM form.
+// PEM returns a's PEM-encoded certificate.
 func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 
 func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// WritePair writes NAME.crt and NAME.key into a directory.
+// WritePair writes NAME.crt and NAME.key to a directory.
 func WritePair(t testing.TB, dir, name string, pair tls.Certificate) (certFile, keyFile string) {
 	var certs []byte
 	for _, der := range pair.Certificate {

@@ -19,22 +19,23 @@ type flow struct {
 	exchanges      int
 }
 
-// Register registers a client, for which the user with a subject signs in at /authorize without
-// being asked. more replaces claims of the tokens, and removes those whose value is nil.
+// Register registers a client. At /authorize, the user with the given subject is signed in without
+// a prompt. more replaces claims in the tokens, and removes those whose value is nil.
 func (i *Issuer) Register(client, secret, subject string, more map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.flow = flow{client: client, secret: secret, subject: subject, more: more, codes: map[string]url.Values{}}
 }
 
-// AnswerExchanges makes /token answer with a text and status 400; with "", as it should.
+// AnswerExchanges makes /token respond with a text and status 400. If the text is empty, /token
+// works normally.
 func (i *Issuer) AnswerExchanges(text string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.flow.answer = text
 }
 
-// Exchanges returns the number of requests for a token.
+// Exchanges returns the number of token requests.
 func (i *Issuer) Exchanges() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -56,7 +57,7 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
 }
 
-// token gives a token for a code, once.
+// token exchanges a code for a token, once.
 func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	client, secret, _ := r.BasicAuth()
 	secret, _ = url.QueryUnescape(secret) // RFC 6749, section 2.3.1

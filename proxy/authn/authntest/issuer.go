@@ -36,7 +36,7 @@ type Issuer struct {
 	flow     flow
 }
 
-// NewIssuer starts an issuer with an RSA key. It ends with the test.
+// NewIssuer starts an issuer with an RSA key. It stops when the test ends.
 func NewIssuer(t testing.TB) *Issuer {
 	i := &Issuer{t: t}
 	server := httptest.NewTLSServer(i.handler())
@@ -96,21 +96,21 @@ func (i *Issuer) jwks() []byte {
 	return text
 }
 
-// JWKS returns the response of /keys.
+// JWKS returns the content of /keys.
 func (i *Issuer) JWKS() []byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.jwks()
 }
 
-// Rotate replaces the key by a new RSA key, and no longer serves other keys.
+// Rotate replaces the key with a new RSA key, and stops serving all other keys.
 func (i *Issuer) Rotate() {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(i.t, err)
 	i.SignWith(key, jose.RS256)
 }
 
-// SignWith replaces the key, like Rotate, by a key of any kind.
+// SignWith is like Rotate, but takes a key of any kind.
 func (i *Issuer) SignWith(key crypto.Signer, algorithm jose.SignatureAlgorithm) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -119,7 +119,7 @@ func (i *Issuer) SignWith(key crypto.Signer, algorithm jose.SignatureAlgorithm) 
 	i.shown = []jose.JSONWebKey{i.key.Public()}
 }
 
-// Show adds a public key to those that are served.
+// Show adds a public key to the served keys.
 func (i *Issuer) Show(key jose.JSONWebKey) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -133,14 +133,14 @@ func (i *Issuer) Key() (crypto.PublicKey, string) {
 	return i.key.Public().Key, i.key.KeyID
 }
 
-// SetAway sets whether all requests fail.
+// SetAway makes all requests fail, or stops doing so.
 func (i *Issuer) SetAway(away bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.away = away
 }
 
-// Hold makes requests for keys wait until the channel is closed.
+// Hold makes key requests wait until the channel is closed.
 func (i *Issuer) Hold(until chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -154,21 +154,21 @@ func (i *Issuer) Want(bearer string) {
 	i.bearer = bearer
 }
 
-// PointTo sets the URI of the keys in discovery.
+// PointTo sets the key URI returned by discovery.
 func (i *Issuer) PointTo(uri string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.jwksURI = uri
 }
 
-// Fetches returns the number of requests for keys.
+// Fetches returns the number of key requests.
 func (i *Issuer) Fetches() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.fetches
 }
 
-// Claims returns the claims of a token for a subject, valid for an hour. more replaces claims, and
+// Claims returns the claims for a subject's token, valid for an hour. more replaces claims, and
 // removes those whose value is nil.
 func (i *Issuer) Claims(audience, subject string, more map[string]any) map[string]any {
 	now := time.Now()
@@ -181,7 +181,7 @@ func (i *Issuer) Claims(audience, subject string, more map[string]any) map[strin
 	return claims
 }
 
-// Token returns a signed token with the claims of Claims.
+// Token returns a signed token with the claims that Claims returns.
 func (i *Issuer) Token(audience, subject string, more map[string]any) string {
 	return i.Sign(i.Claims(audience, subject, more))
 }
@@ -201,7 +201,7 @@ func (i *Issuer) SignText(payload []byte) string {
 	return SignAs(i.t, payload, jose.SignatureAlgorithm(key.Algorithm), key.Key, key.KeyID)
 }
 
-// SignAs signs with any key, also one that no issuer has.
+// SignAs signs with any key, even one that no issuer has.
 func SignAs(t testing.TB, payload []byte, algorithm jose.SignatureAlgorithm, key any, id string) string {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
 	require.NoError(t, err)

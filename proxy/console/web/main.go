@@ -1,6 +1,6 @@
 // Command web builds the console's front end from src into ../dist. It fetches the pinned npm
-// packages, bundles them with esbuild, and gives the files names with a hash of their contents. It
-// needs neither Node nor npm.
+// packages, bundles them with esbuild, and adds a hash of the contents to the file names. It needs
+// neither Node nor npm.
 package main
 
 import (
@@ -108,10 +108,10 @@ func bundle() (map[string][]byte, error) {
 	return files, err
 }
 
-// model returns the modules of src/model that work without a page, as one script.
+// model returns the modules in src/model that work without a page, as one script.
 func model() ([]byte, error) {
 	result := api.Build(api.BuildOptions{
-		Stdin:  &api.StdinOptions{Contents: `export * from "./document"; export * from "./parse"; export * from "./rpcpy"; export * from "./snippets"; export * from "./value"`, ResolveDir: "src/model"},
+		Stdin:  &api.StdinOptions{Contents: `export * from "./audit"; export * from "./document"; export * from "./parse"; export * from "./rpcpy"; export * from "./snippets"; export * from "./value"`, ResolveDir: "src/model"},
 		Bundle: true, Format: api.FormatIIFE, GlobalName: "model", Target: api.ES2022, Charset: api.CharsetUTF8,
 		NodePaths: []string{modules}, LogLevel: api.LogLevelWarning,
 	})
@@ -121,8 +121,8 @@ func model() ([]byte, error) {
 	return result.OutputFiles[0].Contents, nil
 }
 
-// licenses returns the license texts of the packages that the bundle contains, which both require
-// to be kept with copies.
+// licenses returns the license texts of the packages in the bundle, which must accompany every
+// copy.
 func licenses() ([]byte, error) {
 	list, err := readLock()
 	if err != nil {
@@ -142,7 +142,7 @@ func licenses() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// write replaces the files of dist.
+// write replaces the files in dist.
 func write(files map[string][]byte) error {
 	if err := os.RemoveAll(dist); err != nil {
 		return err
@@ -159,7 +159,7 @@ func write(files map[string][]byte) error {
 	return nil
 }
 
-// compare reports which files of dist differ from what the sources give.
+// compare reports which files in dist differ from what the sources produce.
 func compare(files map[string][]byte) error {
 	var there []string
 	err := fs.WalkDir(os.DirFS(dist), ".", func(name string, d fs.DirEntry, err error) error {
@@ -173,7 +173,7 @@ func compare(files map[string][]byte) error {
 	}
 	slices.Sort(there)
 	if built := slices.Sorted(maps.Keys(files)); !slices.Equal(there, built) {
-		return fmt.Errorf("%s has %s, the sources give %s: run make console", dist, strings.Join(there, " "), strings.Join(built, " "))
+		return fmt.Errorf("%s has %s, but the sources produce %s: run make console", dist, strings.Join(there, " "), strings.Join(built, " "))
 	}
 	for name, text := range files {
 		committed, err := os.ReadFile(filepath.Join(dist, name))
@@ -181,13 +181,13 @@ func compare(files map[string][]byte) error {
 			return err
 		}
 		if !bytes.Equal(committed, text) {
-			return fmt.Errorf("%s/%s differs from what the sources give: run make console", dist, name)
+			return fmt.Errorf("%s/%s differs from what the sources produce: run make console", dist, name)
 		}
 	}
 	return nil
 }
 
-// checkTypes runs TypeScript's compiler without output.
+// checkTypes runs the TypeScript compiler without emitting output.
 func checkTypes() error {
 	folder, err := fetchPackage("@typescript/typescript-linux-x64")
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// modules is the directory into which packages are unpacked, where editors look for types, too.
+// modules is the directory into which packages are unpacked. Editors also look for types there.
 const modules = "node_modules"
 
 const registry = "https://registry.npmjs.org"
 
-// maxPackage bounds a package, packed and unpacked, in bytes.
+// maxPackage bounds a package's size, both packed and unpacked, in bytes.
 const maxPackage = 256 << 20
 
 // A lockedPackage is a line of packages.lock.
@@ -33,7 +33,7 @@ func (p lockedPackage) String() string {
 	return strings.Join([]string{p.name, p.version, p.integrity, p.use}, " ")
 }
 
-// url is where npm's registry has the archive.
+// url returns the archive's URL in npm's registry.
 func (p lockedPackage) url() string {
 	return fmt.Sprintf("%s/%s/-/%s-%s.tgz", registry, p.name, path.Base(p.name), p.version)
 }
@@ -53,7 +53,7 @@ func readLock() (list []lockedPackage, err error) {
 	return list, nil
 }
 
-// fetchPackages unpacks the packages of one use.
+// fetchPackages unpacks the packages with one use.
 func fetchPackages(use string) error {
 	list, err := readLock()
 	if err != nil {
@@ -86,8 +86,8 @@ func fetchPackage(name string) (string, error) {
 	return "", fmt.Errorf("packages.lock has no %s", name)
 }
 
-// fetch unpacks a package, unless the same version was unpacked before. It refuses other contents
-// than the locked ones.
+// fetch unpacks a package, unless the same version was unpacked before. It refuses contents other
+// than those locked.
 func (p lockedPackage) fetch() error {
 	folder := filepath.Join(modules, p.name)
 	mark := filepath.Join(folder, ".locked")
@@ -99,7 +99,7 @@ func (p lockedPackage) fetch() error {
 		return err
 	}
 	if sum := integrity(archive); sum != p.integrity {
-		return fmt.Errorf("%s is %s, and packages.lock expects %s", p.url(), sum, p.integrity)
+		return fmt.Errorf("%s is %s, but packages.lock expects %s", p.url(), sum, p.integrity)
 	}
 	if err := os.RemoveAll(folder); err != nil {
 		return err
@@ -128,8 +128,8 @@ func download(url string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(response.Body, maxPackage))
 }
 
-// unpack writes the regular files of an npm archive, whose names begin with one directory, into a
-// directory. It leaves out documents, which would count as the repository's.
+// unpack writes the regular files in an npm archive to a directory, without the first element of
+// their names. It omits documents, which would count as the repository's own.
 func unpack(archive []byte, folder string) error {
 	zipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Path is the path of a directory. Root works in it too (`spdk-proxy saved`), and the service's
-// user could replace files, and the directory itself, by links. So no link is followed: each step
-// opens the directory and reaches files from there.
+// A Path is the path of a directory. Root also works in it (`spdk-proxy saved`), and the service's
+// user could replace files, or the directory itself, with links. So no links are followed: each
+// step opens the directory and accesses files relative to it.
 type Path string
 
 func (d Path) at(name string) string { return filepath.Join(string(d), name) }
@@ -25,7 +25,8 @@ func (d Path) open() (*os.File, error) {
 	return openAt(unix.AT_FDCWD, string(d), string(d), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// openAt opens a name in a directory. It follows no link and does not block. path is for errors.
+// openAt opens a name in a directory. It follows no links and does not block. path is for error
+// messages.
 func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
@@ -49,7 +50,7 @@ func (d Path) within(op, name string, step func(folder int) error) error {
 	return f.Close()
 }
 
-// Write creates a file that only its owner can read, and returns when it is durable.
+// Write creates a file that only its owner can read, and returns once it is durable.
 func (d Path) Write(name string, text []byte) error {
 	folder, err := d.open()
 	if err != nil {
@@ -64,8 +65,8 @@ func (d Path) Write(name string, text []byte) error {
 	return errors.Join(err, giveToOwner(f, folder), f.Sync(), f.Close())
 }
 
-// giveToOwner changes the owner of a file that root has created to the directory's owner, so that a
-// proxy of that user can still read it.
+// giveToOwner changes the owner of a file created by root to the directory's owner, so that a proxy
+// running as that user can still read it.
 func giveToOwner(f, folder *os.File) error {
 	st, err := statOf(folder)
 	if err != nil || int(st.Uid) == os.Geteuid() {
@@ -110,8 +111,8 @@ func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 var ErrSuspect = errors.New("another user may have created this file")
 
 // checkSaved refuses files that the directory's owner could have placed there without being able to
-// read them, because root would read them for that user. A file of root is accepted as edited by an
-// administrator, unless it has a second name elsewhere.
+// read them, because root would read them for that user. It accepts a file owned by root as edited
+// by an administrator, unless the file has a second name elsewhere.
 func checkSaved(f, folder *os.File) error {
 	own, err := statOf(folder)
 	if err != nil {
@@ -124,7 +125,7 @@ func checkSaved(f, folder *os.File) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return fmt.Errorf("read %s: %w: it is not a regular file: find out which process created it, and remove it", f.Name(), ErrSuspect)
 	case st.Uid != own.Uid && (st.Uid != 0 || st.Nlink > 1):
-		return fmt.Errorf("read %s: %w: it belongs to user %d, and its directory to user %d: check its content, then change its owner to that of the directory (chown)", f.Name(), ErrSuspect, st.Uid, own.Uid)
+		return fmt.Errorf("read %s: %w: it belongs to user %d, but its directory to user %d: check its content, then change its owner to that of the directory (chown)", f.Name(), ErrSuspect, st.Uid, own.Uid)
 	case st.Mode&0o022 != 0:
 		return fmt.Errorf("read %s: %w: other users may write to it: check its content, then chmod 600", f.Name(), ErrSuspect)
 	}
@@ -144,7 +145,7 @@ func (d Path) List() (list []fs.FileInfo, err error) {
 		return nil, err
 	}
 	defer func() { _ = folder.Close() }()
-	all, err := folder.Readdir(-1) // files that have been removed meanwhile are left out
+	all, err := folder.Readdir(-1) // files removed meanwhile are left out
 	for _, info := range all {
 		if info.Mode().IsRegular() {
 			list = append(list, info)
@@ -158,7 +159,7 @@ func (d Path) Link(old, name string) error {
 	return d.within("link", name, func(folder int) error { return unix.Linkat(folder, old, folder, name, 0) })
 }
 
-// Rename changes the name of a file, and replaces one that has the name.
+// Rename changes the name of a file. It replaces any file that already has the new name.
 func (d Path) Rename(old, name string) error {
 	return d.within("rename", name, func(folder int) error { return unix.Renameat(folder, old, folder, name) })
 }

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Temp begins the name of a file that is being written, or that a crash left behind.
+// Temp begins the name of a file being written, or left behind by a crash.
 const Temp = ".new-"
 
-// WriteFor atomically replaces the file at path, which must be absolute, by one that only the given
-// user can read. It is meant for root: it follows no link, and changes no other file.
+// WriteFor atomically replaces the file at path, which must be absolute, with one that only the
+// given user can read. It is meant to run as root, so it follows no links, and changes no other
+// file.
 func WriteFor(path string, text []byte, uid, gid int) (err error) {
 	name := filepath.Base(path)
 	if !filepath.IsAbs(path) || path == "/" || name == ".." {

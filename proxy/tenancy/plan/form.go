@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A Form is what the schema says about a value in one place, prepared for calls: all nodes that the
-// value may have there, combined.
+// A Form holds what the schema says about a value in one place, prepared for use during calls. It
+// combines all nodes that the value may have there.
 type Form struct {
 	Fits      [jsonwalk.Types]bool
 	Kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name
@@ -23,32 +23,32 @@ type Form struct {
 
 	Identity     string // the member that names the object itself; "": none does
 	IdentityKind string
-	Members      []Member       // in the schema's order, which is mostly the order of SPDK's responses
+	Members      []Member       // in the schema's order, which is usually that of SPDK's responses
 	byName       map[string]int // index in members
-	others       *Form          // of members that the schema does not name
+	others       *Form          // form of members that the schema does not name
 	Items        *Form
 }
 
-// An Opening is access that some values of a parameter give to others than the named hosts
+// An Opening is access that some values of a parameter give to others besides the named hosts
 // (x-spdk-opens).
 type Opening struct {
 	*rpcschema.Opens
 	ByDefault bool // also if the parameter is absent
 }
 
-// A Member is an object's member that the schema names.
+// A Member is an object member named in the schema.
 type Member struct {
 	Name string
 	*Form
 }
 
-// forms makes forms, each once, because schemas may be recursive.
+// forms makes each form once, because schemas may be recursive.
 type forms struct {
 	shapes *Shapes
 	made   map[string]*Form
 }
 
-// samples has one value of each type, in jsonwalk.Type's order.
+// samples holds one value of each type, in jsonwalk.Type's order.
 var samples = [jsonwalk.Types]any{nil, false, 0, "", []any{}, map[string]any{}}
 
 // TypeOf returns the type of a decoded value.
@@ -120,8 +120,8 @@ func (f *Form) Member(name string) (below *Form, named bool) {
 	return f.MemberAfter(name, &after)
 }
 
-// MemberAfter is Member for callers that look up the members in order: after is the index of the
-// probable next one.
+// MemberAfter is like Member, for callers that look up the members in order. after is the index of
+// the probable next one.
 func (f *Form) MemberAfter(name string, after *int) (below *Form, named bool) {
 	i := *after
 	if i >= len(f.Members) || f.Members[i].Name != name {

@@ -2,19 +2,20 @@ package plan
 
 import "slices"
 
-// The kind of a value (x-spdk-resource) decides how its name is treated. Kinds that are not listed
-// here can belong to no tenant: files of the target's host, controllers, iSCSI's groups, and kinds
-// that the schema may add.
+// The kind of a value (x-spdk-resource) determines how its name is treated. Kinds not listed here
+// cannot belong to any tenant: files on the target's host, controllers, iSCSI groups, and kinds
+// added to the schema later.
 var (
-	// objectKinds are objects of the target. A foreign one is answered as if it did not exist.
+	// objectKinds are objects of the target. The response for a foreign object is the same as if it
+	// did not exist.
 	objectKinds = []string{"bdev", "lvstore", "lvstore-uuid", "nqn", "iqn", "key"}
 	// newKinds maps the kind of a name that a call creates to the kind of the created object. A
-	// foreign name is refused, whether or not it is taken.
+	// foreign name is refused, whether or not it is in use.
 	newKinds = map[string]string{"new-bdev": "bdev", "new-lvstore": "lvstore", "new-nqn": "nqn", "new-iqn": "iqn", "new-key": "key"}
 	// configuredKinds are not objects; the tenant's configuration lists the permitted values.
 	configuredKinds = []string{"address", "host-nqn"}
-	// innerKinds are names within the object that the call, or the item of a result, is about:
-	// a volume's name in its lvstore, the initiators that may log in.
+	// innerKinds are names within the object that a call or a result's item concerns: a volume's
+	// name in its lvstore, or the initiators that may log in.
 	innerKinds = []string{"lvol-name", "initiator"}
 )
 
@@ -30,14 +31,14 @@ func IsNew(kind string) bool { return newKinds[kind] != "" }
 // IsConfigured reports whether the tenant's configuration lists the permitted values of a kind.
 func IsConfigured(kind string) bool { return slices.Contains(configuredKinds, kind) }
 
-// IsInner reports whether values of a kind name something within the object that the call is about.
+// IsInner reports whether values of a kind name something within the object that the call concerns.
 func IsInner(kind string) bool { return slices.Contains(innerKinds, kind) }
 
-// Created returns the kind of the object that a call creates with a name of this kind; "": it
+// Created returns the kind of the object that a call creates with a name of this kind, or "" if it
 // creates none.
 func Created(kind string) string { return newKinds[kind] }
 
-// HarmlessText reports whether a parameter, written METHOD.PARAMETER, is a text that names no
+// HarmlessText reports whether a parameter, written METHOD.PARAMETER, is a text that never names an
 // object, although any text is valid.
 func HarmlessText(path string) bool { return slices.Contains(harmlessTexts, path) }
 
@@ -50,8 +51,8 @@ func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
 // Facts that the schema cannot express.
 var (
-	// harmless methods return strings that name no tenant's objects, or act only on what the same
-	// user's call waits at.
+	// harmless methods return strings that do not name tenants' objects, or act only on something
+	// at which the same user's call is waiting.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info"}
 
 	// lvstoreMethods add or remove lvstores, in addition to methods that name a new one.
@@ -64,13 +65,13 @@ var (
 	// when they appear: they may then belong to another tenant.
 	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
-	// uncounted methods add something at each call that SPDK does not list, so that no quota can
-	// bound it: hosts that see a namespace, and states of copies. SPDK keeps the state of a copy
-	// until a client asks for it by its number, which tenants may not do.
+	// uncounted methods add, on each call, something that SPDK does not list, so that no quota can
+	// bound it: hosts that see a namespace, and states of copies. SPDK keeps a copy's state until a
+	// client asks for it by number, which tenants may not do.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
-	// harmlessTexts are parameters without a fixed set of values that name no object: what SPDK
-	// reports about itself to hosts, and secrets.
+	// harmlessTexts are parameters without a fixed set of values that do not name objects: what
+	// SPDK reports about itself to hosts, and secrets.
 	harmlessTexts = []string{
 		"nvmf_create_subsystem.serial_number", "nvmf_create_subsystem.model_number", "nvmf_create_subsystem.admin_label",
 		"nvmf_subsystem_add_ns.namespace.nguid", "nvmf_subsystem_add_ns.namespace.eui64",

@@ -6,7 +6,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Node is one schema that a value may have, with references and unions resolved, and with the
+// A Node is one schema that may apply to a value, with references and unions resolved, and with the
 // annotations of the schemas that lead to it.
 type Node struct {
 	*rpcschema.Schema
@@ -17,13 +17,13 @@ type Node struct {
 	Allocates *rpcschema.Allocates
 }
 
-// Shapes lists the nodes of the schemas in a document. It may be used concurrently.
+// Shapes lists the nodes of the schemas in a document. It is safe for concurrent use.
 type Shapes struct {
 	schema *rpcschema.Document
 	known  sync.Map // *rpcschema.Schema → []Node
 }
 
-// Nodes lists the nodes of a schema; nil if s is nil.
+// Nodes lists the nodes of a schema. It returns nil if s is nil.
 func (t *Shapes) Nodes(s *rpcschema.Schema) []Node {
 	if s == nil {
 		return nil
@@ -36,7 +36,7 @@ func (t *Shapes) Nodes(s *rpcschema.Schema) []Node {
 	return list
 }
 
-// expand lists the nodes of s; above has the annotations of the schemas that refer to it.
+// expand lists the nodes of s. above holds the annotations of the schemas that refer to it.
 func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node) {
 	if s == nil || depth > 32 {
 		return nil
@@ -64,8 +64,8 @@ func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node
 	return list
 }
 
-// Fits reports whether a value may have this schema, by its type. A union itself fits no value; its
-// variants do.
+// Fits reports whether this schema may apply to a value, judging by its type. A union itself fits
+// no value; its variants do.
 func (n Node) Fits(v any) bool {
 	if len(n.Type) == 0 {
 		return len(n.OneOf)+len(n.AnyOf) == 0

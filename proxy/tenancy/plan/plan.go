@@ -6,13 +6,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Plan is how a method is treated for tenants, derived from the schema alone.
+// A Plan states how a method is treated for tenants. It is derived from the schema alone.
 type Plan struct {
 	Refusal string // why tenants may not call it; "": they may
 	Open    bool   // it names nothing and changes nothing
 	Lists   bool   // its result can be filtered, whatever its parameters
 	Raw     bool   // if all objects in its parameters belong to the tenant, so does the whole result
-	Creates bool   // it creates a bdev whose name is a parameter
+	Creates bool   // it creates a bdev named by a parameter
 	Volume  bool   // it creates a logical volume
 
 	Params    map[string]Param
@@ -22,19 +22,19 @@ type Plan struct {
 	LVStores  bool     // it creates, renames or deletes an lvstore
 }
 
-// A Param is how one parameter is treated.
+// A Param states how one parameter is treated.
 type Param struct {
 	*Form
 	Path string // METHOD.PARAMETER
 }
 
-// Plans are the plans of all methods.
+// Plans holds the plans for all methods.
 type Plans struct {
 	Shapes
 	byMethod map[string]*Plan
 }
 
-// New derives the plans of all methods.
+// New derives the plans for all methods.
 func New(schema *rpcschema.Document) *Plans {
 	t := &Plans{Shapes: Shapes{schema: schema}, byMethod: map[string]*Plan{}}
 	ready := &forms{shapes: &t.Shapes, made: map[string]*Form{}}
@@ -58,10 +58,10 @@ func New(schema *rpcschema.Document) *Plans {
 	return t
 }
 
-// Of returns the plan of a method; nil if the schema does not have the method.
+// Of returns the plan for a method, or nil if the schema does not contain the method.
 func (p *Plans) Of(method string) *Plan { return p.byMethod[method] }
 
-// planOf derives the plan of a method.
+// planOf derives the plan for a method.
 func (t *Shapes) planOf(m *rpcschema.Method) (p Plan) {
 	params, result := &survey{method: m.Name}, &survey{method: m.Name}
 	for _, param := range m.Params {
@@ -95,18 +95,18 @@ func (t *Shapes) planOf(m *rpcschema.Method) (p Plan) {
 	return p
 }
 
-// A survey is what a value may contain according to its schema.
+// A survey records what a value may contain according to its schema.
 type survey struct {
 	method  string
 	kinds   []string
-	needs   string // a required value that names an object which no tenant can own
+	needs   string // a required value that names an object no tenant can own
 	texts   bool   // strings without a fixed set of values
 	numbers bool
 	secret  bool
 	open    bool // members that the schema does not describe
 }
 
-// survey adds to found what values of the nodes may contain.
+// survey adds to found what values with these nodes may contain.
 func (t *Shapes) survey(list []Node, path string, required bool, found *survey, depth int) {
 	if depth > 16 {
 		found.open = true
@@ -157,7 +157,7 @@ func (t *Shapes) rootKinds(m *rpcschema.Method) (kinds []string) {
 	return kinds
 }
 
-// listable reports whether a result is or has a list of items whose owner can be determined.
+// listable reports whether a result is or contains a list of items whose owner can be determined.
 func (t *Shapes) listable(list []Node, root bool) bool {
 	for _, n := range list {
 		if n.Items != nil {

@@ -15,9 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The plan of every method, for people to read. A change of the schema that opens a method to
+// This records the plan of every method for people to read. A schema change that opens a method to
 // tenants appears here.
-func TestPlans(t *testing.T) {
+func TestPlansMatchGoldenFile(t *testing.T) {
 	plans := New(rpcschema.Default())
 	var b strings.Builder
 	for _, m := range rpcschema.Default().Methods() {

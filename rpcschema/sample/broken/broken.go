@@ -1,4 +1,4 @@
-// Package broken makes calls with exactly one mistake, for tests of code that refuses them.
+// Package broken makes calls with exactly one mistake each, for testing code that must refuse them.
 //
 // It knows the schema and package sample, and no program links it.
 package broken
@@ -23,8 +23,7 @@ type Call struct {
 	Params  map[string]any
 }
 
-// Calls makes invalid calls of m: each starts from the Maker's valid parameters and adds one
-// mistake.
+// Calls makes invalid calls to m, each with the Maker's valid parameters and one mistake.
 func Calls(k sample.Maker, m *rpcschema.Method) []Call { return From(k, m, k.Params(m)) }
 
 // From makes the calls from other parameters, which must be valid.
@@ -69,8 +68,8 @@ func (b *breaker) inGroup(m *rpcschema.Method, name string) bool {
 	return slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Schema.Replaces != nil && p.Schema.Replaces.Name == name })
 }
 
-// groups makes calls with two parameters of which exactly one must be given, and without any of
-// those of which one is required.
+// groups makes calls that break the rules on groups: with two parameters of which exactly one must
+// be given, and with none of those of which one is required.
 func (b *breaker) groups(m *rpcschema.Method) {
 	for _, group := range slices.Concat(m.OneOf, m.AnyOf) {
 		group = b.known(m, group)
@@ -95,17 +94,17 @@ func (b *breaker) groups(m *rpcschema.Method) {
 	}
 }
 
-// known returns the parameters of a group that the release has.
+// known returns a group's parameters that the release has.
 func (b *breaker) known(m *rpcschema.Method, group []string) []string {
 	return slices.DeleteFunc(slices.Clone(group), func(name string) bool { return !m.Param(name).Schema.Has(b.Release) })
 }
 
-// variants returns the forms of a union that the release has.
+// variants returns a union's forms that the release has.
 func (b *breaker) variants(s *rpcschema.Schema) []*rpcschema.Schema {
 	return slices.DeleteFunc(slices.Concat(s.OneOf, s.AnyOf), func(v *rpcschema.Schema) bool { return !v.Has(b.Release) })
 }
 
-// nothing is the value of a member that is absent.
+// nothing is the value of an absent member.
 var nothing = new(int)
 
 func (b *breaker) set(defect, pointer string, value any) {
@@ -169,7 +168,7 @@ func (b *breaker) value(pointer string, s *rpcschema.Schema, value any) {
 	}
 }
 
-// otherType returns a value of a type that is not allowed.
+// otherType returns a value whose type is not allowed.
 func otherType(types []string) any {
 	switch {
 	case !slices.Contains(types, "string"):

@@ -50,7 +50,7 @@ func TestEachCallHasOneMistake(t *testing.T) {
 	t.Log(kinds)
 }
 
-func TestTheBaseIsNotChanged(t *testing.T) {
+func TestValidParametersAreNotChanged(t *testing.T) {
 	k := sample.Maker{Document: rpcschema.Default(), Release: rpcschema.MustRelease("v26.05"), Full: true}
 	for _, m := range k.Document.Methods() {
 		if m.Has(k.Release) {

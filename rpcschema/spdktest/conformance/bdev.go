@@ -129,8 +129,8 @@ func testAIO(s *suite) {
 
 // testStacked tests passthru bdevs: they claim their base, wait for it and are removed with it.
 func testStacked(s *suite) {
-	// SPDK keeps a request that failed, and creates the bdev with a base of that name: no other
-	// test may use the name.
+	// SPDK keeps a failed request, and creates the bdev when a base of that name appears, so no
+	// other test may use the name.
 	base, top := s.malloc("stackbase", 8), s.name("pt")
 	s.undo("bdev_passthru_delete", P{"name": top})
 	assert.Equal(s, top, s.text("bdev_passthru_create", P{"name": top, "base_bdev_name": base}))
@@ -187,14 +187,14 @@ func testQoS(s *suite) {
 		s.ok("bdev_set_qos_limit", P{"name": a, "rw_ios_per_sec": 0, "r_mbytes_per_sec": 0})
 		assert.Zero(s, limits(a))
 	} else {
-		// The limiter of a bdev without I/O is always being started.
+		// On a bdev without I/O, the limiter is always in the process of starting.
 		s.fails(invalidParams, "bdev_set_qos_limit", P{"name": a, "r_mbytes_per_sec": 7})
 		assert.Equal(s, spdkrpc.BdevRateLimits{RWIOsPerSec: 2000}, limits(a))
 	}
 	s.fails(invalidValue, "bdev_set_qos_limit", P{"name": a})
 	s.fails(noDevice, "bdev_set_qos_limit", P{"name": s.name("nobody"), "rw_ios_per_sec": 1000})
 
-	// If I/O is possible, limits can be changed at any time.
+	// While I/O is possible, limits can be changed at any time.
 	store := s.store("q")
 	s.lvol(store, "v", 8, true)
 	s.transport()

@@ -42,7 +42,7 @@ func (s *suite) at(name string, want link, why ...any) {
 	assert.Equal(s, want, s.link(name), why...)
 }
 
-// allocates checks the number of clusters that a volume itself owns.
+// allocates checks the number of clusters owned by the volume itself.
 func (s *suite) allocates(name string, want int, why ...any) {
 	s.Helper()
 	if !s.before("v24.05") {
@@ -119,7 +119,7 @@ func testSnapshots(s *suite) {
 	s.ok("bdev_lvol_delete", P{"name": in("b")})
 	assert.EqualValues(s, 127, s.free(store))
 
-	// A volume that was made read-only can be cloned like a snapshot.
+	// A volume made read-only can be cloned like a snapshot.
 	s.lvol(store, "ro", 8, true)
 	s.ok("bdev_lvol_set_read_only", P{"name": in("ro")})
 	s.ok("bdev_lvol_clone", clone("ro", "k"))
@@ -184,7 +184,8 @@ func testSetParent(s *suite) {
 func testExternal(s *suite) {
 	store, outside := s.store("lvs"), s.malloc("outside", 16)
 	in := func(name string) string { return store + "/" + name }
-	// Clones must be deleted before the base bdev: SPDK would never answer its deletion.
+	// Clones must be deleted before the base bdev; otherwise SPDK would never respond to its
+	// deletion.
 	s.undo("bdev_lvol_delete_lvstore", P{"lvs_name": store})
 	clone := func(bdev, name string) P { return P{"bdev": bdev, "lvs_name": store, "clone_name": name} }
 	uuid := s.bdev(outside).UUID

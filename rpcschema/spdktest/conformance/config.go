@@ -35,8 +35,8 @@ func (s *suite) replayable(c spdkrpc.FrameworkConfigCall) {
 	require.NoError(s, rpcschema.Default().ValidateParams(c.Method, params, s.release), "%s %s", c.Method, text)
 }
 
-// rebuilt checks that a subsystem's configuration contains certain calls about objects with one of
-// the marks, and that these calls recreate the objects that unmake removes.
+// rebuilt checks that a subsystem's configuration contains the given calls for objects with one of
+// the marks. It also checks that these calls recreate the objects removed by unmake.
 func (s *suite) rebuilt(subsystem string, marks []string, methods []string, look func() any, unmake func()) {
 	s.Helper()
 	var ours []spdkrpc.FrameworkConfigCall
@@ -165,7 +165,7 @@ func testKeyringConfig(s *suite) {
 		func() { s.ok("keyring_file_remove_key", P{"name": name}) })
 }
 
-// testConfigBatches checks that bdevs may be reported in batches, which contain calls.
+// testConfigBatches checks that bdevs may be reported in batches of calls.
 func testConfigBatches(s *suite) {
 	s.malloc("a", 4)
 	s.malloc("b", 4)

@@ -1,9 +1,9 @@
-// Package conformance specifies the behaviour of an SPDK target in one set of assertions: results,
-// error codes, the state after each step, and behaviour on the wire. It always runs on the
-// simulated target, and on a real one if there is one, directly and through the proxy. So it shows
-// that the simulation behaves like SPDK, and that the proxy changes nothing.
+// Package conformance specifies an SPDK target's behaviour in one set of assertions: results, error
+// codes, the state after each step, and behaviour on the wire. It always runs on the simulated
+// target, and on a real one if there is one, directly and through the proxy. So it shows that the
+// simulation behaves like SPDK, and that the proxy changes nothing.
 //
-// It must not know the target that it runs on, except for the facts in Env.
+// It must know nothing about the target it runs on, except what Env states.
 package conformance
 
 import (
@@ -31,14 +31,14 @@ import (
 type Env struct {
 	// Caller calls the target.
 	Caller spdkrpc.Caller
-	// Dir is a directory on the target's host, which must be this one: files for AIO bdevs and keys
-	// are made in it.
+	// Dir is a directory on the target's host, which must be this one. Files for AIO bdevs and keys
+	// are created in it.
 	Dir string
-	// Socket is the target's UNIX socket if Caller calls it directly; if it is left out, behaviour
-	// on the wire is not tested.
+	// Socket is the target's UNIX socket if Caller calls it directly. If it is empty, behaviour on
+	// the wire is not tested.
 	Socket string
 	// Validates means that parameters are validated before they reach the target: invalid calls are
-	// answered with -32602, and parameters of other releases are translated for the target's
+	// refused with -32602, and parameters of other releases are translated for the target's
 	// release.
 	Validates bool
 }
@@ -46,19 +46,19 @@ type Env struct {
 // P are parameters.
 type P = map[string]any
 
-// callTimeout is long enough for a target that polls.
+// callTimeout is long enough for a polling target.
 const callTimeout = 30 * time.Second
 
-// A Summary names the groups of a run.
+// A Summary names the groups in a run.
 type Summary struct {
 	Passed, Failed []string
-	// Skipped are groups whose methods the target lacks, as it was built without them, each with
-	// the methods.
+	// Skipped lists the groups that were skipped because the target was built without some of their
+	// methods, with these methods.
 	Skipped map[string][]string
 }
 
-// A group is a part of the suite. It is skipped on a target that lacks one of the methods that it
-// needs, although its release has them.
+// A group is a part of the suite. It is skipped on a target that lacks a method that the group
+// needs and the release has.
 type group struct {
 	name  string
 	test  func(*suite)
@@ -107,7 +107,7 @@ func Run(t *testing.T, env Env) Summary {
 	return *s.summary
 }
 
-// A suite is one group's view of the target. Its methods fail the test.
+// A suite is one group's view of the target. Its methods fail the test on unexpected outcomes.
 type suite struct {
 	*testing.T
 	env     Env
@@ -117,7 +117,7 @@ type suite struct {
 	summary *Summary
 }
 
-// group runs a part of the suite, or of a group, as a test of its own.
+// group runs a part of the suite, or of a group, as a subtest.
 func (s *suite) group(name string, test func(*suite)) (passed bool) {
 	return s.Run(name, func(t *testing.T) {
 		sub := *s
@@ -126,7 +126,7 @@ func (s *suite) group(name string, test func(*suite)) (passed bool) {
 	})
 }
 
-// run runs a group of the suite, if the target has what it needs.
+// run runs a group if the target has the methods that it needs.
 func (s *suite) run(g group) {
 	missing := s.lacks(g.needs)
 	passed := s.group(g.name, func(s *suite) {
@@ -145,7 +145,7 @@ func (s *suite) run(g group) {
 	}
 }
 
-// lacks returns the methods that the target's release has and the target does not.
+// lacks returns the methods that the target lacks although its release has them.
 func (s *suite) lacks(methods []string) (missing []string) {
 	for _, name := range methods {
 		if m, ok := rpcschema.Default().Method(name); ok && m.Has(s.release) && !slices.Contains(s.listed, name) {
@@ -160,10 +160,10 @@ func (s *suite) before(release string) bool {
 	return s.release.Before(rpcschema.MustRelease(release))
 }
 
-// name returns a name that is used only once.
+// name returns a unique name.
 func (s *suite) name(base string) string { return s.prefix + base }
 
-// nqn returns the NQN of a subsystem or host that is used only once.
+// nqn returns a unique NQN for a subsystem or host.
 func (s *suite) nqn(base string) string { return "nqn.2026-11.io.spdkgate:" + s.prefix + "-" + base }
 
 // call makes a call and returns its raw result.
@@ -195,14 +195,14 @@ func (s *suite) ok(method string, params any) {
 	s.get(nil, method, params)
 }
 
-// text makes a call and returns its result, a string.
+// text makes a call whose result is a string, and returns that.
 func (s *suite) text(method string, params any) (text string) {
 	s.Helper()
 	s.get(&text, method, params)
 	return text
 }
 
-// fails makes a call that the target must refuse with a code.
+// fails makes a call that the target must refuse with the given code.
 func (s *suite) fails(code int, method string, params any) {
 	s.Helper()
 	raw, err := s.settled(code, method, params)
@@ -214,9 +214,9 @@ func (s *suite) fails(code int, method string, params any) {
 	require.Equal(s, code, e.Code, "%s %v: %v", method, params, err)
 }
 
-// settled makes a call on a subsystem. Releases before v24.09 refuse it with -32603 while they
-// still delete another subsystem after answering; the call is then repeated, unless -32603 is the
-// expected code.
+// settled makes a call on a subsystem. Releases before v24.09 may respond to a deletion before it
+// is complete, and refuse other calls with -32603 until then. The call is then retried, unless
+// -32603 is the expected code.
 func (s *suite) settled(code int, method string, params any) (raw json.RawMessage, err error) {
 	for range busyTries {
 		raw, err = s.call(method, params)
@@ -264,7 +264,7 @@ func (s *suite) file(size int64) string {
 	return path
 }
 
-// malloc creates a malloc bdev of the given size in MiB, with blocks of 4 KiB.
+// malloc creates a malloc bdev of the given size in MiB, with 4 KiB blocks.
 func (s *suite) malloc(base string, mib int) string {
 	s.Helper()
 	name := s.name(base)
@@ -282,7 +282,7 @@ func (s *suite) aio(base string, mib int64) (name, path string) {
 	return name, path
 }
 
-// store makes a lvstore of 127 clusters of 4 MiB on an AIO bdev of its own.
+// store creates an lvstore of 127 clusters of 4 MiB on its own AIO bdev.
 func (s *suite) store(base string) string {
 	s.Helper()
 	bdev, _ := s.aio(base+"base", 512)
@@ -292,7 +292,7 @@ func (s *suite) store(base string) string {
 	return name
 }
 
-// lvol makes a volume and returns its UUID.
+// lvol creates a volume and returns its UUID.
 func (s *suite) lvol(store, name string, mib int, thin bool) string {
 	s.Helper()
 	return s.text("bdev_lvol_create", P{"lvs_name": store, "lvol_name": name, "size_in_mib": mib, "thin_provision": thin})
@@ -307,7 +307,7 @@ func (s *suite) bdev(name string) spdkrpc.BdevInfo {
 	return list[0]
 }
 
-// gone checks that no bdev has a name.
+// gone checks that no bdev has the given name.
 func (s *suite) gone(name string) {
 	s.Helper()
 	s.fails(noDevice, "bdev_get_bdevs", P{"name": name})

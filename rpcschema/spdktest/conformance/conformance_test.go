@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// TestSimulated runs the suite on the simulated target, straight through its socket.
-func TestSimulated(t *testing.T) {
+// TestSimulatedTarget runs the suite on the simulated target, directly through its socket.
+func TestSimulatedTarget(t *testing.T) {
 	for name, opts := range map[string]spdktest.Options{
 		"v24.01":         {Release: rpcschema.MustRelease("v24.01")},
 		"v26.05":         {Release: rpcschema.MustRelease("v26.05")},
@@ -38,7 +38,7 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-// without is a Caller to a target that was built without a method.
+// without is a Caller to a target built without a certain method.
 type without struct {
 	spdkrpc.Caller
 	method string
@@ -61,7 +61,7 @@ func (w without) Call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// Groups whose methods the target was built without are skipped, and named.
+// Groups are skipped, and named, if the target was built without their methods.
 func TestGroupsAreSkippedByName(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(t, err)
@@ -74,9 +74,9 @@ func TestGroupsAreSkippedByName(t *testing.T) {
 	assert.Greater(t, len(summary.Passed), 25)
 }
 
-// TestReal runs the suite on the target that SPDK_SOCK names, which must be on this host and must
-// not be used by others during the test.
-func TestReal(t *testing.T) {
+// TestRealTarget runs the suite on the target named by SPDK_SOCK, which must be on this host and
+// must not be used by others during the test.
+func TestRealTarget(t *testing.T) {
 	straight(t, realtarget.Socket(t), t.TempDir())
 }
 

@@ -25,7 +25,7 @@ func (s *suite) inStartup() bool {
 	return true
 }
 
-// testStartup tests the startup state, and leaves it.
+// testStartup tests the startup state, and then ends it.
 func testStartup(s *suite) {
 	assert.Contains(s, s.methods(P{"current": true}), "framework_start_init")
 	assert.NotContains(s, s.methods(P{"current": true}), "bdev_lvol_create")
@@ -92,8 +92,8 @@ func testFramework(s *suite) {
 	}
 }
 
-// testSchema checks that the target has exactly the schema's methods of its release, for each
-// family of which it has any method.
+// testSchema checks that the target has exactly the methods that the schema lists for its release,
+// in each family of which it has any method.
 func testSchema(s *suite) {
 	have := map[string]bool{}
 	for _, name := range s.methods(nil) {
@@ -113,8 +113,8 @@ func testSchema(s *suite) {
 	}
 }
 
-// testDecoding checks that parameters are decoded strictly: unknown members, missing ones and those
-// of another type are refused, each family with its code.
+// testDecoding checks that parameters are decoded strictly: members that are unknown, missing or of
+// the wrong type are refused, in each family with its own code.
 func testDecoding(s *suite) {
 	for _, c := range []struct {
 		code   int

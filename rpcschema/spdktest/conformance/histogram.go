@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// enableWhole are the parameters that count I/O of all channels.
+// enableWhole returns the parameters for counting I/O on all channels.
 func (s *suite) enableWhole(bdev string) P {
 	p := P{"name": bdev, "enable": true}
 	if !s.before("v25.05") {
@@ -21,7 +21,7 @@ func (s *suite) enableWhole(bdev string) P {
 	return p
 }
 
-// histogram returns a histogram, and the number of I/Os that it counted.
+// histogram returns a histogram, and the number of I/Os counted in it.
 func (s *suite) histogram(bdev string) (h spdkrpc.BdevHistogram, sum uint64) {
 	s.Helper()
 	s.get(&h, "bdev_get_histogram", P{"name": bdev})
@@ -78,7 +78,7 @@ func testHistograms(s *suite) {
 	s.group("channels", testHistogramChannels)
 }
 
-// storeOn makes an lvstore, which opens a channel of its bdev.
+// storeOn creates an lvstore, which opens a channel of its bdev.
 func (s *suite) storeOn(bdev string) (store string) {
 	s.Helper()
 	store = bdev + "lvs"

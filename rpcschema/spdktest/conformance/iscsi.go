@@ -11,10 +11,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// tag is a group's tag that is used once.
+// tag returns a unique tag for a group.
 func (s *suite) tag() int { return 1_000_000 + rand.IntN(1_000_000_000) }
 
-// portalGroup makes a portal group with one portal.
+// portalGroup creates a portal group with one portal.
 func (s *suite) portalGroup() int {
 	s.Helper()
 	tag := s.tag()
@@ -23,7 +23,7 @@ func (s *suite) portalGroup() int {
 	return tag
 }
 
-// initiatorGroup makes an initiator group.
+// initiatorGroup creates an initiator group.
 func (s *suite) initiatorGroup(names ...string) int {
 	s.Helper()
 	tag := s.tag()
@@ -47,7 +47,7 @@ func testIscsiGroups(s *suite) {
 	s.undo("iscsi_delete_portal_group", P{"tag": pg})
 	s.ok("iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": port}}})
 	assert.Equal(s, &spdkrpc.ISCSIPortalGroup{Tag: int32(pg), Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: port}}}, portals(pg))
-	// A portal that another group has already crashes v26.05: this is not tested here.
+	// A portal already in another group crashes v26.05, so this is not tested here.
 	s.fails(invalidParams, "iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": s.port()}}})
 	other := s.tag()
 	for _, portal := range []P{

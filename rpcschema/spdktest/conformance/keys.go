@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// secret writes a file with a secret.
+// secret writes a secret to a file.
 func (s *suite) secret(name, text string, mode os.FileMode) string {
 	s.Helper()
 	dir, err := filepath.Abs(s.env.Dir)
@@ -22,7 +22,7 @@ func (s *suite) secret(name, text string, mode os.FileMode) string {
 	return path
 }
 
-// psk is a well-formed TLS pre-shared key, of SPDK's own documentation's making.
+// psk is a well-formed TLS pre-shared key, taken from SPDK's documentation.
 const psk = "NVMeTLSkey-1:01:MDAxMTIyMzM0NDU1NjY3Nzg4OTlhYWJiY2NkZGVlZmZwJEiQ:"
 
 func testKeys(s *suite) {

@@ -24,7 +24,7 @@ func (s *suite) transport() {
 	require.Len(s, list, 1)
 }
 
-// subsystem makes a subsystem and returns its NQN.
+// subsystem creates a subsystem and returns its NQN.
 func (s *suite) subsystem(base string) string {
 	s.Helper()
 	return s.subsystemWith(base, nil)
@@ -70,7 +70,7 @@ func (s *suite) port() string {
 	}
 }
 
-// portsGiven has all ports that port returned: the kernel may choose one again.
+// portsGiven holds all ports returned by port, because the kernel may choose one again.
 var portsGiven sync.Map
 
 func tcp(port string) P {
@@ -245,7 +245,8 @@ func testNamespaces(s *suite) {
 		s.fails(invalidParams, "nvmf_subsystem_set_ns_ana_group", P{"nqn": other, "nsid": 1, "anagrpid": 5})
 	}
 
-	// Exported volumes can be snapshotted and grown; a namespace is removed with its volume.
+	// Exported volumes can be snapshotted and grown. A namespace is removed together with its
+	// volume.
 	s.ok("bdev_lvol_resize", P{"name": v, "size_in_mib": 128})
 	s.ok("bdev_lvol_snapshot", P{"lvol_name": v, "snapshot_name": "s"})
 	assert.True(s, s.bdev(v).Claimed)

@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// testNotifications checks that a target reports bdevs that come and go, by numbers that increase.
+// testNotifications checks that a target reports added and removed bdevs, with increasing numbers.
 func testNotifications(s *suite) {
 	var before, after []spdkrpc.NotifyEvent
 	s.get(&before, "notify_get_notifications", nil)

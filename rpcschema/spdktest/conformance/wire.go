@@ -36,8 +36,8 @@ func (s *suite) dial() *wire {
 	return &wire{suite: s, conn: conn, dec: json.NewDecoder(conn)}
 }
 
-// sent returns a new connection on which text was sent. The target may close while it is being
-// sent.
+// sent returns a new connection on which text was sent. The target may close the connection while
+// text is being sent.
 func (s *suite) sent(text string) *wire {
 	s.Helper()
 	w := s.dial()
@@ -56,7 +56,7 @@ func (w *wire) next() any {
 	return value
 }
 
-// reply returns the next value, which must be one reply.
+// reply returns the next value, which must be a single reply.
 func (w *wire) reply() map[string]any {
 	w.Helper()
 	object, ok := w.next().(map[string]any)
@@ -65,7 +65,8 @@ func (w *wire) reply() map[string]any {
 	return object
 }
 
-// answered checks that the next reply has an id and is a success (code 0) or an error.
+// answered checks that the next reply has the given id and is a success (code 0) or the given
+// error.
 func (w *wire) answered(id any, code int) {
 	w.Helper()
 	checkReply(w.suite, w.reply(), id, code)
@@ -115,7 +116,7 @@ func (w *wire) silent() {
 
 const versionCall = `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`
 
-// slowCall is answered after a while, with -110.
+// slowCall is answered with -110 after a while.
 func slowCall(id int, ms int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"bdev_get_bdevs","params":{"name":"nobody at all","timeout":%d}}`, id, ms)
 }
@@ -189,7 +190,7 @@ func testWire(s *suite) {
 			"garbage", `{'a':1}`, `{"a":tru}`, `{"a":1 "b":2}`, `{a:1}`, "// c\n" + versionCall, "\ufeff" + versionCall, "}", `{"a":NaN}`, "{\"a\":\"\t\"}",
 			`{"a":"\x"}`, `{"a":1]`, `{"a":01}`, `{"a":+1}`, `{"a":"\ud83d"}`, "{\"a\":\"\xff\"}", "\x00" + versionCall, versionCall + "\x00", "GET / HTTP/1.1\r\n\r\n",
 			strings.TrimSuffix(versionCall, "}") + ",}",
-			versionCall + "garbage", // the good call's reply is lost, too
+			versionCall + "garbage", // the good call's reply is also lost
 			slowCall(1, 700) + "garbage",
 			`{"jsonrpc":"2.0","id":1,"method":"nosuch","params":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		} {
@@ -284,8 +285,8 @@ func testBatches(s *suite) {
 	checkReply(s, list[1].(map[string]any), json.Number("1"), timedOut)
 }
 
-// testConnections checks that at most 64 connections are served, and that further ones wait until
-// one of them closes.
+// testConnections checks that at most 64 connections are served, and that others wait until one of
+// these closes.
 func testConnections(s *suite) {
 	conns := make([]*wire, 70)
 	for i := range conns {

@@ -1,8 +1,8 @@
-// Package realtarget gives tests a real spdk_tgt: the one whose socket $SPDK_SOCK names.
+// Package realtarget gives tests a real spdk_tgt: the one whose socket is named by $SPDK_SOCK.
 //
 // It refuses a target that is not empty, because a test must not delete objects that it did not
-// create. When the test has passed or failed, it empties the target, because one failed test must
-// not fail the next.
+// create. After the test, even if it failed, it empties the target, so that a failed test does not
+// make the next one fail.
 //
 // It knows SPDK's RPCs. It must not know the proxy, the driver, or the tests.
 package realtarget
@@ -24,7 +24,7 @@ import (
 // Variable is the environment variable that names the target's socket.
 const Variable = "SPDK_SOCK"
 
-// Given reports whether a real target is named.
+// Given reports whether Variable names a real target.
 func Given() bool { return os.Getenv(Variable) != "" }
 
 // Socket returns the socket of the real target, and skips the test if none is named. It fails the
@@ -80,7 +80,7 @@ func names(list []object) string {
 	return strings.Join(names, ", ")
 }
 
-// A kind of object: how its objects are listed, which member has the name, and how one is deleted.
+// A kind describes how its objects are listed, which member holds the name, and how one is deleted.
 // The kinds are in the order in which they must be deleted.
 type kind struct {
 	name, list, key string
@@ -101,7 +101,7 @@ var kinds = []kind{
 	{name: "key", list: "keyring_get_keys", key: "name", remove: "keyring_file_remove_key", param: "name"},
 }
 
-// deletions delete a bdev, by the name of its product.
+// deletions holds the methods that delete a bdev, by product name.
 var deletions = map[string]string{
 	"AIO disk": "bdev_aio_delete", "URING bdev": "bdev_uring_delete", "Malloc disk": "bdev_malloc_delete", "Null disk": "bdev_null_delete",
 	"Logical Volume": "bdev_lvol_delete", "passthru": "bdev_passthru_delete", "delay": "bdev_delay_delete", "Error Disk": "bdev_error_delete",
@@ -113,7 +113,7 @@ func deletion(bdev map[string]any) string {
 	return deletions[product]
 }
 
-// found returns the objects of one kind, with their listed members.
+// found returns the objects of one kind, with the members listed for them.
 func (k kind) found(ctx context.Context, caller spdkrpc.Caller) ([]map[string]any, error) {
 	var raw json.RawMessage
 	err := caller.Call(ctx, k.list, nil, &raw)
@@ -151,8 +151,8 @@ func deleteOne(ctx context.Context, caller spdkrpc.Caller, method string, params
 	return caller.Call(ctx, method, params, nil)
 }
 
-// remove deletes all objects, the newest first, because bdevs may be on top of older ones: SPDK
-// remembers the name of a passthru bdev whose base was deleted.
+// remove deletes all objects, newest first, because bdevs may be on top of older ones, and SPDK
+// remembers a passthru bdev whose base was deleted.
 func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object, err error) {
 	at := map[object]bool{}
 	for {

@@ -20,8 +20,8 @@ const alertRules = "../../../deploy/monitoring/spdk-proxy.rules.yaml"
 
 var alertTests = []string{"../../../deploy/monitoring/spdk-proxy.rules.test.yaml", "../../../deploy/monitoring/spdk-proxy.rules.days.test.yaml"}
 
-// promtool returns the path of Prometheus' promtool: the one that is installed, or that of Debian's
-// package, in a cache.
+// promtool returns the path to Prometheus' promtool: the installed one, or a cached one from
+// Debian's package.
 func promtool(t *testing.T) string {
 	if path, err := exec.LookPath("promtool"); err == nil {
 		return path
@@ -52,7 +52,7 @@ func promtool(t *testing.T) string {
 	return program
 }
 
-// The unit tests of the alerts pass, and each alert has one in which it fires.
+// The alerts' unit tests pass, and each alert has a test in which it fires.
 func TestEachAlertFiresInItsTest(t *testing.T) {
 	program := promtool(t)
 	for _, args := range [][]string{{"check", "rules", alertRules}, append([]string{"test", "rules"}, alertTests...)} {

@@ -1,5 +1,5 @@
-// Package docs tests the repository's Markdown files: the targets of links, the named paths and the
-// commands exist. It knows Markdown and the Makefile. TestWords also checks the words of comments,
-// errors and names of tests. Some pages have tests of their own, which compare messages, features,
-// figures and settings with the code, the measurements and the manifests.
+// Package docs tests the repository's Markdown files: link targets, named paths and commands must
+// exist. It knows Markdown and the Makefile. TestWords also checks the wording of comments, errors
+// and test names. Some pages have their own tests, which compare messages, features, figures and
+// settings with the code, the measurements and the manifests.
 package docs

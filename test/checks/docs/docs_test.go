@@ -63,7 +63,7 @@ func follow(docs map[string]document, from document, link string) error {
 	return nil
 }
 
-// makeCommand is a call of make in a document, with its target.
+// makeCommand matches a make command in a document, with its target.
 var makeCommand = regexp.MustCompile(`(?:^|[\s;&|(]|\$ )make ([a-z][a-z0-9-]*)`)
 
 func TestMakeTargetsExist(t *testing.T) {
@@ -81,8 +81,8 @@ func TestMakeTargetsExist(t *testing.T) {
 	assert.NotZero(t, named, "no document names a make target")
 }
 
-// Paths of the repository that documents name as code exist. The name of something in a package,
-// such as driver/connect.Export, counts as the package's path.
+// Repository paths that documents mark as code exist. The name of something in a package, such as
+// driver/connect.Export, counts as the package's path.
 func TestNamedPathsExist(t *testing.T) {
 	entries, err := os.ReadDir(root)
 	require.NoError(t, err)

@@ -20,8 +20,8 @@ var (
 	withoutTest = regexp.MustCompile(`^(no|planned, not there yet): .{30}`)
 )
 
-// Each feature has a row on the page of evidence, in the same order, which names tests that exist.
-// A feature without a row says why.
+// Each feature has a row on the evidence page, in the same order, and that row names existing
+// tests. A feature without a row says why.
 func TestFeaturesHaveTests(t *testing.T) {
 	features, evidence := table(t, "docs/features.md"), table(t, "docs/evidence.md")
 	require.Greater(t, len(features), 80)
@@ -61,7 +61,7 @@ func table(t *testing.T, page string) [][]string {
 	return rows
 }
 
-// rowsOf returns the cells of the rows of all tables of a page, without the tables' headings.
+// rowsOf returns the cells in all table rows on a page, without the header rows.
 func rowsOf(page string) (rows [][]string) {
 	heading := false
 	for line := range strings.Lines(page) {
@@ -100,7 +100,7 @@ func testsIn(t *testing.T, folder string) map[string]bool {
 	return all
 }
 
-func TestRowsOfTables(t *testing.T) {
+func TestRowsOf(t *testing.T) {
 	const page = "# P\nText.\n\n| Feature | State |\n|---|---|\n| A | yes |\n| B | no: |\n\n## More\n\n| Feature | State |\n|---|---|\n| C | yes |\n"
 	assert.Equal(t, [][]string{{"A", "yes"}, {"B", "no:"}, {"C", "yes"}}, rowsOf(page))
 }

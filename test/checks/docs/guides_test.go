@@ -24,7 +24,7 @@ var (
 	linkTarget  = regexp.MustCompile(`\]\([^)]*\)`)
 )
 
-// figures returns the numbers in a text, with their units and without separators of thousands.
+// figures returns the numbers in a text, with their units and without thousands separators.
 func figures(text string) (found []string) {
 	for _, n := range figure.FindAllString(text, -1) {
 		found = append(found, strings.ReplaceAll(n, ",", ""))
@@ -32,8 +32,8 @@ func figures(text string) (found []string) {
 	return found
 }
 
-// Each figure in the tables of the page on sizing is on the page of measurements, or on the page to
-// which its cell links.
+// Each figure in the sizing page's tables is also on the measurements page, or on the page to which
+// its cell links.
 func TestSizesAreMeasured(t *testing.T) {
 	measurements := readPage(t, "docs/measurements.md")
 	found := 0
@@ -59,7 +59,7 @@ func TestSizesAreMeasured(t *testing.T) {
 	assert.Greater(t, found, 40)
 }
 
-// tables returns the tables of a page as rows of cells, beginning with the header.
+// tables returns the tables on a page as rows of cells, beginning with the header row.
 func tables(page string) (found [][][]string) {
 	inside := false
 	for line := range strings.Lines(page) {
@@ -83,8 +83,8 @@ func tables(page string) (found [][][]string) {
 	return found
 }
 
-// The page on sizing names the settings of the sidecars as the manifests have them.
-func TestSidecarSettingsOfTheSizingPage(t *testing.T) {
+// The sizing page states the sidecars' settings as in the manifests.
+func TestSizingPageStatesSidecarSettings(t *testing.T) {
 	page := readPage(t, "docs/sizing.md")
 	controller := readPage(t, "deploy/kubernetes/controller.yaml")
 	for row, setting := range map[string]string{
@@ -101,8 +101,8 @@ func TestSidecarSettingsOfTheSizingPage(t *testing.T) {
 	}
 }
 
-// The page on the architecture names each port of the manifests.
-func TestPortsOfTheArchitecturePage(t *testing.T) {
+// The architecture page names each port in the manifests.
+func TestArchitecturePageNamesAllPorts(t *testing.T) {
 	page := strings.ReplaceAll(readPage(t, "docs/architecture.md"), "8081 to 8084", "8081 8082 8083 8084")
 	ports := regexp.MustCompile(`(?:containerPort: |http-endpoint=[0-9.]*:|metrics-address=127.0.0.1:)(\d+)`)
 	for _, manifest := range []string{"controller.yaml", "node.yaml"} {
@@ -114,7 +114,7 @@ func TestPortsOfTheArchitecturePage(t *testing.T) {
 	}
 }
 
-// Each question has a response with a link.
+// Each question has an answer with a link.
 func TestQuestionsHaveLinks(t *testing.T) {
 	sections := strings.Split(readPage(t, "docs/faq.md"), "\n### ")[1:]
 	require.GreaterOrEqual(t, len(sections), 20)

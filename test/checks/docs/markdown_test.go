@@ -20,7 +20,7 @@ import (
 
 const root = "../../.."
 
-// document has the checked parts of one Markdown file.
+// document holds the checked parts of a Markdown file.
 type document struct {
 	path    string   // from the root of the repository
 	links   []string // destinations of links and images, as written
@@ -54,7 +54,7 @@ var load = sync.OnceValues(func() (map[string]document, error) {
 	return docs, err
 })
 
-// skipped reports whether a directory has no Markdown of this repository.
+// skipped reports whether a directory contains no Markdown from this repository.
 func skipped(name string) bool {
 	return name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "..")
 }
@@ -70,7 +70,7 @@ func documents(t *testing.T) map[string]document {
 func parse(path string, source []byte) document {
 	tree := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser().Parse(text.NewReader(source))
 	d := document{path: path, prose: prose(tree, source)}
-	// A walker that returns no error cannot fail.
+	// Walk cannot fail, because the walker returns no error.
 	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			return ast.WalkContinue, nil
@@ -110,7 +110,7 @@ func plain(n ast.Node, source []byte) string {
 	return b.String()
 }
 
-// prose returns the text of a page without code and markup, each block on a line.
+// prose returns a page's text without code and markup, each block on its own line.
 func prose(page ast.Node, source []byte) string {
 	var b strings.Builder
 	_ = ast.Walk(page, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -131,7 +131,7 @@ func prose(page ast.Node, source []byte) string {
 }
 
 // anchor returns the anchor that GitHub gives to a heading: in lower case, with hyphens for spaces,
-// without other punctuation, and with a number if the anchor is already used.
+// without other punctuation, and with a number if the anchor is already in use.
 func anchor(heading string, taken []string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(strings.TrimSpace(heading)) {

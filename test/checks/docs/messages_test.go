@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The messages of the driver on the page for troubleshooting are in its code, word for word. Dots
-// stand for what differs.
-func TestMessagesOfTheTroubleshootingPage(t *testing.T) {
+// The driver's messages on the troubleshooting page are in its code, word for word. Dots stand for
+// variable parts.
+func TestTroubleshootingMessagesExist(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/csi-troubleshooting.md"))
 	require.NoError(t, err)
-	_, section, found := strings.Cut(string(page), "\n## Messages of the driver\n")
+	_, section, found := strings.Cut(string(page), "\n## Messages from the driver\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
 	var code strings.Builder

@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// The test builds the program of docs/go-client.md in a module of its own, as a reader would, and
-// runs it.
-func TestProgramOfTheGoClientPage(t *testing.T) {
+// The test builds the program in docs/go-client.md in its own module, as a reader would, and runs
+// it.
+func TestGoClientPageProgramRuns(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/go-client.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(page)

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// words are expressions that readers misunderstand or that have another spelling here, and what to
-// write instead.
+// words lists expressions that readers misunderstand or that are spelt differently here, and what
+// to write instead.
 var words = []struct {
 	expression *regexp.Regexp
 	instead    string
@@ -36,7 +36,7 @@ var words = []struct {
 	{regexp.MustCompile(`(?i)\bdoors?\b`), "endpoint"},
 }
 
-// TestWords checks Markdown, comments, errors and names of tests.
+// TestWords checks Markdown, comments, errors and test names.
 func TestWords(t *testing.T) {
 	checked := 0
 	check := func(where, text string) {
@@ -74,7 +74,7 @@ func TestWords(t *testing.T) {
 	assert.Greater(t, checked, 10_000)
 }
 
-// textsOf returns the comments of a file, its errors, and the names of its tests as words.
+// textsOf returns a file's comments and errors, and its test names split into words.
 func textsOf(file *ast.File) map[token.Pos]string {
 	texts := map[token.Pos]string{}
 	for _, c := range file.Comments {
@@ -102,7 +102,7 @@ func textsOf(file *ast.File) map[token.Pos]string {
 
 var upperCase = regexp.MustCompile(`[A-Z]`)
 
-func TestTextsOfAFile(t *testing.T) {
+func TestTextsOf(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "x_test.go", `package x
 
 // first

@@ -5,8 +5,8 @@
 // network with only the loopback interface, the host name storage-1, and a simulated target at
 // /var/tmp/spdk.sock. Programs that would change the host are stubs (stubs/). systemctl runs the
 // service's command, journalctl prints its log between systemd's own lines, and dpkg and kubectl
-// read the files that they are given.
+// read the files passed to them.
 //
 // pages_test.go lists what a reader replaces on a page, and what must exist before a block. The
-// package must not know how the proxy works: it checks only commands and their exit codes.
+// package must not know how the proxy works; it checks only commands and their exit codes.
 package manual

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// insideVariable makes the test binary the first process of a page's system. Its value is the
-// directory of the root file system.
+// insideVariable makes the test binary act as the first process in a page's system. Its value is
+// the root file system's directory.
 const insideVariable = "SPDKGATE_MANUAL_ROOT"
 
 // inside runs one page. The process is already in its own namespaces.
@@ -36,14 +36,14 @@ func runPage(root string) error {
 	if err != nil {
 		return err
 	}
-	// Tenants need a target that does not load what hosts write, and doctor reports one that does.
+	// Tenants need a target that does not load what hosts write; doctor reports one that does.
 	safe := strings.Contains(string(page), "tenants.yaml") || regexp.MustCompile(`(spdk-csi|spdkgate) doctor`).Match(page)
 	target, err := spdktest.Start(spdktest.Options{Socket: "/var/tmp/spdk.sock", DataDir: "/var/tmp/data", ExamineListed: safe})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = target.Close() }()
-	// yes answers each prompt for a password with the same one.
+	// yes answers every password prompt with the same password.
 	cmd := exec.Command("bash", "-c", `exec bash "$PAGE" < <(exec yes "$SPDK_PROXY_PASSWORD" 2>/dev/null)`)
 	cmd.Dir = "/home/admin"
 	cmd.Env = append(os.Environ(), "SPDK_PROXY_PASSWORD=OLD-PASSWORD", "HOME="+os.Getenv("HOME"))
@@ -54,7 +54,7 @@ func runPage(root string) error {
 	return cmd.Run()
 }
 
-// makeStore creates the lvstore of the manual's examples.
+// makeStore creates the lvstore used in the manual's examples.
 func makeStore() error {
 	if err := os.WriteFile("/var/tmp/disk0", nil, 0o600); err != nil {
 		return err
@@ -83,8 +83,7 @@ func makeSystem(root string) error {
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
-	// The page shares programs, the caches of the Go command, and the test's directories with the
-	// host.
+	// The page shares programs, the Go command's caches, and the test's directories with the host.
 	shared := []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/tmp", "/sys", os.Getenv("HOME"), os.Getenv("REPOSITORY"), filepath.Dir(os.Args[0])}
 	for _, dir := range shared {
 		info, err := os.Lstat(dir)

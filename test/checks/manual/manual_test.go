@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestCommandsOfTheManual(t *testing.T) {
+func TestManualCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -141,7 +141,7 @@ func (p page) script(t *testing.T, path string) string {
 	return b.String()
 }
 
-// blockWith returns the index of the only block that contains a text.
+// blockWith returns the index of the only block that contains the given text.
 func blockWith(excerpt string, blocks []string) (int, error) {
 	found := -1
 	for i, block := range blocks {
@@ -172,14 +172,14 @@ func TestBlockWith(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The list names each block that it means. Without root, this is all that is tested of it.
-func TestBlocksOfTheListExist(t *testing.T) {
+// Each entry in the list matches a block. Without root, this is all that is tested of the list.
+func TestListedBlocksExist(t *testing.T) {
 	for _, p := range pages {
 		p.script(t, filepath.Join("../../..", p.path))
 	}
 }
 
-// consoleBlocks returns the blocks of commands of a page.
+// consoleBlocks returns the command blocks on a page.
 func consoleBlocks(source []byte) (blocks []string) {
 	tree := goldmark.DefaultParser().Parse(text.NewReader(source))
 	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {

@@ -1,18 +1,19 @@
 package manual
 
-// A page is a page of the manual, with what its commands need.
+// A page describes a page of the manual, with what its commands need.
 type page struct {
 	path string
-	// setup has commands to run before the page.
+	// setup holds commands to run before the page.
 	setup string
-	// before has commands to run before a block. Here and below, a text that only one block of the
-	// page contains names the block, so that blocks can be added to a page.
+	// before holds commands to run before a block. Here and below, a block is identified by a text
+	// that only this block contains, so that blocks can be added to a page.
 	before map[string]string
-	// typed maps words that a reader replaces to their replacements. Each must be on the page.
+	// typed maps the words that a reader must replace to their replacements. Each must be on the
+	// page.
 	typed map[string]string
-	// synopses are blocks that show the syntax of a command line, and are not run.
+	// synopses lists blocks that show the syntax of a command line, and are not run.
 	synopses []string
-	// leave are blocks that show a command with its output; other tests check these.
+	// leave lists blocks that show a command with its output; other tests check these.
 	leave []string
 }
 
@@ -25,7 +26,7 @@ cp /var/lib/spdk-proxy/tls.crt .
 export SPDK_PROXY_URL=https://storage-1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=/var/lib/spdk-proxy/tls.crt
 `
 
-// controller prepares what the pod of the controller has.
+// controller prepares what the controller's pod contains.
 const controller = installed + `
 mkdir -p /etc/spdkcsi-config /etc/spdkcsi-secret
 cat >/etc/spdkcsi-config/config.json <<END
@@ -34,8 +35,8 @@ END
 echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"password\": \"$SPDK_PROXY_PASSWORD\"}]}" >/etc/spdkcsi-secret/secret.json
 `
 
-// exportForWorker makes an export of the driver that admits the node worker-3, with the names of
-// docs/fencing.md.
+// exportForWorker creates an export like the driver's that admits the node worker-3, with the names
+// in docs/fencing.md.
 const exportForWorker = `
 spdk-proxy call nvmf_create_subsystem nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d
 spdk-proxy call nvmf_subsystem_add_host nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d host=nqn.2014-08.org.nvmexpress:uuid:49947f8d-2e1a-516d-833c-28a15f408756
@@ -61,12 +62,12 @@ echo DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n: >host1.key && c
 		leave: []string{"nvme gen-dhchap-key"}, // needs nvme-cli
 	},
 	{path: "docs/events.md", setup: installed + "spdk-proxy call bdev_malloc_create name=m0 num_blocks=8 block_size=512\n(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; spdk-proxy call bdev_malloc_create num_blocks=8 block_size=512; done) >/dev/null 2>&1 &"},
-	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
+	// The tests of cmd/spdk-csi run the second command, on a volume that the command deletes.
 	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
 	{path: "docs/fencing.md", setup: controller + exportForWorker},
 	{
 		path: "docs/kubectl.md", setup: controller + `cd "$REPOSITORY"`, before: map[string]string{"kubectl spdkgate unfence": exportForWorker},
-		// The program is built already, and nothing is installed on the host.
+		// The program is already built, and nothing is installed on the host.
 		typed: map[string]string{"install bin/kubectl-spdkgate deploy": "mkdir /home/admin/bin && install deploy", "/usr/local/bin/": "/home/admin/bin/", "kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"},
 	},
 	{path: "docs/csi-migration.md", setup: controller, typed: map[string]string{"kubectl spdkgate doctor": "kubectl spdkgate doctor --list-after 0s"}},
@@ -88,7 +89,7 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`,
 			"rm /var/lib/kubelet": "mkdir -p /var/lib/kubelet/plugins/csi.spdk.io/used && touch /var/lib/kubelet/plugins/csi.spdk.io/used/storage-1:11111111-2222-4333-8444-555555555555",
 		},
 	},
-	// The tests of cmd/spdk-csi run the command, and those of deploy read the Job.
+	// The tests in cmd/spdk-csi run the command, and those in deploy read the Job.
 	{path: "docs/moving.md", leave: []string{"create configmap spdkcsi-move", "kubectl delete pvc data", "--delete-original", "spdk-csi move --volume"}},
 	{path: "docs/host-authentication.md", leave: []string{"nvme gen-dhchap-key"}}, // needs nvme-cli
 	{path: "docs/encryption.md"},
@@ -147,7 +148,7 @@ export PATH="$PWD/bin:$PATH"`,
 	{
 		path:  "docs/service.md",
 		leave: []string{"spdk_tgt@nvme"}, // needs systemd's templates; package systemd tests the configuration
-		// A package of another version was built there before.
+		// A package of another version was built there earlier.
 		setup: "mkdir bin && touch bin/spdk-proxy_1.0.0-1_amd64.deb",
 		typed: map[string]string{
 			"go build -o bin/ ./cmd/spdk-proxy ./cmd/spdk-sim": `(cd "$REPOSITORY" && go build -o /home/admin/bin/ ./cmd/spdk-proxy ./cmd/spdk-sim)`,
@@ -158,7 +159,7 @@ export PATH="$PWD/bin:$PATH"`,
 	{
 		path:  "docs/authentication.md",
 		setup: "(mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)\nwrite_example docs/authentication.md\nmade_certificates",
-		// Without systemd-sysusers, the service has no group of its own.
+		// Without systemd-sysusers, the service has no group.
 		typed: map[string]string{"install -m 640 -g spdk-proxy": "install -m 640"},
 	},
 	{
@@ -180,7 +181,7 @@ export PATH="$PWD/bin:$PATH"`,
 spdk-proxy call bdev_malloc_create name=m0 num_blocks=2048 block_size=512
 spdk-proxy call spdkgate_config_save
 cp -p /var/lib/spdk-proxy/target/current.json /var/lib/spdk-proxy/target/replaced-20260101T000000.000Z.json`,
-		typed: map[string]string{"saved use NAME": "saved use replaced-20260101T000000.000Z.json"},
+		typed: map[string]string{"saved use NAME": "saved use replaced-20260101T000000.000Z.json", "before-TIME.json": "replaced-20260101T000000.000Z.json"},
 	},
 	{
 		path: "docs/tenants.md",
@@ -189,7 +190,7 @@ for disk in disk-a disk-b; do spdk-proxy call bdev_malloc_create name=$disk num_
 write_example docs/tenants.md yaml tenants.yaml
 sed -i s/192.0.2.11:/127.0.0.1:/ tenants.yaml
 printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-proxy}' | cat - tenants.yaml >/etc/spdk-proxy/spdk-proxy.yaml`,
-		// The proxy learns within 2 s whose the new lvstore is.
+		// The proxy learns within 2 s who owns the new lvstore.
 		typed: map[string]string{
 			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
 			"192.0.2.11:4420": "127.0.0.1:4420",
@@ -198,8 +199,8 @@ printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-pro
 	{path: "docs/wire.md", setup: installed},
 	{path: "docs/console.md", setup: installed},
 	{path: "docs/snapshots.md", setup: installed + "systemctl stop spdk-proxy"},
-	// The simulated target writes no metadata to its disks: cmd/spdk-proxy's tests run this on
-	// images of real ones.
+	// The simulated target writes no metadata to its disks, so cmd/spdk-proxy's tests run this on
+	// images of real disks.
 	{path: "docs/lvstore-check.md", leave: []string{"check-lvstore"}},
 	{
 		path: "docs/migration.md",
@@ -235,13 +236,13 @@ END
 chmod +x scripts/rpc.py
 `
 
-// simulated runs the simulated target, and calls it until it answers: the socket of an earlier run
-// may still exist, without a process that listens.
+// simulated runs the simulated target, and calls it until it answers: an earlier run's socket may
+// still exist, with no process listening.
 const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
 until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
 kill $!`
 
-// prelude has the functions of each page's shell.
+// prelude defines the functions available in each page's shell.
 const prelude = `
 set -eE -o pipefail
 trap 'echo "this command of the manual failed: $BASH_COMMAND" >&2' ERR

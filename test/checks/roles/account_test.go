@@ -16,9 +16,9 @@ import (
 
 var accountBlock = regexp.MustCompile("(?s)```yaml\n(users:\n.*?)```")
 
-// The account on the page about the driver's credentials allows the driver's calls for NVMe-oF, and
+// The account on the page about the driver's credentials is allowed the driver's NVMe-oF calls, but
 // no iSCSI method.
-func TestTheDocumentedAccount(t *testing.T) {
+func TestDocumentedAccountAllowsTheDriversCalls(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/csi-credentials.md")
 	require.NoError(t, err)
 	block := accountBlock.FindSubmatch(page)

@@ -30,8 +30,8 @@ const (
 	client = module + "/rpcschema/spdkrpc"
 )
 
-// The role csi-controller allows exactly the methods that the driver calls. These are the methods
-// of the typed client that its code uses, without tests, according to the type checker.
+// The role csi-controller allows exactly the methods that the driver calls. These are the typed
+// client's methods used in its code, except tests, according to the type checker.
 func TestCSIControllerAllowsWhatTheDriverCalls(t *testing.T) {
 	p, err := policy.New(nil, map[string]policy.User{"csi": {Roles: []string{policy.CSIController}}}, rpcschema.Default())
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestCSIControllerAllowsWhatTheDriverCalls(t *testing.T) {
 	assert.Equal(t, slices.Compact(want), allowed, "expected: what the driver calls; actual: what the role allows (proxy/policy/builtin.go)")
 }
 
-// called returns SPDK's methods that packages below driver call.
+// called returns the SPDK methods called by packages below driver.
 func called(t *testing.T) []string {
 	load := newLoader(t)
 	rpcOf := load.rpcs(client)
@@ -61,7 +61,7 @@ func called(t *testing.T) []string {
 			switch method := methodOf(used); {
 			case method == "", method == "Call" && c.inCaller(at):
 			case method == "Call":
-				// Call of a Caller takes the method as a string.
+				// A Caller's Call takes the method as a string.
 				assert.Fail(t, "this call bypasses the typed client, so its method is unknown: use a typed method", "%s", load.positions.Position(at.Pos()))
 			case rpcOf[method] != nil:
 				found = append(found, rpcOf[method]...)
@@ -75,7 +75,7 @@ func called(t *testing.T) []string {
 	return found
 }
 
-// methodOf returns the name of a method of spdkrpc's Client or Caller; "" for anything else.
+// methodOf returns the name of a method of spdkrpc's Client or Caller, and "" for anything else.
 func methodOf(used types.Object) string {
 	f, ok := used.(*types.Func)
 	if !ok || f.Pkg() == nil || f.Pkg().Path() != client {
@@ -95,8 +95,8 @@ func methodOf(used types.Object) string {
 	return ""
 }
 
-// A loader type-checks packages of this module from their source, and imports their dependencies
-// from the compiler's export data.
+// A loader type-checks this module's packages from source, and imports their dependencies from the
+// compiler's export data.
 type loader struct {
 	t         *testing.T
 	positions *token.FileSet
@@ -137,8 +137,8 @@ type checked struct {
 	info  types.Info
 }
 
-// inCaller reports whether a position is in the Call method of a Caller, which passes its arguments
-// to another Caller.
+// inCaller reports whether a position is in a Caller's Call method, which passes its arguments to
+// another Caller.
 func (c checked) inCaller(at ast.Node) bool {
 	for _, f := range c.files {
 		for _, d := range f.Decls {
@@ -163,7 +163,7 @@ func (l *loader) check(path string) checked {
 	return c
 }
 
-// rpcs returns for each of the client's methods which of SPDK's it calls: those that are named in
+// rpcs returns, for each of the client's methods, the SPDK methods that it calls: those named in
 // it, and in the client's methods that it calls.
 func (l *loader) rpcs(path string) map[string][]string {
 	names, uses := map[string][]string{}, map[string][]string{}

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// commentWidth is the number of columns up to which comments are wrapped.
+	// commentWidth is the column at which comments are wrapped.
 	commentWidth = 100
-	// shortWidth is the column up to which a line is too short if the next word fits. It is less
-	// than commentWidth, so that a changed word does not wrap the rest of the paragraph again.
+	// shortWidth is the column up to which a line counts as too short if the next word fits on it.
+	// It is less than commentWidth, so that a changed word does not rewrap the rest of the
+	// paragraph.
 	shortWidth = 80
-	// tabWidth is the number of columns that a tab counts.
+	// tabWidth is the number of columns that a tab takes.
 	tabWidth = 4
 )
 
-// Comments wrap at one width, so a changed comment changes no lines beside it. The check leaves out
-// comments that follow code on their line, directives, code, and tables.
+// All comments wrap at the same width, so a changed comment does not affect other lines. The check
+// ignores comments after code on the same line, directives, code, and tables.
 func TestCommentsWrapAtOneWidth(t *testing.T) {
 	checked := 0
 	sources(t, func(_ string, set *token.FileSet, parsed *ast.File) {
@@ -38,8 +39,7 @@ func TestCommentsWrapAtOneWidth(t *testing.T) {
 	assert.Greater(t, checked, 10000)
 }
 
-// wrapping returns how many lines of comments a file has, and those that are wrapped too long or
-// too short.
+// wrapping returns a file's number of comment lines, and those that are too long or too short.
 func wrapping(set *token.FileSet, file *ast.File) (lines int, problems []string) {
 	code := linesOfCode(set, file)
 	for _, group := range file.Comments {
@@ -65,7 +65,7 @@ func wrapping(set *token.FileSet, file *ast.File) (lines int, problems []string)
 	return lines, problems
 }
 
-// linesOfCode returns the lines on which a token of the file begins or ends.
+// linesOfCode returns the lines on which a token begins or ends.
 func linesOfCode(set *token.FileSet, file *ast.File) map[int]bool {
 	code := map[int]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -86,8 +86,8 @@ var (
 	twoSpacesIn = regexp.MustCompile(`^//.*\S(  |\t)`)
 )
 
-// isProse reports whether a line of a comment may be wrapped. Lines of code are indented. Columns
-// of tables are separated by more than one space.
+// isProse reports whether a comment line may be wrapped. Code lines are indented. Table columns are
+// separated by more than one space.
 func isProse(line string) bool {
 	text, spaced := strings.CutPrefix(line, "// ")
 	return spaced && text != "" && text[0] != ' ' && text[0] != '\t' && strings.Contains(text, " ") &&
@@ -96,7 +96,7 @@ func isProse(line string) bool {
 
 func columns(line string) int { return utf8.RuneCountInString(line) }
 
-func TestNarrowAndWideCommentsAreFound(t *testing.T) {
+func TestBadlyWrappedCommentsAreFound(t *testing.T) {
 	long := strings.Repeat("word ", 19) + "and"
 	source := "// Package p has the right width.\npackage p\n\n" +
 		"//go:generate " + long + long + "\n\n" +

@@ -13,8 +13,8 @@ import (
 
 var packageName = regexp.MustCompile("`([^`]+)`")
 
-// packagesOf returns the packages in the first column of the table in the section Packages of a
-// page, in their order.
+// packagesOf returns the packages in the first column of the table in a page's Packages section, in
+// order.
 func packagesOf(page string) (listed []string) {
 	_, section, _ := strings.Cut(page, "\n## Packages\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -30,7 +30,7 @@ func packagesOf(page string) (listed []string) {
 	return listed
 }
 
-// The table shows a new reader the place for a change. It has every package of proxy, driver,
+// The table shows a new reader where a change belongs. It lists every package in proxy, driver,
 // lvstore and rpcschema once, and no package that does not exist.
 func TestDesignListsEveryPackage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/design/packages.md")

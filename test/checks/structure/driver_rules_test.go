@@ -1,6 +1,6 @@
 package structure
 
-// driverRules are the rules of the packages of the CSI driver.
+// driverRules holds the rules for the CSI driver's packages.
 var driverRules = []rule{
 	{
 		who:    "driver does not know the proxy",

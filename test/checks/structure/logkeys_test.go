@@ -17,10 +17,10 @@ import (
 // errorKey is the key of errors in logs.
 const errorKey = "error"
 
-// logMethods are the methods and functions of log/slog that take keys and values.
+// logMethods lists the methods and functions of log/slog that take keys and values.
 var logMethods = []string{"Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext", "Log", "With", "Any", "String"}
 
-// Who searches the log for an error must find all of them by one key.
+// Anyone searching the log for errors must find all of them by a single key.
 func TestErrorsHaveOneKeyInLogs(t *testing.T) {
 	keys := 0
 	sources(t, func(file string, set *token.FileSet, parsed *ast.File) {
@@ -36,8 +36,8 @@ func TestErrorsHaveOneKeyInLogs(t *testing.T) {
 	assert.Greater(t, keys, 30)
 }
 
-// errorKeys returns how many errors a file logs, and those with another key. By their syntax,
-// errors are names that end in err, calls of Error, and errors that are made in place.
+// errorKeys returns how many errors a file logs, and those with a different key. Errors are
+// recognized by syntax: names that end in err, calls to Error, and errors created in place.
 func errorKeys(set *token.FileSet, file *ast.File) (found int, problems []string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// emptyNames are names that do not say what a package provides, so unrelated code collects in such
-// packages.
+// emptyNames lists names that do not say what a package provides, so unrelated code accumulates in
+// such packages.
 var emptyNames = []string{"base", "common", "commons", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}
 
 func TestPackageNamesSayWhatIsInside(t *testing.T) {
@@ -27,7 +27,7 @@ func TestPackageNamesSayWhatIsInside(t *testing.T) {
 	}
 }
 
-// Every package has a package comment, including packages of tests.
+// Every package has a package comment, including test packages.
 func TestPackagesAreDocumented(t *testing.T) {
 	for _, p := range packages(t) {
 		t.Run(p.path(), func(t *testing.T) {
@@ -42,7 +42,8 @@ func TestPackagesAreDocumented(t *testing.T) {
 	}
 }
 
-// documentation returns the package comment; in a package of tests only, that of the tests.
+// documentation returns the package comment. In a package that contains only tests, it is in a test
+// file.
 func documentation(t *testing.T, p pkg) string {
 	files := p.GoFiles
 	if len(files) == 0 {
@@ -66,7 +67,7 @@ func firstLine(s string) string {
 }
 
 // Each file has one topic. The length of generated files is not limited.
-func TestFilesStayReadable(t *testing.T) {
+func TestFilesAreNotTooLong(t *testing.T) {
 	const most = 400
 	for _, p := range packages(t) {
 		for _, f := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {

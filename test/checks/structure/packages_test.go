@@ -21,11 +21,11 @@ import (
 
 const module = "github.com/spdkgate/spdkgate"
 
-// roots are the directories in the module's root that contain packages.
+// roots lists the directories in the module's root that contain packages.
 var roots = []string{"rpcschema", "lvstore", "proxy", "driver", "cmd", "deploy", "systemd", "test"}
 
-// pkg is a package of this module as `go list` describes it. Paths in the module are relative to
-// it, which keeps rules and messages short.
+// pkg is a package in this module as described by `go list`. Paths within the module are relative
+// to its root, which keeps rules and messages short.
 type pkg struct {
 	ImportPath, Name, Dir, Doc string
 	Imports                    []string // by the package itself
@@ -37,8 +37,7 @@ type pkg struct {
 
 func (p pkg) path() string { return relative(p.ImportPath) }
 
-// within reports whether the package is one of the roots or below one. "." is the root of the
-// module.
+// within reports whether the package is one of the roots or below one. "." is the module's root.
 func within(importPath string, roots ...string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool {
 		return importPath == root || strings.HasPrefix(importPath, root+"/")
@@ -52,8 +51,8 @@ func relative(importPath string) string {
 	return strings.TrimPrefix(importPath, module+"/")
 }
 
-// standard reports whether a relative path is in the standard library. Paths of other modules begin
-// with a domain, and those of this module with one of its roots.
+// standard reports whether a relative path is in the standard library. Paths in other modules begin
+// with a domain, and those in this module with one of its roots.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".") && !slices.Contains(roots, first)

@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ofReleases are the names of package rpcschema with which code compares releases.
+// ofReleases lists the names in package rpcschema with which code compares releases.
 var ofReleases = []string{"Before", "MustRelease", "Year", "Month"}
 
 var releaseText = regexp.MustCompile("^[\"`]v[0-9]{2}\\.[0-9]{2}[\"`]$")
 
-// Only rpcschema compares releases of SPDK. All other packages ask for a capability, so a new
-// release is read in one file.
+// Only rpcschema compares SPDK releases. All other packages ask for a capability, so a new release
+// affects only one file.
 func TestOnlyTheSchemaComparesReleases(t *testing.T) {
 	var checked []pkg
 	var paths []string
@@ -49,7 +49,7 @@ func TestOnlyTheSchemaComparesReleases(t *testing.T) {
 	}
 }
 
-// comparisons returns the places where files of a package compare releases of SPDK, or name one.
+// comparisons returns the places where a package's files compare SPDK releases, or name one.
 func comparisons(set *token.FileSet, importPath string, files []*ast.File, from types.Importer) (found []string, err error) {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
 	checker := types.Config{Importer: from}
@@ -82,8 +82,8 @@ func comparisons(set *token.FileSet, importPath string, files []*ast.File, from 
 	return found, nil
 }
 
-// Each way to compare releases is found, and nothing else.
-func TestComparisonsOfReleasesAreFound(t *testing.T) {
+// Every way to compare releases is found, and nothing else.
+func TestReleaseComparisonsAreFound(t *testing.T) {
 	set := token.NewFileSet()
 	schema := types.NewPackage(module+"/rpcschema", "rpcschema")
 	parsed, err := parser.ParseFile(set, "release.go", `package rpcschema
@@ -129,7 +129,7 @@ var Grows Capability
 	}
 }
 
-// only imports the packages that it has, and those of the standard library.
+// only imports the packages in it, and those in the standard library.
 type only map[string]*types.Package
 
 func (o only) Import(path string) (*types.Package, error) {

@@ -31,18 +31,18 @@ func others(allowed ...string) func(from, path string) bool {
 	}
 }
 
-// otherStages forbids a stage all packages of the proxy except its own.
+// otherStages forbids a stage to import any of the proxy's packages except its own.
 func otherStages(from, path string) bool {
 	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
 	return within(path, "proxy", "driver", "cmd") && !own && path != "proxy/localsocket" // which asks the kernel, and decides nothing
 }
 
-// proxyPackagesBut forbids the proxy and its packages, except the named ones.
+// proxyPackagesBut forbids the proxy's packages, except the named ones.
 func proxyPackagesBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "proxy") && !within(path, allowed...) }
 }
 
-// driverPackagesBut forbids the driver and its packages, except the named ones.
+// driverPackagesBut forbids the driver's packages, except the named ones.
 func driverPackagesBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "driver") && !within(path, allowed...) }
 }
@@ -57,7 +57,7 @@ func otherService(from, path string) bool {
 	return within(path, "driver/controller", "driver/node") && within(from, "driver/controller") != within(path, "driver/controller")
 }
 
-// broken returns the imports of p that the rule forbids.
+// broken returns p's imports that the rule forbids.
 func (r rule) broken(p pkg) []string {
 	if !r.binds(p) {
 		return nil

@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A rule forbids some packages some imports.
+// A rule forbids certain imports in certain packages.
 type rule struct {
 	who    string
 	binds  func(pkg) bool
 	not    func(from, path string) bool
 	reason string
-	// linked applies the rule also to indirect dependencies of the package.
+	// linked also applies the rule to the package's indirect dependencies.
 	linked bool
-	// tests applies the rule also to the package's test files.
+	// tests also applies the rule to the package's test files.
 	tests bool
 }
 

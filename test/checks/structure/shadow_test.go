@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sources calls visit with each Go file of the repository, whatever its build tags and module, by
+// sources calls visit for each Go file in the repository, whatever its build tags and module, with
 // its path in the repository.
 func sources(t *testing.T, visit func(file string, set *token.FileSet, parsed *ast.File)) {
 	t.Helper()
@@ -62,8 +62,8 @@ func TestNamesShadowNeitherPackagesNorBuiltins(t *testing.T) {
 	assert.Greater(t, files, 500)
 }
 
-// shadows returns the declarations in a file whose names are those of a package that the file
-// imports, or of a builtin. Fields and methods shadow nothing.
+// shadows returns the declarations in a file that have the name of an imported package or of a
+// builtin. Fields and methods shadow nothing.
 func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 	imported := map[string]bool{}
 	for _, i := range file.Imports {
@@ -126,8 +126,8 @@ func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 
 var version = regexp.MustCompile(`[/.]v[0-9]+$`)
 
-// importedAs returns the name under which a file knows a package, which is by convention the last
-// part of its path.
+// importedAs returns the name by which a file refers to a package, by convention the last part of
+// its path.
 func importedAs(i *ast.ImportSpec) string {
 	if i.Name != nil {
 		return i.Name.Name

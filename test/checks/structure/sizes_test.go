@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reader can keep a package of the proxy in mind: its size is bounded, without tests and
-// generated files.
-func TestPackagesOfTheProxyStaySmall(t *testing.T) {
+// The size of each package in the proxy is limited, not counting tests and generated files, so that
+// a reader can keep it in mind.
+func TestProxyPackagesStaySmall(t *testing.T) {
 	const mostFiles, mostLines = 25, 3000
 	checked := 0
 	for _, p := range packages(t) {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// axe is the source of axe-core, as the console's lock file pins it.
+// axe returns the source of axe-core, in the version pinned by the console's lock file.
 func axe(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("go", "run", ".", "-fetch", "axe-core")
@@ -25,7 +25,7 @@ func axe(t *testing.T) string {
 	return string(source)
 }
 
-// findings are axe's serious and critical findings.
+// findings is a script that returns axe's serious and critical findings.
 const findings = `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations.filter((v) => v.impact === "serious" || v.impact === "critical")
 	.flatMap((v) => v.nodes.map((n) => v.id + " at " + n.target.join(" ") + ": " + n.failureSummary.replace(/\s+/g, " "))))`
 
@@ -66,8 +66,8 @@ func (p *page) inject(source string) {
 	eval[chromedp.Void](p, source+"; null")
 }
 
-// Everything can be done with a keyboard.
-func TestConsoleWorksWithAKeyboard(t *testing.T) {
+// Everything can be done with the keyboard alone.
+func TestConsoleWorksWithTheKeyboard(t *testing.T) {
 	p := newPage(t)
 	p.open("")
 	p.tabTo(`f.name === "user"`)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Changes that others make on the target appear without a reload.
-func TestChangesAppearByThemselves(t *testing.T) {
+// Changes made by others on the target appear without a reload.
+func TestChangesAppearWithoutReload(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.has("Live")
@@ -26,8 +26,8 @@ func TestChangesAppearByThemselves(t *testing.T) {
 	p.until(`document.querySelectorAll(".events li").length >= 2`)
 }
 
-// A page that is left gives its event streams up, because browsers keep it for the button "back",
-// and have few connections. It listens again when it is shown again.
+// A page closes its event streams when the user leaves it, because browsers keep it for the Back
+// button and allow few connections. It listens again when it is shown again.
 func TestLeftPageClosesItsStreams(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

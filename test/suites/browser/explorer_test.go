@@ -2,7 +2,6 @@ package browser
 
 import (
 	"encoding/json"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,9 +37,9 @@ func TestExplorerMakesACall(t *testing.T) {
 	}
 }
 
-// The list has the methods of the target's build and of the proxy. A link to another method shows
-// it with a note.
-func TestExplorerListsMethodsOfTheTarget(t *testing.T) {
+// The list contains the methods of the target's build and of the proxy. A link to any other method
+// shows it with a note.
+func TestExplorerListsTheTargetsMethods(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("explorer")
@@ -63,9 +62,9 @@ func TestExplorerListsMethodsOfTheTarget(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `document.querySelector(".method").innerText`), "built without")
 }
 
-// The tab for rpc.py shows a command of rpc.py where that makes the same call, and otherwise a
-// program that makes it.
-func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
+// The rpc.py tab shows an rpc.py command if that makes the same call, and otherwise a program that
+// makes it.
+func TestExplorerShowsRPCPyCommands(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	const start = "scripts/rpc.py -s /run/spdk-proxy-rpc.sock "
@@ -102,9 +101,9 @@ func TestExplorerWritesCommandsOfRPCPy(t *testing.T) {
 	}
 }
 
-// Every user of a host can read the arguments of a process, so a secret comes from a file or from
+// Every user on a host can read a process's arguments, so a secret comes from a file or from
 // standard input.
-func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
+func TestExplorerPutsNoSecretsInArguments(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	const note = ", because every user of this host can read arguments.\n"
@@ -132,7 +131,7 @@ func TestExplorerWritesNoSecretIntoArguments(t *testing.T) {
 	}
 }
 
-// The commands that the page shows make the calls.
+// The commands shown on the page make the calls.
 func TestExplorerCommandsRun(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -174,8 +173,8 @@ func TestExplorerCommandsRun(t *testing.T) {
 	}
 }
 
-// The schema refuses a value in the page, and nothing is sent.
-func TestExplorerRefusesWhatTheSchemaRefuses(t *testing.T) {
+// The page refuses a value that the schema does not allow, and sends nothing.
+func TestExplorerRefusesInvalidValues(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("explorer?method=bdev_lvol_create")
@@ -198,7 +197,7 @@ func TestExplorerRefusesWhatTheSchemaRefuses(t *testing.T) {
 
 // Parameters can be written as JSON, which the schema checks like the form. Numbers keep all their
 // digits.
-func TestExplorerTakesJSON(t *testing.T) {
+func TestExplorerAcceptsJSON(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("explorer?method=bdev_lvol_create")
@@ -231,7 +230,7 @@ func TestExplorerTakesJSON(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Fields for names of objects offer those that the user can see.
+// Fields for object names offer the names that the user can see.
 func TestExplorerSuggestsNames(t *testing.T) {
 	offered := func(p *page, method, field, typed string) string {
 		p.show("explorer?method=" + method)
@@ -252,7 +251,7 @@ func TestExplorerSuggestsNames(t *testing.T) {
 }
 
 // The policy refuses a call, and the page shows why.
-func TestExplorerShowsARefusal(t *testing.T) {
+func TestExplorerShowsWhyACallIsRefused(t *testing.T) {
 	p := newPage(t)
 	p.signIn("operator")
 	p.show("explorer?method=bdev_lvol_create")
@@ -276,7 +275,7 @@ func TestExplorerShowsARefusal(t *testing.T) {
 }
 
 // A destructive call asks for the object's name first.
-func TestDestructiveCallAsksForTheName(t *testing.T) {
+func TestDestructiveCallAsksForTheObjectsName(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	_, err := p.world.target.call("bdev_lvol_create", object{"lvol_name": "doomed", "size_in_mib": 4, "lvs_name": "scratch"})
@@ -291,38 +290,7 @@ func TestDestructiveCallAsksForTheName(t *testing.T) {
 	p.until(`!!document.querySelector(".answers .tree")`)
 }
 
-func TestAuditLineAppearsLive(t *testing.T) {
-	p := newPage(t)
-	p.signIn("admin")
-	p.show("audit")
-	p.until(listed)
-	p.fill("Search user, method or object", "bdev_lvol_delete_lvstore viewer")
-	p.has("No call matches")
-	call := func(user, method, params string) int {
-		request, err := http.NewRequest(http.MethodPost, p.world.url+"/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
-		require.NoError(t, err)
-		request.SetBasicAuth(user, password)
-		response, err := insecureClient().Do(request)
-		require.NoError(t, err)
-		_ = response.Body.Close()
-		return response.StatusCode
-	}
-	require.Equal(t, http.StatusForbidden, call("viewer", "bdev_lvol_delete_lvstore", `{"lvs_name":"ssd"}`))
-	p.until(`document.querySelectorAll(".body .row[id]").length === 1 && document.querySelector(".body .row").innerText.includes("deny")`)
-	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
-	p.until(`document.querySelector(".panel").innerText.includes("ssd")`)
-
-	require.Equal(t, http.StatusOK, call("admin", "bdev_get_iostat", `{"reset_mode":"none"}`)) // only reads, with these parameters
-	p.fill("Search user, method or object", "")
-	const calls = `[...document.querySelectorAll(".body .row[id] .c-call")].map((c) => c.innerText)`
-	p.until(calls + `.some((c) => c.includes("_get_"))`)
-	p.press("Changes")
-	p.until(calls + `.includes("bdev_lvol_delete_lvstore") && !` + calls + `.some((c) => c.includes("_get_") || c.startsWith("console."))`)
-	require.Equal(t, http.StatusOK, call("admin", "bdev_get_iostat", `{"reset_mode":"all"}`))
-	p.until(calls + `.includes("bdev_get_iostat")`)
-}
-
-func TestAccessExplains(t *testing.T) {
+func TestAccessPageExplainsDecisions(t *testing.T) {
 	p := newPage(t)
 	p.signIn("operator")
 	p.show("access")

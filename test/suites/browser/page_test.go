@@ -22,10 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limit bounds what a working test never reaches.
+// limit is a timeout that a passing test never reaches.
 const limit = 3 * time.Minute
 
-// A page is a tab of a browser of its own, with what it requested and wrote to its console.
+// A page is a tab in its own browser, with its requests and console messages.
 type page struct {
 	t        *testing.T
 	ctx      context.Context
@@ -53,13 +53,13 @@ func insecureClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: limit}
 }
 
-// newPage opens a browser without cookies and storage of others.
+// newPage opens a browser that shares no cookies or storage with others.
 func newPage(t *testing.T) *page {
 	t.Helper()
 	return newPageAt(t, sharedWorld(t))
 }
 
-// newPageAt opens a browser for a world, with more options.
+// newPageAt opens a browser for a world with additional options.
 func newPageAt(t *testing.T, w *world, more ...chromedp.ExecAllocatorOption) *page {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
@@ -110,7 +110,7 @@ func (p *page) note(event any) {
 	}
 }
 
-// command0 is an action that gives the browser one command without a result.
+// command0 is an action that sends the browser a command without a result.
 func command0[P any](c cdp.Command[P, cdp.Empty], params P) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
 		_, err := cdp.Call(ctx, t, c, params)
@@ -132,7 +132,7 @@ func (p *page) fail(err error) {
 	p.t.Fatalf("%v\nThe page shows:\n%s\nThe proxy's log ends with:\n%s", err, text, p.world.log.tail())
 }
 
-// eval runs JavaScript, which may be a promise, and returns its value.
+// eval runs JavaScript, which may return a promise, and returns its value.
 func eval[T any](p *page, script string) T {
 	p.t.Helper()
 	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
@@ -142,7 +142,7 @@ func eval[T any](p *page, script string) T {
 	return value
 }
 
-// until waits until an expression holds in the page. The page itself looks, at each frame.
+// until waits until an expression is true on the page, which checks it at each frame.
 func (p *page) until(condition string) {
 	p.t.Helper()
 	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingTimeout(limit))); err != nil {
@@ -162,14 +162,14 @@ func (p *page) open(path string) {
 	p.do(chromedp.Navigate(p.world.url + "/console/" + path))
 }
 
-// show goes to a page of the console.
+// show opens a page of the console.
 func (p *page) show(hash string) {
 	p.t.Helper()
 	quoted, _ := json.Marshal("#/" + hash)
 	eval[chromedp.Void](p, `location.hash = `+string(quoted)+`; null`)
 }
 
-// press clicks the button or link with a text or label; in the dialog, if one is open.
+// press clicks the button or link with the given text or label, in the dialog if one is open.
 func (p *page) press(name string) {
 	p.t.Helper()
 	quoted, _ := json.Marshal(name)
@@ -179,7 +179,7 @@ func (p *page) press(name string) {
 	eval[chromedp.Void](p, found+`.click(); null`)
 }
 
-// fill writes into the field with a label, as a user does.
+// fill types into the field with the given label, as a user does.
 func (p *page) fill(label, value string) {
 	p.t.Helper()
 	name, _ := json.Marshal(label)
@@ -189,13 +189,13 @@ func (p *page) fill(label, value string) {
 	eval[chromedp.Void](p, fmt.Sprintf(`(() => { const f = %s; f.focus(); f.value = %s; f.dispatchEvent(new Event("input", { bubbles: true })); f.dispatchEvent(new Event("change", { bubbles: true })); return null })()`, find, text))
 }
 
-// keys presses keys, as at a keyboard.
+// keys presses keys, as on a keyboard.
 func (p *page) keys(pressed string) {
 	p.t.Helper()
 	p.do(chromedp.KeyEvent(pressed))
 }
 
-// tabTo presses Tab until a condition holds for the element with the focus, f.
+// tabTo presses Tab until a condition holds for the focused element, f.
 func (p *page) tabTo(condition string) {
 	p.t.Helper()
 	for range 80 {
@@ -217,7 +217,7 @@ func (p *page) signIn(user string) {
 	p.until(`!!document.querySelector("nav")`)
 }
 
-// screenshotFolder is where screenshots are written.
+// screenshotFolder returns the directory for screenshots.
 func screenshotFolder(t *testing.T) string {
 	folder := os.Getenv("SCREENSHOTS")
 	if folder == "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A picture is a page in a state, as it is shown to a size and a colour scheme.
+// A picture shows a page in a certain state, window size and colour scheme.
 type picture struct {
 	name, hash    string
 	width, height int64
@@ -66,8 +66,9 @@ var pictures = []picture{
 		p.until(`!!document.querySelector(".verdict .alert")`)
 	}},
 	{name: "access-phone-dark", hash: "access", width: 390, height: 844, dark: true, wait: `document.querySelectorAll("tbody tr").length > 100`},
-	{name: "audit-light", hash: "audit", width: 1440, height: 900, wait: listed},
-	{name: "audit-dark", hash: "audit", width: 1440, height: 900, dark: true, wait: listed, after: func(p *page) {
+	{name: "audit-phone", hash: "audit", width: 390, height: 844, wait: auditRows + " > 0"},
+	{name: "audit-light", hash: "audit", width: 1440, height: 900, wait: auditRows + " > 0"},
+	{name: "audit-dark", hash: "audit", width: 1440, height: 900, dark: true, wait: auditRows + " > 0", after: func(p *page) {
 		eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
 	}},
 	{name: "overview-light", hash: "overview", width: 1440, height: 900, wait: plotted},
@@ -91,7 +92,7 @@ func openVolume(p *page) {
 	p.until(`document.body.innerText.includes("I/O queue")`)
 }
 
-// TestScreenshots writes pictures of the pages for people to look at.
+// TestScreenshots takes screenshots of the pages for people to look at.
 func TestScreenshots(t *testing.T) {
 	folder := screenshotFolder(t)
 	p := newPage(t)
@@ -120,7 +121,7 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// look sets the size of the window and the colours that the system prefers.
+// look sets the window size and the preferred colour scheme.
 func (p *page) look(width, height int64, dark bool) {
 	p.t.Helper()
 	scheme := "light"

@@ -34,8 +34,8 @@ func TestSignIn(t *testing.T) {
 	p.until(`!!document.querySelector("form input[type=password]")`)
 }
 
-// A session is of no use to others: scripts cannot read its cookie, its CSRF token alone is
-// refused, and so is its cookie alone.
+// Others cannot use a session: scripts cannot read its cookie, and the CSRF token alone and the
+// cookie alone are refused.
 func TestStolenSessionPartsAreUseless(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -64,7 +64,7 @@ func TestStolenSessionPartsAreUseless(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, eval[int](p, fmt.Sprintf(post, `, "X-CSRF-Token": "`+csrf+`"`)), "after the session has ended")
 }
 
-// A page of another site cannot make calls with the session of its visitor, by a form or by a
+// A page of another site cannot use a visitor's session to make calls, neither by a form nor by a
 // script.
 func TestCrossSiteRequestForgery(t *testing.T) {
 	p := newPage(t)
@@ -86,13 +86,13 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	assert.NotContains(t, string(lvols), "forged")
 
 	p.do(chromedp.Navigate(p.world.url + "/console/"))
-	p.until(`document.title.startsWith("Overview")`) // the session is still there
+	p.until(`document.title.startsWith("Overview")`) // the session still exists
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.problems = nil // of the other site's page
 }
 
-// forgery is a script of another site that tries calls.
+// forgery is a script on another site that attempts calls.
 func forgery(url, body string) string {
 	return strings.NewReplacer("URL", url, "BODY", "'"+body+"'").Replace(`(async () => {
 	const tries = [

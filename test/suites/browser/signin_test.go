@@ -37,7 +37,7 @@ oidc:
 log: {format: json}
 `
 
-// A signInProxy is a proxy on the target of the shared world, whose users sign in with a token, a
+// A signInProxy is a proxy for the shared world's target. Its users sign in with a token, with a
 // certificate, or at an issuer.
 type signInProxy struct {
 	*world
@@ -65,7 +65,7 @@ func newSignInProxy(t *testing.T) *signInProxy {
 	return d
 }
 
-// signedInAs waits until a user is signed in, who signed in by method.
+// signedInAs waits until a user is signed in by the given method.
 func (p *page) signedInAs(user, method string) {
 	p.t.Helper()
 	p.until(`document.title.startsWith("Overview")`)
@@ -88,7 +88,7 @@ func TestSignInWithAToken(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `JSON.stringify({...localStorage, ...sessionStorage})`), d.token)
 }
 
-// The issuer is another site than the console, so the browser sends no SameSite=Strict cookie on
+// The issuer and the console are different sites, so the browser sends no SameSite=Strict cookie on
 // the way back.
 func TestSignInAtAnIssuer(t *testing.T) {
 	d := newSignInProxy(t)
@@ -110,8 +110,8 @@ func TestSignInAtAnIssuer(t *testing.T) {
 	p.comesTo(`document.body?.innerText.includes("no user has its subject and claims")`)
 }
 
-// comesTo waits for a page for which a condition holds. On the way the browser leaves other pages,
-// so the page itself cannot wait.
+// comesTo waits for a page for which a condition holds. The browser passes through other pages on
+// the way, so the page itself cannot wait.
 func (p *page) comesTo(condition string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
@@ -120,8 +120,7 @@ func (p *page) comesTo(condition string) {
 	}, limit, 50*time.Millisecond, condition)
 }
 
-// The browser has a certificate in the store of its user, and presents it to the console without
-// asking.
+// The browser has a certificate in its user's store, and presents it to the console without asking.
 func TestSignInWithACertificate(t *testing.T) {
 	d := newSignInProxy(t)
 	home := t.TempDir()

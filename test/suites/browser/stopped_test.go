@@ -18,7 +18,7 @@ const (
 	hostNQN   = "nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-6b1f0000abcd"
 )
 
-// smallWorld makes a world of its own, whose target has one store and can be killed.
+// smallWorld creates a separate world, whose target has one store and can be killed.
 func smallWorld(t *testing.T, targetArgs ...string) (w *world, target *exec.Cmd) {
 	t.Helper()
 	chromium(t)
@@ -150,7 +150,7 @@ func TestFirstVisit(t *testing.T) {
 	})
 }
 
-// A target that stops is reported once, and the page continues when it is back.
+// When the target stops, this is reported once, and the page continues when the target is back.
 func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	w, target := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
@@ -176,8 +176,8 @@ func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	p.until(`![...document.querySelectorAll("main .alert")].some((a) => a.innerText.includes("does not answer"))`)
 }
 
-// A target that loads what hosts write is named where everyone looks first.
-func TestTargetThatExamines(t *testing.T) {
+// A warning about a target that loads what hosts write appears where everyone looks first.
+func TestExaminingTargetShowsAWarning(t *testing.T) {
 	w, _ := smallWorld(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// relay listens on a socket in front of the simulated target, and adds what the simulation does not
-// have: I/O of the devices, busy reactors, and connected hosts. Calls of bdev_get_bdevs wait at the
-// gate. It returns how to stop.
+// relay listens on a socket in front of the simulated target, and adds what the simulation lacks:
+// device I/O, busy reactors, and connected hosts. Calls to bdev_get_bdevs wait at the gate. It
+// returns a function that stops it.
 func relay(path, target string, bdevs *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -123,7 +123,7 @@ func answer(id json.RawMessage, result any) []byte {
 	return text
 }
 
-// answers passes the target's responses on. Other than statistics, it does not read them.
+// answers passes the target's responses on. It reads none of them except statistics.
 func (r *relayed) answers() {
 	defer r.close()
 	for from := json.NewDecoder(bufio.NewReaderSize(r.server, 1<<20)); ; {

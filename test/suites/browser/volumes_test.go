@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shifts adds up the layout shifts of a page that the user did not cause.
+// shifts adds up the layout shifts on a page that were not caused by the user.
 const shifts = `new Promise((done) => {
 	let sum = 0;
 	const observer = new PerformanceObserver((list) => { for (const e of list.getEntries()) if (!e.hadRecentInput) sum += e.value; });
@@ -17,12 +17,12 @@ const shifts = `new Promise((done) => {
 	setTimeout(() => { observer.disconnect(); done(sum); }, 100);
 })`
 
-func TestFirstContentAndLayout(t *testing.T) {
+func TestFirstContentAppearsWithoutLayoutShifts(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	for page, content := range map[string]string{
 		"overview": `!!document.querySelector(".capacity")`, "volumes": listed, "exports": listed, "explorer?method=bdev_lvol_create": described,
-		"access": `document.querySelectorAll("tbody tr").length > 100`, "audit": listed,
+		"access": `document.querySelectorAll("tbody tr").length > 100`, "audit": auditRows + " > 0",
 	} {
 		p.do(chromedp.Navigate("about:blank")) // so that the next one is more than another part of the same page
 		p.open("#/" + page)
@@ -39,11 +39,11 @@ func TestFirstContentAndLayout(t *testing.T) {
 	}
 }
 
-// wholeRead holds when the page has the list of all bdevs, which comes last.
+// wholeRead is true when the page has the list of all bdevs, which comes last.
 const wholeRead = `performance.getEntriesByType("resource").some((e) => e.encodedBodySize > 8e6)`
 
 // Volumes and exports are listed before SPDK has answered with the long list of bdevs.
-func TestListsDoNotWaitForSizes(t *testing.T) {
+func TestListsDoNotWaitForBdevs(t *testing.T) {
 	p := newPage(t)
 	open := p.world.bdevs.shut()
 	t.Cleanup(open)
@@ -89,7 +89,7 @@ func TestVolumes(t *testing.T) {
 	p.until(`document.querySelector(".body .row").innerText.includes("40 GiB")`)
 }
 
-// scroll scrolls a list by 250 pixels in each frame, as a fast finger does.
+// scroll scrolls a list by 250 pixels per frame, like a fast swipe.
 const scroll = `new Promise((done) => {
 	const grid = document.querySelector(".grid"), rows = Number(grid.getAttribute("aria-rowcount"));
 	let frames = 0, longest = 0, start = 0, last = 0;
@@ -104,8 +104,8 @@ const scroll = `new Promise((done) => {
 	requestAnimationFrame(step);
 })`
 
-// The whole life of a volume by the page's dialogs.
-func TestLifeOfAVolume(t *testing.T) {
+// A volume's whole life can be managed through the page's dialogs.
+func TestVolumeLifecycle(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("volumes?store=scratch")
@@ -142,7 +142,7 @@ func TestLifeOfAVolume(t *testing.T) {
 	}
 }
 
-// A user of a tenant sees its own objects, and no trace of others.
+// A tenant's user sees the tenant's own objects, and no trace of others.
 func TestTenantSeesOnlyItsOwn(t *testing.T) {
 	p := newPage(t)
 	p.signIn("team")

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// volumeCount is how many volumes the target has, without snapshots and clones.
+// volumeCount is the number of volumes on the target, without snapshots and clones.
 const volumeCount = 10000
 
-// teamVolumes is how many volumes the tenant has.
+// teamVolumes is the number of the tenant's volumes.
 const teamVolumes = 24
 
 const password = "only for this run"
@@ -191,7 +191,7 @@ func (l *logFile) tail() string {
 	return text[max(0, len(text)-4000):]
 }
 
-// A caller makes calls on a UNIX socket, one after the other.
+// A caller makes calls on a UNIX socket, one after another.
 type caller struct {
 	conn net.Conn
 	from *json.Decoder
@@ -326,7 +326,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sharedWorld returns the world of all tests.
+// sharedWorld returns the world shared by all tests.
 func sharedWorld(t *testing.T) *world {
 	t.Helper()
 	sharedOnce.Do(func() {

@@ -14,13 +14,13 @@ import (
 // A base is a bdev for an lvstore.
 type base struct {
 	bdev  string
-	image string // the file that has the content
+	image string // the file with the content
 	grow  func() // makes the bdev larger; nil: it cannot
 }
 
 const disk = "disk0"
 
-// bases make a target with a base of each kind.
+// bases lists functions that create a target with each kind of base.
 var bases = map[string]func(t *testing.T, bytes int64) (*target, base){
 	"aio": func(t *testing.T, bytes int64) (*target, base) {
 		image := newImage(t, bytes)

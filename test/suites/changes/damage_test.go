@@ -16,10 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Whatever happens to a page of metadata, the response is the right one or an error. Only the
-// number of clusters that SPDK reports, from v24.05 on, shows that a page with a valid checksum
-// lacks one.
-func TestDamagedMetadataAreRefused(t *testing.T) {
+// Whatever happens to a metadata page, the response is correct or an error. If a page with a valid
+// checksum lacks a cluster, only the cluster count that SPDK reports from v24.05 on reveals it.
+func TestDamagedMetadataIsRefused(t *testing.T) {
 	w := newWorld(t, "aio", *seed)
 	w.prepare()
 	w.prepare()
@@ -79,7 +78,7 @@ func TestDamagedMetadataAreRefused(t *testing.T) {
 	}
 }
 
-// usedPages returns up to 40 metadata pages that are in use, without the one of the lvstore.
+// usedPages returns up to 40 metadata pages in use, without the lvstore's own page.
 func usedPages(t *testing.T, file *os.File, super blobstore.Super) map[int64][]byte {
 	used := map[int64][]byte{}
 	for n := int64(1); n < super.MetadataPages && len(used) < 40; n++ {
@@ -93,7 +92,7 @@ func usedPages(t *testing.T, file *os.File, super blobstore.Super) map[int64][]b
 	return used
 }
 
-// damages change a page; nil: this page cannot have the damage.
+// damages holds functions that change a page. They return nil if the damage does not apply to it.
 var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 	"dropped": func(page []byte, _ map[int64][]byte) []byte { return make([]byte, len(page)) },
 	"torn": func(page []byte, all map[int64][]byte) []byte {
@@ -113,7 +112,7 @@ var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 		}
 		return nil
 	},
-	// The snapshot between is left out of the chain.
+	// The snapshot in between is left out of the chain.
 	"skipped": func(page []byte, all map[int64][]byte) []byte {
 		at := parentAt(page)
 		if at < 0 {
@@ -143,7 +142,7 @@ var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 	},
 }
 
-// parentAt returns where a page has the id of the parent; -1: nowhere.
+// parentAt returns the offset of the parent's id in a page, or -1 if there is none.
 func parentAt(page []byte) int {
 	if at := bytes.Index(page, []byte("\x04\x00\x08\x00SNAP")); at >= 0 {
 		return at + 8
@@ -151,7 +150,7 @@ func parentAt(page []byte) int {
 	return -1
 }
 
-// The comparison with the content notices a cluster that is missing in a list.
+// The comparison with the content detects a cluster missing from a list.
 func TestComparisonNoticesMissingClusters(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	base, s := &snapshot{content: make([]byte, 4*cluster)}, &snapshot{content: make([]byte, 5*cluster)}

@@ -22,7 +22,8 @@ var (
 	seed      = flag.Int64("seed", 1, "seed of the first history")
 )
 
-// Whatever happened to the volumes, a snapshot's changes restore it from any other snapshot.
+// Whatever happened to the volumes, a snapshot can be restored from any other snapshot with its
+// changes.
 func TestChangesRestoreSnapshots(t *testing.T) {
 	for _, kind := range []string{"aio", "nvme", "uring"} {
 		t.Run(kind, func(t *testing.T) {
@@ -162,7 +163,7 @@ func (w *world) clone() {
 	w.count("clones")
 }
 
-// deleteSnapshot deletes any snapshot: SPDK moves its clusters into its clone.
+// deleteSnapshot deletes a random snapshot. SPDK moves its clusters to its clone.
 func (w *world) deleteSnapshot() {
 	list := w.list()
 	if len(list) < 4 {
@@ -179,7 +180,7 @@ func (w *world) deleteSnapshot() {
 	w.stat["snapshots deleted"]++
 }
 
-// detached makes a call for a volume that must not be exported.
+// detached makes a call on a volume that must not be exported during the call.
 func (w *world) detached(v *volume, method string) {
 	if w.rnd.Intn(2) == 0 {
 		return

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	long = time.Minute // the bound of a wait that always ends earlier
+	long = time.Minute // the limit of a wait that always ends earlier
 	mib  = 1 << 20
 )
 
@@ -78,7 +78,7 @@ func (g *target) start() {
 	g.onStart()
 }
 
-// kill ends the target by SIGKILL, so that it writes nothing more.
+// kill ends the target with SIGKILL, so that it writes nothing more.
 func (g *target) kill() {
 	if g.process == nil {
 		return
@@ -100,7 +100,7 @@ func (g *target) must(method string, params, result any) {
 	require.NoError(g.t, g.call(method, params, result), "%s %v", method, params)
 }
 
-// share exports a bdev to any host.
+// share exports a bdev to all hosts.
 func (g *target) share(bdev string) (nqn, address string) {
 	if !g.tcp {
 		g.must("nvmf_create_transport", p{"trtype": "TCP"}, nil)
@@ -134,7 +134,7 @@ log: {format: text, level: warn}
 `
 )
 
-// A proxy is a spdk-proxy for a target.
+// A proxy is an spdk-proxy for a target.
 type proxy struct{ client *spdkrpc.HTTPS }
 
 var program = ""

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// How long it takes to read the changes of a volume of 100 GiB, all of whose clusters are
-// allocated. The first call of a proxy searches for the snapshot, the others do not.
+// This measures how long it takes to read the changes on a fully allocated volume of 100 GiB. A
+// proxy's first call searches for the snapshot; later calls do not.
 func TestTimes(t *testing.T) {
 	for _, kind := range []string{"aio", "nvme"} {
 		for _, clusterMiB := range []int{1, 4} {

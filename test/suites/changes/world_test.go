@@ -24,14 +24,14 @@ const (
 	maxTaken   = 30
 )
 
-// A volume is a logical volume that is exported.
+// A volume is an exported logical volume.
 type volume struct {
 	uuid string
 	nqn  string
 	d    *initiator.Device
 }
 
-// A snapshot has the content that a host reads from it.
+// A snapshot records the content that a host reads from it.
 type snapshot struct {
 	uuid    string
 	content []byte
@@ -55,8 +55,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, kind string, seed int64) *world {
-	// A target that was killed reads all metadata pages one by one, and two targets may share a
-	// core.
+	// A killed target reads all metadata pages one by one, and two targets may share a core.
 	bytes, metadata := int64(1<<30), 100
 	if kind == "nvme" {
 		bytes, metadata = 256*mib, 10
@@ -134,7 +133,7 @@ func (w *world) write(v *volume, times int, rnd *rand.Rand) {
 	}
 }
 
-// take takes a snapshot of a volume while it is being written.
+// take takes a snapshot of a volume during writes to it.
 func (w *world) take(v *volume) {
 	w.n++
 	var writing sync.WaitGroup
@@ -159,7 +158,7 @@ func (w *world) list() []*snapshot {
 
 func pick[T any](r *rand.Rand, l []T) T { return l[r.Intn(len(l))] }
 
-// changes asks for the changes; base may be nil.
+// changes requests the changes; base may be nil.
 func (w *world) changes(s, base *snapshot) ([]bool, error) {
 	q := p{"snapshot": s.uuid}
 	if base != nil {
@@ -180,8 +179,9 @@ func (w *world) changes(s, base *snapshot) ([]bool, error) {
 	return list, nil
 }
 
-// restore returns the first cluster in which the base with the changes is not the snapshot; -1 if
-// it is. differ is the number of clusters that differ, listed those in the list.
+// restore returns the first cluster in which the base with the changes differs from the snapshot,
+// or -1 if none does. differ is the number of clusters that differ, and listed the number in the
+// list.
 func restore(s, base *snapshot, list []bool) (wrong, differ, listed int) {
 	image := make([]byte, len(s.content))
 	if base != nil {
@@ -203,7 +203,7 @@ func restore(s, base *snapshot, list []bool) (wrong, differ, listed int) {
 	return wrong, differ, listed
 }
 
-// compare checks the changes between two snapshots, and counts.
+// compare checks the changes between two snapshots, and counts them.
 func (w *world) compare(s, base *snapshot) (refused bool) {
 	list, err := w.changes(s, base)
 	w.mu.Lock()

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-func TestSimulated(t *testing.T) {
+func TestSimulatedTarget(t *testing.T) {
 	for name, opts := range map[string]spdktest.Options{
 		"v24.01":         {Release: rpcschema.MustRelease("v24.01")},
 		"v26.05":         {Release: rpcschema.MustRelease("v26.05")},
@@ -40,9 +40,9 @@ func TestSimulated(t *testing.T) {
 	}
 }
 
-// TestReal runs the suite on the target at SPDK_SOCK. The target must be on this host, and must not
-// be used otherwise meanwhile.
-func TestReal(t *testing.T) {
+// TestRealTarget runs the suite on the target at SPDK_SOCK. The target must be on this host, and
+// must not be used by others during the test.
+func TestRealTarget(t *testing.T) {
 	throughAll(t, realtarget.Socket(t), t.TempDir())
 }
 
@@ -62,8 +62,8 @@ users: [{name: all, password_hash: %q, local: {users: ["%d"]}, roles: [admin]}]
 `
 )
 
-// through runs the suite through a proxy, as a user who may call all methods: over HTTPS, or at the
-// socket for programs of this host.
+// through runs the suite through a proxy, as a user who may call all methods: over HTTPS, or
+// through the socket for programs on this host.
 func through(t *testing.T, socket, targetDir string, local bool) {
 	https, programs := serveProxy(t, socket)
 	caller := https
@@ -74,7 +74,7 @@ func through(t *testing.T, socket, targetDir string, local bool) {
 }
 
 // serveProxy starts a proxy for the target at a socket. It returns callers for a user who may call
-// all methods: over HTTPS, and at the proxy's socket for programs of this host.
+// all methods: over HTTPS, and through the proxy's socket for programs on this host.
 func serveProxy(t *testing.T, socket string) (https, local spdkrpc.Caller) {
 	dir := t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)

@@ -25,7 +25,7 @@ import (
 
 type p = map[string]any
 
-// An operation is one call to a method that changes volumes.
+// An operation is a call to a method that changes volumes.
 type operation struct {
 	method string
 	params p
@@ -45,8 +45,8 @@ func (o operation) String() string {
 
 const subsystem = "nqn.2026-11.io.spdkgate:pairs"
 
-// The volumes of a pair: old is a snapshot below the snapshot s, and s is below the volume v and
-// the clone c. The bdev outside is not in the lvstore.
+// The volumes used by a pair: old is a snapshot below the snapshot s, and s is below the volume v
+// and the clone c. The bdev outside is not in the lvstore.
 func operations() (list []operation) {
 	deletion := func(method, volume string) {
 		list = append(list, operation{method, p{"name": "lvs0/" + volume}, "lvs0/" + volume})
@@ -90,7 +90,7 @@ type farm struct {
 	free   uint64 // clusters of the empty lvstore
 }
 
-// call makes a call through the proxy until it is not refused because the target is busy.
+// call makes a call through the proxy, and retries it while the target is busy.
 func (f *farm) call(method string, params p, result any) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
@@ -130,8 +130,8 @@ func (f *farm) lvstores() []spdkrpc.LvolStore {
 	return stores
 }
 
-// prepare creates the volumes of a pair. Hosts may connect to the clone, if exported, and to the
-// volume.
+// prepare creates the volumes for a pair. Hosts may connect to the volume and, if exported, to the
+// clone.
 func (f *farm) prepare(exported bool) {
 	if len(f.lvstores()) == 0 {
 		f.call("bdev_lvol_create_lvstore", p{"bdev_name": "base", "lvs_name": "lvs0", "cluster_sz": 1 << 20, "clear_method": "none"}, nil)
@@ -150,9 +150,9 @@ func (f *farm) prepare(exported bool) {
 	}
 }
 
-// run runs two operations at the same time, the second after a delay, and returns what is wrong
-// afterwards. It finds space that no listed volume uses, a deleted volume that is listed, or a
-// difference after the lvstore is loaded again.
+// run runs two operations concurrently, the second after a delay, and returns what is wrong
+// afterwards. It finds space that no listed volume uses, a deleted volume that is still listed, or
+// a difference after the lvstore is reloaded.
 func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string {
 	f.t.Helper()
 	f.prepare(exported)
@@ -189,7 +189,7 @@ func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string
 	return strings.Join(wrong, ", ") + ": " + text
 }
 
-// checkListed compares the outcome of deletions with the list of volumes.
+// checkListed compares the outcomes of deletions with the list of volumes.
 func (f *farm) checkListed(pair [2]operation, outcomes [2]error) (wrong []string) {
 	volumes, err := f.direct.BdevLvolGetLvols(f.t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
 	require.NoError(f.t, err)
@@ -222,7 +222,7 @@ func (f *farm) checkAllocated() (wrong []string) {
 	return wrong
 }
 
-// reload closes the lvstore and loads it from its disk, and returns what differs afterwards.
+// reload closes the lvstore, loads it from its disk again, and returns what differs afterwards.
 func (f *farm) reload() (wrong []string) {
 	read := func() string {
 		volumes, err := f.direct.BdevLvolGetLvols(f.t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
@@ -247,7 +247,7 @@ func (f *farm) reload() (wrong []string) {
 	return wrong
 }
 
-// clear deletes all volumes, and gives the lvstore its name back.
+// clear deletes all volumes, and restores the lvstore's name.
 func (f *farm) clear() {
 	if stores := f.lvstores(); len(stores) == 1 && stores[0].Name != "lvs0" {
 		f.call("bdev_lvol_rename_lvstore", p{"old_name": stores[0].Name, "new_name": "lvs0"}, nil)
@@ -265,8 +265,8 @@ func (f *farm) clear() {
 	f.t.Fatal("volumes cannot be deleted")
 }
 
-// runAll runs pairs on a target, all of them or the first in a random order, in each round, until
-// all have run or the test's time is over.
+// runAll runs pairs on a target in random order, all of them or a part in each round, until all
+// have run or the test's time is over.
 func (f *farm) runAll(rounds, first int, longest time.Duration) {
 	f.createDisks()
 	defer f.call("nvmf_delete_subsystem", p{"nqn": subsystem}, nil)
@@ -300,7 +300,7 @@ func (f *farm) runAll(rounds, first int, longest time.Duration) {
 }
 
 // On the simulation, which is fast, an operation on a volume takes some milliseconds.
-func TestPairsOfOperationsSimulated(t *testing.T) {
+func TestPairsOfOperationsOnSimulatedTarget(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			t.Parallel()
@@ -314,8 +314,8 @@ func TestPairsOfOperationsSimulated(t *testing.T) {
 	}
 }
 
-// TestPairsOfOperationsReal runs on the target at SPDK_SOCK.
-func TestPairsOfOperationsReal(t *testing.T) {
+// TestPairsOfOperationsOnRealTarget runs on the target at SPDK_SOCK.
+func TestPairsOfOperationsOnRealTarget(t *testing.T) {
 	f := newFarm(t, realtarget.Socket(t))
 	f.runAll(2, math.MaxInt, 30*time.Millisecond)
 }

@@ -40,6 +40,7 @@ const snapshotter = "github.com/kubernetes-csi/external-snapshotter/"
 const (
 	snapshotCRDs       = snapshotter + "client/v8"
 	snapshotController = snapshotter + "v8"
+	metadataCRD        = "github.com/kubernetes-csi/external-snapshot-metadata/client"
 )
 
 func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) {
@@ -64,6 +65,20 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 		return b, err
 	}
 	maps.Copy(b.Programs, helm)
+	metadata, err := filepath.Abs("snapshotmetadata")
+	if err != nil {
+		return b, err
+	}
+	sidecar, err := store.Tools(ctx, metadata, *parallel)
+	if err != nil {
+		return b, err
+	}
+	maps.Copy(b.Programs, sidecar)
+	tool, err := store.Own(ctx, metadata, "", "./"+backupTool)
+	if err != nil {
+		return b, err
+	}
+	maps.Copy(b.Programs, tool)
 	if *upstream {
 		suite, err := store.Own(ctx, kubernetes, "", "./storagesuite", "k8s.io/kubernetes/test/images/agnhost")
 		if err != nil {
@@ -97,6 +112,9 @@ func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) 
 		if b.Modules[m], err = artifacts.ModuleDir(ctx, kubernetes, m); err != nil {
 			return b, err
 		}
+	}
+	if b.Modules[metadataCRD], err = artifacts.ModuleDir(ctx, metadata, metadataCRD); err != nil {
+		return b, err
 	}
 	folders := map[*string][]string{&b.Node: slices.Concat(cluster.Packages, policyPackages), &b.Workload: {"busybox-static"}}
 	if *upstream {

@@ -10,9 +10,10 @@
 //	make test-k8s ARGS=-logs=DIR             # all logs, also of pods, in DIR
 //
 // The first run builds Kubernetes and the CSI sidecars from the module graph in kubernetes/go.mod,
-// into a directory of the user's cache. Debian packages (containerd, runc, CNI plugins and what
-// they need) are unpacked there, and not installed. Later runs build only the driver's images and
-// the proxy.
+// and csi-snapshot-metadata from that in snapshotmetadata/go.mod, whose dependencies are newer. All
+// go into a directory of the user's cache. Debian packages (containerd, runc, CNI plugins and what
+// they need) are unpacked there, and not installed. Later runs build only the driver's images, the
+// proxy and the example programs of csi-snapshot-metadata.
 //
 // A run has two processes. The outer one builds, starts the inner one in namespaces of its own
 // (package sandbox), and cleans up when that has ended, for whatever reason. The inner one starts
@@ -25,11 +26,15 @@
 // installation:
 //   - The storage is simulated, with real data in files; loop devices replace NVMe/TCP
 //     (test/suites/kernel has that).
+//   - The target's device contains the metadata of the lvstore as SPDK writes them, and its
+//     snapshots own the clusters whose bytes differ from those of the snapshot below: clusters that
+//     were written with the bytes that they had are not among them.
 //   - Sidecar images are built from the module graph. livenessprobe is a stand-in (its module is
 //     not on the module proxy), and node-driver-registrar is not tested.
 //   - The two nodes share a kernel: a node that loses its power takes neither a kernel's state nor
 //     a disk's cache with it, but its processes, mounts and what its volumes' file systems have not
-//     written. There is no kube-proxy and no DNS.
+//     written. There is no kube-proxy and no DNS: the tests of
+//     csi-snapshot-metadata serve its Service and its name themselves.
 //   - NetworkPolicies are enforced only with -network-policies and the path of kube-router, v2.11
 //     or later, which the tests do not build: not all that it needs is on the module proxy. It runs
 //     beside kubelet, as controller of policies alone, with Debian's iptables and ipset, and the

@@ -35,6 +35,8 @@ type driver struct {
 	// Programs, and the directory with kubectl.
 	helm, plugin, programs string
 
+	metadataCA string // certificate of csi-snapshot-metadata
+
 	uninstalled bool // by a test, which found nothing left
 }
 

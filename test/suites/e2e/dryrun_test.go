@@ -32,7 +32,7 @@ func TestManifestsAreValid(t *testing.T) {
 	}
 	for name, chart := range map[string]struct{ path, values string }{
 		"chart spdk-csi": {"deploy/helm/spdk-csi", `{zones: true, storageCapacity: true, groupSnapshots: true, node: {lifecycle: true, requiredTransports: [nvme-tcp], maxVolumes: 50},
-  networkPolicy: {create: true, apiServer: {ports: [6443]}}, metrics: {tokenSecret: m, podMonitor: true, rules: true, dashboards: true}}`},
+  networkPolicy: {create: true, apiServer: {ports: [6443]}}, snapshotMetadata: {enabled: true, caCertificate: c}, metrics: {tokenSecret: m, podMonitor: true, rules: true, dashboards: true}}`},
 		"chart spdk-proxy": {"deploy/helm/spdk-proxy", `{localSocket: {dir: /run/rpc}, networkPolicy: {create: true}, metrics: {podMonitor: true, userSecret: m, serverName: storage, rules: true, dashboards: true}}`},
 	} {
 		values := filepath.Join(t.TempDir(), "values.yaml")
@@ -64,10 +64,10 @@ func TestManifestsAreValid(t *testing.T) {
 	n.figure("%d objects; without those of %d groups of CRDs that are not installed", objects, len(skipped))
 }
 
-// missingGroup returns the API group of an object whose CRDs the cluster does not have: one of the
-// Prometheus operator, cert-manager or external-snapshot-metadata.
+// missingGroup returns the API group of an object of the Prometheus operator or of cert-manager,
+// whose CRDs the cluster does not have.
 func missingGroup(object string) string {
-	for _, g := range []string{"monitoring.coreos.com", "cert-manager.io", "cbt.storage.k8s.io"} {
+	for _, g := range []string{"monitoring.coreos.com", "cert-manager.io"} {
 		if strings.Contains(object, "apiVersion: "+g+"/") {
 			return g
 		}

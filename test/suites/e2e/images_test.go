@@ -25,13 +25,14 @@ var notWritten = []string{"spdk-csi", "csi-node-driver-registrar"}
 // that it has there, so that manifests need no changes. It returns the archives of all images.
 func writeImages(dir string, b built) ([]string, error) {
 	names, err := manifestImages(
-		filepath.Join(repository, "deploy/kubernetes"), filepath.Join(repository, "deploy/kubernetes/examples"), snapshotControllerFolder(b))
+		filepath.Join(repository, "deploy/kubernetes"), filepath.Join(repository, "deploy/kubernetes/examples"), filepath.Join(repository, metadataComponent), snapshotControllerFolder(b))
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range notWritten {
 		delete(names, n)
 	}
+	names[backupTool] = []string{backupImage}
 	for name, references := range b.Upstream {
 		names[name] = append(names[name], references...)
 	}
@@ -58,6 +59,12 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		i, err := workload(b)
 		i.Names = append(references, cluster.PauseImage)
 		return i, err
+	case backupTool: // of TestChangedBlocks
+		program, err1 := b.program(name)
+		i, err2 := workload(b)
+		i.Names = references
+		i.Contents = append(i.Contents, image.File(program, "/bin/snapshot-metadata-lister", 0o755), image.Link("/bin/snapshot-metadata-verifier", "snapshot-metadata-lister"))
+		return i, errors.Join(err1, err2)
 	case "glibc-dns-testing", "nginx": // of Kubernetes' own tests, which run shell scripts with GNU's tools in them
 		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
 			image.Tree(b.Shell), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),

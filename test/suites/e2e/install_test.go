@@ -35,6 +35,9 @@ func (d *driver) install(ctx context.Context, b built) error {
 		return err
 	}
 	progress("the snapshot controller is installed")
+	if err := d.prepareSnapshotMetadata(ctx, b); err != nil {
+		return err
+	}
 	if err := d.chart(ctx, "install", d.values()); err != nil {
 		return err
 	}
@@ -111,11 +114,12 @@ func (d *driver) data() string { return storage.DataDir(filepath.Join(d.dir, sto
 func (d *driver) values() map[string]any {
 	data := d.data()
 	return map[string]any{
-		"storageServers": []any{d.server.Config(caFile)},
-		"credentials":    map[string]any{"accounts": []any{d.server.Account()}},
-		"ca":             map[string]any{"certificates": d.server.CA()},
-		"groupSnapshots": true,
-		"networkPolicy":  networkPolicy(),
+		"storageServers":   []any{d.server.Config(caFile)},
+		"credentials":      map[string]any{"accounts": []any{d.server.Account()}},
+		"ca":               map[string]any{"certificates": d.server.CA()},
+		"groupSnapshots":   true,
+		"snapshotMetadata": map[string]any{"enabled": true, "caCertificate": d.metadataCA},
+		"networkPolicy":    networkPolicy(),
 		"node": map[string]any{
 			"lifecycle":         true, // and with it self-registration
 			"extraArgs":         []string{"--node-allow-loop"},
@@ -141,7 +145,9 @@ func (d *driver) chart(ctx context.Context, command string, values map[string]an
 	}
 	args := append([]string{command, release, chart, "--values=" + file}, further...)
 	if command == "install" {
-		args = append(args, "--create-namespace")
+		if err := d.createMetadataSecret(ctx); err != nil {
+			return err
+		}
 	}
 	_, err = d.runHelm(ctx, args...)
 	return err
@@ -169,9 +175,11 @@ func (d *driver) uninstall(ctx context.Context) error {
 	if _, err := d.runHelm(ctx, "uninstall", release, "--wait", rolloutTimeout); err != nil {
 		return err
 	}
-	// Helm leaves the pods of tests.
-	if _, err := d.kubectl.Run(ctx, "", "delete", "pod", "spdkcsi-test", "--ignore-not-found"); err != nil {
-		return err
+	// Helm leaves the pods of tests, and the Secret is not of the chart.
+	for _, object := range []string{"pod/spdkcsi-test", "secret/" + metadataSecret} {
+		if _, err := d.kubectl.Run(ctx, "", "delete", object, "--ignore-not-found"); err != nil {
+			return err
+		}
 	}
 	if _, err := d.kubectl.Run(ctx, "", "wait", "pods", "--all", "--for=delete", rolloutTimeout); err != nil {
 		return err
@@ -186,7 +194,7 @@ func (d *driver) uninstall(ctx context.Context) error {
 func (d *driver) gone(ctx context.Context) error {
 	var left []string
 	for _, object := range []string{
-		"csidriver/" + driverName, "clusterrole,clusterrolebinding,storageclass,volumesnapshotclass,validatingadmissionpolicy", "all,configmap,secret,serviceaccount,role,rolebinding,pdb",
+		"csidriver/" + driverName, "clusterrole,clusterrolebinding,snapshotmetadataservice,storageclass,volumesnapshotclass,validatingadmissionpolicy", "all,configmap,secret,serviceaccount,role,rolebinding,pdb",
 	} {
 		out, err := d.kubectl.Run(ctx, "", "get", object, "--ignore-not-found", "--output=name")
 		if err != nil {

@@ -140,9 +140,14 @@ func (n *namespace) apply(manifest string) {
 // example applies an example of the manual.
 func (n *namespace) example(name string) {
 	n.t.Helper()
+	n.apply(n.readExample(name))
+}
+
+func (n *namespace) readExample(name string) string {
+	n.t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "deploy/kubernetes/examples", name))
 	require.NoError(n.t, err)
-	n.apply(string(text))
+	return string(text)
 }
 
 // await waits for a field's value, or for another condition of `kubectl wait`.

@@ -16,6 +16,9 @@ import (
 // The repository's root, as seen from this package's directory.
 const repository = "../../.."
 
+// The component of the manifests that switches csi-snapshot-metadata on.
+const metadataComponent = "deploy/kubernetes/components/snapshot-metadata"
+
 var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 
 // manifestImages returns the images that the manifests in some directories name, by their name
@@ -64,9 +67,13 @@ var notBuilt = []string{"csi-node-driver-registrar", "livenessprobe"}
 
 // The sidecars that the tests run are those of the manifests.
 func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
-	modules, err := os.ReadFile("kubernetes/go.mod")
-	require.NoError(t, err)
-	images, err := manifestImages(filepath.Join(repository, "deploy/kubernetes"))
+	var modules []byte
+	for _, file := range []string{"kubernetes/go.mod", "snapshotmetadata/go.mod"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		modules = append(modules, text...)
+	}
+	images, err := manifestImages(filepath.Join(repository, "deploy/kubernetes"), filepath.Join(repository, metadataComponent))
 	require.NoError(t, err)
 	checked := 0
 	for name, references := range images {
@@ -78,13 +85,16 @@ func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
 		checked++
 		_, version, _ := strings.Cut(references[0], ":")
 		major, _, _ := strings.Cut(version, ".")
-		line := "github.com/kubernetes-csi/external-" + program + "/" + major + " " + version + " "
-		assert.Contains(t, string(modules), line, "deploy/kubernetes runs %s: build it in kubernetes/go.mod", references[0])
+		module := "github.com/kubernetes-csi/external-" + program
+		if major != "v1" {
+			module += "/" + major
+		}
+		assert.Regexp(t, `(?m)\t`+regexp.QuoteMeta(module+" "+version)+`( |$)`, string(modules), "deploy/kubernetes runs %s: build it in the go.mod of the tests", references[0])
 	}
-	assert.Equal(t, 4, checked)
+	assert.Equal(t, 5, checked)
 }
 
-func TestDriverHasTheVersionOfTheManifests(t *testing.T) {
+func TestDriverVersionMatchesManifests(t *testing.T) {
 	images, err := manifestImages(filepath.Join(repository, "deploy/kubernetes"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ghcr.io/spdkgate/spdk-csi:" + driverVersion}, images["spdk-csi"])

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// TestAuthentication stages volumes that require authentication on a real kernel, by CSI calls:
-// with the right keys, with wrong ones and without, and changes the keys under I/O.
+// TestAuthentication stages volumes that require authentication on a real kernel, by CSI calls,
+// with the right keys, with wrong keys and without keys. It also changes the keys during I/O.
 func TestAuthentication(t *testing.T) {
 	for method, targetType := range map[string]string{"dhchap": "nvme-tcp", "chap": "iscsi"} {
 		t.Run(method, func(t *testing.T) {

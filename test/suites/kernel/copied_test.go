@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// A real target's volume is copied to another lvstore by spdk-csi move in the machine, and used
-// from there.
+// In the machine, spdk-csi move copies a real target's volume to another lvstore, from where it is
+// then used.
 func TestMovedCopyCanBeUsed(t *testing.T) {
 	realTarget.Lock()
 	t.Cleanup(realTarget.Unlock)
@@ -38,7 +38,7 @@ func TestMovedCopyCanBeUsed(t *testing.T) {
 			return map[string]string{control.VolumeID: c.volumes[call.Volume].GetVolumeId()}, c.detach(ctx, call.Volume)
 		case control.Configuration:
 			return c.guestConfig(proxy, other)
-		case control.Publish: // a copy that spdk-csi move has made
+		case control.Publish: // a copy made by spdk-csi move
 			if id, ok := call.Parameters[control.VolumeID]; ok {
 				c.volumes[call.Volume] = &csi.Volume{VolumeId: id, VolumeContext: map[string]string{}}
 			}
@@ -52,7 +52,7 @@ func TestMovedCopyCanBeUsed(t *testing.T) {
 	m.Run(control.Copied, control.SPDK)
 }
 
-// addStore makes a second lvstore on the target.
+// addStore creates a second lvstore on the target.
 func addStore(t *testing.T, path, name string) {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)
@@ -71,8 +71,8 @@ func addStore(t *testing.T, path, name string) {
 	})
 }
 
-// startPlainProxy starts a proxy for the guest, without TLS because certificates do not name the
-// guest's address of the host.
+// startPlainProxy starts a proxy for the guest. It does not use TLS, because certificates do not
+// name the address at which the guest reaches the host.
 func (c *csiTarget) startPlainProxy(t *testing.T, path string) (port string) {
 	dir, port := t.TempDir(), freePort(t)
 	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)
@@ -89,7 +89,7 @@ users:
 log: {level: error}
 `
 
-// guestConfig returns the driver's configuration as the guest reaches the target.
+// guestConfig returns the driver's configuration with which the guest reaches the target.
 func (c *csiTarget) guestConfig(proxyPort, otherStore string) (map[string]string, error) {
 	var config struct {
 		Nodes []map[string]any `json:"nodes"`

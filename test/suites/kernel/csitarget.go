@@ -30,8 +30,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// csiTarget is a real SPDK target behind spdk-proxy. The controller of spdk-csi creates, exports
-// and deletes the volumes, by the calls of CSI that Kubernetes' sidecars make.
+// csiTarget is a real SPDK target behind spdk-proxy. spdk-csi's controller creates, exports and
+// deletes the volumes, by the same CSI calls that Kubernetes' sidecars make.
 type csiTarget struct {
 	*controller.Controller
 	old       bool   // its release makes copies only of volumes that others may read when deleted, and only of the same size
@@ -53,10 +53,10 @@ log: {level: error}
 `
 )
 
-// newCSITarget creates an lvstore on a file on the target, and starts a proxy and a controller.
-// targetType is one of config.json's. If savedDir is not empty, the proxy saves the target's
-// configuration there, and the target ends with the test; otherwise the test removes what it
-// created. The driver may also use otherStores, if the target has them.
+// newCSITarget creates a file-backed lvstore on the target, and starts a proxy and a controller.
+// targetType is a target type in config.json. If savedDir is not empty, the proxy saves the
+// target's configuration there, and the target ends with the test; otherwise the test removes what
+// it created. The driver may also use otherStores, if the target has them.
 func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores ...string) *csiTarget {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)
@@ -137,7 +137,7 @@ func serveProxy(t *testing.T, dir, text string) {
 	t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
 }
 
-// do executes a call of the guest.
+// do executes a call from the guest.
 func (c *csiTarget) do(ctx context.Context, call control.TargetCall) (map[string]string, error) {
 	switch call.Do {
 	case control.Make:
@@ -170,7 +170,7 @@ func capability() *csi.VolumeCapability {
 	}
 }
 
-// make creates a volume, or copies one, and publishes it to the guest's node.
+// make creates or copies a volume, and publishes it to the guest's node.
 func (c *csiTarget) make(ctx context.Context, call control.TargetCall) (map[string]string, error) {
 	req := &csi.CreateVolumeRequest{
 		Name: call.Volume, CapacityRange: &csi.CapacityRange{RequiredBytes: call.Bytes}, Parameters: call.Parameters,
@@ -197,8 +197,8 @@ func (c *csiTarget) make(ctx context.Context, call control.TargetCall) (map[stri
 	return c.publish(ctx, call)
 }
 
-// publish publishes a volume to a node, and returns the volume context with the publish context, as
-// the guest needs them.
+// publish publishes a volume to a node, and returns the volume context and the publish context in
+// the form that the guest needs.
 func (c *csiTarget) publish(ctx context.Context, call control.TargetCall) (map[string]string, error) {
 	v := c.volumes[call.Volume]
 	p, err := c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
@@ -219,7 +219,7 @@ func (c *csiTarget) publish(ctx context.Context, call control.TargetCall) (map[s
 	return m, nil
 }
 
-// detach takes a volume from all nodes, as Kubernetes does some time after a node was lost.
+// detach unpublishes a volume from all nodes, as Kubernetes does some time after a node is lost.
 func (c *csiTarget) detach(ctx context.Context, volume string) error {
 	_, err := c.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: c.volumes[volume].GetVolumeId()})
 	return err

@@ -35,7 +35,7 @@ type exported struct {
 	host export.Host
 }
 
-// newDriverTarget creates an lvstore on a file, on which SPDK's default clear method does nothing.
+// newDriverTarget creates a file-backed lvstore, on which SPDK's default clear method does nothing.
 func newDriverTarget(t *testing.T, path string, mode class.Clear) *driverTarget {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)
@@ -63,7 +63,7 @@ func newDriverTarget(t *testing.T, path string, mode class.Clear) *driverTarget 
 	return d
 }
 
-// do executes a call of the guest.
+// do executes a call from the guest.
 func (d *driverTarget) do(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 	switch c.Do {
 	case control.Make:

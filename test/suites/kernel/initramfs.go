@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// tools are the programs that the node's side of the driver and the guest's targets run.
+// tools lists the programs that the driver's node side and the guest's targets run.
 var tools = []string{
 	"sbin/mke2fs", "sbin/e2fsck", "sbin/resize2fs", "sbin/mkfs.xfs", "usr/sbin/xfs_growfs", "sbin/blkid",
 	"bin/mount", "bin/umount", "sbin/losetup", "bin/kmod", "sbin/iscsid", "sbin/iscsiadm", "sbin/dmsetup",
 	"sbin/cryptsetup", "sbin/mkfs.btrfs", "bin/btrfs",
 }
 
-// modules are the kernel modules in the initramfs. Their dependencies are added.
+// modules lists the kernel modules in the initramfs. Their dependencies are added.
 var modules = []string{
 	"virtio_pci", "virtio_net", "virtio_blk", "configfs", "loop", "ext4", "xfs", "crc32c_generic", "crc32c_intel",
 	"nvme_tcp", "nvmet", "nvmet_tcp", "nvme_rdma", "nvmet_rdma", "rdma_rxe", "crc32_generic",
@@ -31,7 +31,7 @@ var modules = []string{
 	"dm_mod", "iscsi_tcp", "sd_mod", "target_core_mod", "target_core_file", "iscsi_target_mod",
 }
 
-// archive writes the cpio format that the kernel unpacks ("newc": Documentation/driver-api/
+// An archive writes the cpio format that the kernel unpacks ("newc": Documentation/driver-api/
 // early-userspace/buffer-format.rst). It adds the parent directories of its files.
 type archive struct {
 	*bufio.Writer
@@ -78,7 +78,7 @@ func (a *archive) close() error {
 	return a.Flush()
 }
 
-// writeInitramfs writes the initramfs without its init. The init is built for each run and appended
+// writeInitramfs writes the initramfs without an init. The init is built for each run and appended
 // as a second archive, which the kernel unpacks after the first.
 func (k kit) writeInitramfs() (err error) {
 	f, err := os.Create(k.initramfs())
@@ -155,7 +155,7 @@ func (k kit) library(name string) (string, error) {
 	return "", fmt.Errorf("library %s is not in the packages", name)
 }
 
-// read reads a file of the kit. It resolves symlinks within the kit, also absolute ones.
+// read reads a file in the kit. It resolves symlinks within the kit, even absolute ones.
 func (k kit) read(name string) ([]byte, error) {
 	for range 8 {
 		to, err := os.Readlink(k.root(name))
@@ -171,7 +171,7 @@ func (k kit) read(name string) ([]byte, error) {
 	return nil, fmt.Errorf("%s: too many symlinks", name)
 }
 
-// addModules adds the modules with their dependencies, which modules.dep lists.
+// addModules adds the modules with their dependencies, as listed in modules.dep.
 func (k kit) addModules(a *archive) error {
 	dir := filepath.Join("lib/modules", k.kernel)
 	for _, index := range []string{"modules.dep", "modules.dep.bin", "modules.alias.bin", "modules.softdep", "modules.symbols.bin", "modules.builtin", "modules.builtin.bin", "modules.order"} {
@@ -219,7 +219,8 @@ func moduleName(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// withPrograms writes the kit's initramfs with further programs, by their path in the guest.
+// withPrograms writes the kit's initramfs with additional programs, given by their path in the
+// guest.
 func (k kit) withPrograms(programs map[string]string, to string) (err error) {
 	base, err := os.ReadFile(k.initramfs())
 	if err != nil {

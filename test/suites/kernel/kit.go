@@ -20,17 +20,17 @@ import (
 	"github.com/spdkgate/spdkgate/test/tools/debian"
 )
 
-// kitVersion is part of a kit's directory name. It depends on what is in a kit; increase the number
-// when kits are made in another way.
+// kitVersion is part of a kit's directory name. It depends on the kit's contents; increase the
+// number when kits are created in a different way.
 var kitVersion = func() string {
 	sum := sha256.Sum256(fmt.Append(nil, 3, packages, tools, modules))
 	return hex.EncodeToString(sum[:4])
 }()
 
-// KernelVariable names a Debian package with another kernel, such as one of backports.
+// KernelVariable names a Debian package with another kernel, such as one from backports.
 const KernelVariable = "SPDKGATE_KERNEL_DEB"
 
-// kitSuffix ends the name of a kit's directory, after the release of its kernel.
+// kitSuffix ends the name of a kit's directory, after its kernel's release.
 func kitSuffix() string {
 	if os.Getenv(KernelVariable) != "" {
 		return "-kitgiven" + kitVersion
@@ -38,7 +38,7 @@ func kitSuffix() string {
 	return "-kit" + kitVersion
 }
 
-// kitPattern matches the directories of the kits that can be used.
+// kitPattern matches the directories of usable kits.
 func kitPattern() string {
 	deb := os.Getenv(KernelVariable)
 	if deb == "" {
@@ -54,7 +54,7 @@ func (k kit) authenticates() bool {
 	return err == nil && (bytes.Contains(config, []byte("CONFIG_NVME_HOST_AUTH=y")) || bytes.Contains(config, []byte("CONFIG_NVME_AUTH=y")))
 }
 
-// packages are the Debian packages of a kit. Their dependencies are added.
+// packages lists the Debian packages in a kit. Their dependencies are added.
 var packages = []string{
 	"linux-image-amd64", "kmod", "qemu-system-x86", "seabios", "xz-utils",
 	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi", "dmsetup", "cryptsetup-bin", "btrfs-progs",
@@ -76,13 +76,13 @@ func (k kit) initramfs() string { return filepath.Join(k.dir, "initramfs.cpio") 
 // errNoKit means that no kit can be created on this machine.
 var errNoKit = errors.New("kernel tests cannot run here")
 
-// creating is held while a kit is looked for and created, because tests run in parallel.
+// creating is held while a kit is searched for or created, because tests run in parallel.
 var creating sync.Mutex
 
 // openKit returns the newest kit in the user's cache, or creates one.
 func openKit(ctx context.Context, log func(format string, args ...any)) (kit, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return kit{}, fmt.Errorf("%w: they are for Linux on amd64", errNoKit)
+		return kit{}, fmt.Errorf("%w: they require Linux on amd64", errNoKit)
 	}
 	creating.Lock()
 	defer creating.Unlock()
@@ -158,8 +158,8 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 }
 
 // unpackKernel unpacks the compressed kernel image, because an emulated processor would need four
-// seconds for that at each boot. Sizes and offsets of the image's header are in Linux's
-// Documentation/arch/x86/boot.rst.
+// seconds for that at each boot. The sizes and offsets in the image's header are documented in
+// Linux's Documentation/arch/x86/boot.rst.
 func (k kit) unpackKernel(ctx context.Context) error {
 	image, err := os.ReadFile(k.root("boot/vmlinuz-" + k.kernel))
 	if err != nil {
@@ -185,7 +185,7 @@ func (k kit) unpackKernel(ctx context.Context) error {
 	return os.WriteFile(k.vmlinux(), out, 0o644)
 }
 
-// command returns a command that runs a program of the kit with the kit's loader and libraries.
+// command returns a command that runs a program in the kit with the kit's loader and libraries.
 func (k kit) command(ctx context.Context, name, program string, args ...string) *exec.Cmd {
 	libraries := []string{k.root("lib/x86_64-linux-gnu"), k.root("usr/lib/x86_64-linux-gnu")}
 	return exec.CommandContext(ctx, k.root("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),

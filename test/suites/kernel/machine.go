@@ -27,16 +27,17 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// Machine is one boot of the virtual machine.
+// Machine is a virtual machine for a scenario.
 type Machine struct {
-	// Target executes the guest's calls. Nil if there is no target on the host.
+	// Target executes the guest's calls. It is nil if there is no target on the host.
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
-	// Progress receives the guest's reports of its writes, and reports whether the guest should
-	// end. Nil if the scenario does not report progress.
+	// Progress receives the guest's reports on its writes, and reports whether the guest should
+	// end. It is nil if the scenario does not report progress.
 	Progress func([]control.Progress) (end bool)
-	// Found receives what the guest found in a new volume. Nil if the scenario does not search.
+	// Found receives what the guest found in a new volume. It is nil if the scenario does not
+	// search.
 	Found func(control.Found)
-	// Disks are raw images of the machine's disks, which it keeps from one run to the next.
+	// Disks holds raw images of the machine's disks, which persist from one run to the next.
 	Disks []string
 	// Deadline limits the whole run. Zero means 65 minutes.
 	Deadline time.Duration
@@ -133,8 +134,8 @@ func build(t *testing.T, dir, pkg string) string {
 	return path
 }
 
-// PowerOff ends the present run as a power loss does, and [Machine.Run] returns. Data that the
-// guest has not written to its disks is lost.
+// PowerOff ends the current run like a power loss, and [Machine.Run] returns. Data that the guest
+// has not written to its disks is lost.
 func (m *Machine) PowerOff() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

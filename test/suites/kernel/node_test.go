@@ -24,22 +24,22 @@ var (
 	chosen = flag.String("case", "", "run the cases of TestNodePlugin whose names, with _ for spaces, match this regular expression")
 )
 
-// TestNodePlugin runs spdk-csi --node in the machine and makes the calls of kubelet over its
-// socket. At the end it prints a table of the cases.
+// TestNodePlugin runs spdk-csi --node in the machine and makes kubelet's calls over its socket. At
+// the end it prints a table of the cases.
 func TestNodePlugin(t *testing.T) {
 	t.Parallel()
 	onTargets(t, control.Node)
 }
 
-// TestKilledPlugin kills spdk-csi --node at a third of the steps of its calls, with --all at each,
-// and checks that the repeated calls succeed.
+// TestKilledPlugin kills spdk-csi --node at a third of the steps in its calls, or at every step
+// with --all, and checks that the retried calls succeed.
 func TestKilledPlugin(t *testing.T) {
 	t.Parallel()
 	onTargets(t, control.Killed)
 }
 
-// onTargets runs a scenario on the targets of the guest's kernel, and on a real one if SPDK_SOCK
-// names it. Killing the plugin everywhere takes long.
+// onTargets runs a scenario on the targets in the guest's kernel, and on a real SPDK target if
+// SPDK_SOCK names one. Killing the plugin everywhere takes long.
 func onTargets(t *testing.T, scenario string) {
 	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}, {"own target, RDMA", control.OwnRDMA}} {
 		if own.target == control.OwnRDMA && scenario == control.Killed {
@@ -73,7 +73,7 @@ func onTargets(t *testing.T, scenario string) {
 	}
 }
 
-// realTarget is held by the test that uses the real target.
+// realTarget is held by the test that is using the real target.
 var realTarget sync.Mutex
 
 func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...string) {
@@ -88,8 +88,8 @@ func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...
 	m.Run(scenario, target, kernelParams...)
 }
 
-// TestPowerLoss ends the machine while volumes are written, twice, and checks after a boot that
-// everything that was synced is there.
+// TestPowerLoss ends the machine twice while volumes are written to. After each boot, it checks
+// that everything synced is there.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	m := NewMachine(t)
@@ -133,8 +133,8 @@ func TestPowerLoss(t *testing.T) {
 	m.Run(control.PowerLoss, control.Own, params(control.PhaseUnstage)...)
 }
 
-// TestMovedVolume moves a volume from a node that is cut off while it writes to another node. The
-// first node's writes must not reach the volume any more, even when it is connected again.
+// TestMovedVolume cuts a node off during writes, and moves its volume to another node. The first
+// node's writes must no longer reach the volume, even when that node is connected again.
 func TestMovedVolume(t *testing.T) {
 	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
 	first, second := NewMachine(t), NewMachine(t)
@@ -178,8 +178,8 @@ func TestMovedVolume(t *testing.T) {
 	<-ended
 }
 
-// TestRestartedTarget kills a real target while volumes are written, and starts it with the
-// configuration that the proxy saved.
+// TestRestartedTarget kills a real target while volumes are written to, and starts it with the
+// configuration saved by the proxy.
 func TestRestartedTarget(t *testing.T) {
 	process := startTarget(t)
 	m := NewMachine(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// A targetProcess is a spdk_tgt that the test starts, kills and starts again with the configuration
-// that the proxy saved.
+// A targetProcess is an spdk_tgt that the test starts, kills and starts again with the
+// configuration saved by the proxy.
 type targetProcess struct {
 	dir     string
 	program string
@@ -31,7 +31,7 @@ type targetProcess struct {
 	ended   chan struct{}
 }
 
-// startTarget starts the spdk_tgt that SPDK_TGT names. The test is skipped if it names none.
+// startTarget starts the spdk_tgt named by SPDK_TGT. The test is skipped if that is not set.
 func startTarget(t *testing.T) *targetProcess {
 	p := &targetProcess{dir: t.TempDir(), program: os.Getenv("SPDK_TGT")}
 	if p.program == "" {
@@ -117,7 +117,7 @@ func (p *targetProcess) restart(ctx context.Context, target *csiTarget) error {
 	return p.start(ctx)
 }
 
-// do executes a call of the guest.
+// do executes a call from the guest.
 func (p *targetProcess) do(target *csiTarget) func(context.Context, control.TargetCall) (map[string]string, error) {
 	return func(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 		if c.Do == control.Restart {

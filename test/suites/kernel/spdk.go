@@ -21,7 +21,7 @@ import (
 )
 
 // spdk is a real SPDK target on this host, without the driver. It creates thin lvols, exports each
-// under its own name, and removes everything at the end of the test.
+// under its own name, and removes everything when the test ends.
 type spdk struct {
 	t       *testing.T
 	rpc     *spdkrpc.Client
@@ -76,12 +76,12 @@ func freePort(t *testing.T) string {
 	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 }
 
-// nvme executes a call of the guest, with exports over NVMe/TCP.
+// nvme executes a call from the guest, with exports over NVMe/TCP.
 func (s *spdk) nvme(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 	return s.do(ctx, c, s.exportNVMe)
 }
 
-// iscsi executes a call of the guest, with exports over iSCSI.
+// iscsi executes a call from the guest, with exports over iSCSI.
 func (s *spdk) iscsi(ctx context.Context, c control.TargetCall) (map[string]string, error) {
 	return s.do(ctx, c, s.exportISCSI)
 }

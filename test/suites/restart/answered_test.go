@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// exported is what a restarted target admits: the hosts and the number of namespaces of each
-// subsystem but discovery.
+// exported describes what a restarted target admits: the hosts and the number of namespaces of each
+// subsystem other than discovery.
 func (w *world) exported() map[string][]string {
 	w.t.Helper()
 	subsystems, err := w.client.NVMfGetSubsystems(w.t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
@@ -38,7 +38,7 @@ func (w *world) exported() map[string][]string {
 	return admitted
 }
 
-// killed kills the target at once, and starts it with the saved file.
+// killed kills the target at once, and restarts it with the saved file.
 func (w *world) killed() {
 	w.t.Helper()
 	w.kill()
@@ -73,7 +73,7 @@ func (w *world) exportLvol(name string) {
 	w.call("nvmf_subsystem_add_host", p{"nqn": nqn + name, "host": host + "1"}, nil)
 }
 
-// A response about access stays true although the target dies right after it.
+// A response about access remains true even if the target dies right after it.
 func TestTargetDiesAfterEachResponse(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.createLvol("v")
@@ -108,8 +108,9 @@ func TestTargetDiesAfterEachResponse(t *testing.T) {
 	}
 }
 
-// A volume is deleted, alone or with its lvstore, and the target dies before that is saved.
-// Afterwards the proxy misses nothing, the export can be removed, and new exports are saved.
+// A volume is deleted, alone or with its lvstore, and the target dies before this is saved.
+// Afterwards the proxy reports nothing as missing, the export can be removed, and new exports are
+// saved.
 func TestTargetDiesAfterADeletion(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
@@ -152,9 +153,9 @@ func TestTargetDiesAfterADeletion(t *testing.T) {
 	}
 }
 
-// The proxy cannot tell whether SPDK executed the deletion of an lvstore while the lvstore's disk
-// is missing: the exports of its volumes stay in the saved file. If it was not executed, they are
-// back with the disk.
+// While an lvstore's disk is missing, the proxy cannot tell whether SPDK executed the lvstore's
+// deletion, so its volumes' exports stay in the saved file. If the deletion was not executed, they
+// are back when the disk is.
 func TestDeletedLvstoreWithoutItsDisk(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.exportLvol("rv1")

@@ -12,21 +12,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// UUIDs in the contents that forgeAll makes. of replaces them.
+// UUIDs in the contents created by forgeAll. The method of replaces them.
 const (
 	anyVictim   = "11111111-1111-4111-8111-111111111111"
 	anySnapshot = "22222222-2222-4222-8222-222222222222"
 	anyDecoy    = "33333333-3333-4333-8333-333333333333"
 )
 
-// Contents are what a hostile tenant writes into volumes, without the empty end of the volume.
+// Contents that a hostile tenant writes into volumes, without the empty end of the volume.
 type contents struct {
 	inner, twin, raid, gpt, ftl []byte
 	raidMember                  uuid.UUID
 }
 
-// forgeAll makes all contents: a RAID of the given name; an lvstore with the name and the volume of
-// another tenant's lvstore; and an lvstore with clones, one of which contains a RAID of that name.
+// forgeAll creates all contents: a RAID with the given name; an lvstore with the name and the
+// volume of another tenant's lvstore; and an lvstore with clones, one of which contains a RAID with
+// that name.
 func (w *world) forgeAll(twin, raid string) contents {
 	w.t.Helper()
 	c := contents{
@@ -49,8 +50,8 @@ func (w *world) forgeAll(twin, raid string) contents {
 	return c
 }
 
-// of returns the contents for a volume, about another tenant's volume and its snapshot, and a UUID
-// that a clone takes.
+// of returns the contents for a volume. They refer to another tenant's volume and its snapshot, and
+// to a UUID for a clone.
 func (c contents) of(w *world, volume, victim, snapshot, decoy string) map[string][]byte {
 	w.t.Helper()
 	all := map[string][]byte{"inner": slices.Clone(c.inner), "twin": slices.Clone(c.twin), "RAID": slices.Clone(c.raid), "GPT": slices.Clone(c.gpt), "FTL": slices.Clone(c.ftl)}
@@ -78,7 +79,7 @@ func crcOfRAID(superblock []byte) uint32 {
 
 const blockBytes = 4096
 
-// partitionTable returns a GPT of a device with one partition for SPDK.
+// partitionTable returns a GPT for a device with one partition for SPDK.
 func partitionTable(blocks uint64) []byte {
 	le := binary.LittleEndian
 	image := make([]byte, 1<<20)
@@ -112,7 +113,7 @@ func partitionTable(blocks uint64) []byte {
 	return image
 }
 
-// mutate changes bytes by chance, most of them near others that are not 0.
+// mutate changes random bytes, most of them near others that are not 0.
 func mutate(r *rand.Rand, image []byte) {
 	for range 1 + r.IntN(100) {
 		at := r.IntN(len(image))

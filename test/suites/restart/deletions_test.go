@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// A volume and its snapshot are deleted by CSI at the same moment. Both are gone afterwards with
-// their clusters, and neither is back after a restart of the target.
-func TestVolumeAndSnapshotAreDeletedAtOnce(t *testing.T) {
+// A volume and its snapshot are deleted concurrently through CSI. Afterwards both are gone with
+// their clusters, and neither comes back after a target restart.
+func TestVolumeAndSnapshotAreDeletedConcurrently(t *testing.T) {
 	rounds := 160
 	if os.Getenv("SPDK_TGT") == "" {
 		rounds = 10

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A driverWorld is a world, and a driver's controller, whose calls pass a relay.
+// A driverWorld is a world with a driver's controller, whose calls pass through a relay.
 type driverWorld struct {
 	*world
 	*controller.Controller
@@ -28,9 +28,9 @@ type driverWorld struct {
 	copy                  *csi.Volume
 }
 
-// The target dies after each call that an operation of the driver makes, and starts from the saved
-// file. The operation, when it is repeated, succeeds, and what it said holds after another such
-// death. Nothing is left.
+// The target dies after each call made by one of the driver's operations, and starts from the saved
+// file. The operation then succeeds when retried, and its result still holds after another such
+// death. Nothing is left over.
 func TestTargetDiesInEachOperation(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
@@ -65,7 +65,7 @@ func newDriverWorld(t *testing.T, transport export.Transport) *driverWorld {
 	d.settled()
 	d.relay, node["rpcURL"] = d.newRelay(func() { d.kill(); d.again() })
 	d.Controller = d.controller(node)
-	// Objects that the first export makes for all others stay.
+	// Objects that the first export creates for all others stay.
 	d.create()
 	d.published()
 	d.clear()
@@ -78,7 +78,7 @@ func (d *driverWorld) create() {
 	d.ok(err)
 }
 
-// target returns the driver's services for the target.
+// target returns the driver's interfaces to the target.
 func (d *driverWorld) target() doctor.Target {
 	d.t.Helper()
 	targets, err := d.DoctorTargets()
@@ -86,7 +86,7 @@ func (d *driverWorld) target() doctor.Target {
 	return targets[0]
 }
 
-// again starts the target with the saved file.
+// again restarts the target with the saved file.
 func (d *driverWorld) again() {
 	if !d.start(d.saved()...) { // the file may have the namespace of a volume that was just deleted
 		require.True(d.t, d.start(d.saved("--json-ignore-init-errors")...))
@@ -94,8 +94,8 @@ func (d *driverWorld) again() {
 	d.fresh()
 }
 
-// dies makes the target die after the call of an operation with the number at. It reports whether
-// there was such a call.
+// dies makes the target die after an operation's call number at. It reports whether there was such
+// a call.
 func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	t, ctx := d.t, d.t.Context()
 	before := d.everything()
@@ -128,7 +128,7 @@ func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	return method != ""
 }
 
-// A things value is what operations can leave on a target.
+// A things value counts what operations can leave on a target.
 type things struct {
 	free    uint64
 	lvols   []string
@@ -181,7 +181,7 @@ func (d *driverWorld) admitted(s things) (nodes []string) {
 	return nodes
 }
 
-// clear removes everything as an administrator does with the driver.
+// clear removes everything with the driver, as an administrator does.
 func (d *driverWorld) clear() {
 	t, ctx := d.t, d.t.Context()
 	_, err := d.target().Unfence(ctx, controller.HostOf("a"), false)

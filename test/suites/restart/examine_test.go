@@ -41,7 +41,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w.call("bdev_passthru_delete", p{"name": "pt0"}, nil) // it lies on a volume
 	w.settled()
 	before := w.state()
-	// As a host could write it.
+	// A host could write this.
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": "vm", "size_in_mib": 64}, nil)
 	var vm []struct{ Name string }
 	w.call("bdev_get_bdevs", p{"name": "lvs0/vm"}, &vm)
@@ -72,8 +72,8 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	assert.Empty(t, w.status().Missing)
 }
 
-// RAIDs with volumes on them are there again.
-func TestRAIDWithoutAutoExamine(t *testing.T) {
+// RAIDs with volumes on them are back.
+func TestRAIDsAreRestoredWithoutAutoExamine(t *testing.T) {
 	for name, superblock := range map[string]bool{"without superblock": false, "with superblock": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

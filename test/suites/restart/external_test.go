@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Clones of bdevs outside their lvstore are there again after a restart with the saved
-// configuration of a target that does not load what hosts write.
+// Clones of bdevs outside their lvstore are back after a restart with the saved configuration of a
+// target that does not load what hosts write.
 func TestClonesOfExternalBdevsAreRestored(t *testing.T) {
 	for _, c := range []struct{ store, other string }{{"disk0", "disk1"}, {"disk1", "disk0"}} {
 		t.Run("lvstore on "+c.store, func(t *testing.T) {

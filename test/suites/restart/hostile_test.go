@@ -37,8 +37,8 @@ tenants:
 `
 )
 
-// A hostileTenant, red, writes into its volumes and makes calls, both by chance. It names all UUIDs
-// that exist, as an attacker who has learned them.
+// A hostileTenant, red, makes random writes into its volumes and random calls. It uses all existing
+// UUIDs, like an attacker who has learned them.
 type hostileTenant struct {
 	*world
 	random           *rand.Rand
@@ -54,7 +54,7 @@ type hostileTenant struct {
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// try makes a call of red. It returns the UUID that is its result; "" if there is none.
+// try makes a call as red. It returns the UUID in the result, or "" if there is none.
 func (h *hostileTenant) try(method string, params p) (id string, err error) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), long)
 	defer cancel()
@@ -67,7 +67,7 @@ func (h *hostileTenant) try(method string, params p) (id string, err error) {
 	return id, err
 }
 
-// create makes a call of red that may create a volume.
+// create makes a call as red that may create a volume.
 func (h *hostileTenant) create(method string, params p, writable bool) {
 	if id, err := h.try(method, params); err == nil {
 		require.NotEmpty(h.t, id, method)
@@ -85,7 +85,7 @@ func (h *hostileTenant) takeSnapshots(name, target string) {
 	}
 }
 
-// any returns a volume of tenant red in half of the cases, or else any object that red knows.
+// any returns one of red's volumes in half of the cases, and otherwise any object that red knows.
 func (h *hostileTenant) any() string {
 	if own := slices.Sorted(maps.Keys(h.volumes)); len(own) > 0 && h.random.IntN(2) == 0 {
 		return pick(h.random, own...)
@@ -120,7 +120,7 @@ func (h *hostileTenant) write() {
 	h.world.write(h.red, volume, all[name])
 }
 
-// writeSimulated does the same with what the simulated target can load.
+// writeSimulated does the same with contents that the simulated target can load.
 func (h *hostileTenant) writeSimulated(volume string) {
 	stores := map[string]spdktest.WrittenStore{
 		"inner": {Name: "inner", Lvols: []spdktest.WrittenLvol{{Name: "loot", UUID: pick(h.random, h.known...), External: h.snapshot}, {Name: "raided", External: h.victim}}},
@@ -146,7 +146,7 @@ func (h *hostileTenant) clearExports() {
 	}
 }
 
-// call makes a call by chance.
+// call makes a random call.
 func (h *hostileTenant) step(name string) {
 	r, target := h.random, h.any()
 	store := pick(r, "lvs-red", "lvs-red", "lvs-red", "lvs-own", "lvs-blue", "inner")
@@ -275,11 +275,12 @@ func (h *hostileTenant) check() {
 }
 
 // A tenant writes lvstores, RAID superblocks, partition tables and mutations of them into its
-// volumes, and makes all calls that it may, by chance. In between the target is killed, and loads
-// the saved configuration, with which it does not load what hosts write. The tenant gains nothing,
-// and others lose nothing. In the end no space is lost. go test ./test/suites/restart -run
-// TestHostileTenantGainsNothing -seed 17 begins with another seed, whose calls it repeats with
-// other UUIDs. Without a real target, a simulated one gets lvstores and RAIDs.
+// volumes, and makes random calls of all kinds that it may make. In between, the target is killed
+// and loads the saved configuration, which prevents it from loading what hosts write. The tenant
+// gains nothing, and others lose nothing. In the end no space is lost. go test
+// ./test/suites/restart -run TestHostileTenantGainsNothing -seed 17 uses another seed. The same
+// seed repeats the same calls, but with other UUIDs. Without a real target, lvstores and RAIDs are
+// written on a simulated one.
 func TestHostileTenantGainsNothing(t *testing.T) {
 	var forged contents
 	if os.Getenv("SPDK_TGT") != "" {

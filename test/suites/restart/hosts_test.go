@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A forgedLvol is a clone of an external bdev, in an lvstore that a host writes into its volume.
+// A forgedLvol is a clone of an external bdev, in an lvstore written by a host into its volume.
 type forgedLvol struct {
 	name   string
 	uuid   string // the clone's own UUID; "": what SPDK chooses
@@ -29,9 +29,9 @@ type forgedLvol struct {
 	raid   string // name of a RAID with superblock on the clone; "": none
 }
 
-// forge returns the content of a volume of 64 MiB with an lvstore, as a target of the host's own
-// writes it. An lvstore with clones is dirty, as a target leaves it that is killed, so SPDK loads
-// it only where it can write. An empty one is clean.
+// forge returns the content of a 64 MiB volume with an lvstore, as written by the host's own
+// target. An lvstore with clones is dirty, as a killed target leaves it, so SPDK loads it only
+// where it can write. An empty one is clean.
 func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	w.t.Helper()
 	ids := map[string]string{}
@@ -55,8 +55,8 @@ func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	return image
 }
 
-// asOwnTarget returns the content of the bdev own, of 64 MiB, after do has made calls to another
-// target. That target is then killed, unless clean is true.
+// asOwnTarget returns the content of the 64 MiB bdev own after do has made calls to another target.
+// That target is then killed, unless clean is true.
 func (w *world) asOwnTarget(clean bool, do func(call func(method string, params p, result any))) []byte {
 	w.t.Helper()
 	path, socketPath := w.at("forged.img"), w.at("forge.sock")
@@ -86,7 +86,7 @@ func (w *world) asOwnTarget(clean bool, do func(call func(method string, params 
 	return image
 }
 
-// replace replaces a UUID in the metadata of an lvstore, which has it once.
+// replace replaces a UUID in an lvstore's metadata, which must contain it once.
 func (w *world) replace(image []byte, from, to string) {
 	w.t.Helper()
 	replaced := 0
@@ -157,7 +157,7 @@ func (w *world) copyData(nqn string, args ...string) {
 	require.NoError(w.t, err, "%s: %s", strings.Join(args, " "), out)
 }
 
-// write writes data to a volume, as a host to which its owner exports it.
+// write writes data to a volume, as a host to which the volume's owner exports it.
 func (w *world) write(by spdkrpc.Caller, volume string, data []byte) {
 	w.t.Helper()
 	require.NoError(w.t, os.WriteFile(w.at("data"), data, 0o600))

@@ -19,13 +19,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// driver returns the controller of a driver that may use all lvstores of the target.
+// driver returns the controller of a driver that may use all lvstores on the target.
 func (w *world) driver() *controller.Controller {
 	w.t.Helper()
 	return w.controller(p{"name": "t0", "rpcURL": w.url, "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "targetPort": "4420"})
 }
 
-// controller returns the controller of a driver with one target, as config.json describes it.
+// controller returns the controller of a driver with one target, as described in config.json.
 func (w *world) controller(node p) *controller.Controller {
 	w.t.Helper()
 	cfg, err := json.Marshal(p{"nodes": []p{node}})
@@ -41,7 +41,7 @@ func (w *world) controller(node p) *controller.Controller {
 	return c
 }
 
-// examination returns what the doctor finds on the only target of a driver: the objects by kind.
+// examination returns what the doctor finds on a driver's only target: the objects by kind.
 func (w *world) examination(c *controller.Controller) map[doctor.Kind]string {
 	w.t.Helper()
 	targets, err := c.DoctorTargets()
@@ -55,9 +55,10 @@ func (w *world) examination(c *controller.Controller) map[doctor.Kind]string {
 	return objects
 }
 
-// A host writes an lvstore into its raw block volume, and an examining target loads it: from a
-// snapshot, and after a restart from the volume. A driver without lvstores places nothing on it,
-// even if no other lvstore has room, lists nothing of it, and its doctor names it.
+// A host writes an lvstore into its raw block volume, and an examining target loads it, from a
+// snapshot and, after a restart, from the volume. A driver without configured lvstores places
+// nothing on it, even if no other lvstore has space, and lists nothing on it. The driver's doctor
+// reports it.
 func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading = true

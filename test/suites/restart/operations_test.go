@@ -23,13 +23,12 @@ import (
 
 const volumeBytes = 16 << 20
 
-// An operation is a call of CSI, or a command of spdk-csi. It can be repeated.
+// An operation is a CSI call, or an spdk-csi command. It can be retried.
 type operation struct {
 	name    string
 	prepare func(d *driverWorld)
 	do      func(d *driverWorld, ctx context.Context) error
-	// The state after it has succeeded: the admitted nodes, and the number of volumes and
-	// snapshots.
+	// The state after success: the admitted nodes, and the number of volumes and snapshots.
 	hosts []string
 	lvols int
 	holds func(d *driverWorld)
@@ -200,7 +199,7 @@ func (d *driverWorld) mover() move.Mover {
 
 func (d *driverWorld) copyElsewhere(ctx context.Context) error {
 	// The target does not know whether a thick volume was written to, so it does not matter that
-	// files writes to none.
+	// files does not write to the target's volumes.
 	r, err := d.mover().Copy(ctx, d.volumeID(), nil, map[string]string{"thin": "false"})
 	d.copy = r.Volume
 	return err
@@ -208,8 +207,8 @@ func (d *driverWorld) copyElsewhere(ctx context.Context) error {
 
 func (d *driverWorld) copied() { d.ok(d.copyElsewhere(d.t.Context())) }
 
-// files is a connector for this machine, which does not connect to the target: the data of each
-// volume is in a file.
+// files is a connector for this machine that does not connect to the target: each volume's data is
+// in a file.
 type files struct {
 	connect.Connector
 	dir string

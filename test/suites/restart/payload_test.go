@@ -23,7 +23,7 @@ tenants:
 `
 )
 
-// An attack is what a tenant, red, has done to reach a volume of another tenant, blue.
+// An attack describes what a tenant, red, has done to reach another tenant's volume, blue's.
 type attack struct {
 	red, blue        spdkrpc.Caller
 	secret           []byte // what blue's volume contains
@@ -97,8 +97,8 @@ func (w *world) nothingGained(a *attack) {
 	assert.Equal(w.t, []struct{ Name string }{{"lvs-red"}}, stores)
 }
 
-// With bdev_auto_examine off, nothing that a tenant writes into its volume is loaded: not from
-// snapshots and clones, nor after a restart. The other tenant's volumes stay usable.
+// With bdev_auto_examine off, nothing that a tenant writes into its volume is loaded, neither from
+// snapshots and clones nor after a restart. The other tenant's volumes stay usable.
 func TestPayloadIsNotLoaded(t *testing.T) {
 	w := newWorld(t)
 	w.disableAutoExamine, w.tenants = true, tenantsYAML
@@ -148,8 +148,8 @@ func (w *world) allFree(name string) bool {
 	return stores[0].FreeClusters == stores[0].TotalClusters
 }
 
-// The payload works on a target that examines volumes: SPDK gives its administrator a clone with
-// all data of the other tenant. Tenants that are admitted nevertheless gain nothing by it.
+// The payload works on a target that examines volumes: SPDK shows the administrator a clone with
+// all of the other tenant's data. Tenants that are admitted nevertheless gain nothing from it.
 func TestPayloadIsLoadedByAnExaminingTarget(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading, w.tenants = true, tenantsYAML

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/doctor"
 )
 
-// A tenant writes the superblock of a RAID, with a name that matches the bdevs of another tenant,
-// and a partition table into its volumes. A target that examines volumes makes bdevs of them. They
-// belong to neither tenant, and the doctor names the RAID.
+// A tenant writes a RAID superblock, with a name that matches another tenant's bdevs, and a
+// partition table into its volumes. A target that examines volumes creates bdevs from them. They
+// belong to neither tenant, and the doctor reports the RAID.
 func TestLoadedRAIDBelongsToNoTenant(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading, w.tenants = true, strings.Replace(tenantsYAML, "lvstores: [lvs-blue]", `lvstores: [lvs-blue], bdevs: ["blue-*"]`, 1)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plant writes an lvstore named planted to a disk's file, as a host could to which the disk is
+// plant writes an lvstore named planted to a disk's file, as could a host to which the disk is
 // exported.
 func (w *world) plant(disk string) {
 	w.t.Helper()
@@ -42,8 +42,8 @@ func (w *world) rawAfter(create string, params p) {
 	w.call(create, params, nil)
 }
 
-// A restarted target that does not load what hosts write looks for lvstores only on disks where
-// there is one. A disk without one may have been given to a host.
+// A restarted target that does not load what hosts write looks for lvstores only on disks that had
+// one. A disk without an lvstore may have been given to a host.
 func TestRawDisksAreNotExamined(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){
 		"disk whose lvstore was deleted": func(w *world) {
@@ -92,8 +92,8 @@ func TestRawDisksAreNotExamined(t *testing.T) {
 			if os.Getenv("SPDK_TGT") == "" && name == "disk of a RAID" {
 				t.Skip("the simulated target has no bdev_raid_create: SPDK_TGT=/path/to/spdk_tgt names a real one")
 			}
-			// SPDK examines the disks in this order: the clone's lvstore is not there yet when its
-			// parent appears.
+			// SPDK examines the disks in this order, so the clone's lvstore is not loaded yet when
+			// the clone's parent appears.
 			w.call("bdev_aio_create", p{"filename": w.at("disk1"), "name": "raw", "block_size": 4096}, nil)
 			w.call("bdev_aio_create", p{"filename": w.at("disk0"), "name": "disk0", "block_size": 4096}, nil)
 			w.call("bdev_lvol_create_lvstore", p{"bdev_name": "disk0", "lvs_name": "lvs0", "cluster_sz": 1 << 20}, nil)

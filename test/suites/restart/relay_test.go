@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A relay passes requests on to the world's proxy, and each call of a batch by itself. When the
-// target has executed the call with the number at that changes something, the target dies.
+// A relay passes requests on to the world's proxy, and each call in a batch by itself. The target
+// dies when it has executed the changing call number at.
 type relay struct {
 	w         *world
 	mu        sync.Mutex
@@ -100,7 +100,7 @@ func (r *relay) pass(req *http.Request, body []byte) (*http.Response, []byte) {
 	return resp, reply
 }
 
-// deadly counts a call, and reports whether the target dies after it.
+// deadly counts a call, and reports whether the target must die after it.
 func (r *relay) deadly(method string) bool {
 	if m, _ := rpcschema.Default().Method(method); m == nil || !m.Mutates {
 		return false

@@ -87,7 +87,7 @@ func TestKilledTargetIsRestored(t *testing.T) {
 		w.fresh()
 		assert.Equal(t, before, w.state())
 	}
-	// Changes after the restart are saved, too.
+	// Changes after the restart are also saved.
 	w.call("nvmf_subsystem_remove_listener", p{"nqn": nqn + "a", "listen_address": listen("4421")}, nil)
 	if w.hasKeys() {
 		require.ErrorContains(t, w.caller.Call(t.Context(), "spdkgate_key_remove", p{"name": "host-1"}, nil), "in use")
@@ -109,9 +109,9 @@ func TestKilledTargetIsRestored(t *testing.T) {
 	assert.NotContains(t, w.log.String(), "level=ERROR")
 }
 
-// SPDK cannot load what it saves itself for a RAID without superblock and the volumes on it. The
-// RAID comes after its disks, on each of which SPDK then finds the lvstore. QoS limits come before
-// the volumes are found.
+// For a RAID without a superblock and the volumes on it, SPDK cannot load the configuration that it
+// saves itself. The RAID comes after its disks, on each of which SPDK then finds the lvstore. QoS
+// limits come before the volumes are found.
 func TestVolumesOnRAID(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
@@ -133,7 +133,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	w.fresh()
 	assert.Equal(t, before, w.state())
 
-	// The file as SPDK itself would save it.
+	// This is the file as SPDK itself would save it.
 	text, err := os.ReadFile(w.at("saved/current.json"))
 	require.NoError(t, err)
 	var file struct {
@@ -168,7 +168,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	assert.False(t, w.start("-c", w.at("theirs.json")), "SPDK can load what it saves now: the correction in proxy/persist/correct.go is no longer needed")
 }
 
-func TestTargetStartedWithoutItsFile(t *testing.T) {
+func TestTargetStartedWithoutTheSavedFile(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()
@@ -194,9 +194,9 @@ func TestTargetStartedWithoutItsFile(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.status().Missing) == 0 }, long, 50*time.Millisecond, "by itself")
 }
 
-// A change is followed at once by SIGTERM. The proxy must not save what the target still answers
-// while it stops.
-func TestConfigurationOfAStoppingTargetIsNotSaved(t *testing.T) {
+// A change is followed at once by SIGTERM. The proxy must not save what the target still reports
+// while stopping.
+func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()
@@ -221,9 +221,9 @@ func TestConfigurationOfAStoppingTargetIsNotSaved(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// The next process loads the file that an administrator chose, whatever changes are made to the
-// running one meanwhile.
-func TestChosenFileIsLoaded(t *testing.T) {
+// The next process loads the file chosen by an administrator, whatever is changed in the running
+// one meanwhile.
+func TestFileChosenByAdministratorIsLoaded(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()
@@ -256,7 +256,7 @@ func TestChosenFileIsLoaded(t *testing.T) {
 	assert.Contains(t, string(now), `"n1"`)
 }
 
-func TestMissingDisk(t *testing.T) {
+func TestDiskMissingAtRestart(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()

@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tenant writes an lvstore with the name of another tenant's into its volume, and in it a clone
-// with the UUID of the other tenant's volume. The target is restarted, first with both disks, then
-// without the other tenant's disk, which comes later. The object that has the name or the UUID is
-// never the nested one for a tenant. With a name of its own, the nested lvstore is loaded beside
-// the other tenant's.
-func TestTwinOfAnotherTenantsLvstore(t *testing.T) {
+// A tenant writes into its volume an lvstore named like another tenant's, containing a clone with
+// the UUID of the other tenant's volume. The target is restarted, first with both disks, then
+// without the other tenant's disk, which is added later. For a tenant, the name or the UUID never
+// refers to the nested object. If the nested lvstore's name is unique, it is loaded alongside the
+// other tenant's.
+func TestLvstoreNamedLikeAnotherTenants(t *testing.T) {
 	for _, c := range []struct {
 		name, store string
 		examines    bool
@@ -44,8 +44,8 @@ func TestTwinOfAnotherTenantsLvstore(t *testing.T) {
 			w.call("spdkgate_config_save", nil, nil)
 			red, blue := w.as("red"), w.as("blue")
 
-			// observe returns whether the nested lvstore is loaded, and the nested clone has the
-			// UUID.
+			// observe reports whether the nested lvstore is loaded, and whether the nested clone
+			// has the UUID.
 			observe := func(when string) (store, volume bool) {
 				w.fresh()
 				time.Sleep(3 * time.Second) // tenants' lvstores are read every 2 s

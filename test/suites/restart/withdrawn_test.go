@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host is withdrawn while the target has lost its configuration. When the target loads the saved
-// file again, that host is not admitted, and the others are.
-func TestWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
+// A host's access is withdrawn while the target has lost its configuration. When the target loads
+// the saved file again, that host is not admitted, but the others are.
+func TestHostWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
 	for name, c := range map[string]struct {
 		withdraw string
 		left     []string
@@ -41,8 +41,8 @@ func TestWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
 	}
 }
 
-// Neither a publication nor an unpublication is reported as done while it is not saved.
-func TestNothingIsDoneBeforeItIsSaved(t *testing.T) {
+// Neither a publication nor an unpublication is reported as done before it is saved.
+func TestNothingIsReportedBeforeItIsSaved(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
 			d := newDriverWorld(t, transport)

@@ -38,7 +38,7 @@ users:
 `
 )
 
-// A world has a real target, whose files are in a directory, and a proxy for it.
+// A world consists of a real target, whose files are in a directory, and a proxy for it.
 type world struct {
 	t       *testing.T
 	dir     string
@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 	return newWorldOrSimulated(t)
 }
 
-// newWorldOrSimulated makes a world with a simulated target if none is given.
+// newWorldOrSimulated creates a world, with a simulated target if no real one is given.
 func newWorldOrSimulated(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), log: new(logtest.Log)}
 	for _, disk := range []string{"disk0", "disk1"} {
@@ -226,7 +226,7 @@ func (w *world) settled() {
 	require.Eventually(w.t, func() bool { s := w.status(); return !s.Pending && !s.Failed && s.SavedAt != nil }, long, 50*time.Millisecond)
 }
 
-// before reports whether the target is older than v24.05, which brought keys.
+// before reports whether the target is older than v24.05, which introduced keys.
 func (w *world) hasKeys() bool {
 	r, err := w.client.Release(w.t.Context())
 	require.NoError(w.t, err)
@@ -240,8 +240,8 @@ func (w *world) has(method string) bool {
 	return slices.Contains(methods, method)
 }
 
-// state returns the objects of the target, without what changes with each start: the order of
-// lists, counters, and UUIDs of bdevs on files before v24.05.
+// state returns the target's objects, without what changes with each start: the order of lists,
+// counters, and, before v24.05, the UUIDs of file-backed bdevs.
 func (w *world) state() map[string]any {
 	w.t.Helper()
 	state := map[string]any{}

@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// TestConsoleCommands writes many calls of each method as the console does. For those that become a
-// command of scripts/rpc.py, it runs rpc.py --dry-run of a real SPDK source tree, and compares what
-// rpc.py would send with the call.
+// TestConsoleCommands formats many calls to each method as the console does. For those that become
+// a command of scripts/rpc.py, it runs rpc.py --dry-run from a real SPDK source tree, and compares
+// what rpc.py would send with the call.
 func TestConsoleCommands(t *testing.T) {
 	script := os.Getenv(variable)
 	if script == "" {
@@ -54,9 +54,9 @@ func TestConsoleCommands(t *testing.T) {
 	requests := dryRun(t, tree, made)
 	require.Len(t, requests, len(made))
 	for i, m := range made {
-		// From its own arguments, rpc.py reads some options otherwise than from standard input:
-		// before v26.05, it replaces _ by a dash, and only there --timeout-ms has an effect. So
-		// what the arguments give decides.
+		// rpc.py reads some options differently from its arguments than from standard input: before
+		// v26.05, it replaces _ with a dash, and --timeout-ms takes effect only there. So the
+		// result with arguments decides.
 		if requests[i].makes(doc, m.sampleCall, release) && m.kind != "all parameters" {
 			continue
 		}
@@ -75,8 +75,8 @@ func TestConsoleCommands(t *testing.T) {
 	assert.Empty(t, without, "rpc.py has these methods, but no call becomes a command")
 }
 
-// The console decides as `spdk-proxy call` does which parameters are read from files because they
-// may contain secrets.
+// The console reads the same parameters from files as `spdk-proxy call` does, because they may
+// contain secrets.
 func TestConsoleReadsSecretsFromFiles(t *testing.T) {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("missing: chromium. Get it with: sudo apt-get install chromium")
@@ -124,8 +124,8 @@ func treeRelease(t *testing.T, tree string) rpcschema.Release {
 	return rpcschema.MustRelease(fmt.Sprintf("v%s.%02s", parts[0][1], parts[1][1]))
 }
 
-// A writtenCall is a call as the console's tab for rpc.py shows it, and as words for rpc.py; "" if
-// rpc.py cannot make it.
+// A writtenCall is a call as shown in the console's rpc.py tab, and as arguments for rpc.py, or ""
+// if rpc.py cannot make it.
 type writtenCall struct {
 	Tab       string `json:"tab"`
 	Command   string `json:"command"`
@@ -159,8 +159,8 @@ func text(v any) string {
 	return string(b)
 }
 
-// makes reports whether rpc.py sends a call. A parameter or member with the schema's default is the
-// same as none.
+// makes reports whether rpc.py sends a call. A parameter or member with the schema's default counts
+// as absent.
 func (q *request) makes(doc *rpcschema.Document, c sampleCall, r rpcschema.Release) bool {
 	if q == nil || q.Method != c.method.Name {
 		return false
@@ -174,7 +174,8 @@ func (q *request) makes(doc *rpcschema.Document, c sampleCall, r rpcschema.Relea
 	return reflect.DeepEqual(bare(doc, members, c.params), bare(doc, members, q.Params))
 }
 
-// bare returns an object without members that have the default, and with numbers in one spelling.
+// bare returns an object without members that have the default, and with numbers in a uniform
+// spelling.
 func bare(doc *rpcschema.Document, members rpcschema.Properties, object map[string]any) map[string]any {
 	out := map[string]any{}
 	for name, v := range object {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A madeCall is a call and its command, without the name of rpc.py and its socket.
+// A madeCall is a call and its command, without rpc.py's name and socket.
 type madeCall struct {
 	sampleCall
 	line string
@@ -23,7 +23,7 @@ type request struct {
 }
 
 // dryRun returns what rpc.py would send for each command; nil for those that it refuses. A shell
-// reads the commands, as those that people paste. rpc.py gets many of them at once, because Python
+// reads the commands like those that people paste. rpc.py gets many of them at once, because Python
 // takes longer to start than to read them.
 func dryRun(t *testing.T, tree string, calls []madeCall) (list []*request) {
 	t.Helper()
@@ -70,8 +70,8 @@ func decodeRequest(t *testing.T, text []byte) *request {
 	return &r
 }
 
-// argumentsOf returns a line for each command, with its words as the shell gives them to a program,
-// quoted for Python's shlex.
+// argumentsOf returns a line for each command, with its words as the shell passes them to a
+// program, quoted for Python's shlex.
 func argumentsOf(t *testing.T, calls []madeCall) []string {
 	t.Helper()
 	var script strings.Builder

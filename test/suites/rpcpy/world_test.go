@@ -23,10 +23,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// variable names rpc.py of an SPDK source tree.
+// variable names the rpc.py script in an SPDK source tree.
 const variable = "SPDK_RPC_PY"
 
-// A world is rpc.py, a target, and a proxy with a local socket.
+// A world consists of rpc.py, a target, and a proxy with a local socket.
 type world struct {
 	*testing.T
 	script string
@@ -38,8 +38,8 @@ type world struct {
 	config string
 }
 
-// newWorld makes a world with a simulated target, or the real one if it is given. It skips the test
-// if rpc.py is not given.
+// newWorld creates a world with the real target if one is given, and with a simulated one
+// otherwise. It skips the test if rpc.py is not given.
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, script: os.Getenv(variable), dir: t.TempDir()}
 	if w.script == "" {
@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// configure returns a configuration in which one user of this host has a role.
+// configure returns a configuration in which one user on this host has a role.
 func (w *world) configure(uid int, role string) *config.Config {
 	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)
 	require.NoError(w, err)
@@ -109,10 +109,10 @@ type outcome struct {
 	code    int
 }
 
-// scriptTime bounds one run of rpc.py, which has a timeout of one minute itself.
+// scriptTime limits one run of rpc.py, which itself has a timeout of one minute.
 const scriptTime = 5 * time.Minute
 
-// run runs rpc.py at a socket. A shell expands the line of arguments.
+// run runs rpc.py on a socket. A shell expands the line of arguments.
 func (w *world) run(socket, line, stdin string) outcome {
 	ctx, cancel := context.WithTimeout(w.Context(), scriptTime)
 	defer cancel()

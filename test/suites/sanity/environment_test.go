@@ -67,8 +67,8 @@ func newEnvironment(ctx context.Context, v variant, dir string, services *errgro
 	return w, w.startDriver(ctx, v, dir, "https://"+address+"/", services)
 }
 
-// startTarget starts or connects to a target, creates two lvstores there, and returns the target's
-// socket.
+// startTarget starts a target or connects to one, creates two lvstores there, and returns the
+// target's socket.
 func (w *environment) startTarget(ctx context.Context, v variant, dir string) (string, error) {
 	socket := os.Getenv("SPDK_SOCK")
 	if !v.Real {
@@ -113,9 +113,9 @@ func (w *environment) startTarget(ctx context.Context, v variant, dir string) (s
 	return socket, nil
 }
 
-// prepareForTenant does what only an administrator can do. It also makes and exports a volume of
-// another owner, which the tenant must neither see nor change: it must still be in the state after
-// the suite.
+// prepareForTenant does what only an administrator can do. It also creates and exports another
+// owner's volume, which the tenant must neither see nor change: after the suite, it must still be
+// there unchanged.
 func (w *environment) prepareForTenant(ctx context.Context, dir string) error {
 	others := filepath.Join(dir, "others.img")
 	if err := errors.Join(os.WriteFile(others, nil, 0o600), os.Truncate(others, 200*mib)); err != nil {
@@ -161,7 +161,7 @@ log: {level: error}
 `
 
 // tenantConfig is added for a driver whose user belongs to a tenant. The tenant owns the driver's
-// lvstores, and what it may export is limited.
+// lvstores, and its exports are limited.
 const tenantConfig = `tenants:
   sanity:
     lvstores: [lvs0, lvs1]
@@ -247,7 +247,7 @@ func (w *environment) startDriver(ctx context.Context, v variant, dir, url strin
 }
 
 // newNode returns the real node service. Its connector and mounter are simulated unless the target
-// type is loop, since the test machine's kernel may be unable to attach other exports.
+// type is loop, because the test machine's kernel may be unable to attach other exports.
 func (w *environment) newNode(v variant, log *slog.Logger) (*node.Node, error) {
 	if v.TargetType != "loop" {
 		s := newSimulatedNode()
@@ -303,7 +303,7 @@ func (m *countingMounter) BindDevice(ctx context.Context, device, target string,
 	return m.count(target)
 }
 
-// check fails unless all mounts are of the variant's kind.
+// check fails unless all mounts have the variant's kind.
 func (m *countingMounter) check(v variant) error {
 	want := cmp.Or(v.FSType, "ext4")
 	if v.AccessType == "block" {

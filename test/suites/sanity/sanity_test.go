@@ -17,10 +17,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A variant is one run of the suite.
+// A variant describes one run of the suite.
 type variant struct {
 	Name string
-	// TargetType as in config.json. Only loop attaches and mounts real devices.
+	// TargetType is as in config.json. Only loop attaches and mounts real devices.
 	TargetType string
 	AccessType string // mount or block
 	FSType     string
@@ -40,15 +40,15 @@ var variants = []variant{
 	{Name: "iSCSI on real SPDK, controller", TargetType: "iscsi", AccessType: "mount", Real: true, SizeMiB: 64},
 }
 
-// A spec is the result of one specification of the suite.
+// A spec is the result of one specification in the suite.
 type spec struct {
 	Text, State, Failure string
 	Took                 time.Duration
 }
 
-// unsupported matches the specifications that may be skipped: those of capabilities that the driver
-// does not report, and one that requires the controller to count a node's volumes. In Kubernetes,
-// the scheduler counts them.
+// unsupported matches the specifications that may be skipped: those for capabilities that the
+// driver does not report, and one that requires the controller to count a node's volumes. In
+// Kubernetes, the scheduler counts them.
 var unsupported = regexp.MustCompile(`SnapshotMetadata|ControllerModifyVolume|ModifyVolume|volume attribute class|` +
 	`VolumeHealth \[Controller|ControllerGetVolumeHealth|ControllerListVolumeHealth|NodeGetStorageHealth|accessibility requirements|` +
 	`already published but is incompatible|more volumes than the node max attach limit`)

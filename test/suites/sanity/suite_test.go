@@ -105,7 +105,7 @@ func run(v variant, w *environment, dir string) bool {
 }
 
 // ids generates ids in this driver's form. The driver rejects the suite's default volume ids by
-// their form, before it calls a target. It accepts every valid name as a node id, so the ids of
+// their form, before it calls a target. It accepts every valid name as a node id, so ids for
 // missing nodes must not be valid names.
 type ids struct{}
 

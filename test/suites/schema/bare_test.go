@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// onceOnly lists methods whose second call gets another answer than the first.
+// onceOnly lists methods whose second call gets a different response from the first.
 var onceOnly = []string{"iscsi_set_options"}
 
 // takenSince lists methods whose older releases refuse an empty object, with a release that was
@@ -17,10 +17,10 @@ var onceOnly = []string{"iscsi_set_options"}
 var takenSince = map[string]rpcschema.Release{"framework_monitor_context_switch": v2605}
 
 // notWithoutParams lists methods that are not called without parameters, because such a call would
-// end the target, change its state, or never be answered.
+// end the target, change its state, or never get a response.
 var notWithoutParams = []string{"spdk_kill_instance", "framework_start_init", "framework_wait_init"}
 
-// withoutParams calls every method that needs no parameters with none and with an empty object, and
+// withoutParams calls every method that needs no parameters, with none and with an empty object. It
 // checks that the target accepts and refuses them as the schema says.
 func (b *bench) withoutParams() {
 	tried := 0
@@ -55,7 +55,7 @@ func (b *bench) needsParams(m *rpcschema.Method) bool {
 	return len(m.OneOf)+len(m.AnyOf) > 0 || slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return m.RequiredAt(p.Name, b.release) })
 }
 
-// exactly makes a call with params just as they are given.
+// exactly makes a call with params exactly as given.
 func (b *bench) exactly(method string, params map[string]any) error {
 	ctx, cancel := context.WithTimeout(b.Context(), answerWithin)
 	defer cancel()

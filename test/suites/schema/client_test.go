@@ -18,7 +18,7 @@ var (
 	v2609 = rpcschema.MustRelease("v26.09")
 )
 
-// variants lists the kinds of values for calls and results of each method.
+// variants lists the kinds of values for each method's calls and results.
 func variants(r rpcschema.Release) map[string]sample.Maker {
 	doc := rpcschema.Default()
 	return map[string]sample.Maker{
@@ -40,8 +40,8 @@ func oldNames(m *rpcschema.Method, params map[string]any) bool {
 	return false
 }
 
-// Every method of every area, called by the typed client: the parameters arrive at the target
-// unchanged and valid, and the target's result is returned completely.
+// When the typed client calls any method in any area, the parameters arrive at the target unchanged
+// and valid, and the target's result is returned completely.
 func TestTypedClient(t *testing.T) {
 	doc := rpcschema.Default()
 	for _, r := range []rpcschema.Release{rpcschema.Oldest, v2605, v2609} {
@@ -94,7 +94,7 @@ func confirmed(m *rpcschema.Method) bool {
 
 func roundTrip(t *testing.T, c *spdkrpc.Client, f *fake, m *rpcschema.Method, params map[string]any, result any, where string) {
 	t.Helper()
-	// The typed client leaves an optional parameter out where it could be null.
+	// The typed client omits an optional parameter that could be null.
 	maps.DeleteFunc(params, func(name string, v any) bool { return v == nil && !m.Param(name).Required })
 	f.expect(m.Name, jsonrpc.Response{Result: text(t, result)})
 	got, err := callTyped(t.Context(), t, c, m, params)
@@ -109,8 +109,8 @@ func roundTrip(t *testing.T, c *spdkrpc.Client, f *fake, m *rpcschema.Method, pa
 	require.Equal(t, values(t, result), got, "result that was returned: %s", where)
 }
 
-// A refusal is returned with SPDK's code, for every method and each of its known errors; false is a
-// refusal if true is the only success.
+// For every method and each of its known errors, a refusal is returned with SPDK's code. The result
+// false is a refusal if true is the only success.
 func TestRefusals(t *testing.T) {
 	f := newFake(t, v2605)
 	socket := spdkrpc.NewSocket(f.socket)

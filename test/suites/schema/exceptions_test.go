@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// unanswered lists reading methods that the target of these tests refuses, each with the reason.
+// unanswered lists reading methods that these tests' target refuses, each with the reason.
 var unanswered = map[string]string{
 	"bdev_ftl_get_stats":                "no FTL bdev is created: it would need gigabytes",
 	"bdev_ftl_get_properties":           "no FTL bdev is created: it would need gigabytes",
@@ -22,7 +22,7 @@ var untouchable = map[string]string{
 	"fsdev_aio_create":   "the target crashes if xattr is enabled and the file system does not support it",
 }
 
-// states lists methods that can be called in other states than the schema says.
+// states lists methods that can be called in states other than those in the schema.
 var states = map[string]exception{
 	"framework_get_scheduler": {why: "in the runtime state only", until: "v24.05"},
 }
@@ -52,8 +52,8 @@ func configs(subsystems ...string) (list []map[string]any) {
 // safe reports whether a method may be called with valid parameters that name no existing object.
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
-// The first would wait for bdevs that do not exist, and use bdevs that appear later; the last ends
-// the state that is being tested.
+// The first would wait for bdevs that do not exist, and use bdevs that appear later; the second
+// ends the state under test.
 var unsafe = []string{"bdev_ftl_create", "framework_start_init"}
 
 // nowhere names objects that do not exist.
@@ -71,7 +71,7 @@ type exception struct {
 	unsent       bool   // the call would have an effect, so it is not sent
 }
 
-// accepted lists the exceptions, as "method what pointer", where a star matches anything.
+// accepted lists the exceptions as "method what pointer", where a star matches anything.
 var accepted = map[string]exception{
 	"accel_get_stats unknown /no_such_parameter":                           {why: ignores},
 	"accel_set_options too-small /task_count":                              {why: "SPDK lets a sequence run out of tasks", until: "v24.05"},

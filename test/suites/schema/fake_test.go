@@ -14,9 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A fake is a target's socket that records the last call of the expected method, and returns the
-// response that the test has set. Calls that the proxy itself makes before get other responses (see
-// ask). The fake has no state of its own: the simulated target in spdktest has.
+// A fake is a target's socket that records the last call to the expected method, and returns the
+// response set by the test. Earlier calls made by the proxy itself get other responses (see ask).
+// The fake has no state of its own: the simulated target in spdktest has.
 type fake struct {
 	socket  string
 	release rpcschema.Release
@@ -89,12 +89,12 @@ func (f *fake) respond(method string, params any) jsonrpc.Response {
 	return f.answer
 }
 
-// fakeStore is the lvstore of all volumes of a fake; it contains nothing else.
+// fakeStore is the lvstore that contains all volumes of a fake, and nothing else.
 const fakeStore = "fakestore"
 
-// ask answers the proxy's own calls: for the release, and for the users of a volume of which a
-// snapshot is requested; it has no lvstore of any name. It examines volumes. Every requested bdev
-// is a volume without users; its snapshot does not exist yet.
+// ask answers the proxy's own calls: for the release, and for the users of a volume whose snapshot
+// is requested. The fake reports no lvstore of any name, and that it examines volumes. Every
+// requested bdev is a volume without users, whose snapshot does not exist yet.
 func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool) {
 	switch method {
 	case "spdk_get_version":
@@ -122,7 +122,7 @@ func volumeResult(name string) json.RawMessage {
 	return text
 }
 
-// versionResult is the response of a target of release r to spdk_get_version.
+// versionResult is a target's response to spdk_get_version at release r.
 func versionResult(r rpcschema.Release) json.RawMessage {
 	text, _ := json.Marshal(map[string]any{
 		"version": "SPDK " + r.String(),

@@ -49,7 +49,7 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// disagreements returns the rows of the table for one release's manual, as "method part".
+// disagreements returns the rows in the table for one release's manual, as "method part".
 func disagreements(t *testing.T, release string) (places []string) {
 	text, err := os.ReadFile("../../../rpcschema/areas/DISAGREEMENTS.md")
 	require.NoError(t, err)
@@ -69,8 +69,8 @@ func disagreements(t *testing.T, release string) (places []string) {
 	return places
 }
 
-// A manual is SPDK's doc/jsonrpc.md with all but its examples blanked out, so that lines stay where
-// they are.
+// A manual is SPDK's doc/jsonrpc.md with everything except its examples blanked out, so that line
+// numbers stay the same.
 type manual struct {
 	lines            []string
 	section          []string // the method that each line's section describes
@@ -79,7 +79,7 @@ type manual struct {
 
 func (m *manual) text() string { return strings.Join(m.lines, "\n") }
 
-// place returns the example that a violation belongs to.
+// place returns the example to which a violation belongs.
 func (m *manual) place(v check.Violation) string {
 	part, _, _ := strings.Cut(strings.TrimPrefix(v.Pointer, "/"), "/")
 	if v.Method != "" && (part == "params" || part == "result") {

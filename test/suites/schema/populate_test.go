@@ -30,7 +30,7 @@ const (
 	testIQN = "iqn.2016-06.io.spdk:disk1"
 )
 
-// prepare creates the files that the calls name, and the placeholders for them.
+// prepare creates the files named in the calls, and the placeholders for them.
 func (b *bench) prepare() *strings.Replacer {
 	dir := b.TempDir()
 	disk, key := filepath.Join(dir, "disk"), filepath.Join(dir, "key")
@@ -52,7 +52,7 @@ func (b *bench) prepare() *strings.Replacer {
 	return strings.NewReplacer(words...)
 }
 
-// cpumask is a mask of the first core that the target runs on, whichever that is.
+// cpumask is a mask for the first core on which the target runs, whichever that is.
 func (b *bench) cpumask() string {
 	answer, err := b.call("framework_get_reactors", nil)
 	require.NoError(b, err)
@@ -61,16 +61,16 @@ func (b *bench) cpumask() string {
 	return maskOf(uint(core))
 }
 
-// maskOf writes a core as SPDK's hexadecimal mask.
+// maskOf returns a core as a hexadecimal mask for SPDK.
 func maskOf(core uint) string { return new(big.Int).Lsh(big.NewInt(1), core).Text(16) }
 
-func TestMaskOfACore(t *testing.T) {
+func TestMaskOf(t *testing.T) {
 	for core, mask := range map[uint]string{0: "1", 1: "2", 5: "20", 64: "10000000000000000"} {
 		assert.Equal(t, mask, maskOf(core))
 	}
 }
 
-// names of the objects that make.calls creates, by kind of resource.
+// names holds the names of the objects created by make.calls, by kind of resource.
 func (b *bench) names() map[string]string {
 	names := map[string]string{
 		"bdev": "malloc0", "lvstore": "lvs0", "lvol-name": "vol0", "nqn": testNQN, "host-nqn": "nqn.2016-06.io.spdk:host1",
@@ -82,7 +82,7 @@ func (b *bench) names() map[string]string {
 	return names
 }
 
-// play sends the calls of a file, each broken in every way first.
+// play sends the calls in a file, first broken in every way and then intact.
 func (b *bench) play(file string, words *strings.Replacer) {
 	source, err := os.ReadFile(filepath.Join("testdata", file))
 	require.NoError(b, err)
@@ -130,8 +130,8 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 }
 
 // disconnected waits until the target is no longer its own host. Until then, no namespace may
-// change. SPDK would request details of the change on the thread that has to respond, and wait
-// (nvme_ctrlr_process_async_event); the target would never respond to anything again.
+// change: SPDK would request details of the change on the very thread that has to respond, and wait
+// (nvme_ctrlr_process_async_event). The target would then never respond to anything again.
 // bdev_nvme_detach_controller times out after 10 s, and the target may still be connected.
 func (b *bench) disconnected() {
 	require.EventuallyWithT(b, func(c *assert.CollectT) {

@@ -31,9 +31,9 @@ func throughProxy(t *testing.T, f *fake) *spdkrpc.HTTPS {
 	return caller
 }
 
-// Every method, called by the typed client through the proxy: the parameters arrive at the target
-// unchanged, and its result is returned completely.
-func TestThroughProxy(t *testing.T) {
+// When the typed client calls any method through the proxy, the parameters arrive at the target
+// unchanged, and the target's result is returned completely.
+func TestProxyChangesNoCalls(t *testing.T) {
 	doc := rpcschema.Default()
 	for _, r := range []rpcschema.Release{rpcschema.Oldest, v2605} {
 		t.Run(r.String(), func(t *testing.T) {

@@ -43,8 +43,8 @@ type tally struct {
 	unused  map[string]bool // exceptions that were not needed
 }
 
-// answerWithin limits a call: a target that polls answers within milliseconds, or seconds on a busy
-// host; later answers are not expected.
+// answerWithin limits a call: a polling target responds within milliseconds, or seconds on a busy
+// host; later responses are not expected.
 const answerWithin = 30 * time.Second
 
 type refusal struct {
@@ -73,14 +73,14 @@ func (b *bench) call(method string, params map[string]any) (any, error) {
 	return v, err
 }
 
-// alive ends the test if the target has ended.
+// alive ends the test if the target has exited.
 func (b *bench) alive(after string) {
 	b.Helper()
 	_, err := b.call("spdk_get_version", nil)
 	require.NoError(b, err, "the target did not survive %s", after)
 }
 
-// methods returns the schema's methods that the target has and allows in its present state.
+// methods returns the methods in the schema that the target has and allows in its present state.
 func (b *bench) methods() (list []*rpcschema.Method) {
 	for _, m := range b.doc.OfSPDK() {
 		if m.Has(b.release) && slices.Contains(b.current, m.Name) {
@@ -90,9 +90,9 @@ func (b *bench) methods() (list []*rpcschema.Method) {
 	return list
 }
 
-// TestReal checks the schema on a real target: the methods that it lists, the results of all
-// reading methods, and that it refuses calls that the schema does not allow.
-func TestReal(t *testing.T) {
+// TestRealTarget checks the schema against a real target: the methods that it lists, the results of
+// all reading methods, and that it refuses calls that the schema does not allow.
+func TestRealTarget(t *testing.T) {
 	socket := realtarget.Socket(t)
 	b := &bench{T: t, caller: spdkrpc.NewSocket(socket), doc: rpcschema.Default(), tally: newTally()}
 	defer b.caller.Close()
@@ -156,8 +156,8 @@ func (b *bench) states() {
 	}
 }
 
-// results calls every method that only reads, with the required and with all parameters, and
-// validates the results.
+// results calls every method that only reads, with the required parameters and with all of them,
+// and validates the results.
 func (b *bench) results(names map[string]string) {
 	answered, refused := 0, map[string]error{}
 	for _, m := range b.methods() {
@@ -208,7 +208,7 @@ func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[stri
 	return list
 }
 
-// refusals sends every broken call that was not yet sent to existing objects. The calls name
+// refusals sends every broken call that was not already sent for existing objects. These calls name
 // objects that do not exist, so that nothing happens if SPDK does not refuse them. It then logs a
 // summary.
 func (b *bench) refusals() {
@@ -235,8 +235,8 @@ func (b *bench) refusals() {
 		len(b.tally.seen), len(b.tally.refused), len(b.tally.proven))
 }
 
-// refuses sends broken calls that were not sent before. SPDK must refuse each of them, except for
-// the listed exceptions. Calls that SPDK accepts nevertheless are not sent to existing objects.
+// refuses sends broken calls that were not sent before. SPDK must refuse all of them except the
+// listed exceptions. Calls that SPDK accepts nevertheless are not sent for existing objects.
 func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 	if untouchable[m.Name] != "" {
 		return
@@ -267,8 +267,8 @@ func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 	}
 }
 
-// prove counts the refusals that were certainly for the mistake: afterwards the valid call was
-// accepted, or refused in another way.
+// prove counts the refusals that were certainly due to the mistake: those after which the valid
+// call was accepted, or refused in another way.
 func (b *bench) prove(before int, sound error) {
 	for _, r := range b.tally.refused[before:] {
 		if sound == nil || !same(r.err, sound) {
@@ -277,7 +277,7 @@ func (b *bench) prove(before int, sound error) {
 	}
 }
 
-// same reports whether two refusals are the same.
+// same reports whether two refusals are equal.
 func same(a, b error) bool {
 	var x, y *spdkrpc.Error
 	return errors.As(a, &x) && errors.As(b, &y) && x.Code == y.Code && x.Message == y.Message

@@ -21,7 +21,7 @@ import (
 
 var typedMethod = regexp.MustCompile(`func \(c \*Client\) (\w+)\(ctx context\.Context[^{]*\{\n\t(?:err = |return )c\.(?:call|confirm)\(ctx, "(\w+)"`)
 
-// typedMethods maps SPDK's names to those of the generated client's methods.
+// typedMethods maps SPDK's method names to those of the generated client.
 var typedMethods = sync.OnceValues(func() (map[string]string, error) {
 	names := map[string]string{}
 	paths, err := filepath.Glob("../../../rpcschema/spdkrpc/*_gen.go")
@@ -40,8 +40,8 @@ var typedMethods = sync.OnceValues(func() (map[string]string, error) {
 	return names, nil
 })
 
-// callTyped makes one call by the client's typed method, with parameters as decoded values, and
-// returns the result as a decoded value: nil for a confirmation.
+// callTyped calls the client's typed method with decoded values as parameters. It returns the
+// result as a decoded value: nil for a confirmation.
 func callTyped(ctx context.Context, t *testing.T, c *spdkrpc.Client, m *rpcschema.Method, params map[string]any) (any, error) {
 	names, err := typedMethods()
 	require.NoError(t, err)
@@ -78,8 +78,8 @@ func values(t *testing.T, from any) any {
 	return v
 }
 
-// zeros copies a value with Go's zero values inside, so that tests can distinguish present members
-// from absent ones.
+// zeros copies a value and replaces the values inside with Go's zero values, so that tests can
+// distinguish present members from absent ones.
 func zeros(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -106,7 +106,7 @@ func text(t *testing.T, v any) json.RawMessage {
 	return b
 }
 
-// bare returns parameters in the form on the wire: nil if there are none, unless the method needs
+// bare returns parameters in their form on the wire: nil if there are none, unless the method needs
 // an empty object.
 func bare(m *rpcschema.Method, params map[string]any) any {
 	if params = m.Bare(params); params == nil {

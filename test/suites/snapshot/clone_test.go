@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// number reads or writes a number in a block of an exported volume.
+// number reads or writes a number in a block on an exported volume.
 func number(t *testing.T, to initiator.Target, at int64, write uint64) uint64 {
 	t.Helper()
 	d, err := initiator.Connect(to)
@@ -32,9 +32,9 @@ func number(t *testing.T, to initiator.Target, at int64, write uint64) uint64 {
 	return binary.LittleEndian.Uint64(block)
 }
 
-// Every clone contains what was written to its source before the clone was made, even if it shares
-// the internal snapshot of an earlier clone. From v24.05, where SPDK counts clusters, clones of a
-// source without writes share one.
+// Every clone contains what was written to its source before the clone was created, even if it
+// shares an earlier clone's internal snapshot. From v24.05 on, where SPDK counts clusters, clones
+// share one if the source was not written to in between.
 func TestClonesHaveTheLatestWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	source := w.create("pvc-source", "thin")

@@ -18,7 +18,7 @@ import (
 
 const node = "snapshot-test-node"
 
-// An environment is a target, a proxy, a relay between the two, and the driver.
+// An environment consists of a target, a proxy, a relay between the two, and the driver.
 type environment struct {
 	*target
 	name       string // of the target in the driver's configuration
@@ -29,7 +29,7 @@ type environment struct {
 
 func newEnvironment(g *target) *environment { return newEnvironments(g)[0] }
 
-// newEnvironments returns environments of targets that have one driver.
+// newEnvironments returns an environment for each target. All share one driver.
 func newEnvironments(targets ...*target) (all []*environment) {
 	t := targets[0].t
 	t.Helper()
@@ -64,7 +64,7 @@ var raw = &csi.VolumeCapability{
 	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 }
 
-// create creates a volume by CSI. kind is thin, thick or clone.
+// create creates a volume through CSI. kind is thin, thick or clone.
 func (w *environment) create(name, kind string) *csi.Volume {
 	w.t.Helper()
 	request := &csi.CreateVolumeRequest{
@@ -83,7 +83,7 @@ func (w *environment) create(name, kind string) *csi.Volume {
 	return made.Volume
 }
 
-// publish publishes a volume to a node and returns the address and names of the export.
+// publish publishes a volume to a node and returns the export's address and names.
 func (w *environment) publish(v *csi.Volume, node string) initiator.Target {
 	w.t.Helper()
 	e, err := connect.ParseExport(w.publishContext(v, node), nil)

@@ -24,7 +24,7 @@ type orderedWriter interface {
 	longest() time.Duration // of a write since the last call of longest
 }
 
-// A dependentWriter writes by package initiator.
+// A dependentWriter writes with package initiator.
 type dependentWriter struct {
 	t       *testing.T
 	devices []*initiator.Device
@@ -79,13 +79,13 @@ func (d *dependentWriter) longest() time.Duration {
 	return longest
 }
 
-// A snapshotAt is a snapshot of a target.
+// A snapshotAt is a snapshot on a target.
 type snapshotAt struct {
 	*target
 	uuid string
 }
 
-// held returns snapshots of the target.
+// held returns snapshots on the target.
 func (g *target) held(uuids []string) (all []snapshotAt) {
 	for _, id := range uuids {
 		all = append(all, snapshotAt{g, id})
@@ -93,7 +93,7 @@ func (g *target) held(uuids []string) (all []snapshotAt) {
 	return all
 }
 
-// broken reports whether snapshots, one of each volume in order, lack a write on which a later one
+// broken reports whether snapshots, one for each volume in order, lack a write on which a later one
 // depends.
 func broken(t *testing.T, snapshots []snapshotAt) bool {
 	t.Helper()
@@ -111,9 +111,9 @@ func broken(t *testing.T, snapshots []snapshotAt) bool {
 	return !ordered
 }
 
-// Group snapshots keep the order of dependent writes between volumes. Snapshots that are taken one
-// after the other, without the freeze, do not: otherwise the first part would show nothing.
-func TestGroupsKeepTheOrderOfWrites(t *testing.T) {
+// Group snapshots preserve the order of dependent writes across volumes. Snapshots taken one after
+// another without the freeze do not; if they did, the first part would prove nothing.
+func TestGroupSnapshotsPreserveWriteOrder(t *testing.T) {
 	for _, volumes := range []int{2, 8} {
 		t.Run(fmt.Sprint(volumes, " volumes"), func(t *testing.T) {
 			w := newEnvironment(newTarget(t))
@@ -189,7 +189,7 @@ func inOrder(t *testing.T, group *csi.VolumeGroupSnapshot, sources []string) (id
 	return ids
 }
 
-// brokenWithoutFreeze takes snapshots by SPDK's own method, and counts how often the order is
+// brokenWithoutFreeze takes snapshots with SPDK's own method, and counts how often the order is
 // broken. It may destroy the store, which is not used afterwards.
 func (w *environment) brokenWithoutFreeze(d *dependentWriter, sources []string, rounds int) (found int) {
 	w.t.Helper()

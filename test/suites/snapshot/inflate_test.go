@@ -14,12 +14,11 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// inflated is the size of each volume that is inflated, in clusters of the test's lvstore, which
-// have 1 MiB.
+// inflated is the size of each inflated volume, in the test lvstore's clusters of 1 MiB.
 const inflated = 64
 
-// numbers writes first, first+1, … to the clusters of a volume, or returns how many of these
-// numbers it lacks.
+// numbers writes first, first+1, … to a volume's clusters, or returns how many of these numbers the
+// volume lacks.
 func (g *target) numbers(volume string, first uint64, write bool) (lost int) {
 	g.t.Helper()
 	nqn, address := g.share(volume)
@@ -40,7 +39,7 @@ func (g *target) numbers(volume string, first uint64, write bool) (lost int) {
 	return lost
 }
 
-// sources creates volumes with numbers, each above a snapshot that has their clusters.
+// sources creates volumes with numbers, each above a snapshot that owns the clusters.
 func (g *target) sources(round, count int) (volumes []string) {
 	g.t.Helper()
 	for i := range count {
@@ -54,7 +53,7 @@ func (g *target) sources(round, count int) (volumes []string) {
 	return volumes
 }
 
-// together makes a call for each volume at the same time.
+// together makes a call for each volume concurrently.
 func together(t *testing.T, volumes []string, call func(volume string) error) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -64,10 +63,9 @@ func together(t *testing.T, volumes []string, call func(volume string) error) {
 	all.Wait()
 }
 
-// Without protection, volumes of one lvstore that are inflated at the same time lose data: SPDK
-// answers with success, and the volumes lack clusters of their snapshots. The target dies when a
-// host reads what bdev_lvol_inflate has skipped. The protected runs show something only as long as
-// this is so.
+// Without protection, volumes in one lvstore lose data when inflated concurrently: SPDK reports
+// success, but the volumes lack clusters of their snapshots. The target dies when a host reads what
+// bdev_lvol_inflate has skipped. The protected runs prove something only as long as this is so.
 func TestUnprotectedInflationsLoseData(t *testing.T) {
 	free := func(g *target) uint64 {
 		stores, err := g.rpc.BdevLvolGetLvstores(t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})
@@ -98,7 +96,7 @@ func TestUnprotectedInflationsLoseData(t *testing.T) {
 }
 
 // Through the proxy, no data is lost.
-func TestInflationsAtOnce(t *testing.T) {
+func TestConcurrentInflationsLoseNoData(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	for round, method := range []string{"bdev_lvol_inflate", "bdev_lvol_decouple_parent"} {
 		volumes := w.sources(round, 3)

@@ -19,9 +19,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// As TestSnapshotsOfVolumesUnderWrites, but the host that writes is Linux in a virtual machine,
-// with native multipath.
-func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
+// This is like TestSnapshotsOfVolumesUnderWrites, but the writing host is Linux in a virtual
+// machine, with native multipath.
+func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
 	var subjects []*subject
@@ -59,9 +59,9 @@ func TestSnapshotsOfVolumesThatLinuxWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// As TestGroupsOnSeveralTargetsKeepTheOrderOfWrites, but the host that writes is Linux in a virtual
-// machine.
-func TestGroupsOnSeveralTargetsThatLinuxWrites(t *testing.T) {
+// This is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, but the writing host is Linux in
+// a virtual machine.
+func TestGroupSnapshotsAcrossTargetsWrittenByLinux(t *testing.T) {
 	all := twoTargets(t)
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
 	made := make(chan string, len(control.OrderedVolumes))
@@ -98,7 +98,7 @@ func TestGroupsOnSeveralTargetsThatLinuxWrites(t *testing.T) {
 	d.stop()
 }
 
-// reports hold the guest's latest report and the longest writes.
+// reports holds the guest's latest report and the longest writes.
 type reports struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -122,8 +122,8 @@ func (r *reports) take(p []control.Progress) (end bool) {
 	return r.end
 }
 
-// next waits for a report that was made after this call. The first report that arrives may have
-// been made before it, therefore next waits for two.
+// next waits for a report made after this call. The first report to arrive may have been made
+// earlier, so next waits for two.
 func (r *reports) next() {
 	r.t.Helper()
 	for range 2 {
@@ -140,7 +140,7 @@ func (r *reports) next() {
 	}
 }
 
-// A guestWriter is a volume that the guest writes to.
+// A guestWriter is a volume to which the guest writes.
 type guestWriter struct {
 	*reports
 	i int
@@ -183,7 +183,7 @@ func (w *guestWriter) writes() blocks.Stream {
 	return blocks.Stream{Seed: uint64(w.i + 1), Blocks: volumeBytes / blocks.Size}
 }
 
-// stop ends the machine after one more report, which then is the last.
+// stop ends the machine after one more report, which is then the last.
 func (w *guestWriter) stop() {
 	w.next()
 	w.mu.Lock()

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A stage is a moment of a snapshot at which the proxy is killed: before or after the target gets a
-// call.
+// A stage is a moment during a snapshot at which the proxy is killed: before or after the target
+// gets a call.
 type stage struct {
 	name    string
 	moment  string   // before or after
@@ -50,7 +50,7 @@ var stages = []stage{
 	{"thawed", after, []string{setState}, "optimized", false},
 }
 
-// The proxy is killed at every stage of a snapshot and restarted as systemd does it. The writer
+// The proxy is killed at every stage of a snapshot and restarted as by systemd. The writer
 // continues, no path stays inaccessible, the journal becomes empty, and each snapshot is either
 // complete or missing.
 func TestProxyKilledAtEveryStage(t *testing.T) {
@@ -82,8 +82,8 @@ func TestProxyKilledAtEveryStage(t *testing.T) {
 		w.waitUntilThawed(s.name, states)
 		require.True(t, page == w.firstPage(), "%s: the store's first metadata page was overwritten", s.name)
 
-		// Whether the snapshot exists or not, the caller can find out, and a second call creates a
-		// missing one.
+		// The caller can find out whether the snapshot exists, and a second call creates a missing
+		// one.
 		if !w.exists(snapshot) {
 			w.proxy.ready()
 			require.NoError(t, w.proxy.call(t.Context(), "spdkgate_lvol_snapshot", map[string]any{"snapshots": []any{map[string]any{"lvol_name": name, "snapshot_name": snapshot}}}, nil), s.name)
@@ -102,7 +102,7 @@ func TestProxyKilledAtEveryStage(t *testing.T) {
 	w.verify(name, writer.writes(), writer.acked(), writer.begun())
 }
 
-// waitUntilThawed waits until the ANA states are as given and the journal is empty.
+// waitUntilThawed waits until the ANA states are as specified and the journal is empty.
 func (w *environment) waitUntilThawed(stage string, states map[string][]string) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -112,7 +112,7 @@ func (w *environment) waitUntilThawed(stage string, states map[string][]string) 
 	}, long, 10*time.Millisecond, "%s: the ANA states changed, or the journal is not empty", stage)
 }
 
-// isEntry reports whether a file of the journal's directory is an entry about something frozen.
+// isEntry reports whether a file in the journal's directory is an entry about something frozen.
 func isEntry(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() > 0 && strings.HasSuffix(path, ".json")

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// On releases before v24.05, the driver lets no volume become larger than its parent. On these,
-// reads and writes beyond the parent's end fail with I/O errors.
+// On releases before v24.05, the driver does not let a volume grow larger than its parent, because
+// reads and writes beyond the parent's end fail there with I/O errors.
 func TestVolumesLargerThanTheirParent(t *testing.T) {
 	g := newTarget(t)
 	release, err := g.rpc.Release(t.Context())

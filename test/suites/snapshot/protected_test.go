@@ -16,28 +16,28 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A subject is a volume that is written and of which snapshots are taken.
+// A subject is a volume under writes, of which snapshots are taken.
 type subject struct {
 	writer
 	kind   string
 	volume *csi.Volume // nil if it was created without the driver
 	bdev   string
 	kept   []taken
-	// all keeps every snapshot, since this SPDK release would not zero the clusters that a deleted
-	// one frees.
+	// all keeps every snapshot, because this SPDK release would not zero the clusters freed by a
+	// deleted one.
 	all bool
 }
 
-// taken is a snapshot: the writes up to atLeast were acknowledged before it was taken, and those
+// taken is a snapshot. The writes up to atLeast were acknowledged before it was taken, and those
 // after atMost began later.
 type taken struct {
 	id              string
 	atLeast, atMost uint64
 }
 
-// CSI snapshots of volumes under writes: the first metadata page stays, every snapshot has the
-// volume's data of one moment, and no write fails. The data is still there after the target was
-// killed and restarted.
+// CSI snapshots are taken of volumes under writes. The first metadata page stays, every snapshot
+// holds the volume's data at one moment, and no write fails. The data is still there after the
+// target is killed and restarted.
 func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	var subjects []*subject
@@ -49,8 +49,8 @@ func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// As TestSnapshotsOfVolumesUnderWrites, but by the proxy's method, without the driver.
-func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
+// This is like TestSnapshotsOfVolumesUnderWrites, but uses the proxy's method, without the driver.
+func TestProxySnapshotsOfVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newEnvironment(newTarget(t))
@@ -63,7 +63,7 @@ func TestSnapshotsByTheProxyOfVolumesUnderWrites(t *testing.T) {
 }
 
 // kinds returns the kinds of volumes that the driver creates. It creates no clones before v24.05,
-// since SPDK does not record there how to clear a clone.
+// where SPDK does not record how to clear a clone.
 func (w *environment) kinds() []string {
 	release, err := w.rpc.Release(w.t.Context())
 	require.NoError(w.t, err)
@@ -73,7 +73,7 @@ func (w *environment) kinds() []string {
 	return []string{"thin", "thick", "clone"}
 }
 
-// newSubject creates a volume by the driver.
+// newSubject creates a volume with the driver.
 func (w *environment) newSubject(kind, name string) *subject {
 	w.t.Helper()
 	v := w.create("pvc-"+name, kind)

@@ -29,7 +29,7 @@ users:
 log: {format: text, level: warn}
 `
 
-// A proxyProcess is a spdk-proxy that is restarted whenever it ends, as systemd does it.
+// A proxyProcess is an spdk-proxy that is restarted whenever it ends, as by systemd.
 type proxyProcess struct {
 	t       *testing.T
 	program string
@@ -109,7 +109,7 @@ func (p *proxyProcess) kill() {
 	_ = p.process.Kill()
 }
 
-// ready waits until the proxy is ready: it then has a connection to the target.
+// ready waits until the proxy is ready, that is, connected to the target.
 func (p *proxyProcess) ready() {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {

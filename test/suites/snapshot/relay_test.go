@@ -45,8 +45,8 @@ func startRelay(t *testing.T, path, target string) *relay {
 	return r
 }
 
-// watch sets the hook that is called at each moment, never twice at a time. If it returns true, the
-// call or its response is dropped and the connection closed.
+// watch sets the hook that is called at each moment, never concurrently. If the hook returns true,
+// the call or its response is dropped and the connection is closed.
 func (r *relay) watch(hook func(moment, method string, params json.RawMessage) (lost bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +115,7 @@ func (r *relay) serve(client net.Conn) {
 	<-answered
 }
 
-// each calls do for each JSON value of a stream.
+// each calls do for each JSON value in a stream.
 func each(r io.Reader, do func(json.RawMessage) error) error {
 	for d := json.NewDecoder(r); ; {
 		var v json.RawMessage

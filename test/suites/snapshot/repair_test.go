@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A store that an unprotected snapshot has damaged is found while its target runs, and is repaired.
-// It then loads and has all writes.
+// A store damaged by an unprotected snapshot is detected while its target runs, and is repaired. It
+// then loads and contains all writes.
 func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 	g := newTarget(t)
 	name := g.makeVolume("thin")

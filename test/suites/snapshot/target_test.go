@@ -37,7 +37,7 @@ type target struct {
 
 func newTarget(t *testing.T) *target { return newTargetOn(t, 0) }
 
-// newTargetOn returns a target that polls on a core. Two targets cannot share one.
+// newTargetOn returns a target that polls on the given core. Two targets cannot share a core.
 func newTargetOn(t *testing.T, core int) *target {
 	if os.Getenv("SPDK_TGT") == "" {
 		t.Skip("set SPDK_TGT=/path/to/spdk_tgt to run this")
@@ -74,7 +74,8 @@ func (g *target) start() {
 	g.process.Stdout, g.process.Stderr, g.process.Dir = out, out, g.dir
 	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(g.t, g.process.Start())
-	// The target polls a whole core. On machines with few cores the tests must still run.
+	// The target's polling takes a whole core. On machines with few cores, the tests must still
+	// run.
 	_ = syscall.Setpriority(syscall.PRIO_PROCESS, g.process.Process.Pid, 10)
 	g.ended = make(chan struct{})
 	go func(p *exec.Cmd, ended chan struct{}) { _ = p.Wait(); close(ended) }(g.process, g.ended)
@@ -95,7 +96,7 @@ func (g *target) start() {
 	require.NoError(g.t, g.rpc.BdevWaitForExamine(g.t.Context()))
 }
 
-// kill ends the target by SIGKILL, so that it writes nothing more.
+// kill ends the target with SIGKILL, so that it writes nothing more.
 func (g *target) kill() {
 	if g.process == nil {
 		return
@@ -114,8 +115,8 @@ func (g *target) loads() bool {
 	return len(stores) == 1
 }
 
-// share exports a bdev to any host, with ANA reporting, so that tests read or write it without the
-// driver.
+// share exports a bdev to all hosts, with ANA reporting, so that tests can read and write it
+// without the driver.
 func (g *target) share(bdev string) (nqn, address string) {
 	g.t.Helper()
 	ctx := g.t.Context()

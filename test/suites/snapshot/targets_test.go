@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// twoTargets returns environments of two targets with one driver.
+// twoTargets returns environments for two targets with one driver.
 func twoTargets(t *testing.T) []*environment {
 	if runtime.NumCPU() < 2 {
 		t.Skip("two targets need two cores, which they poll")
@@ -26,8 +26,8 @@ func twoTargets(t *testing.T) []*environment {
 	return newEnvironments(newTargetOn(t, 0), newTargetOn(t, 1))
 }
 
-// claimSameCores reports whether targets with the same more arguments claim the same cores, so that
-// only one of them starts.
+// claimSameCores reports whether targets with the same additional arguments claim the same cores,
+// so that only one of them starts.
 func claimSameCores(more []string) bool {
 	cores := slices.ContainsFunc(more, func(arg string) bool {
 		name, _, _ := strings.Cut(arg, "=")
@@ -46,9 +46,9 @@ func TestClaimSameCores(t *testing.T) {
 	}
 }
 
-// Group snapshots of volumes on two targets keep the order of dependent writes between them. Two
-// group snapshots, one for each target, taken one after the other, do not.
-func TestGroupsOnSeveralTargetsKeepTheOrderOfWrites(t *testing.T) {
+// Group snapshots of volumes on two targets preserve the order of dependent writes across them. Two
+// group snapshots taken one after the other, one for each target, do not.
+func TestGroupSnapshotsAcrossTargetsPreserveWriteOrder(t *testing.T) {
 	all := twoTargets(t)
 	var sources []string
 	var targets []initiator.Target
@@ -60,8 +60,8 @@ func TestGroupsOnSeveralTargetsKeepTheOrderOfWrites(t *testing.T) {
 	groupsOnSeveralTargets(t, all, sources, startDependentWriter(t, targets))
 }
 
-// groupsOnSeveralTargets takes group snapshots of volumes that a writer writes to in turn. The
-// volumes are on the targets in turn, too.
+// groupsOnSeveralTargets takes group snapshots of volumes to which a writer writes in turn. The
+// volumes alternate between the targets.
 func groupsOnSeveralTargets(t *testing.T, all []*environment, sources []string, d orderedWriter) {
 	t.Helper()
 	at := func(uuids []string) (list []snapshotAt) {

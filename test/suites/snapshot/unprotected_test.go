@@ -19,12 +19,12 @@ var rounds = flag.Int("rounds", 300, "how many snapshots each test takes")
 // snapshot the volume has no own clusters.
 const volumeBytes = 1 << 30
 
-// keep is how many snapshots of a volume exist at once.
+// keep is the number of a volume's snapshots that exist at once.
 const keep = 4
 
-// Without protection the fault occurs. The protected runs show something only as long as this is
-// so. If this test fails with a new release, SPDK was fixed there, and the protection may be
-// removed for it.
+// Without protection, the fault occurs. The protected runs prove something only as long as this is
+// so. If this test fails on a new release, SPDK has been fixed there, and the protection may be
+// removed for that release.
 func TestUnprotectedSnapshotsDestroyTheStore(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
@@ -60,8 +60,8 @@ func (g *target) makeVolume(kind string) (name string) {
 	ctx := g.t.Context()
 	create := func(name string, thin bool) {
 		_, err := g.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: name, LvsName: new(store), SizeInMiB: volumeBytes / mib, ThinProvision: &thin,
-			// Otherwise freed clusters of a disk on a file keep their data, and the next volume
-			// reads it.
+			// Otherwise, freed clusters on a file-backed disk keep their data, which the next
+			// volume can read.
 			ClearMethod: new(spdkrpc.LvolClearMethodWriteZeroes)})
 		require.NoError(g.t, err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A writer writes random blocks of a volume, one after the other, until it is stopped.
+// A writer writes random blocks on a volume, one after another, until it is stopped.
 type writer interface {
 	acked() uint64          // at least this many writes are acknowledged
 	begun() uint64          // at most this many writes have begun
@@ -25,7 +25,7 @@ type writer interface {
 	writes() blocks.Stream
 }
 
-// A smallWriter writes by package initiator.
+// A smallWriter writes with package initiator.
 type smallWriter struct {
 	t      *testing.T
 	device *initiator.Device
@@ -83,7 +83,7 @@ func (w *smallWriter) progress(n uint64) {
 }
 
 // verify reads a bdev back and compares it with the writer's writes. It returns the number of the
-// last write in it.
+// last write found.
 func (g *target) verify(bdev string, s blocks.Stream, atLeast, atMost uint64) uint64 {
 	g.t.Helper()
 	nqn, address := g.share(bdev)
@@ -109,7 +109,7 @@ func (r largeReads) ReadAt(b []byte, at int64) (int, error) {
 	return len(b), nil
 }
 
-// quantile returns a quantile of durations. 0.5 is the median.
+// quantile returns a quantile of durations; 0.5 is the median.
 func quantile(d []time.Duration, q float64) time.Duration {
 	if len(d) == 0 {
 		return 0

@@ -18,8 +18,8 @@ import (
 )
 
 // A leanClient uses as little CPU time as possible, because it shares the processors with the
-// proxy. It opens its connections in advance, sends a request in one write, and decodes a response
-// only if the caller wants the result.
+// proxy. It opens its connections in advance, sends each request in one write, and decodes a
+// response only if the caller wants the result.
 type leanClient struct {
 	conns  chan *leanConn // idle
 	header string

@@ -17,7 +17,7 @@ import (
 
 const csiUser = "bench-csi"
 
-// A driver is the controller of spdk-csi in a process of its own.
+// A driver is spdk-csi's controller in its own process.
 type driver struct {
 	cmd        *exec.Cmd
 	conn       *grpc.ClientConn
@@ -25,7 +25,7 @@ type driver struct {
 	secrets    map[string]string
 }
 
-// startDriver starts spdk-csi for the target behind p, with the proxy's directory as its own.
+// startDriver starts spdk-csi for the target behind p. They share the proxy's directory.
 func startDriver(ctx context.Context, p *proxy, host, port string) (_ *driver, err error) {
 	d := &driver{}
 	defer func() {

@@ -21,16 +21,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A floor is a process that only forwards calls to the target's socket. It serves them by a handler
-// of net/http, and on a TLS connection with one call a line. Its cost is the lower bound of any
-// proxy's.
+// A floor is a process that only forwards calls to the target's socket. It serves them with a
+// net/http handler, and on a TLS connection with one call per line. Its cost is a lower bound for
+// any proxy.
 type floor struct {
 	cmd    *exec.Cmd
 	url    string
 	stream string // address
 }
 
-// startFloor starts a floor with the certificate of a proxy.
+// startFloor starts a floor with a proxy's certificate.
 func startFloor(ctx context.Context, socket string, p *proxy) (*floor, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -122,7 +122,7 @@ func forward(ctx context.Context, socket *spdkrpc.Socket, request []byte) ([]byt
 	return append(text, "}\n"...), nil
 }
 
-// forwardLines makes the calls of a connection at the same time.
+// forwardLines makes the calls on a connection concurrently.
 func forwardLines(ctx context.Context, socket *spdkrpc.Socket, conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	var writing sync.Mutex

@@ -37,8 +37,8 @@ func (p *proxy) rss(ctx context.Context) (int, error) {
 	return 0, errors.New("/proc/PID/status has no VmRSS")
 }
 
-// rssWithIdle returns the resident memory in KiB with this number of idle connections; one call was
-// made on each.
+// rssWithIdle returns the resident memory in KiB with the given number of idle connections, after
+// one call on each.
 func (p *proxy) rssWithIdle(ctx context.Context, connections int) (kib int, err error) {
 	open := make([]net.Conn, 0, connections)
 	defer func() {
@@ -60,7 +60,7 @@ func (p *proxy) rssWithIdle(ctx context.Context, connections int) (kib int, err 
 	return p.rss(ctx)
 }
 
-// callOnce makes a call on a connection and leaves it open.
+// callOnce makes a call on a connection, which it leaves open.
 func (p *proxy) callOnce(c net.Conn) error {
 	const body = `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`
 	r, err := http.NewRequest(http.MethodPost, p.url, strings.NewReader(body))

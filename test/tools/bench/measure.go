@@ -15,7 +15,7 @@ import (
 // warmUp is the time before each measurement, for connections, handshakes and caches.
 const warmUp = 400 * time.Millisecond
 
-// figures are the results of one measurement.
+// figures holds the results of one measurement.
 type figures struct {
 	perSecond  float64
 	p50, p99   time.Duration
@@ -30,7 +30,8 @@ func measureSocket(ctx context.Context, path string, inFlight int, span time.Dur
 	return measure(ctx, socket, version, inFlight, span)
 }
 
-// measureLocal is measureSocket at the local socket of the proxy, with the CPU time of the proxy.
+// measureLocal is like measureSocket, but on the proxy's local socket and with the proxy's CPU
+// time.
 func measureLocal(ctx context.Context, p *proxy, inFlight int, span time.Duration) (figures, error) {
 	before := p.cpu()
 	f, err := measureSocket(ctx, p.local, inFlight, span)
@@ -40,8 +41,7 @@ func measureLocal(ctx context.Context, p *proxy, inFlight int, span time.Duratio
 	return f, err
 }
 
-// measureProxy measures the calls of one user through the proxy, and the CPU time of the proxy for
-// each.
+// measureProxy measures one user's calls through the proxy, and the proxy's CPU time for each.
 func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight int, span time.Duration) (figures, error) {
 	client, err := dialLean(ctx, p.url, user, password, p.ca, inFlight)
 	if err != nil {
@@ -77,7 +77,7 @@ func (t *timedCaller) Call(ctx context.Context, method string, params, result an
 }
 
 // measure keeps inFlight calls in flight for span: each worker makes its next call as soon as it
-// has the response. It is an error if any call fails.
+// has the response. If any call fails, measure returns an error.
 func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, span time.Duration) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, warmUp+span+time.Minute)
 	defer cancel()
@@ -101,7 +101,7 @@ func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, s
 	workers.Wait()
 	close(failures)
 	if err := <-failures; err != nil {
-		return figures{}, fmt.Errorf("%s with %d in flight: %w", w.name, inFlight, err)
+		return figures{}, fmt.Errorf("%s with %d calls in flight: %w", w.name, inFlight, err)
 	}
 	var latencies []time.Duration
 	for i := range callers {

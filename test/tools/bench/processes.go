@@ -27,7 +27,7 @@ const (
 	password   = "only for this run"
 )
 
-// startTarget returns the socket of the target and a description of it. It starts a simulated
+// startTarget returns the target's socket and a description of the target. It starts a simulated
 // target unless $SPDK_SOCK is set.
 func startTarget(ctx context.Context, poll time.Duration) (socket, description string, stop func() error, err error) {
 	if socket := os.Getenv("SPDK_SOCK"); socket != "" {
@@ -67,18 +67,18 @@ func runSimulation(ctx context.Context, poll time.Duration) error {
 	return target.Close()
 }
 
-// A proxy is an spdk-proxy in a process of its own, with TLS and a log file.
+// A proxy is an spdk-proxy in its own process, with TLS and a log file.
 type proxy struct {
 	cmd *exec.Cmd
 	dir string
 	url string
-	// local is the path of the socket for programs of this host.
+	// local is the path of the socket for programs on this host.
 	local string
 	ca    *x509.CertPool
 }
 
-// startProxy starts a program, or builds one if program is "". With save, the proxy saves the
-// target's configuration.
+// startProxy starts a program, and builds it first if program is "". If save is true, the proxy
+// saves the target's configuration.
 func startProxy(ctx context.Context, socket, program string, save bool) (_ *proxy, err error) {
 	dir, err := os.MkdirTemp("", "spdk-proxy-bench-")
 	if err != nil {
@@ -182,8 +182,8 @@ func (p *proxy) ready(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// record records a CPU profile of the proxy in a file, in the background. The function that it
-// returns waits for the end.
+// record writes the proxy's CPU profile to a file in the background. The returned function waits
+// until that is done.
 func (p *proxy) record(ctx context.Context, path string, span time.Duration) func() error {
 	recorded := make(chan error, 1)
 	go func() {
@@ -206,10 +206,10 @@ func (p *proxy) stop() error {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// cpu returns the CPU time that the proxy has used since its start.
+// cpu returns the CPU time that the proxy has used since it started.
 func (p *proxy) cpu() time.Duration { return cpuTime(p.cmd) }
 
-// cpuTime returns the CPU time that a process has used since its start.
+// cpuTime returns the CPU time that a process has used since it started.
 func cpuTime(cmd *exec.Cmd) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// measurePython measures SPDK's rpc_http_proxy.py on the same socket, without TLS, which does not
-// work in it with current versions of Python. Calls without a response are counted as lost and are
-// not in the figures.
+// measurePython measures SPDK's rpc_http_proxy.py on the same socket. It does not use TLS, which
+// that script does not support with current Python versions. Calls without a response are counted
+// as lost and are not in the figures.
 func measurePython(ctx context.Context, script, socket string, inFlight int, span time.Duration) (f figures, lost int, err error) {
 	address, err := freeAddress()
 	if err != nil {

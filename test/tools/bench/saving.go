@@ -9,14 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A saving has the figures of changes that decide who reaches data, for one number of calls in
-// flight.
+// A saving holds the figures for changes that decide who can access data, for one number of calls
+// in flight.
 type saving struct {
 	inFlight      int
 	without, with figures // target.save
 }
 
-// admit admits a host of the worker's own to the subsystem, and removes it.
+// admit admits the worker's own host to the subsystem, and removes it again.
 var admit = work{"admit", func(ctx context.Context, c spdkrpc.Caller, worker int) error {
 	host := params{"nqn": nqn, "host": fmt.Sprintf("nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-%012d", worker)}
 	if err := c.Call(ctx, "nvmf_subsystem_add_host", host, nil); err != nil {
@@ -25,7 +25,7 @@ var admit = work{"admit", func(ctx context.Context, c spdkrpc.Caller, worker int
 	return c.Call(ctx, "nvmf_subsystem_remove_host", host, nil)
 }}
 
-// measureSaving compares a proxy that does not save with one that saves before it answers.
+// measureSaving compares a proxy that does not save with one that saves before it responds.
 func measureSaving(ctx context.Context, r *report, without *proxy, socket, program string, span time.Duration) (err error) {
 	with, err := startProxy(ctx, socket, program, true)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A streamClient makes calls on one connection, on which they follow each other.
+// A streamClient makes many calls on one connection.
 type streamClient struct {
 	write func(text []byte) error
 	close func() error
@@ -43,7 +43,7 @@ func newStreamClient(write func([]byte) error, read func() ([]byte, error), end 
 	return c
 }
 
-// deliver gives a response to its caller. All servers begin a response with the same members.
+// deliver passes a response to its caller. All servers begin a response with the same members.
 func (c *streamClient) deliver(text []byte) {
 	_, rest, _ := strings.Cut(string(text[:min(len(text), 64)]), `"id":`)
 	digits, _, _ := strings.Cut(rest, ",")
@@ -117,7 +117,7 @@ func (c *streamClient) Call(_ context.Context, method string, params, result any
 	return json.Unmarshal(reply.Result, result)
 }
 
-// dialStream opens a stream of the proxy.
+// dialStream opens a stream to the proxy.
 func dialStream(ctx context.Context, p *proxy, user string) (*streamClient, error) {
 	dialer := websocket.Dialer{TLSClientConfig: &tls.Config{RootCAs: p.ca}, Subprotocols: []string{"jsonrpc"}}
 	header := http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))}}
@@ -136,7 +136,7 @@ func dialStream(ctx context.Context, p *proxy, user string) (*streamClient, erro
 	}, conn.Close), nil
 }
 
-// measureStream measures calls on one connection, and the CPU time of the server for each.
+// measureStream measures calls on one connection, and the server's CPU time for each.
 func measureStream(ctx context.Context, client *streamClient, cpu func() time.Duration, inFlight int, span time.Duration) (figures, error) {
 	defer func() { _ = client.close() }()
 	before := cpu()
@@ -147,7 +147,7 @@ func measureStream(ctx context.Context, client *streamClient, cpu func() time.Du
 	return f, err
 }
 
-// measureFloors measures a POST to the floor, its stream, and a stream of the proxy.
+// measureFloors measures POST requests to the floor, its stream, and a stream of the proxy.
 func measureFloors(ctx context.Context, x *row, f *floor, p *proxy, span time.Duration) error {
 	posts, err := dialLean(ctx, f.url, user, password, p.ca, x.inFlight)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A report has the results of all measurements.
+// A report holds the results of all measurements.
 type report struct {
 	target  string
 	real    bool
@@ -25,7 +25,7 @@ type report struct {
 	rssIdle int // KiB, with idle connections
 }
 
-// A row has the figures for one number of calls in flight.
+// A row holds the figures for one number of calls in flight.
 type row struct {
 	inFlight        int
 	raw, proxy      figures // spdk_get_version: on the socket, and through the proxy
@@ -111,12 +111,12 @@ func (r *report) print(out io.Writer) {
 	})
 }
 
-// costs returns the CPU time of a call as a multiple of that of another server.
+// costs returns the CPU time per call as a multiple of another server's.
 func (f figures) costs(beside figures) float64 {
 	return float64(f.cpuPerCall) / float64(max(1, beside.cpuPerCall))
 }
 
-// A bound is a limit for production and the measured figure.
+// A bound holds a limit for production and the measured figure.
 type bound struct{ name, figure, verdict string }
 
 func (r *report) bounds() (list []bound) {

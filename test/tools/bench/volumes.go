@@ -23,24 +23,23 @@ const (
 	rounds       = 3 // of the bare loop and of CSI, in turn, so that both meet the same disturbances
 )
 
-// A cycle makes, exports, withdraws and deletes one volume, and returns how long each of its steps
-// took.
+// A cycle creates, exports, unexports and deletes one volume, and returns how long each step took.
 type cycle func(ctx context.Context, name string) ([]time.Duration, error)
 
-// volumeFigures are the results of cycles.
+// volumeFigures holds the results of cycles.
 type volumeFigures struct {
 	perSecond []float64         // of each round
 	latencies [][]time.Duration // of each step
 	cpu       []processTime     // for all cycles; none for the bare loop
 }
 
-// A processTime is the CPU time of a process.
+// A processTime is the CPU time used by a process.
 type processTime struct {
 	process string
 	time    time.Duration
 }
 
-// cpuPerVolume returns the CPU time of each process for one cycle.
+// cpuPerVolume returns each process's CPU time per cycle.
 func (f *volumeFigures) cpuPerVolume() string {
 	var each []string
 	for _, c := range f.cpu {
@@ -49,8 +48,8 @@ func (f *volumeFigures) cpuPerVolume() string {
 	return strings.Join(each, ", ")
 }
 
-// measureVolumes runs cycles of volumes by CSI calls, and beside them a bare loop on the target's
-// socket, which makes the same changes one after the other and checks nothing.
+// measureVolumes runs cycles of volumes through CSI calls. For comparison, it runs a bare loop on
+// the target's socket, which makes the same changes one after another and checks nothing.
 func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight int) (bare, byCSI volumeFigures, err error) {
 	socket := spdkrpc.NewSocket(path)
 	defer func() { err = errors.Join(err, socket.Close()) }()
@@ -64,7 +63,7 @@ func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight 
 	if _, err := rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: volumesBase, LvsName: volumesStore, ClusterSz: new(uint32(65536))}); err != nil {
 		return bare, byCSI, fmt.Errorf("create the lvstore for volumes: %w", err)
 	}
-	// It fails if the target has the transport already.
+	// This fails if the target already has the transport.
 	_ = rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})
 
 	address, err := freeAddress()
@@ -81,8 +80,8 @@ func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight 
 	}
 	defer func() { err = errors.Join(err, driver.stop()) }()
 
-	// Before the first round, connections are opened and what the programs need of the schema is
-	// prepared.
+	// Before the first round, connections are opened, and the programs prepare the parts of the
+	// schema that they need.
 	var warmUp volumeFigures
 	if err := errors.Join(warmUp.run(ctx, "warm-up-bare", inFlight, inFlight, bareCycle(rpc, host, port)), warmUp.run(ctx, "warm-up-csi", inFlight, inFlight, driver.cycle)); err != nil {
 		return bare, byCSI, fmt.Errorf("first volumes: %w", err)
@@ -105,7 +104,7 @@ func clearVolumes(ctx context.Context, rpc *spdkrpc.Client) {
 	_ = rpc.BdevMallocDelete(ctx, spdkrpc.BdevMallocDeleteParams{Name: volumesBase})
 }
 
-// run runs count cycles, inFlight of them at a time.
+// run runs count cycles, with at most inFlight of them at a time.
 func (f *volumeFigures) run(ctx context.Context, prefix string, count, inFlight int, one cycle) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -145,12 +144,13 @@ func (f *volumeFigures) rate() float64 {
 	return slices.Sorted(slices.Values(f.perSecond))[len(f.perSecond)/2]
 }
 
-// p50 returns the median latency of a step.
+// p50 returns a step's median latency.
 func (f *volumeFigures) p50(step int) time.Duration {
 	return slices.Sorted(slices.Values(f.latencies[step]))[len(f.latencies[step])/2]
 }
 
-// bareCycle makes the changes of a volume's cycle without any check. Its steps are those of CSI.
+// bareCycle makes the changes of a volume's cycle without any checks. Its steps are the same as
+// with CSI.
 func bareCycle(rpc *spdkrpc.Client, host, port string) cycle {
 	listen := spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: host, Trsvcid: &port}
 	return func(ctx context.Context, name string) ([]time.Duration, error) {
@@ -214,7 +214,7 @@ func (d *driver) cycle(ctx context.Context, name string) ([]time.Duration, error
 		})
 }
 
-// steps are what a cycle times.
+// steps lists the steps that a cycle times.
 var steps = []string{"create", "publish", "unpublish", "delete"}
 
 func timed(steps ...func() error) (took []time.Duration, err error) {

@@ -18,8 +18,8 @@ const (
 	nqn      = "nqn.2016-06.io.spdk:spdkgate-bench"
 )
 
-// A world has the tenant's objects on the target: an lvstore, a volume in it, and a subsystem that
-// exports the volume.
+// A world holds the tenant's objects on the target: an lvstore, a volume in it, and a subsystem
+// that exports the volume.
 type world struct {
 	socket *spdkrpc.Socket
 	volume string // UUID
@@ -28,8 +28,7 @@ type world struct {
 
 type params = map[string]any
 
-// makeWorld creates the tenant's objects. It first deletes those that an interrupted bench may have
-// left.
+// makeWorld creates the tenant's objects. It first deletes any left by an interrupted bench.
 func makeWorld(ctx context.Context, path string) (w *world, err error) {
 	w = &world{socket: spdkrpc.NewSocket(path), remove: "bdev_malloc_delete"}
 	method, arguments := "bdev_malloc_create", params{"name": base, "num_blocks": 8192, "block_size": 4096}
@@ -51,7 +50,7 @@ func makeWorld(ctx context.Context, path string) (w *world, err error) {
 	} {
 		if err := w.socket.Call(ctx, c.method, c.params, c.result); err != nil {
 			w.clear(ctx)
-			return nil, errors.Join(fmt.Errorf("create the objects of the bench: %w", err), w.socket.Close())
+			return nil, errors.Join(fmt.Errorf("create the bench's objects: %w", err), w.socket.Close())
 		}
 	}
 	return w, nil
@@ -69,13 +68,13 @@ func (w *world) close(ctx context.Context) error {
 	return w.socket.Close()
 }
 
-// A work is what each worker repeats.
+// A work is the work that each worker repeats.
 type work struct {
 	name string
 	do   func(ctx context.Context, caller spdkrpc.Caller, worker int) error
 }
 
-// version is cheap for the target, so the figures show the cost of the transport.
+// version is a cheap call for the target, so that the figures show the cost of the transport.
 var version = work{"spdk_get_version", func(ctx context.Context, c spdkrpc.Caller, _ int) error {
 	return c.Call(ctx, "spdk_get_version", nil, nil)
 }}

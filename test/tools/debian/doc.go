@@ -1,4 +1,4 @@
-// Package debian unpacks Debian packages with their dependencies into a directory. It needs no root
-// and changes nothing on the machine; maintainer scripts do not run. It knows nothing of what the
-// packages are for.
+// Package debian unpacks Debian packages with their dependencies into a directory. It does not need
+// root and changes nothing on the machine; maintainer scripts do not run. It knows nothing about
+// the purpose of the packages.
 package debian

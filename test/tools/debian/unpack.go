@@ -10,11 +10,10 @@ import (
 )
 
 // ErrUnavailable means that this machine has no Debian package tools.
-var ErrUnavailable = errors.New("packages need Debian or a distribution based on it")
+var ErrUnavailable = errors.New("packages require Debian or a distribution based on it")
 
-// Download downloads the packages and all their dependencies, including those that are installed
-// here, into a new directory below dir, and returns the files. apt uses its own directory, so it
-// needs no root.
+// Download downloads the packages and all their dependencies, even those already installed, to a
+// new directory below dir, and returns the files. apt uses its own directory, so it needs no root.
 func Download(ctx context.Context, dir string, packages ...string) ([]string, error) {
 	apt, err := update(ctx, dir)
 	if err != nil {
@@ -26,7 +25,7 @@ func Download(ctx context.Context, dir string, packages ...string) ([]string, er
 	return filepath.Glob(filepath.Join(apt, "archives", "*.deb"))
 }
 
-// DownloadAlone is Download for one package without its dependencies.
+// DownloadAlone is like Download, but for one package without its dependencies.
 func DownloadAlone(ctx context.Context, dir, name string) (string, error) {
 	apt, err := update(ctx, dir)
 	if err != nil {
@@ -45,7 +44,7 @@ func DownloadAlone(ctx context.Context, dir, name string) (string, error) {
 	return files[0], nil
 }
 
-// update makes a directory below dir in which apt works, with current lists of packages.
+// update creates a directory for apt below dir, with current package lists.
 func update(ctx context.Context, dir string) (apt string, err error) {
 	for tool, pkg := range map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"} {
 		if _, err := exec.LookPath(tool); err != nil {

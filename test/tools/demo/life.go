@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A demo runs the steps and has the objects that they create.
+// A demo runs the steps and holds the objects that they create.
 type demo struct {
 	*world
 	report *report
@@ -135,7 +135,7 @@ func (d *demo) hosts(ctx context.Context, c *claim) (string, error) {
 	return "exported only to this node's two host NQNs (with and without native multipath)", nil
 }
 
-// lifeWithoutNode runs the steps that need no root.
+// lifeWithoutNode runs the steps that do not need root.
 func (d *demo) lifeWithoutNode(ctx context.Context) error {
 	for _, name := range []string{"NodeStageVolume", "NodePublishVolume", "grow while mounted", "ext4", "raw block"} {
 		d.report.skip(name, "mounts and loop devices require root")
@@ -299,7 +299,7 @@ func (d *demo) cleanUp(ctx context.Context) error {
 }
 
 // remove deletes all volumes and the snapshot, and returns the number of volumes. The snapshot can
-// be deleted only when one volume is left that needs it.
+// be deleted only when just one volume that needs it is left.
 func (d *demo) remove(ctx context.Context) (n int, err error) {
 	for _, c := range []*claim{d.block, d.small, d.restored} {
 		if c == nil || c.volume == nil {

@@ -1,6 +1,6 @@
 // Command demo shows the whole life of a volume with the real spdk-proxy and the real spdk-csi, on
-// a simulated SPDK target that stores real data. Every step uses CSI's gRPC and the proxy's HTTPS,
-// and prints what it proved. `make demo` builds the two programs beside it.
+// a simulated SPDK target that stores real data. Every step uses CSI over gRPC and the proxy over
+// HTTPS, and prints what it proved. `make demo` builds the two programs beside it.
 package main
 
 import (

@@ -36,8 +36,8 @@ func main() {
 }
 `
 
-// Ctrl-C is how one ends `make demo ARGS=--keep`, so make must not call it an error.
-func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
+// Ctrl-C is the normal way to end `make demo ARGS=--keep`, so make must not report it as an error.
+func TestCtrlCEndsMakeDemoWithoutError(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip("make is not installed")
 	}
@@ -60,9 +60,9 @@ func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "ready\n") }, time.Minute, 5*time.Millisecond, out.String())
-	// A terminal signals the whole group at once. Here make gets it first, because GNU make 4.3
-	// reports an error when a child ends before make has handled the signal. The real demo takes
-	// longer to end.
+	// A terminal signals the whole group at once. Here make gets the signal first, because GNU make
+	// 4.3 reports an error if a child ends before make has handled it. The real demo takes longer
+	// to end.
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Eventually(t, func() bool { return !sigintPending(t, cmd.Process.Pid) }, time.Minute, time.Millisecond)
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
@@ -71,7 +71,7 @@ func TestMakeDemoEndsByCtrlCWithoutError(t *testing.T) {
 	assert.NotContains(t, out.String(), "*** ", "make reports an error")
 }
 
-// The first build takes minutes. It shows modules, packages and errors as they come, and fails if
+// The first build takes minutes. It shows modules, packages and errors as they appear, and fails if
 // the build does.
 func TestBuildShowsProgress(t *testing.T) {
 	dir := t.TempDir()
@@ -99,7 +99,7 @@ exit 1
 	assert.Contains(t, out, "\ngo: downloading example.com/m v1.0.0\n50 packages compiled\n100 packages compiled\n# example.com/m\n./main.go:1:2: undefined: x\n")
 }
 
-// sigintPending reports whether a process still has to look at an interrupt that was sent to it.
+// sigintPending reports whether a process has not yet handled an interrupt sent to it.
 func sigintPending(t *testing.T, pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)

@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// facts summarizes the proxy's log of the whole run. It is an error if the log contains a password.
+// facts summarizes the proxy's log of the whole run. It returns an error if the log contains a
+// password.
 func (d *demo) facts() ([]string, error) {
 	log, err := os.ReadFile(d.path("spdk-proxy.log"))
 	if err != nil {
@@ -34,7 +35,7 @@ func (d *demo) facts() ([]string, error) {
 	return []string{fmt.Sprintf("The proxy's audit log has %d calls, of which %d were refused. It contains no password.", calls, refused)}, nil
 }
 
-// instructions returns commands to try on the programs that --keep left running.
+// instructions returns commands to try on the programs left running by --keep.
 func (w *world) instructions() string {
 	return fmt.Sprintf(`
 Both programs are still running; their files are in %[1]s. Try:

@@ -31,7 +31,7 @@ const (
 	auditorUser = "auditor"
 )
 
-// A world has all processes of the demo; their files are in one directory.
+// A world holds all of the demo's processes, whose files are in one directory.
 type world struct {
 	dir       string
 	bin       string // of spdk-proxy and spdk-csi
@@ -129,7 +129,7 @@ func (w *world) startProxy(ctx context.Context) error {
 	})
 }
 
-// as returns a client of the proxy for one of its users.
+// as returns a client for one of the proxy's users.
 func (w *world) as(user string) (*spdkrpc.Client, error) {
 	pem, err := os.ReadFile(w.path("tls", "tls.crt"))
 	if err != nil {
@@ -146,7 +146,7 @@ func (w *world) as(user string) (*spdkrpc.Client, error) {
 	return spdkrpc.NewClient(h), nil
 }
 
-// startDriver starts spdk-csi, as controller and node in one.
+// startDriver starts spdk-csi as controller and node in one process.
 func (w *world) startDriver(ctx context.Context) error {
 	config, err := json.MarshalIndent(map[string]any{"nodes": []any{map[string]any{
 		"name": targetName, "rpcURL": w.proxyURL, "caFile": w.path("tls", "tls.crt"),
@@ -213,7 +213,7 @@ func (w *world) wait(ctx context.Context, name string, ask func() error) error {
 	return fmt.Errorf("%s does not answer: %w\n%s", name, err, log)
 }
 
-// stop stops everything in the reverse order.
+// stop stops everything in reverse order.
 func (w *world) stop() error {
 	var errs []error
 	if w.conn != nil {

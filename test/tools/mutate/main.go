@@ -1,12 +1,12 @@
 // Command mutate measures how many faults the tests detect. It changes one token at a time in a
-// seeded sample of places. It runs the short tests of the changed package, and all its tests if no
-// short one failed. It lists the changes with which all tests passed. With -importers, it also runs
-// the short tests of the packages that import the changed one.
+// seeded sample of places. It runs the changed package's short tests, and all its tests if no short
+// one failed. It lists the changes with which all tests passed. With -importers, it also runs the
+// short tests of the packages that import the changed one.
 //
 //	go run ./test/tools/mutate -n 100 -seed 1 ./driver/...
 //
 // It writes nothing into the source tree: the go command gets the changed file as an overlay. Read
-// each survivor: either the change makes no difference for users, or a test is missing. Without any
+// each survivor: either the change makes no difference to users, or a test is missing. Without any
 // change, the tests of each package must pass.
 package main
 

@@ -71,7 +71,7 @@ func load(ctx context.Context, patterns []string) ([]pkg, error) {
 	return packages, nil
 }
 
-// A mutant replaces one token by another.
+// A mutant replaces one token with another.
 type mutant struct {
 	pkg      pkg
 	file     string // its path
@@ -97,7 +97,7 @@ func (m mutant) compare(o mutant) int {
 	return cmp.Or(cmp.Compare(m.file, o.file), cmp.Compare(m.from, o.from))
 }
 
-// swaps has the replacements of each operator.
+// swaps holds the replacements for each operator.
 var swaps = map[token.Token][]token.Token{
 	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
 	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR}, token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
@@ -105,7 +105,7 @@ var swaps = map[token.Token][]token.Token{
 	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.MUL: {token.QUO}, token.QUO: {token.MUL},
 }
 
-// mutants returns all possible changes of a package's files, without generated files.
+// mutants returns all possible changes to a package's files, except generated ones.
 func mutants(p pkg) (all []mutant, err error) {
 	for _, name := range p.GoFiles {
 		path := filepath.Join(p.Dir, name)
@@ -192,7 +192,8 @@ var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 // failed, then those of its importers.
 func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 	r.mutant = m
-	// The name is short: it begins the paths of the tests' UNIX sockets, of at most 107 bytes.
+	// The name is short because it begins the paths of the tests' UNIX sockets, which may have at
+	// most 107 bytes.
 	dir, err := os.MkdirTemp("", "m-")
 	if err != nil {
 		r.err = err
@@ -228,8 +229,8 @@ func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 	return r
 }
 
-// test builds the package's tests in dir, with the arguments build, and runs them. output is their
-// output.
+// test builds the package's tests in dir, with the arguments in build, and runs them. output is
+// their output.
 func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build ...string) (v verdict, output string) {
 	if err := os.Chmod(dir, 0o755); err != nil { // some tests change their user
 		return invalid, err.Error()
@@ -261,7 +262,8 @@ func (p pkg) execute(ctx context.Context, timeout time.Duration, dir, binary str
 	cmd := exec.CommandContext(ctx, binary, append(args, "-test.failfast", "-test.timeout="+(2*timeout).String())...)
 	cmd.Dir = p.Dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	// A file and not a pipe: processes that a killed test has started may keep its output open.
+	// This is a file and not a pipe, because processes started by a killed test may keep its output
+	// open.
 	said, err := os.Create(filepath.Join(dir, "output"))
 	if err != nil {
 		return invalid, err.Error()
@@ -278,8 +280,8 @@ func (p pkg) execute(ctx context.Context, timeout time.Duration, dir, binary str
 	return survived, string(out)
 }
 
-// sound checks that the tests of a package pass without any change. If they fail, for example
-// because a program is missing, every change of the package would count as detected.
+// sound checks that the tests of a package pass without any change. If they failed, for example
+// because a program is missing, every change to the package would count as detected.
 func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
 	dir, err := os.MkdirTemp("", "m-")
 	if err != nil {
@@ -287,7 +289,7 @@ func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if v, output := p.test(ctx, timeout, dir); v != survived && ctx.Err() == nil {
-		return fmt.Errorf("the tests of %s do not pass without any change, so changes cannot be tried: %s", p.ImportPath, output)
+		return fmt.Errorf("the tests of %s fail even without a change, so changes cannot be tested: %s", p.ImportPath, output)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each change of a small package has the outcome that its test can have.
+// Each change to a small package has the expected outcome.
 func TestMutants(t *testing.T) {
 	packages, err := load(t.Context(), []string{"./testdata/sum"})
 	require.NoError(t, err)
@@ -43,11 +43,12 @@ func TestSample(t *testing.T) {
 	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute, false, false)
 	require.Error(t, err)
 	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, 7, 1, 2, time.Minute, false, false)
-	require.ErrorContains(t, err, "testdata/failing do not pass without any change")
+	require.ErrorContains(t, err, "testdata/failing fail even without a change")
 	require.ErrorContains(t, err, "needs a program")
 }
 
-// The tests of a package that imports the changed one can detect what its own tests do not.
+// The tests of a package that imports the changed one can detect what the changed package's own
+// tests do not.
 func TestImporters(t *testing.T) {
 	packages, err := load(t.Context(), []string{"./testdata/sum"})
 	require.NoError(t, err)

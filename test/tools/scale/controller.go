@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A controller is spdk-csi in a process of its own, with credentials of its own.
+// A controller is spdk-csi in its own process, with its own credentials.
 type controller struct {
 	csi.ControllerClient
 	cmd  *exec.Cmd
@@ -84,7 +84,7 @@ var capability = &csi.VolumeCapability{
 	AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 }
 
-// id returns the id of a volume that was created.
+// id returns the id of a created volume.
 func (c *controller) id(kind string, i int) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *controller) id(kind string, i int) (string, error) {
 	return id, nil
 }
 
-// create returns a call that creates the volume of a number.
+// create returns a call that creates the volume with the given number.
 func (c *controller) create(kind string) func(context.Context, int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
 		name := fmt.Sprintf("pvc-%s-%d", kind, i)

@@ -19,7 +19,7 @@ type meter struct {
 	out        io.Writer
 }
 
-// perCall bounds a call. The sidecars give up after a minute; here, lists may take as long as they
+// perCall limits a call. The sidecars give up after a minute; here, lists may take as long as they
 // need.
 const perCall = 30 * time.Minute
 

@@ -12,14 +12,14 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// nodeName is what Kubernetes in the cloud calls a node, about: names are in each publication and
-// in each list.
+// nodeName returns a name of realistic length, like those of cloud nodes, because names are in each
+// publication and in each list.
 func nodeName(i int) string {
 	return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i>>16, i>>8&255, i&255)
 }
 
-// publish returns a call that publishes the volume of a number to the node of that number, counted
-// from the node first, of count nodes.
+// publish returns a call that publishes the volume with a given number to the node with that
+// number, counted from the node first and modulo count.
 func (c *controller) publish(kind string, first, count int) func(context.Context, int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
 		id, err := c.id(kind, i)
@@ -31,7 +31,7 @@ func (c *controller) publish(kind string, first, count int) func(context.Context
 	}
 }
 
-// unpublish is like publish, and takes volumes from nodes.
+// unpublish is like publish, but unpublishes volumes.
 func (c *controller) unpublish(kind string, first, count int) func(context.Context, int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
 		id, err := c.id(kind, i)
@@ -43,8 +43,8 @@ func (c *controller) unpublish(kind string, first, count int) func(context.Conte
 	}
 }
 
-// move takes the volumes from the first nodes, and publishes them to the others, as when nodes are
-// drained.
+// move unpublishes the volumes from the first nodes, and publishes them to the others, as when
+// nodes are drained.
 func (c *controller) move(kind string, drained, nodes int) func(context.Context, int) (string, error) {
 	from, to := c.unpublish(kind, 0, drained), c.publish(kind, drained, nodes-drained)
 	return func(ctx context.Context, i int) (string, error) {

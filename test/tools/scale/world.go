@@ -40,7 +40,7 @@ func (s *server) stopProxy() error {
 	return s.stopped
 }
 
-// A world is all storage servers.
+// A world holds all storage servers.
 type world struct {
 	dir     string
 	servers []*server
@@ -78,7 +78,7 @@ func (w *world) newServer(name, hash string, s settings) (*server, error) {
 		return nil, err
 	}
 	one := &server{name: name, target: target, stop: func() error { return nil }}
-	// All proxies show the certificate of the first, which all can read.
+	// All proxies present the certificate of the first, which all can read.
 	path := filepath.Join(w.dir, name+".yaml")
 	text := fmt.Sprintf("listen: \"127.0.0.1:0\"\ntls: {self_signed_dir: %q}\ntarget: {socket: %q}\nusers:\n  - {name: %s, password_hash: %q, roles: [csi-controller]}\n",
 		filepath.Join(w.dir, "tls"), target.Socket(), user, hash)
@@ -108,7 +108,7 @@ func (w *world) newServer(name, hash string, s settings) (*server, error) {
 	return one, nil
 }
 
-// writeFiles writes config.json and secret.json of the controller.
+// writeFiles writes the controller's config.json and secret.json.
 func (w *world) writeFiles(s settings) error {
 	var nodes, tokens []any
 	for _, one := range w.servers {
@@ -128,7 +128,7 @@ func (w *world) writeFiles(s settings) error {
 	return errors.Join(os.WriteFile(filepath.Join(w.dir, "config.json"), configText, 0o600), os.WriteFile(filepath.Join(w.dir, "secret.json"), secret, 0o600))
 }
 
-// fill makes the lvstores and the volumes that exist, without the proxies.
+// fill creates the lvstores and the volumes that exist at the start, without the proxies.
 func (w *world) fill(ctx context.Context, volumes int) error {
 	const atOnce = 4 // storage servers
 	g, ctx := errgroup.WithContext(ctx)
@@ -173,7 +173,7 @@ func (s *server) fill(ctx context.Context, volumes int) error {
 	return g.Wait()
 }
 
-// calls returns how many RPCs the targets have got. It is not safe for concurrent use.
+// calls returns how many RPCs the targets have received. It is not safe for concurrent use.
 func (w *world) calls() int {
 	for _, s := range w.servers {
 		w.rpcs += len(s.target.Calls())

@@ -25,8 +25,8 @@ func (w *world) dial() (net.Conn, error) {
 	return (&net.Dialer{LocalAddr: hostile, Timeout: 10 * time.Second}).Dial("tcp", w.address)
 }
 
-// connectTries is how often a client tries to connect. The proxy closes connections whose handshake
-// takes too long, as happens on a machine that is busy with other work.
+// connectTries is the number of times a client tries to connect. The proxy closes connections whose
+// handshake takes too long, as happens on a machine that is busy with other work.
 const connectTries = 10
 
 func (w *world) dialTLS() (c *tls.Conn, err error) {
@@ -52,8 +52,8 @@ func (w *world) dialTLSOnce() (*tls.Conn, error) {
 	return c, nil
 }
 
-// An attack is sent unchanged, and the response must have one of the statuses. Without statuses,
-// the proxy may answer or close the connection.
+// An attack is sent unchanged, and the response must have one of the statuses. If there are no
+// statuses, the proxy may respond or close the connection.
 type attack struct {
 	raw      string
 	statuses []int
@@ -102,7 +102,7 @@ func (w *world) attacks() (list []attack) {
 	)
 }
 
-// attack sends about ten hostile requests a second, some of them without TLS.
+// attack sends about ten hostile requests per second, some of them without TLS.
 func (w *world) attack(ctx context.Context) {
 	list, messages := w.attacks(), w.messages()
 	for ctx.Err() == nil {
@@ -178,8 +178,8 @@ func (w *world) hangUp(raw string) {
 	w.book.count("hung up")
 }
 
-// crawl runs slow clients: some send a byte at a time, some stop in the middle of a body, some
-// don't read their responses, and some send nothing. The proxy must disconnect each of them.
+// crawl runs slow clients: some send a byte at a time, some stop in the middle of a body, some do
+// not read their responses, and some send nothing. The proxy must disconnect each of them.
 func (w *world) crawl(ctx context.Context) {
 	list := request(hostileUser, passwordOf(hostileUser), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
 	half := request(hostileUser, passwordOf(hostileUser), strings.Repeat(" ", 1000))
@@ -198,7 +198,7 @@ func (w *world) crawl(ctx context.Context) {
 	w.runSlowClients(ctx, kinds)
 }
 
-// A slowClient connects, and begins something that it does not end.
+// A slowClient connects, and starts something that it does not finish.
 type slowClient struct {
 	dial  func() (net.Conn, error)
 	begin func(net.Conn) error

@@ -64,7 +64,7 @@ func (w *world) guessForStream() {
 	}
 }
 
-// slowStreams are slowClients on streams.
+// slowStreams lists slowClients on streams.
 func (w *world) slowStreams() map[string]slowClient {
 	const list = `{"id":1,"method":"bdev_lvol_get_lvols"}`
 	dial := func() (net.Conn, error) {
@@ -86,8 +86,8 @@ func (w *world) slowStreams() map[string]slowClient {
 	}
 }
 
-// frame makes the frame of a text message of length bytes as a client sends it, with a mask of
-// zeros. text may be a part of the message.
+// frame returns a client's frame for a text message of length bytes, with a zero mask. text may be
+// only a part of the message.
 func frame(length int, text string) string {
 	const final, text1, masked, length16, length64 = 0x80, 1, 0x80, 126, 127
 	header := []byte{final | text1}

@@ -11,7 +11,7 @@ import (
 )
 
 // A book reads the proxy's log while it is written, and collects events, statistics and violations
-// of what the soak expects.
+// of the soak's expectations.
 type book struct {
 	copy    io.Writer // gets a copy of the log; may be nil
 	mu      sync.Mutex
@@ -36,7 +36,7 @@ type tally struct {
 	latencies                          []time.Duration // a sample, of calls while the target was up
 }
 
-// remembered bounds the ids in users. Those of hostile clients are never taken out.
+// remembered limits the ids in users. Those of hostile clients are never removed.
 const remembered = 1 << 16
 
 func newBook() *book {
@@ -96,8 +96,7 @@ func (b *book) read(line []byte) {
 
 const refusedReload = "reload refused, the old configuration stays"
 
-// logged returns the user that the log has for a request, and forgets the request. It waits for the
-// line.
+// logged returns the user logged for a request, and forgets the request. It waits for the log line.
 func (b *book) logged(id string) (user string, ok bool) {
 	for range 2000 { // the line may still be in the pipe
 		b.mu.Lock()

@@ -25,13 +25,13 @@ type client struct {
 	slow  bool // it reads slowly, so its latencies mean nothing
 }
 
-// A transport sends a request and reads the response. It checks that the response has this id.
+// A transport sends a request and reads the response. It checks that the response has the given id.
 type transport interface {
 	exchange(body []byte, id string, repeatable bool) reply
 	closeIdle()
 }
 
-// newClient makes a client that uses POST.
+// newClient returns a client that uses POST.
 func newClient(w *world, user, from string) *client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	return &client{world: w, user: user, over: &posts{w, user, &http.Client{Timeout: time.Minute, Transport: &http.Transport{
@@ -47,7 +47,7 @@ type reply struct {
 	result  any
 	code    int // of the error; 0: none
 	message string
-	// settled means that the target was up all the time, so a failure has no excuse.
+	// settled means that the target was up all the time, so that no failure is excused.
 	settled bool
 	err     error // why there is no response
 }
@@ -55,7 +55,7 @@ type reply struct {
 func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
 
 // lost reports whether the call failed because the target was down. The proxy answers a deletion
-// with 429 if the target was killed while the proxy asked it which hosts use the volume.
+// with 429 if the target was killed while the proxy was asking which hosts use the volume.
 func (r reply) lost() bool {
 	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
 }
@@ -90,7 +90,7 @@ func (c *client) call(method string, p params) reply {
 	return r
 }
 
-// posts makes each call by a POST request.
+// posts makes each call with a POST request.
 type posts struct {
 	world *world
 	user  string
@@ -99,7 +99,7 @@ type posts struct {
 
 func (p *posts) closeIdle() { p.http.CloseIdleConnections() }
 
-// exchange also checks that the log has this user for the request. A repeatable request is sent
+// exchange also checks that the request is logged with this user. A repeatable request is sent
 // again if the proxy closes an idle connection at that moment.
 func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+p.world.address+"/", bytes.NewReader(body))
@@ -185,7 +185,7 @@ func (w *world) flood(ctx context.Context) {
 	}
 }
 
-// Users without a tenant's volumes of their own.
+// Users who have no tenant's volumes of their own.
 const (
 	flooder     = "flooder"
 	hostileUser = "hostile" // belongs to the first tenant

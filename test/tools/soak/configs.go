@@ -20,7 +20,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// configs are the configurations that the proxy reloads in turn: two valid ones with different
+// configs holds the configurations that the proxy reloads in turn: two valid ones with different
 // certificates and roles, and an invalid one.
 type configs struct {
 	path      string
@@ -95,8 +95,8 @@ func (c *configs) put(i int) error {
 	return os.Rename(c.path+".new", c.path)
 }
 
-// reloadProxy gives the proxy its next configuration: in turn by a change of the file alone, and
-// also by a signal.
+// reloadProxy gives the proxy its next configuration. Every second time, it also sends the signal,
+// instead of only changing the file.
 func (w *world) reloadProxy() error {
 	n := int(w.reloads.Add(1))
 	i := n % len(w.configs.texts)
@@ -117,7 +117,7 @@ func hashOf(user string) (string, error) {
 	return string(hash), err
 }
 
-// certificate writes NAME.crt and NAME.key; without a parent, those of an authority.
+// certificate writes NAME.crt and NAME.key. If there is no parent, they are those of an authority.
 func certificate(w *world, name string, parent *x509.Certificate, own, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "soak " + name},

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// A plan has the options of a run.
+// A plan holds the options for a run.
 type plan struct {
 	span, kill, reload time.Duration
 	tenants, workers   int

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A program is a process that the soak has started.
+// A program is a process started by the soak.
 type program struct {
 	cmd    *exec.Cmd
 	exited chan error
@@ -44,7 +44,7 @@ func (p *program) kill() error {
 	return nil
 }
 
-// end stops the program. It is an error if the program had exited before or must be killed.
+// end stops the program. It returns an error if the program had already exited or must be killed.
 func (p *program) end() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("%s exited before it was stopped: %w", filepath.Base(p.cmd.Path), err)
@@ -58,13 +58,13 @@ func (p *program) end() error {
 }
 
 // realArguments returns the arguments of spdk_tgt on a host without hugepages and devices.
-// $SPDK_TGT_ARGS follow, and spdk_tgt uses the last occurrence of an argument.
+// $SPDK_TGT_ARGS follow them, because spdk_tgt uses the last occurrence of an argument.
 func realArguments(socket, more string) []string {
 	return append([]string{"-r", socket, "--no-huge", "-s", "1024", "-m", "0x1", "--limit-coredump"}, strings.Fields(more)...)
 }
 
-// lastLines returns the end of a log, for errors: the log may be deleted with its directory before
-// the user reads them.
+// lastLines returns the end of a log for use in errors, because the log may be deleted with its
+// directory before the user reads them.
 func lastLines(log *os.File) string {
 	text, err := os.ReadFile(log.Name())
 	if err != nil {

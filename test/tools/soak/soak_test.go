@@ -56,9 +56,9 @@ func TestViolationsAreDetected(t *testing.T) {
 	assert.Equal(t, 5, w.book.nWrong, "no violations: the target was killed meanwhile")
 }
 
-// On a stream, each response must belong to a call that waits for it, and a lost response is an
-// error of its call.
-func TestAnswersOnAStreamBelongToCalls(t *testing.T) {
+// On a stream, each response must belong to a waiting call, and a lost response is an error of its
+// call.
+func TestStreamResponsesBelongToCalls(t *testing.T) {
 	o := &openStream{waiting: map[string]chan answer{}}
 	first, second := make(chan answer, 1), make(chan answer, 1)
 	require.True(t, o.expect("1", first))
@@ -76,7 +76,7 @@ func TestAnswersOnAStreamBelongToCalls(t *testing.T) {
 
 // The error for a target that does not start contains the end of its log, which is deleted with the
 // soak's directory.
-func TestATargetThatDoesNotStartIsExplained(t *testing.T) {
+func TestErrorExplainsATargetThatDoesNotStart(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "spdk_tgt")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho no hugepages here: \"$@\"\nexit 3\n"), 0o755))
 	t.Setenv("SPDK_TGT", program)

@@ -17,14 +17,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Values of the option -over.
+// Values of the -over option.
 const (
 	overPOST   = "post"
 	overStream = "stream"
 	overBoth   = "both"
 )
 
-// clients returns the clients of a user, one for each kind of connection that the plan has.
+// clients returns a user's clients: one for each kind of connection selected by the -over option.
 func (w *world) clients(user, from string) (list []*client) {
 	if w.over != overStream {
 		list = append(list, newClient(w, user, from))
@@ -35,14 +35,14 @@ func (w *world) clients(user, from string) (list []*client) {
 	return list
 }
 
-// mostStreams notes how many streams are open.
+// mostStreams records the largest number of open streams.
 func (w *world) mostStreams(n int64) {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
 	w.book.mostStreams = max(w.book.mostStreams, n)
 }
 
-// streams makes the calls of a user on one WebSocket, and opens another one when that has ended.
+// streams makes a user's calls on one WebSocket, and opens another one when that has ended.
 type streams struct {
 	world *world
 	user  string
@@ -53,7 +53,7 @@ type streams struct {
 	open *openStream // nil: none
 }
 
-// An openStream is a WebSocket with calls that wait for their responses.
+// An openStream is a WebSocket with the calls that wait for responses on it.
 type openStream struct {
 	ws      *websocket.Conn
 	writing sync.Mutex
@@ -109,8 +109,8 @@ func (o *openStream) usable() bool {
 	return o.err == nil && !o.leaving
 }
 
-// exchange makes a call on the stream. A call that the proxy has asked to make on a new connection
-// goes out there.
+// exchange makes a call on the stream. If the proxy asks for a new connection, the call is made on
+// that.
 func (s *streams) exchange(body []byte, id string, _ bool) reply {
 	for {
 		o, err := s.current()
@@ -139,7 +139,8 @@ func (s *streams) exchange(body []byte, id string, _ bool) reply {
 	}
 }
 
-// expect notes a call that waits for its response; false: the stream takes no further calls.
+// expect records a call that waits for its response. It returns false if the stream takes no
+// further calls.
 func (o *openStream) expect(id string, got chan answer) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,7 +151,7 @@ func (o *openStream) expect(id string, got chan answer) bool {
 	return true
 }
 
-// read gives answers to their callers until the stream ends.
+// read passes responses to their callers until the stream ends.
 func (s *streams) read(o *openStream) {
 	defer s.world.streams.Add(-1)
 	for {
@@ -180,14 +181,14 @@ func (o *openStream) deliver(a answer) error {
 	}
 	got := o.waiting[string(a.ID)]
 	if got == nil {
-		return fmt.Errorf("received a response to id %s, which waits for none", a.ID)
+		return fmt.Errorf("received a response to id %s, which is not waiting for one", a.ID)
 	}
 	delete(o.waiting, string(a.ID))
 	got <- a
 	return o.leaveIfUnused()
 }
 
-// leaveIfUnused closes a stream that is to be left when its calls have ended.
+// leaveIfUnused closes a stream that is to be left if all its calls have ended.
 func (o *openStream) leaveIfUnused() error {
 	if o.leaving && len(o.waiting) == 0 {
 		return o.ws.Close()
@@ -251,13 +252,13 @@ const (
 )
 
 // crowdUser is the name of a user of the crowd. Tenants work as other users, whose share of the
-// target the crowd does not use.
+// target is not used by the crowd.
 func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 
 func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
 
-// crowd keeps crowdStreams open. Each makes a call now and then. One of eight makes several at
-// once, and is slow to read their responses.
+// crowd keeps crowdStreams streams open. Each makes a call now and then. One in eight makes several
+// at once, and is slow to read the responses.
 func (w *world) crowd(ctx context.Context) {
 	if w.over == overPOST {
 		return
@@ -287,7 +288,7 @@ func (w *world) crowd(ctx context.Context) {
 	members.Wait()
 }
 
-// listAs lists the tenant's volumes as a user who may make more calls than it has a share for.
+// listAs lists the tenant's volumes as a user who may make more calls than its share allows.
 func (t *tenant) listAs(c *client) {
 	if r := c.call("bdev_lvol_get_lvols", nil); r.status != http.StatusTooManyRequests {
 		t.expectOwn(r)

@@ -45,8 +45,8 @@ func (t *tenant) connect() { t.clients = t.world.clients(t.user, "127.0.0.1") }
 
 func (t *tenant) lvstore() string { return "lvs-" + t.name }
 
-// furnish makes a target that has just started load the tenant's lvstore. At the first start, it
-// creates the lvstore.
+// furnish makes a newly started target load the tenant's lvstore. At the first start, it creates
+// the lvstore.
 func (t *tenant) furnish(ctx context.Context, target *spdkrpc.Client) error {
 	media := filepath.Join(t.world.dir, t.name+".img")
 	_, err := os.Stat(media)
@@ -174,7 +174,7 @@ func (t *tenant) expectVolume(r reply, alias, uuid string) {
 	t.expect(r, "the volume "+alias, good)
 }
 
-// expectOwn checks that a list has only the tenant's volumes.
+// expectOwn checks that a list contains only the tenant's volumes.
 func (t *tenant) expectOwn(r reply) {
 	list, _ := r.result.([]any)
 	for _, item := range list {
@@ -204,7 +204,7 @@ func (t *tenant) expectForeign(c *client) {
 	t.expect(r, "refused", r.lost() || r.status == 200 && r.code == -19)
 }
 
-// recount compares the volumes in each lvstore with those that must be in it.
+// recount compares the volumes in each lvstore with those that must be there.
 func (w *world) recount(ctx context.Context) error {
 	socket := spdkrpc.NewSocket(w.socket)
 	defer func() { _ = socket.Close() }()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// usage has the resources that the proxy uses.
+// usage holds the resources that the proxy uses.
 type usage struct {
 	descriptors, goroutines, residentKiB int
 }
@@ -55,7 +55,7 @@ func (w *world) usage() (u usage, err error) {
 	return u, errors.New("the metrics have no go_goroutines")
 }
 
-// idleUsage waits until connections have ended, and returns the resources of the idle proxy.
+// idleUsage waits until connections have ended, and returns the resources used by the idle proxy.
 func (w *world) idleUsage(ctx context.Context) (u usage, err error) {
 	for _, t := range w.tenantsOf {
 		for _, c := range t.clients {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A world has all processes and clients of a run.
+// A world holds all processes and clients in a run.
 type world struct {
 	plan
 	keep       bool
@@ -82,7 +82,8 @@ func (w *world) close() error {
 	return wrong
 }
 
-// round runs all clients and faults for span. Tenants complete the volumes that they have begun.
+// round runs all clients and faults for span. Tenants finish the work on volumes that they have
+// begun.
 func (w *world) round(ctx context.Context, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
@@ -111,8 +112,8 @@ func (w *world) round(ctx context.Context, span time.Duration) error {
 	return wrong
 }
 
-// longRound runs round. While no call of some user has succeeded, it repeats it with fewer kills:
-// on a busy machine, a call may take longer than the time between two kills.
+// longRound runs round. As long as some user has had no successful call, it repeats the round with
+// fewer kills: on a busy machine, a call may take longer than the time between two kills.
 func (w *world) longRound(ctx context.Context, span time.Duration) error {
 	const most = 5
 	for range most {
@@ -139,7 +140,7 @@ func (w *world) users() []string {
 	return names
 }
 
-// idleUsers returns the users of whose calls none has succeeded.
+// idleUsers returns the users without any successful call.
 func (w *world) idleUsers() []string {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()

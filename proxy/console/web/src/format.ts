@@ -48,9 +48,10 @@ export function duration(seconds: number): string {
 }
 
 // Objects of Intl are made when they are first used, because each takes 10 ms while the page loads.
-let clock: Intl.DateTimeFormat | undefined, day: Intl.DateTimeFormat | undefined, collator: Intl.Collator | undefined;
+let clock: Intl.DateTimeFormat | undefined, shortDay: Intl.DateTimeFormat | undefined, longDay: Intl.DateTimeFormat | undefined, collator: Intl.Collator | undefined;
 const clockFormat = () => clock ??= new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const dayFormat = () => day ??= new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
+const shortDayFormat = () => shortDay ??= new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const dayFormat = () => longDay ??= new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
 
 // byName returns a comparison of names that takes digits as numbers.
 export const byName = () => (collator ??= new Intl.Collator("en", { numeric: true })).compare;
@@ -58,6 +59,11 @@ export const byName = () => (collator ??= new Intl.Collator("en", { numeric: tru
 export function time(t: string | number | Date): string {
   const d = new Date(t);
   return Number.isNaN(d.getTime()) ? String(t) : clockFormat().format(d);
+}
+
+export function day(t: string | number | Date): string {
+  const d = new Date(t);
+  return Number.isNaN(d.getTime()) ? "" : shortDayFormat().format(d);
 }
 
 export function date(t: string | number | Date): string {

@@ -1,5 +1,5 @@
-// Command snippets writes calls as commands of rpc.py and spdk-proxy: it runs the console's own
-// TypeScript in Chromium. Its input is a JSON object with the OpenRPC document and the calls,
+// Command snippets converts calls to commands of rpc.py and spdk-proxy, by running the console's
+// own TypeScript in Chromium. Its input is a JSON object with the OpenRPC document and the calls,
 // {"document": …, "calls": [{"method": …, "params": TEXT}]}. Its output is a list of {"tab": the
 // console's tab for rpc.py, "command": arguments of rpc.py, or "", "spdkProxy": the tab for
 // spdk-proxy}. It must be started in test/suites/browser.

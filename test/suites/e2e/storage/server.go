@@ -61,7 +61,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	var err error
-	if s.target, err = spdktest.Start(spdktest.Options{Socket: s.path("spdk.sock"), DataDir: DataDir(o.Dir)}); err != nil {
+	if s.target, err = spdktest.Start(spdktest.Options{
+		Socket: s.path("spdk.sock"), DataDir: DataDir(o.Dir), WriteMetadata: newMetadataWriter().write,
+	}); err != nil {
 		return nil, err
 	}
 	disk := s.path("disk.img")

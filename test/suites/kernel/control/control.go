@@ -1,10 +1,10 @@
-// Package control defines the messages between the guest of a kernel test and the test on the host,
+// Package control defines the messages between a kernel test's guest and the test on the host,
 // which use HTTP and JSON. It must not know either side.
 package control
 
 import "time"
 
-// Address is the address at which the guest reaches the host's loopback.
+// Address is where the guest reaches the host's loopback.
 const Address = "10.0.2.2"
 
 // Kernel parameters that tell the guest's init what to do.
@@ -12,11 +12,11 @@ const (
 	ParamPort     = "spdkgate.port"     // port of the host's HTTP server
 	ParamScenario = "spdkgate.scenario" // scenario to run
 	ParamTarget   = "spdkgate.target"   // target to use
-	ParamAll      = "spdkgate.all"      // 1: also the cases that take long
+	ParamAll      = "spdkgate.all"      // 1: also run the long cases
 	ParamNode     = "spdkgate.node"     // id of the node; default FirstNode
 	ParamPhase    = "spdkgate.phase"    // phase of a scenario with several boots
 	ParamAcked    = "spdkgate.acked"    // with .VOLUME: what was acknowledged before this boot
-	ParamSameSize = "spdkgate.samesize" // 1: copies cannot be larger than what they are copies of
+	ParamSameSize = "spdkgate.samesize" // 1: copies cannot be larger than their source
 	ParamCase     = "spdkgate.case"     // regular expression of the cases to run
 )
 
@@ -37,7 +37,7 @@ const (
 	Restarted = "restarted" // writes while the target is killed and started again
 	PowerLoss = "powerloss" // writes until the host ends the machine; three phases
 
-	Authenticated = "authenticated" // a volume that requires authentication, by the method that ParamPhase names
+	Authenticated = "authenticated" // a volume that requires authentication, by the method named in ParamPhase
 
 	Own      = "own"       // the target of the guest's kernel
 	OwnISCSI = "own-iscsi" // the iSCSI target of the guest's kernel
@@ -59,7 +59,7 @@ const (
 // Plugin is the path of spdk-csi in the guest.
 const Plugin = "/spdk-csi"
 
-// Ids of the machines' nodes.
+// Node ids of the machines.
 const (
 	FirstNode  = "vm-node"
 	SecondNode = "vm-node-2"
@@ -72,10 +72,10 @@ const (
 	PhaseUnstage = "unstage" // they are unstaged without being staged again
 )
 
-// PowerLossVolumes are the file systems of the volumes of PowerLoss, which also name the volumes.
+// PowerLossVolumes lists the file systems on PowerLoss's volumes, which also name the volumes.
 var PowerLossVolumes = []string{"ext4", "xfs"}
 
-// Step reports one step of the guest's scenario. A step with an error is the last one.
+// Step reports one step in the guest's scenario. A step with an error is the last one.
 type Step struct {
 	Case    string `json:",omitzero"` // the test case to which the step belongs
 	Name    string
@@ -92,24 +92,24 @@ const (
 	Remove = "remove" // delete a volume and its export
 
 	Publish        = "publish"         // publish a volume to a node
-	Move           = "move"            // take a volume from its node, and wait until another node has written to it
+	Move           = "move"            // unpublish a volume from its node, and wait until another node has written to it
 	Restart        = "restart"         // kill the target and start it again
 	Await          = "await"           // wait until the first node's write has failed
 	Failed         = "failed"          // the first node's write has failed
 	Snapshot       = "snapshot"        // take a snapshot of a volume
 	RemoveSnapshot = "remove snapshot" // delete a snapshot
-	Withdraw       = "withdraw"        // take a volume from all nodes, and return its id as VolumeID
+	Withdraw       = "withdraw"        // unpublish a volume from all nodes, and return its id as VolumeID
 	Configuration  = "configuration"   // return the driver's configuration: config.json, secret.json, and another lvstore
 	Forget         = "forget"          // the guest has deleted a volume
 )
 
-// OriginPrefix begins the names of volumes of which copies are made.
+// OriginPrefix begins the names of volumes to be copied.
 const OriginPrefix = "origin-"
 
 // VolumeID is the key of a volume's id.
 const VolumeID = "volume-id"
 
-// TargetCall asks the host to change a volume of its target.
+// TargetCall asks the host to change a volume on its target.
 type TargetCall struct {
 	Do      string
 	Volume  string
@@ -126,7 +126,7 @@ type TargetCall struct {
 	Acked, Begun uint64 `json:",omitzero"` // the writes of the node that loses the volume
 }
 
-// TargetReply has the context map of a new volume, or an error.
+// TargetReply holds a new volume's context map, or an error.
 type TargetReply struct {
 	Context map[string]string `json:",omitzero"`
 	Error   string            `json:",omitzero"`
@@ -135,11 +135,11 @@ type TargetReply struct {
 // WriterNode is the id of the writer's node.
 const WriterNode = "kernel-writer"
 
-// WriterVolumes are the volumes that the writer creates, writes to and leaves. The seed of a
-// volume's stream of writes is its position here, counted from 1.
+// WriterVolumes lists the volumes that the writer creates, writes to and leaves behind. The seed
+// for a volume's stream of writes is its position here, counted from 1.
 var WriterVolumes = []string{"thin", "thick", "clone"}
 
-// OrderedVolumes are the volumes to which the scenario Ordered writes in turn.
+// OrderedVolumes lists the volumes to which the scenario Ordered writes in turn.
 var OrderedVolumes = []string{"ordered-0", "ordered-1", "ordered-2", "ordered-3"}
 
 // Progress reports the writes to a volume.
@@ -153,7 +153,7 @@ type Progress struct {
 // ProgressReply reports whether the guest should end.
 type ProgressReply struct{ End bool }
 
-// Sizes of the deleted scenario. It fills a volume of DeletedBytes and deletes it. Then it writes
+// Sizes for the deleted scenario. It fills a volume of DeletedBytes and deletes it. Then it writes
 // the first OwnBytes of each of the first OwnClusters clusters of a new volume.
 const (
 	DeletedBytes = 64 << 20
@@ -162,7 +162,7 @@ const (
 	OwnBytes     = 4096
 )
 
-// Found counts the bytes of a new volume by their origin.
+// Found counts a new volume's bytes by origin.
 type Found struct {
 	Zero    int64 // zeroes
 	Own     int64 // written to this volume

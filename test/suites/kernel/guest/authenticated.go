@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// keysOf has the secrets of both directions, by method: those that the volume is published with,
-// and others.
+// keysOf holds the secrets for both directions, by method: those with which the volume is
+// published, and others.
 var keysOf = map[string]struct{ right, other map[string]string }{
 	"dhchap": {
 		map[string]string{"dhchap-key": "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", "dhchap-ctrl-key": "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:"},
@@ -32,7 +32,7 @@ var keysOf = map[string]struct{ right, other map[string]string }{
 	},
 }
 
-// hostKeyOf and targetKeyOf name the secret of each direction.
+// hostKeyOf and targetKeyOf name the secret for each direction.
 var (
 	hostKeyOf   = map[string]string{"dhchap": "dhchap-key", "chap": "chap-password"}
 	targetKeyOf = map[string]string{"dhchap": "dhchap-ctrl-key", "chap": "chap-target-password"}
@@ -78,7 +78,7 @@ func (s *scenario) authenticated(method string) (err error) {
 			detail, err := refusedWith(err, codes.FailedPrecondition, texts...)
 			for _, secret := range v.secrets {
 				if strings.Contains(detail, secret) && len(secret) > 8 {
-					err = errors.Join(err, errors.New("the error has a secret"))
+					err = errors.Join(err, errors.New("the error contains a secret"))
 				}
 			}
 			return detail, errors.Join(err, notConnected(v.context[connect.KeyNQN]), notLoggedIn(v.context[connect.KeyIQN]))
@@ -135,7 +135,7 @@ func (s *scenario) authenticated(method string) (err error) {
 	return nil
 }
 
-// noSecretIn checks that no file that matches the patterns has one of the secrets.
+// noSecretIn checks that no file matching the patterns contains one of the secrets.
 func noSecretIn(secrets map[string]string, patterns ...string) (err error) {
 	for _, pattern := range patterns {
 		files, globErr := filepath.Glob(pattern)
@@ -152,8 +152,8 @@ func noSecretIn(secrets map[string]string, patterns ...string) (err error) {
 	return err
 }
 
-// whileWriting does something while a file of the volume is written and synced, and returns the
-// longest write.
+// whileWriting calls a function while a file on the volume is written and synced, and returns the
+// duration of the longest write.
 func (v *csiVolume) whileWriting(do func() error) (string, error) {
 	f, err := os.OpenFile(filepath.Join(v.published, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -186,7 +186,7 @@ func (v *csiVolume) whileWriting(do func() error) (string, error) {
 	return fmt.Sprintf("%d writes, the longest %v", writes, longest.Round(time.Millisecond)), err
 }
 
-// controllerFiles returns an attribute's files of the volume's controllers.
+// controllerFiles returns the sysfs files of an attribute of the volume's controllers.
 func (v *csiVolume) controllerFiles(attribute string) (found []string, err error) {
 	all, err := filepath.Glob("/sys/class/nvme/*/subsysnqn")
 	for _, file := range all {
@@ -204,13 +204,13 @@ func (v *csiVolume) kernelHas(key string) error {
 	files, err := v.controllerFiles("dhchap_secret")
 	for _, file := range files {
 		if text, readErr := os.ReadFile(file); strings.TrimSpace(string(text)) != key {
-			err = errors.Join(err, readErr, fmt.Errorf("%s has another key", file))
+			err = errors.Join(err, readErr, fmt.Errorf("%s has a different key", file))
 		}
 	}
 	return err
 }
 
-// resetControllers makes the kernel connect again.
+// resetControllers makes the kernel reconnect.
 func (v *csiVolume) resetControllers() error {
 	files, err := v.controllerFiles("reset_controller")
 	for _, file := range files {

@@ -14,10 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// Directories, links and files of configfs define the targets of the guest's kernel.
+// Directories, links and files in configfs define the targets in the guest's kernel.
 
-// configfs creates the parts of a target one after the other. After the first error it does
-// nothing.
+// configfs creates the parts of a target one after another. After the first error it does nothing.
 type configfs struct {
 	root string
 	err  error
@@ -69,7 +68,7 @@ func mountConfigfs() error {
 	return err
 }
 
-// nvmeTarget is nvmet, with volumes in files of a tmpfs.
+// nvmeTarget is nvmet with volumes in files on a tmpfs.
 type nvmeTarget struct {
 	configfs
 	transport, address, port string
@@ -140,7 +139,7 @@ func (t *nvmeTarget) secondAddress() connect.Address {
 	return a
 }
 
-// listen exports a volume at a port, and close ends that.
+// listen exports a volume on a port, and close ends that.
 func (t *nvmeTarget) listen(volume, port string) error {
 	t.link("ports/"+port+"/subsystems/"+t.made[volume], "subsystems/"+t.made[volume])
 	return t.err

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// copiedElsewhere is the scenario of a volume that spdk-csi move copies to another lvstore.
+// copiedElsewhere is the scenario in which spdk-csi move copies a volume to another lvstore.
 func (s *scenario) copiedElsewhere() error {
 	return s.withPlugin(func(p *plugin) {
 		s.step("start the node plugin", func(ctx context.Context) (string, error) { return "", p.start(ctx, false) })
@@ -60,7 +60,7 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 		out, err := move(ctx, "--volume="+v.id, "--parameter=lvstore="+store)
 		copied = regexp.MustCompile(`t0:[0-9a-f-]{36}`).FindString(out)
 		if err == nil && (copied == "" || copied == v.id) {
-			err = fmt.Errorf("no id of a copy: %s", out)
+			err = fmt.Errorf("the output names no copy: %s", out)
 		}
 		return copied, err
 	})
@@ -92,7 +92,7 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 	c.delete()
 }
 
-// move runs spdk-csi move, and returns what it printed.
+// move runs spdk-csi move, and returns its output.
 func move(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, control.Plugin, append([]string{"move"}, args...)...)
 	cmd.Env = append(os.Environ(), "SPDKCSI_CONFIG=/tmp/config.json", "SPDKCSI_SECRET=/tmp/secret.json")

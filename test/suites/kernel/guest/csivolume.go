@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// csiVolume is a volume of the target that is used by calls of CSI's node service. Its methods make
-// the calls that kubelet makes, in a pod's life.
+// csiVolume is a volume on the target, used through calls to CSI's node service. Its methods make
+// the calls that kubelet makes during a pod's life.
 type csiVolume struct {
 	*scenario
 	*plugin
@@ -116,7 +116,7 @@ func (v *csiVolume) expand(to int64) func(context.Context) (string, error) {
 	}
 }
 
-// stats checks that the volume has at least so many bytes.
+// stats checks that the volume has at least the given number of bytes.
 func (v *csiVolume) stats(atLeast int64) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		r, err := v.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{VolumeId: v.id, VolumePath: v.published, StagingTargetPath: v.staging})
@@ -125,13 +125,13 @@ func (v *csiVolume) stats(atLeast int64) func(context.Context) (string, error) {
 		}
 		total := r.Usage[0].Total
 		if total < atLeast {
-			err = fmt.Errorf("has %d bytes in all, want %d or more", total, atLeast)
+			err = fmt.Errorf("has %d bytes in total, want at least %d", total, atLeast)
 		}
 		return fmt.Sprintf("%d MiB", total/mib), err
 	}
 }
 
-// file is what a pod writes to: a file of the file system, or the raw block device.
+// file is what a pod writes to: a file on the file system, or the raw block device.
 func (v *csiVolume) file() string {
 	if v.fsType == "" {
 		return v.published
@@ -141,7 +141,7 @@ func (v *csiVolume) file() string {
 
 const dataBytes = 4 * mib
 
-// write writes random bytes and syncs them.
+// write writes and syncs random bytes.
 func (v *csiVolume) write(context.Context) (string, error) {
 	data := make([]byte, dataBytes)
 	rand.Read(data)
@@ -175,7 +175,7 @@ func (v *csiVolume) read(context.Context) (string, error) {
 		return "", err
 	}
 	if sha256.Sum256(data) != v.sum {
-		return "", errors.New("the bytes that were read differ from those written")
+		return "", errors.New("the bytes read differ from those written")
 	}
 	return "the same bytes", nil
 }
@@ -195,7 +195,7 @@ func nothingMounted(name string) error {
 	return err
 }
 
-// notConnected checks that sysfs has no controller and no subsystem of this name.
+// notConnected checks that sysfs contains no controller and no subsystem with this name.
 func notConnected(nqn string) error {
 	var left []string
 	for _, pattern := range []string{"/sys/class/nvme/*/subsysnqn", "/sys/class/nvme-subsystem/*/subsysnqn"} {
@@ -225,7 +225,7 @@ func notLoggedIn(iqn string) error {
 	return err
 }
 
-// refusedWith checks the code and the text of a call's error, and returns the text for the report.
+// refusedWith checks the code and the text of an error, and returns the text for the report.
 func refusedWith(err error, code codes.Code, texts ...string) (string, error) {
 	s, _ := status.FromError(err)
 	if s.Code() != code {

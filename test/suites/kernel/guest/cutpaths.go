@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// cutPaths uses a volume over two paths, and cuts them while it is written.
+// cutPaths uses a volume over two paths, and cuts them during writes.
 func (s *scenario) cutPaths(p *plugin, direct string) {
 	const size = 8 * mib
 	v := s.newCSIVolume(p, "paths", size, "")
@@ -84,7 +84,7 @@ func (s *scenario) cutPaths(p *plugin, direct string) {
 	v.delete()
 }
 
-// controllersOf returns the directories in sysfs of the controllers of a subsystem.
+// controllersOf returns the sysfs directories of a subsystem's controllers.
 func controllersOf(nqn string) (found []string, err error) {
 	all, err := filepath.Glob("/sys/class/nvme/nvme*")
 	for _, c := range all {
@@ -100,7 +100,7 @@ func attribute(dir, name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// controllersHave checks that the controllers have the options of cutPaths.
+// controllersHave checks that the controllers have the options set by cutPaths.
 func controllersHave(nqn string) (string, error) {
 	all, err := controllersOf(nqn)
 	if len(all) != 2 {
@@ -116,7 +116,7 @@ func controllersHave(nqn string) (string, error) {
 	return "", err
 }
 
-// useAllPaths makes the kernel use the paths of a subsystem in turn.
+// useAllPaths makes the kernel use a subsystem's paths in turn.
 func useAllPaths(nqn string) error {
 	all, err := filepath.Glob("/sys/class/nvme-subsystem/*")
 	for _, s := range all {
@@ -127,7 +127,7 @@ func useAllPaths(nqn string) error {
 	return err
 }
 
-// statesBecome waits until the controllers of a subsystem have these states.
+// statesBecome waits until a subsystem's controllers have these states.
 func statesBecome(ctx context.Context, nqn string, want []string) error {
 	var states []string
 	for tick := time.Tick(50 * time.Millisecond); ; {

@@ -12,14 +12,14 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// The bytes that are written to the two volumes.
+// The bytes written to the two volumes.
 const (
 	deletedByte = 0xA5
 	ownByte     = 0x5A
 )
 
-// deleted is the scenario of a volume that gets the clusters of a deleted one. It reports to the
-// host which bytes can be read from the new volume.
+// deleted is the scenario in which a new volume gets the clusters of a deleted one. It reports to
+// the host which bytes can be read from the new volume.
 func (s *scenario) deleted() (err error) {
 	defer s.end(&err)
 	n, err := newNode("kernel-test")
@@ -87,7 +87,7 @@ func (v *volume) writeClusters(n int64, data []byte) (string, error) {
 	return fmt.Sprintf("%d bytes in each of %d clusters", len(data), n), errors.Join(err, f.Sync(), f.Close())
 }
 
-// count reads the whole volume, bypassing the page cache, and counts the bytes by their origin.
+// count reads the whole volume, bypassing the page cache, and counts the bytes by origin.
 func (v *volume) count(cluster []byte) (found control.Found, err error) {
 	f, err := os.OpenFile(v.device.Path, os.O_RDONLY|unix.O_DIRECT, 0)
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// headerBytes is what LUKS2 takes of a volume.
+// headerBytes is the space that LUKS2's header takes on a volume.
 const headerBytes = 16 * mib
 
 var passphrases = []string{"the first passphrase of the guest", "the second passphrase of the guest"}
 
-// encrypt makes the volume one of a class with encryption.
+// encrypt gives the volume the parameters of a StorageClass with encryption.
 func (v *csiVolume) encrypt() {
 	v.context[request.KeyEncryption] = request.EncryptionLUKS2
 	v.secrets = map[string]string{luks.SecretPassphrase: passphrases[0]}
@@ -36,7 +36,7 @@ func (s *scenario) newEncryptedVolume(p *plugin, name string, size int64, fsType
 	return v
 }
 
-// encrypted has the cases of encrypted volumes.
+// encrypted is the scenario for encrypted volumes.
 func (s *scenario) encrypted(p *plugin) {
 	for _, fsType := range []string{"ext4", "xfs", ""} {
 		s.inCase("encrypted volume: grown, cloned, "+strings.TrimSpace(fsType+" ")+map[bool]string{true: "raw block"}[fsType == ""], func() { s.encryptedLife(p, fsType) })
@@ -82,10 +82,10 @@ func (s *scenario) encryptedLife(p *plugin, fsType string) {
 	v.delete()
 }
 
-// marker is in the plain text of each volume.
+// marker is part of the plaintext on each volume.
 const marker = "plain text that the target must not have"
 
-// cloned makes a clone of the volume, and uses both at a time.
+// cloned clones the volume, and uses both at the same time.
 func (v *csiVolume) cloned(ctx context.Context, size int64) error {
 	if v.fsType != "" {
 		if err := os.WriteFile(filepath.Join(v.published, "marker"), []byte(strings.Repeat(marker, 200)), 0o600); err != nil {
@@ -151,15 +151,16 @@ func copyOver(from, to string) (err error) {
 	}
 }
 
-// ciphertext checks that the volume's file on the target begins with a LUKS header and has no plain
-// text.
+// ciphertext checks that the volume's file on the target begins with a LUKS header and contains no
+// plaintext.
 func (v *csiVolume) ciphertext(context.Context) (string, error) {
 	f, err := os.Open(v.backing())
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	// The copies of the marker take more than one chunk's end, so one of them is within a chunk.
+	// The copies of the marker are longer than what a chunk boundary can split, so at least one of
+	// them is entirely within a chunk.
 	chunk := make([]byte, mib)
 	for at := int64(0); ; at += mib {
 		n, err := f.ReadAt(chunk, at)
@@ -167,7 +168,7 @@ func (v *csiVolume) ciphertext(context.Context) (string, error) {
 		case at == 0 && !bytes.HasPrefix(chunk, []byte("LUKS\xba\xbe\x00\x02")):
 			return "", errors.New("there is no LUKS2 header")
 		case bytes.Contains(chunk[:n], []byte(marker)):
-			return "", errors.New("the target has plain text")
+			return "", errors.New("the target stores plaintext")
 		case errors.Is(err, io.EOF):
 			return "", nil
 		case err != nil:
@@ -176,7 +177,7 @@ func (v *csiVolume) ciphertext(context.Context) (string, error) {
 	}
 }
 
-// notMapped checks that no mapping of a volume is left.
+// notMapped checks that no mapping for a volume is left.
 func notMapped(id string) error {
 	names, err := filepath.Glob("/sys/block/dm-*/dm/name")
 	for _, file := range names {
@@ -277,8 +278,8 @@ func (s *scenario) encryptedRotation(p *plugin) {
 }
 
 // encryptedLost loses a target for so long that the kernel removes the device below an encrypted
-// volume. The mapping of an encrypted device, unlike a device that is not encrypted, stays as long
-// as a pod uses it. So a second pod has to wait until the first has ended.
+// volume. Unlike an unencrypted device, the mapping stays as long as a pod uses it. So a second pod
+// has to wait until the first has ended.
 func (s *scenario) encryptedLost(p *plugin) {
 	v := s.newEncryptedVolume(p, "lost-encrypted", encryptedSize("ext4"), "ext4")
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "5", "reconnect_delay": "1"})
@@ -322,7 +323,7 @@ func (s *scenario) killedEncrypted(p *plugin) {
 	})
 }
 
-// Encrypted volumes are in a scenario of their own, because deriving keys takes long on an emulated
+// Encrypted volumes have their own scenario, because deriving keys takes long on an emulated
 // processor.
 func (s *scenario) encryptedVolumes() error {
 	return s.withPlugin(func(p *plugin) {

@@ -50,7 +50,7 @@ func (h *host) report(s control.Step) {
 
 // target creates and exports volumes.
 type target interface {
-	// make creates an empty volume, exports it to one host, and returns its context map.
+	// make creates an empty volume, exports it to a host, and returns its context map.
 	make(ctx context.Context, volume string, size int64, h connect.Host) (map[string]string, error)
 	resize(ctx context.Context, volume string, size int64) error
 	remove(ctx context.Context, volume string) error
@@ -87,11 +87,11 @@ func (t hostTarget) remove(ctx context.Context, volume string) error {
 	return err
 }
 
-// copies are what a target offers that can take snapshots.
+// copies is implemented by targets that can take snapshots.
 type copies interface {
 	snapshot(ctx context.Context, name, volume string) error
 	removeSnapshot(ctx context.Context, name string) error
-	// restore creates a volume from a snapshot, and clone from a volume.
+	// restore creates a volume from a snapshot; clone creates one from a volume.
 	restore(ctx context.Context, volume, snapshot string, size int64) (map[string]string, error)
 	clone(ctx context.Context, volume, from string, size int64) (map[string]string, error)
 }

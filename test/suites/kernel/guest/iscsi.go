@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// iscsi is the scenario of the iSCSI connector.
+// iscsi is the scenario for the iSCSI connector.
 func (s *scenario) iscsi() (err error) {
 	defer s.end(&err)
 	n, err := newNode("kernel-test")

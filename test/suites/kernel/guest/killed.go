@@ -32,11 +32,11 @@ var (
 type calls = []func(*csiVolume) func(context.Context) (string, error)
 
 // killed kills the node plugin before each system call by which it, or a tool that it runs, changes
-// something during a call of CSI. Then it starts the plugin again, and checks that the repeated
-// call succeeds and that the volume can be used and removed. In every second case, it does not
-// repeat the call, and checks that the volume can be removed. A run kills at a third of the steps,
-// so that three runs, at other seconds, kill at all. With --all, it kills at each step, does both
-// there, and also lets the tools continue whose parent was killed.
+// something during a CSI call. Then it starts the plugin again, and checks that the retried call
+// succeeds and that the volume can be used and removed. In every second case, it does not retry the
+// call, and checks only that the volume can be removed. A run kills at a third of the steps, chosen
+// by the clock, so that together three runs can cover all steps. With --all, it kills at every
+// step, tests both cases there, and also lets tools continue after their parent was killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
 	fsTypes := []string{"ext4"}
@@ -69,7 +69,7 @@ type killing struct {
 	first     int              // the part of this run
 }
 
-// each kills the plugin at each point of a call.
+// each kills the plugin at each point in a call.
 func (k *killing) each(c killedCall, fsType string) {
 	if k.volumes == 0 {
 		k.step("first volume", func(ctx context.Context) (string, error) { // for it, the plugin makes directories
@@ -137,8 +137,9 @@ var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, erro
 	}
 }
 
-// positions returns the positions of the points at which to kill. Of many writes to one file it has
-// the first, one in the middle and the last. Without --all, it has a part of these.
+// positions returns the positions of the points at which to kill. Of many writes to the same file,
+// it selects the first, one in the middle and the last. Without --all, it returns only a part of
+// these.
 func (k *killing) positions(points []point) (at []int) {
 	for from := 0; from < len(points); {
 		to := from + 1
@@ -165,8 +166,8 @@ func (k *killing) positions(points []point) (at []int) {
 	return part
 }
 
-// begin starts the plugin if it does not run, and makes a new volume with the calls that come
-// first.
+// begin starts the plugin if it is not running, creates a new volume, and makes the preceding
+// calls.
 func (k *killing) begin(ctx context.Context, c killedCall, fsType string) (*csiVolume, error) {
 	if k.plugin.cmd == nil {
 		if err := k.plugin.start(ctx, true); err != nil {
@@ -195,7 +196,7 @@ func (k *killing) begin(ctx context.Context, c killedCall, fsType string) (*csiV
 	return v, v.prepare()
 }
 
-// killAt makes a call and kills the plugin at one of its points.
+// killAt makes a call and kills the plugin at a point in it.
 func (k *killing) killAt(ctx context.Context, call func(context.Context) (string, error), at int, mode kill) (where string, err error) {
 	n := 0
 	k.plugin.trace.onPoint(func(p point) kill {
@@ -211,7 +212,7 @@ func (k *killing) killAt(ctx context.Context, call func(context.Context) (string
 		return "", errors.Join(fmt.Errorf("the call had only %d steps", n), callErr)
 	}
 	if status.Code(callErr) != codes.Unavailable {
-		err = fmt.Errorf("%s: the call of a killed plugin returned: %w", where, callErr)
+		err = fmt.Errorf("%s: the call to the killed plugin returned: %w", where, callErr)
 	}
 	return where, errors.Join(err, k.plugin.stop(unix.SIGKILL), k.plugin.start(ctx, true))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// scsiTarget is LIO, with volumes in files of a tmpfs. LIO reads the size of a file only once, but
+// scsiTarget is LIO with volumes in files on a tmpfs. LIO reads the size of a file only once, but
 // the size of a block device each time, so each file is attached to a loop device.
 type scsiTarget struct {
 	configfs

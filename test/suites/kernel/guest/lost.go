@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// relayed makes a volume reachable over a path that can be cut, with these options of its
-// StorageClass.
+// relayed makes a volume reachable over a path that can be cut, with the given StorageClass
+// options.
 func (v *csiVolume) relayed(options map[string]string) *relay {
 	var path *relay
 	v.step("a path that can be cut", func(context.Context) (_ string, err error) {
@@ -29,7 +29,7 @@ func (v *csiVolume) relayed(options map[string]string) *relay {
 	return path
 }
 
-// lostDevice loses a target for so long that the kernel removes the device, below a mounted file
+// lostDevice loses a target for so long that the kernel removes the device below a mounted file
 // system. When the target is back, a second pod on the node can use the volume.
 func (s *scenario) lostDevice(p *plugin) {
 	v := s.newCSIVolume(p, "lost", 32*mib, "ext4")
@@ -61,9 +61,9 @@ func (s *scenario) lostDevice(p *plugin) {
 	v.delete()
 }
 
-// unstagedWithoutTarget ends a pod while the target is away and data is not written yet. Kubelet
-// repeats its calls until the volume is gone from the node, which must take no longer than the
-// kernel tries to reach the target.
+// unstagedWithoutTarget ends a pod while the target is away and some data has not been written.
+// Kubelet retries its calls until the volume is gone from the node, which must take no longer than
+// the kernel tries to reach the target.
 func (s *scenario) unstagedWithoutTarget(p *plugin, fsType string) {
 	v := s.newCSIVolume(p, "away-"+fsType, smallest(fsType), fsType)
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "10", "reconnect_delay": "1"})

@@ -1,5 +1,6 @@
-// Command guest is the init of the virtual machine in which the node's side of spdk-csi is tested.
-// It sets the machine up, runs one scenario, reports each step to the host, and ends the machine.
+// Command guest is the init process in the virtual machine in which spdk-csi's node side is tested.
+// It sets the machine up, runs one scenario, reports each step to the host, and shuts the machine
+// down.
 package main
 
 import (
@@ -147,6 +148,6 @@ func start() (err error) {
 }
 
 func init() {
-	// The tools are in the same directories as in Debian.
+	// The tools are in the same directories as on Debian.
 	os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
 }

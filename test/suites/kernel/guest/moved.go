@@ -15,9 +15,9 @@ import (
 
 const movedSize = 8 * mib
 
-// movedFrom is the scenario of a node that loses its connection while it writes. The host then
-// moves the volume to another machine, which writes to it. When this node's connection is back, its
-// kernel tries to send the writes that it kept.
+// movedFrom is the scenario for a node that loses its connection during writes. The host then moves
+// the volume to another machine, which writes to it. When this node's connection is back, its
+// kernel tries to send the pending writes.
 func (s *scenario) movedFrom() (err error) {
 	defer s.end(&err)
 	if err := modprobe("nvme-tcp"); err != nil {
@@ -66,7 +66,7 @@ func (s *scenario) movedFrom() (err error) {
 				return "", errors.New("the write neither fails nor succeeds")
 			}
 			if w.err == nil || w.acked != acked {
-				return "", fmt.Errorf("%d writes were acknowledged, before the cut %d; error %w", w.acked, acked, w.err)
+				return "", fmt.Errorf("%d writes were acknowledged, %d of them before the cut; error %w", w.acked, acked, w.err)
 			}
 			s.figures = fmt.Sprintf("refused after %.1f s: %v", time.Since(start).Seconds(), w.err)
 			return s.figures, nil
@@ -93,7 +93,7 @@ func (s *scenario) movedFrom() (err error) {
 	return nil
 }
 
-// movedTo is the scenario of the node that gets the volume.
+// movedTo is the scenario for the node that gets the volume.
 func (s *scenario) movedTo(params map[string]string) (err error) {
 	defer s.end(&err)
 	if err := modprobe("nvme-tcp"); err != nil {
@@ -139,7 +139,7 @@ func (s *scenario) movedTo(params map[string]string) (err error) {
 	return nil
 }
 
-// overwrite writes the whole volume, and isOverwritten compares it.
+// overwrite writes the whole volume, and isOverwritten checks its content.
 func (v *csiVolume) overwrite(context.Context) (string, error) {
 	f, err := os.OpenFile(v.file(), os.O_WRONLY, 0)
 	if err != nil {

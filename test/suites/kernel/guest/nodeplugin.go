@@ -10,11 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// nodePlugin is the scenario of spdk-csi --node: CSI calls over its socket, as kubelet makes them.
-// Each case is one line of the table that the host prints at the end.
+// nodePlugin is the scenario for spdk-csi --node: CSI calls over its socket, as kubelet makes them.
+// Each case is a line in the table that the host prints at the end.
 func (s *scenario) nodePlugin() error { return s.withPlugin(s.pluginCases) }
 
-// killedPlugin is the scenario of a plugin that is killed.
+// killedPlugin is the scenario in which the plugin is killed.
 func (s *scenario) killedPlugin() error { return s.withPlugin(s.killed) }
 
 func (s *scenario) withPlugin(do func(*plugin)) (err error) {
@@ -88,7 +88,7 @@ func (s *scenario) lives(p *plugin) {
 	s.inCase("life of a raw block volume", func() { s.blockLife(p) })
 }
 
-// smallest returns the size of the smallest volume for a file system.
+// smallest returns the smallest volume size for a file system.
 func smallest(fsType string) int64 {
 	switch fsType {
 	case "xfs":
@@ -99,7 +99,7 @@ func smallest(fsType string) int64 {
 	return 32 * mib
 }
 
-// life uses a volume in two pods, one after the other, and expands it while it is used.
+// life uses a volume in two pods, one after the other, and expands it while it is in use.
 func (s *scenario) life(p *plugin, fsType string) {
 	size := smallest(fsType)
 	v := s.newCSIVolume(p, "life-"+fsType, size, fsType)

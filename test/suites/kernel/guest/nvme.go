@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// nvme is the scenario of the NVMe connector: refused connections, then the lifecycle of volumes.
+// nvme is the scenario for the NVMe connector: first refused connections, then the lifecycle of
+// volumes.
 func (s *scenario) nvme() (err error) {
 	defer s.end(&err)
 	n, err := newNode("kernel-test")
@@ -95,12 +96,12 @@ func (s *scenario) nvmeRefusals(v *volume, intruder node) {
 		// The kernel's own timeout is longer.
 		_, err := v.Connect(short, e)
 		detail, err := refusal(err, connect.ErrTimeout)
-		// When the kernel stops trying, the target can be used again.
+		// When the kernel has stopped trying, the target can be used again.
 		return detail, errors.Join(err, v.Disconnect(ctx, v.export), noControllers())
 	})
 }
 
-// lostDevice tests a target that is unreachable for too long: the kernel removes the device of a
+// lostDevice tests a target that is unreachable for so long that the kernel removes the device of a
 // mounted file system.
 func (v *volume) lostDevice() {
 	v.step("connect", v.connect)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// ordered is the scenario that writes to several volumes in turn, until the host tells it to end.
+// ordered is the scenario that writes to several volumes in turn until the host tells it to end.
 func (s *scenario) ordered() (err error) {
 	defer s.end(&err)
 	n, err := newNode(control.WriterNode)

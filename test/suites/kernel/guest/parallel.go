@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// parallel stages and unstages many volumes at a time, several times. The first round formats them.
+// parallel stages and unstages many volumes concurrently, several times. The first round formats
+// them.
 func (s *scenario) parallel(p *plugin) {
 	const count = 50
 	rounds := 2

@@ -10,8 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// twoPaths tests a target with two addresses, IPv4 and IPv6. With native multipath the kernel
-// connects to both, and I/O continues when one fails; without it, to the first that works.
+// twoPaths tests a target with two addresses, IPv4 and IPv6. With native multipath, the kernel
+// connects to both, and I/O continues when one fails. Otherwise it connects to the first that
+// works.
 func (v *volume) twoPaths(t *nvmeTarget) {
 	parameter, _ := os.ReadFile("/sys/module/nvme_core/parameters/multipath")
 	want := 1
@@ -46,7 +47,7 @@ func (v *volume) twoPaths(t *nvmeTarget) {
 	v.step("target: the first address is back", func(context.Context) (string, error) { return "", t.listen(v.name, "1") })
 }
 
-// controllers checks how many controllers the kernel has.
+// controllers checks the kernel's number of controllers.
 func controllers(want int) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) {
 		all, err := filepath.Glob("/sys/class/nvme/nvme*")

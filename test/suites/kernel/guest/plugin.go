@@ -28,8 +28,8 @@ const (
 
 var nodeID = control.FirstNode
 
-// A plugin is a process of spdk-csi --node, and a client of its socket. Kubelet is the model: it
-// makes a call again after a failure, and restarts a plugin that has ended.
+// A plugin is an spdk-csi --node process and a client connected to its socket. Like kubelet, it
+// retries a call after a failure, and restarts a plugin that has ended.
 type plugin struct {
 	csi.NodeClient
 	conn  *grpc.ClientConn
@@ -86,7 +86,7 @@ func (p *plugin) start(ctx context.Context, traced bool) error {
 	return err
 }
 
-// stop ends the process by a signal, and waits for its end.
+// stop ends the process by a signal, and waits for it to exit.
 func (p *plugin) stop(signal unix.Signal) error {
 	if p.cmd == nil {
 		return errors.New("the plugin does not run")
@@ -108,7 +108,7 @@ func (p *plugin) stop(signal unix.Signal) error {
 	return err
 }
 
-// log returns the end of the plugin's log.
+// log returns the last part of the plugin's log.
 func (p *plugin) lastLog() string {
 	text, err := os.ReadFile(pluginLog)
 	if err != nil {
@@ -127,7 +127,7 @@ func podOf(volume string) pod {
 	}
 }
 
-// prepare creates the directories that kubelet creates before its calls.
+// prepare creates the directories as kubelet does before its calls.
 func (p pod) prepare() error {
 	return errors.Join(os.MkdirAll(p.staging, 0o750), os.MkdirAll(filepath.Dir(p.published), 0o750))
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// powerLoss is the scenario of a machine that loses its power while volumes are written, and boots
+// powerLoss is the scenario for a machine that loses power while volumes are written to, and boots
 // again. The machine's disk holds what a node keeps on disk, and the files of the guest's own
-// target. Their data that was not synced is in the page cache, and is lost too.
+// target. Data not yet synced to these files is in the page cache, and is also lost.
 func (s *scenario) powerLoss(params map[string]string) (err error) {
 	defer s.end(&err)
 	if err := errors.Join(modprobe("virtio_blk", "loop", "ext4", "xfs", "nvme-tcp"), mountDisk()); err != nil {
@@ -79,7 +79,7 @@ func mountDisk() error {
 	return errors.Join(os.MkdirAll("/var/lib", 0o755), unix.Mount(disk, "/var/lib", "ext4", 0, ""), os.MkdirAll("/var/lib/target", 0o755))
 }
 
-// A logVolume is a volume with a file to which blocks are appended and synced.
+// A logVolume is a volume with a file to which blocks are appended, each with a sync.
 type logVolume struct {
 	*csiVolume
 	seed  uint64
@@ -110,7 +110,8 @@ func (v *logVolume) exportFile(context.Context) (_ string, err error) {
 	return "", err
 }
 
-// writeUntilPowerLoss appends blocks to all volumes, and reports to the host which were synced.
+// writeUntilPowerLoss appends blocks to all volumes, and reports those that were synced to the
+// host.
 func (s *scenario) writeUntilPowerLoss(volumes []*logVolume) {
 	for _, v := range volumes {
 		v.step("stage "+v.fsType, v.stage)
@@ -140,7 +141,7 @@ func (v *logVolume) append(ctx context.Context) error {
 		if err := f.Sync(); err != nil {
 			return err
 		}
-		// Not synced: it may be there after the power loss, or not.
+		// This is not synced, so it may or may not be there after the power loss.
 		_ = os.WriteFile(filepath.Join(v.published, "unsynced"), b, 0o600)
 		report := []control.Progress{{Volume: v.fsType, Acked: uint64(n + 1)}}
 		if err := v.host.post(ctx, control.PathProgress, report, nil); err != nil {
@@ -150,7 +151,7 @@ func (v *logVolume) append(ctx context.Context) error {
 	return errors.New("the power was not lost in time")
 }
 
-// checkAfterPowerLoss stages the volume again and compares the blocks that were synced.
+// checkAfterPowerLoss stages the volume again and compares the synced blocks.
 func (v *logVolume) checkAfterPowerLoss() {
 	v.step("the file system of "+v.name+" was not unmounted", func(context.Context) (string, error) { return "", v.isDirty() })
 	v.step("stage", v.stage)
@@ -177,7 +178,7 @@ func (v *logVolume) checkAfterPowerLoss() {
 	v.step("nothing is left", v.gone)
 }
 
-// isDirty checks that the journal has to be replayed: so the test is about that.
+// isDirty checks that the journal has to be replayed, so that the test really covers this.
 func (v *logVolume) isDirty() error {
 	if v.fsType != "ext4" {
 		return nil // xfs has no flag for that

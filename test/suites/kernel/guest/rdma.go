@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestAddress is the guest's own address. RDMA over Ethernet needs an interface that has one, and
-// the loopback is none.
+// guestAddress is the guest's own address. RDMA over Ethernet needs an interface with an address,
+// and the loopback does not count.
 const guestAddress = "10.0.2.15"
 
-// newRDMATarget returns nvmet that is reached by RDMA, which the kernel emulates over the guest's
-// network (soft RoCE).
+// newRDMATarget returns nvmet reached by RDMA, which the kernel emulates over the guest's network
+// (soft RoCE).
 func newRDMATarget() *nvmeTarget {
 	t := newNVMeTarget()
 	t.transport, t.address = "rdma", guestAddress
 	return t
 }
 
-// The message by which `rdma link add` adds a device (linux/include/uapi/rdma/rdma_netlink.h).
+// The message with which `rdma link add` adds a device (linux/include/uapi/rdma/rdma_netlink.h).
 const (
 	rdmaNewLink  = 5<<10 + 3 // RDMA_NL_NLDEV, RDMA_NLDEV_CMD_NEWLINK
 	rdmaDevName  = 2
@@ -28,7 +28,7 @@ const (
 	rdmaLinkType = 65
 )
 
-// addRDMADevice makes a device of RDMA of the guest's network interface.
+// addRDMADevice creates an RDMA device on the guest's network interface.
 func addRDMADevice() (err error) {
 	if err := modprobe("crc32_generic", "rdma_rxe", "nvmet-rdma"); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// A recorder writes to a block device or a file without the page cache, and records what was
-// acknowledged.
+// A recorder writes to a block device or a file, bypassing the page cache, and records the
+// acknowledged writes.
 type recorder struct {
 	stream blocks.Stream
 	path   string
@@ -28,7 +28,7 @@ type recorder struct {
 	changed      chan struct{} // closed at the next acknowledgement
 }
 
-// record begins to write to the first bytes of a path.
+// record starts writing to the first bytes of the file or device at a path.
 func record(path string, seed uint64, bytes int64) (*recorder, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_DIRECT|unix.O_SYNC, 0)
 	if err != nil {
@@ -56,8 +56,8 @@ func record(path string, seed uint64, bytes int64) (*recorder, error) {
 	return r, nil
 }
 
-// emptyFile creates a file of zeroes. Its blocks are allocated and synced, so writes to it change
-// no metadata.
+// emptyFile creates a file of zeroes. Its blocks are allocated and synced, so that writes to it
+// change no metadata.
 func emptyFile(path string, bytes int64) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -69,8 +69,8 @@ func emptyFile(path string, bytes int64) error {
 
 func emptyFileWithoutSync(path string) error { return os.WriteFile(path, make([]byte, mib), 0o600) }
 
-// more waits until n further writes were acknowledged, and returns the longest one since the last
-// call.
+// more waits until n further writes have been acknowledged, and returns the time of the longest one
+// since the last call.
 func (r *recorder) more(ctx context.Context, n uint64) (string, error) {
 	r.mu.Lock()
 	until := r.acked + n
@@ -105,7 +105,7 @@ func (r *recorder) stall() string {
 	return fmt.Sprintf("longest write %.1f s", r.longest.Seconds())
 }
 
-// verify ends the writes, and checks that the device has exactly those that were acknowledged, and
+// verify ends the writes, and checks that the device contains exactly the acknowledged ones, and
 // perhaps one more.
 func (r *recorder) verify(context.Context) (string, error) {
 	r.stop()

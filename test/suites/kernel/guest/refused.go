@@ -28,7 +28,7 @@ type refusedDevice struct {
 	prepare func(ctx context.Context, v *csiVolume) error
 	code    codes.Code
 	text    string
-	// repaired means that the driver may have repaired a part of the device before it refused it.
+	// repaired means that the driver may have repaired a part of the device before refusing it.
 	repaired bool
 }
 
@@ -71,7 +71,7 @@ var refusedDevices = []refusedDevice{
 	}, codes.FailedPrecondition, "file system is damaged", true},
 }
 
-// refused stages volumes that must be refused, twice each, and checks that nothing changes on the
+// refused stages each volume that must be refused twice. It checks that nothing changes on the
 // target and that nothing is left on the node.
 func (s *scenario) refused(p *plugin) {
 	for i, r := range refusedDevices {
@@ -104,8 +104,8 @@ func (s *scenario) refused(p *plugin) {
 	}
 }
 
-// repaired damages a file system in a way that e2fsck repairs, and checks that staging repairs it
-// and keeps the data.
+// repaired damages a file system in a way that e2fsck can repair, and checks that staging repairs
+// it and keeps the data.
 func (s *scenario) repaired(p *plugin) {
 	v := s.newCSIVolume(p, "dirty", 32*mib, "ext4")
 	v.step("stage", v.stage)
@@ -144,7 +144,7 @@ const (
 	stateWithErrors = 2
 )
 
-// markErrors sets a file system's flag for errors, with a wrong count of free blocks.
+// markErrors sets a file system's error flag, with a wrong count of free blocks.
 func markErrors(f *os.File, withChecksum bool) error {
 	sb := make([]byte, 1024)
 	if _, err := f.ReadAt(sb, superblock); err != nil {
@@ -153,7 +153,7 @@ func markErrors(f *os.File, withChecksum bool) error {
 	binary.LittleEndian.PutUint16(sb[stateOffset:], stateWithErrors)
 	binary.LittleEndian.PutUint32(sb[freeBlocks:], 7)
 	if withChecksum {
-		// ext4 does not invert the result at the end.
+		// ext4 does not invert the final result.
 		binary.LittleEndian.PutUint32(sb[checksumOffset:], ^crc32.Checksum(sb[:checksumOffset], crc32.MakeTable(crc32.Castagnoli)))
 	}
 	_, err := f.WriteAt(sb, superblock)
@@ -191,7 +191,7 @@ func checksum(path string) (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), err
 }
 
-// writeProtect makes the target refuse writes to the namespace, by the command Set Features.
+// writeProtect makes the target refuse writes to the namespace, with the command Set Features.
 func (v *csiVolume) writeProtect(ctx context.Context) error {
 	n, err := newNode(nodeID)
 	if err != nil {
@@ -240,7 +240,7 @@ func setWriteProtect(device string) error {
 	return nil
 }
 
-// unreadable exports the volume again from a device that has an unreadable place.
+// unreadable exports the volume again, from a device with an unreadable area.
 func (v *csiVolume) unreadable(_ context.Context, at int64) error {
 	own, ok := v.target.(*nvmeTarget)
 	if !ok {

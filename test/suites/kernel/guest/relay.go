@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// A relay is a path to a target: an address of its own, at which it forwards connections to the
+// A relay is a path to a target: it has its own address, from which it forwards connections to the
 // target's address. It can be cut in two ways.
 type relay struct {
 	net.Listener
@@ -19,7 +19,7 @@ type relay struct {
 	heal  chan struct{} // closed when a path that dropped its data is whole again
 }
 
-// cut determines what happens to data on a path.
+// A cut determines what happens to data on a path.
 type cut int
 
 const (
@@ -53,8 +53,7 @@ func (r *relay) port() string {
 	return port
 }
 
-// set changes the state of the path. All connections end, except those whose data is dropped from
-// now on.
+// set changes the path's state. All connections end, except when data is to be dropped from now on.
 func (r *relay) set(c cut) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

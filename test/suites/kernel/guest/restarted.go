@@ -8,7 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// restarted is the scenario of a target that is killed and started again while volumes are written.
+// restarted is the scenario in which the target is killed and started again while volumes are
+// written to.
 func (s *scenario) restarted() (err error) {
 	defer s.end(&err)
 	t, ok := s.target.(hostTarget)

@@ -45,7 +45,7 @@ func (s *scenario) inCase(name string, steps func()) {
 	steps()
 }
 
-// failed is the panic value that ends a scenario after a failed step was reported.
+// failed is the panic value that ends a scenario after a failed step is reported.
 type failed struct{ error }
 
 // step runs one step and reports it with its result.
@@ -65,7 +65,7 @@ func (s *scenario) step(name string, do func(ctx context.Context) (detail string
 	}
 }
 
-// refusal checks that an error is of a kind, and returns its text for the report.
+// refusal checks that an error is of the given kind, and returns its text for the report.
 func refusal(err, kind error) (string, error) {
 	if !errors.Is(err, kind) {
 		return "", fmt.Errorf("got error %v, want one of kind %v", err, kind)
@@ -73,7 +73,7 @@ func refusal(err, kind error) (string, error) {
 	return err.Error(), nil
 }
 
-// node is the node's side of the driver, which connects as one host.
+// node is the driver's node side, which connects as one host.
 type node struct {
 	connect.Connector
 	*mount.Mounter
@@ -89,7 +89,7 @@ func newNode(id string) (node, error) {
 	return node{c, mount.New(mount.Options{Log: log}), h}, err
 }
 
-// volume is a volume of the target, which is used on a node.
+// volume is a volume on the target, used on a node.
 type volume struct {
 	*scenario
 	node
@@ -121,7 +121,7 @@ func (v *volume) removeVolume() {
 	v.step("target: remove "+v.name, func(ctx context.Context) (string, error) { return "", v.target.remove(ctx, v.name) })
 }
 
-// twice runs a step and repeats it. The repetition must succeed too.
+// twice runs a step twice. The second run must also succeed.
 func (v *volume) twice(name string, do func(ctx context.Context) (string, error)) {
 	v.step(name, do)
 	v.step(name+", again", do)
@@ -164,7 +164,7 @@ func (v *volume) publish(ctx context.Context) (string, error) {
 	return v.public(), v.Bind(ctx, v.staging(), v.public(), false, nil)
 }
 
-// write writes random bytes to a file at the published path, and syncs it.
+// write writes random bytes to a file at the published path, and syncs that file.
 func (v *volume) write(context.Context) (string, error) {
 	data := make([]byte, 8*mib)
 	rand.Read(data)
@@ -187,7 +187,7 @@ func (v *volume) read(context.Context) (string, error) {
 		return "", err
 	}
 	if sum := sha256.Sum256(data); !bytes.Equal(sum[:], v.sum[:]) {
-		return "", errors.New("the bytes that were read differ from those written")
+		return "", errors.New("the bytes read differ from those written")
 	}
 	return "the same 8 MiB", nil
 }
@@ -218,7 +218,7 @@ func (v *volume) unstage(ctx context.Context) (string, error) {
 	return "", v.Unmount(ctx, v.staging())
 }
 
-// life tests the lifecycle of a volume: it is used, grown while in use, detached, and used again.
+// life tests a volume's lifecycle: it is used, grown while in use, detached, and used again.
 func (v *volume) life(growTo int64) {
 	v.twice("connect", v.connect)
 	v.twice("format and mount "+v.fsType, v.stage(true))
@@ -243,7 +243,7 @@ func (v *volume) life(growTo int64) {
 	v.step("second use: disconnect", v.disconnect)
 }
 
-// block uses the volume as a raw block device, and overwrites it.
+// block uses the volume as a raw block device, which it overwrites.
 func (v *volume) block() {
 	v.step("connect", v.connect)
 	v.twice("publish raw block", func(ctx context.Context) (string, error) {
@@ -274,7 +274,7 @@ func (v *volume) block() {
 			return "", err
 		}
 		if err := write(v.public(), "over"); err == nil {
-			return "", errors.New("a read-only raw block volume can be written")
+			return "", errors.New("a read-only raw block volume is writable")
 		} else {
 			return err.Error(), nil
 		}

@@ -89,7 +89,7 @@ func address(iface, cidr string) error {
 	return nil
 }
 
-// parameters returns the parameters of the kernel's command line.
+// parameters returns the parameters on the kernel's command line.
 func parameters() (map[string]string, error) {
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {

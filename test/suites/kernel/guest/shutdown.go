@@ -12,7 +12,7 @@ import (
 )
 
 // shutDownFilesystem tests a file system that is shut down while its device stays. Older kernels do
-// not list that in the mount's options, and read the directory of an ext4 from memory.
+// not show this in the mount options, and read the directory of an ext4 file system from memory.
 func (v *volume) shutDownFilesystem() {
 	v.step("connect", v.connect)
 	v.step("mount", v.stage(false))
@@ -39,7 +39,7 @@ func (v *volume) shutDownFilesystem() {
 	v.step("disconnect", v.disconnect)
 }
 
-// shutdown shuts a file system down, as the kernel does after errors.
+// shutdown shuts down a file system, as the kernel does after errors.
 func shutdown(path string) error {
 	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
 	logFlush := uint32(1)

@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tracer stops the processes of a plugin at each system call that changes something. The plugin
-// needs no code for this: a seccomp filter notifies this process of the call. This process
-// continues the call, or kills the process that made it. seccomp_unotify(2) describes the
-// interface.
+// A tracer stops a plugin's processes at each system call that changes something. The plugin needs
+// no code for this: a seccomp filter notifies this process of the call. This process then lets the
+// call continue, or kills the process that made it. seccomp_unotify(2) describes the interface.
 type tracer struct {
 	ours, theirs *os.File // of the UNIX socket that passes the filter's descriptor
 	listener     int
@@ -31,7 +30,7 @@ type tracer struct {
 	orphans []int            // processes that lost their parent
 }
 
-// A point is a system call that is about to be made.
+// A point is a system call about to be made.
 type point struct {
 	process string // name of the program
 	call    string
@@ -40,7 +39,7 @@ type point struct {
 
 func (p point) String() string { return p.process + ": " + strings.TrimSpace(p.call+" "+p.path) }
 
-// kill says which processes are killed at a point.
+// A kill states which processes are killed at a point.
 type kill int
 
 const (
@@ -53,7 +52,7 @@ const (
 // input is unused; descriptor 3 is the socket.
 const launch = "launch"
 
-// newTracer makes cmd start the program of args with a filter.
+// newTracer makes cmd start the program in args with a filter.
 func newTracer(cmd *exec.Cmd, args []string) (*tracer, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -65,8 +64,8 @@ func newTracer(cmd *exec.Cmd, args []string) (*tracer, error) {
 	return t, nil
 }
 
-// attach receives the filter's descriptor from the process that was started, and begins to handle
-// its notifications.
+// attach receives the filter's descriptor from the started process, and begins to handle its
+// notifications.
 func (t *tracer) attach(pid int) error {
 	defer t.ours.Close()
 	if err := t.theirs.Close(); err != nil {
@@ -90,14 +89,14 @@ func (t *tracer) attach(pid int) error {
 	return nil
 }
 
-// onPoint sets what is done at each point from now on.
+// onPoint sets the function called at each point from now on.
 func (t *tracer) onPoint(handle func(point) kill) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.handle = handle
 }
 
-// end waits until all processes with the filter have ended. The plugin itself has.
+// end waits until all processes with the filter have ended. The plugin itself already has.
 func (t *tracer) end() error {
 	t.mu.Lock()
 	orphans := t.orphans
@@ -108,7 +107,7 @@ func (t *tracer) end() error {
 	return errors.Join(<-t.ended, unix.Close(t.listener))
 }
 
-// Structures and commands of linux/seccomp.h.
+// Structures and commands from linux/seccomp.h.
 type seccompNotification struct {
 	id         uint64
 	pid, flags uint32
@@ -161,7 +160,7 @@ func (t *tracer) run() error {
 	}
 }
 
-// killedAt reports whether the process of the system call was killed.
+// killedAt reports whether the process that made the system call was killed.
 func (t *tracer) killedAt(n seccompNotification) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -193,8 +192,8 @@ func ioctl(fd int, command uint, arg unsafe.Pointer) unix.Errno {
 	return errno
 }
 
-// traced are the system calls that the filter reports, with the argument that names a file: by its
-// path, or by a descriptor.
+// traced lists the system calls that the filter reports, with the argument that names a file, by
+// path or by descriptor.
 var traced = map[int32]struct {
 	name       string
 	path, file int // index of the argument, or -1
@@ -219,10 +218,10 @@ var traced = map[int32]struct {
 	unix.SYS_EXIT_GROUP: {"end", -1, -1},
 }
 
-// resizeExt4 is EXT4_IOC_RESIZE_FS, the only ioctl that is traced.
+// resizeExt4 is EXT4_IOC_RESIZE_FS, the only traced ioctl.
 const resizeExt4 = 0x40086610
 
-// filter is a program of classic BPF over struct seccomp_data.
+// filter is a classic BPF program over struct seccomp_data.
 func filter() []unix.SockFilter {
 	const (
 		load, jumpIfEqual, jumpIfSet, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, unix.BPF_RET | unix.BPF_K
@@ -246,7 +245,7 @@ func filter() []unix.SockFilter {
 	return append(p, allow)
 }
 
-// runTraced installs the filter, passes its descriptor to the tracer, and becomes the program of
+// runTraced installs the filter, passes its descriptor to the tracer, and executes the program in
 // args.
 func runTraced(args []string) error {
 	runtime.LockOSThread() // the filter is that of one thread, which survives the exec
@@ -264,7 +263,7 @@ func runTraced(args []string) error {
 	return unix.Exec(args[0], args, os.Environ())
 }
 
-// describe reads what a system call is about. Calls that change nothing on the node are not
+// describe reads what a system call would change. Calls that change nothing on the node are not
 // relevant.
 func describe(n seccompNotification) (p point, relevant bool) {
 	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n.pid))
@@ -292,7 +291,7 @@ func readString(pid uint32, at uint64) string {
 	return text
 }
 
-// processOf returns the process of a thread.
+// processOf returns the process to which a thread belongs.
 func processOf(thread uint32) int {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
 	for line := range strings.Lines(string(text)) {
@@ -304,7 +303,7 @@ func processOf(thread uint32) int {
 	return 0
 }
 
-// descendants returns the processes that a process started, and those that these started.
+// descendants returns all direct and indirect child processes of a process.
 func descendants(ancestor int) []int {
 	parents := make(map[int]int)
 	entries, _ := os.ReadDir("/proc")

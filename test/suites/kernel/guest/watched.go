@@ -20,7 +20,7 @@ import (
 
 const metricsAddress = "127.0.0.1:9811"
 
-// watched lets the kernel give up one path of a volume, and then the whole volume, and checks what
+// watched makes the kernel give up one path to a volume, and then the whole volume. It checks what
 // the plugin reports and restores without a call.
 func (s *scenario) watched(p *plugin) {
 	s.step("restart the node plugin with a monitor", func(ctx context.Context) (string, error) {
@@ -135,7 +135,7 @@ func (v *csiVolume) healthBecomes(ctx context.Context, want []string) error {
 	}
 }
 
-// logHas checks that a line of the plugin's log has all of these texts.
+// logHas checks that a line in the plugin's log contains all of these texts.
 func logHas(texts ...string) error {
 	log, err := os.ReadFile(filepath.Clean(pluginLog))
 	if err != nil {
@@ -146,10 +146,10 @@ func logHas(texts ...string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no line of the plugin's log has %q", texts)
+	return fmt.Errorf("no line in the plugin's log contains %q", texts)
 }
 
-// scrapeHas waits until the plugin's metrics have these lines.
+// scrapeHas waits until the plugin's metrics contain these lines.
 func scrapeHas(ctx context.Context, lines ...string) error {
 	for tick := time.Tick(100 * time.Millisecond); ; {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)

@@ -17,7 +17,7 @@ import (
 )
 
 // writer is the scenario that writes to several volumes until the host tells it to end. The writes
-// are such that any copy of a volume can be verified (package blocks).
+// allow any copy of a volume to be verified (package blocks).
 func (s *scenario) writer() (err error) {
 	defer s.end(&err)
 	n, err := newNode(control.WriterNode)
@@ -99,7 +99,7 @@ func (s *scenario) report(ctx context.Context, all []*written) error {
 	}
 }
 
-// aligned writes blocks from memory that is aligned for direct I/O.
+// aligned writes blocks from memory aligned for direct I/O.
 type aligned struct {
 	*os.File
 	block []byte

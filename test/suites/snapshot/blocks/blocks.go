@@ -1,9 +1,9 @@
 // Package blocks writes to a device so that any later copy of it can be verified. Every block
 // contains the number of its write, and a seed determines the whole series of writes.
 //
-// Each write of a stream begins after the write before it was acknowledged. A copy of the device is
-// consistent if there is a number n such that each block has the data that writes 1 to n left
-// there.
+// Each write in a stream begins only when the previous one is acknowledged. A copy of the device is
+// consistent if there is a number n such that each block contains the data left there by writes 1
+// to n.
 package blocks
 
 import (
@@ -34,12 +34,12 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// Block returns the block that write n goes to.
+// Block returns the number of the block that write n overwrites.
 func (s Stream) Block(n uint64) int64 {
 	return int64(mix(s.Seed^mix(n)) % uint64(s.Blocks))
 }
 
-// Fill fills a block with what write n writes.
+// Fill fills a block with the data of write n.
 func (s Stream) Fill(n uint64, b []byte) {
 	x := mix(s.Seed + n)
 	for i := 24; i < Size; i += 8 {
@@ -51,9 +51,9 @@ func (s Stream) Fill(n uint64, b []byte) {
 	binary.LittleEndian.PutUint64(b[16:], n)
 }
 
-// Write makes the writes after number last until ctx ends or a write fails. It calls begin before
-// each write, and acked after its acknowledgement, with the time it took. It returns the number of
-// the last acknowledged write.
+// Write makes the writes that follow number last until ctx ends or a write fails. It calls begin
+// before each write, and acked after its acknowledgement with the time it took. It returns the
+// number of the last acknowledged write.
 func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begin func(n uint64), acked func(n uint64, took time.Duration)) (uint64, error) {
 	b := make([]byte, Size)
 	for ctx.Err() == nil {
@@ -70,11 +70,11 @@ func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begi
 	return last, nil
 }
 
-// ErrInconsistent means that the stream's writes cannot have left the copy.
+// ErrInconsistent means that the stream's writes cannot have produced the copy.
 var ErrInconsistent = errors.New("the copy is not consistent")
 
 // Verify reads a copy and returns the number n of the last write in it. It fails unless every block
-// has the data that writes 1 to n left there, and n is between atLeast and atMost.
+// contains the data left there by writes 1 to n, and n is between atLeast and atMost.
 func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
 	found, last, err := s.scan(r)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
 		}
 	}
 	if wrong > 0 {
-		return last, fmt.Errorf("%w: %d blocks do not have the data of writes 1 to %d; the first is block %d, which has write %d, want %d",
+		return last, fmt.Errorf("%w: %d blocks do not contain the data of writes 1 to %d; the first is block %d, which contains write %d, want %d",
 			ErrInconsistent, wrong, last, first, found[first], want[first])
 	}
 	return last, nil
@@ -123,7 +123,7 @@ func (s Stream) scan(r io.ReaderAt) (found []uint64, last uint64, err error) {
 				s.Fill(n, want)
 			}
 			if n == 0 || s.Block(n) != i || !bytes.Equal(b, want) {
-				return nil, 0, fmt.Errorf("%w: block %d has data that was never written there: % x…", ErrInconsistent, i, b[:32])
+				return nil, 0, fmt.Errorf("%w: block %d contains data never written there: % x…", ErrInconsistent, i, b[:32])
 			}
 			found[i], last = n, max(last, n)
 		}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// OrderedBlocks is how many blocks of each device WriteInTurn writes, in different clusters, so
-// that writes allocate after each snapshot.
+// OrderedBlocks is the number of blocks on each device that WriteInTurn writes. They are in
+// different clusters, so that writes allocate clusters after each snapshot.
 const OrderedBlocks = 16
 
 const clusterBytes = 1 << 20
@@ -19,7 +19,7 @@ func PlaceOf(n uint64, devices int) (device int, at int64) {
 	return int(n % uint64(devices)), int64(n / uint64(devices) % OrderedBlocks * clusterBytes)
 }
 
-// WriteInTurn writes the numbers 1, 2, 3, … to devices in turn, each only when the one before it is
+// WriteInTurn writes the numbers 1, 2, 3, … to devices in turn, each only when the previous one is
 // acknowledged, until ctx ends or a write fails. So a reader that finds a number on one device must
 // find all smaller ones on the others.
 func WriteInTurn(ctx context.Context, devices []io.WriterAt, acked func(n uint64, took time.Duration)) error {
@@ -36,8 +36,8 @@ func WriteInTurn(ctx context.Context, devices []io.WriterAt, acked func(n uint64
 	return nil
 }
 
-// InOrder reports whether copies of the devices, in their order, have no number without the smaller
-// ones that were written before it.
+// InOrder reports whether copies of the devices, given in order, contain no number without the
+// smaller ones written before it.
 func InOrder(copies []io.ReaderAt) (bool, error) {
 	block := make([]byte, Size)
 	found := map[[2]int64]uint64{}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A copy of one moment is in order, and copies of two moments are not.
+// Copies made at one moment are in order, and copies made at two moments are not.
 func TestInOrder(t *testing.T) {
 	for moment := uint64(1); moment < 3*2*OrderedBlocks; moment += 7 {
 		devices := []memory{make([]byte, OrderedBlocks*clusterBytes), make([]byte, OrderedBlocks*clusterBytes)}
@@ -34,8 +34,7 @@ func TestInOrder(t *testing.T) {
 		ordered, err := InOrder(early)
 		require.NoError(t, err)
 		assert.True(t, ordered, "after write %d", moment)
-		// The copy of one device lacks the write on which the last one, to the other device,
-		// depends.
+		// One device's copy lacks the write on which the last write, to the other device, depends.
 		i, _ := PlaceOf(moment+1, len(devices))
 		mixed := copies()
 		mixed[i] = early[i]

@@ -1,7 +1,7 @@
 // Package initiator is a small NVMe/TCP host: one namespace, one command at a time.
 //
-// It handles ANA as Linux' native multipath does: a command to a namespace without an accessible
-// path waits until a path is accessible again, and does not fail. It has no keep-alive, no
+// It handles ANA like Linux's native multipath: a command to a namespace without an accessible path
+// does not fail, but waits until a path is accessible again. It has no keep-alive, no
 // authentication and no digests.
 package initiator
 
@@ -34,7 +34,7 @@ type Device struct {
 
 const nsid = 1
 
-// Status codes with their types, as completions carry them.
+// Status codes with their types, as contained in completions.
 const (
 	statusPathInaccessible = 0x302
 	statusPathTransition   = 0x303
@@ -130,7 +130,7 @@ func (d *Device) enable() error {
 			return nil
 		}
 	}
-	return errors.New("the controller does not become ready")
+	return errors.New("the controller did not become ready")
 }
 
 func command(opcode byte, ns uint32) *[64]byte {
@@ -158,7 +158,7 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// Bytes is the size of the namespace.
+// Bytes returns the size of the namespace.
 func (d *Device) Bytes() int64 { return d.Blocks * d.BlockSize }
 
 // WriteAt writes b at an offset. It waits while the path is inaccessible.
@@ -167,14 +167,14 @@ func (d *Device) WriteAt(b []byte, at int64) (int, error) { return d.transfer(0x
 // ReadAt reads b from an offset. It waits while the path is inaccessible.
 func (d *Device) ReadAt(b []byte, at int64) (int, error) { return d.transfer(0x02, nil, b, at) }
 
-// Waited returns how many commands had to wait for an inaccessible path.
+// Waited returns how many commands had to wait because of an inaccessible path.
 func (d *Device) Waited() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.waited
 }
 
-// transfer reads or writes by one command, of at most 128 KiB: SPDK's default limit.
+// transfer reads or writes with one command of at most 128 KiB, SPDK's default limit.
 func (d *Device) transfer(opcode byte, out, in []byte, at int64) (int, error) {
 	n := int64(len(out) + len(in))
 	if at%d.BlockSize != 0 || n%d.BlockSize != 0 || n == 0 || n > 128<<10 {

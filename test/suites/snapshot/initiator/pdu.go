@@ -20,8 +20,8 @@ const (
 	pduR2T         = 0x09
 )
 
-// maxInCapsule is the most data that a target accepts within a command: SPDK's default. Connect
-// sends 1,024 bytes.
+// maxInCapsule is the maximum size of data within a command, SPDK's default. Connect sends 1,024
+// bytes.
 const maxInCapsule = 4096
 
 // A queue is one connection, with one command at a time.
@@ -134,7 +134,7 @@ func (q *queue) run(sqe *[64]byte, out, in []byte) (completion, error) {
 		case pduR2T:
 			at, length := int(binary.LittleEndian.Uint32(head[12:])), int(binary.LittleEndian.Uint32(head[16:]))
 			if at+length > len(out) {
-				return completion{}, fmt.Errorf("the target asks for %d bytes at %d of %d", length, at, len(out))
+				return completion{}, fmt.Errorf("the target asked for %d bytes at %d of %d", length, at, len(out))
 			}
 			data := make([]byte, 24, 24+length)
 			header(data, pduH2CData, 0x04, 24, 24, 24+length)

@@ -2,58 +2,24 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { listen } from "../api";
 import * as format from "../format";
-import { document_, Method } from "../model/document";
+import { csv, failed, jsonLines, known, type Line, objects, outcome, shows } from "../model/audit";
+import { document_ } from "../model/document";
 import { announce, change, route, useCell, useDebounced } from "../state";
 import { Column, Grid } from "../ui/grid";
 import { Alert, Button, Empty, Search } from "../ui/parts";
-
-interface Line {
-  n: number;
-  time: string;
-  level?: string;
-  user?: string;
-  source?: string;
-  method?: string;
-  decision?: string;
-  rule?: string;
-  status?: number;
-  error?: string;
-  resources?: string[] | string;
-  latency_ms?: number;
-  request_id?: string;
-  [key: string]: unknown;
-}
 
 const kept = 5000;
 
 const tones: Record<string, string> = { allow: "", deny: "bad", learn: "warn", unauthenticated: "bad", none: "warn" };
 
 const columns: Column<Line>[] = [
-  { key: "time", title: "Time", show: (l) => <span class="figures" title={l.time}>{format.time(l.time)}</span> },
+  { key: "time", title: "Time", show: (l) => <span class="figures" title={l.time}><span class="only-wide">{format.day(l.time)} </span>{format.time(l.time)}</span> },
   { key: "user", title: "User", show: (l) => <span class="clip" title={l.user}>{l.user || "–"}</span> },
-  { key: "call", title: "Call", show: (l) => <span class="clip mono" title={l.method}>{l.method}</span> },
+  { key: "call", title: "Call", show: (l) => <span class="clip mono" title={l.method}><span class="only-narrow faint">{l.user || "–"} </span>{l.method}</span> },
   { key: "objects", title: "Objects", show: (l) => <span class="clip faint" title={objects(l)}>{objects(l)}</span> },
-  { key: "decision", title: "Decision", show: (l) => <span class={`tag ${failed(l) && l.decision === "allow" ? "warn" : tones[l.decision ?? ""] ?? ""}`}>{l.decision === "allow" && failed(l) ? "failed" : l.decision}</span> },
+  { key: "decision", title: "Decision", show: (l) => <span class={`tag ${failed(l) && l.decision === "allow" ? "warn" : tones[l.decision ?? ""] ?? ""}`}>{outcome(l)}</span> },
   { key: "latency", title: "Time taken", number: true, show: (l) => (typeof l.latency_ms === "number" ? format.microseconds(l.latency_ms * 1000) : "") },
 ];
-
-const objects = (l: Line) => (Array.isArray(l.resources) ? l.resources.join(", ") : l.resources ?? "");
-const failed = (l: Line) => !!l.error || (typeof l.status === "number" && l.status >= 400);
-const refused = (l: Line) => (l.decision !== "allow" && l.decision !== "learn") || failed(l);
-const text = (l: Line) => `${l.user ?? ""} ${l.method ?? ""} ${objects(l)} ${l.decision ?? ""} ${l.source ?? ""} ${l.rule ?? ""} ${l.error ?? ""} ${l.request_id ?? ""}`.toLowerCase();
-
-// changes reports whether a call changes the target. Some methods only read, with certain parameters.
-function changes(l: Line, m: Method | undefined): boolean {
-  const readsIf = m?.["x-spdk-reads-if"], params = l.params ?? {};
-  if (!readsIf || typeof params !== "object") return !!m?.["x-spdk-mutates"];
-  return !Object.entries(readsIf).every(([name, values]) => !(name in params) || values.includes((params as Record<string, unknown>)[name]));
-}
-
-// known reports whether a line came before: a stream that is opened again begins with old ones. An id is PROCESS-NUMBER.
-function known(id: string, last: string): boolean {
-  const [process, number] = id.split("-"), [lastProcess, lastNumber] = last.split("-");
-  return process === lastProcess && Number(number) <= Number(lastNumber);
-}
 
 export function Audit() {
   const here = useCell(route).values, doc = useCell(document_);
@@ -90,10 +56,7 @@ export function Audit() {
     return () => { stop(); clearTimeout(frame); };
   }, []);
   useEffect(() => change({ q: query }), [query]);
-  const shown = useMemo(() => {
-    const words = query.split(/\s+/).filter(Boolean);
-    return lines.filter((l) => (here.only !== "refused" || refused(l)) && (here.only !== "changes" || changes(l, methods.get(l.method ?? ""))) && words.every((w) => text(l).includes(w)));
-  }, [lines, query, here.only, methods]);
+  const shown = useMemo(() => lines.filter(shows({ ...here, query }, methods)), [lines, query, here, methods]);
   const chosen = here.line ? lines.find((l) => String(l.n) === here.line) : undefined;
   const resume = () => {
     setPaused(!paused);
@@ -110,7 +73,13 @@ export function Audit() {
         <div class="choice" role="group" aria-label="Which calls">
           {([["", "All"], ["changes", "Changes"], ["refused", "Refused or failed"]] as const).map(([only, name]) => <Button key={only} pressed={(here.only ?? "") === only} onClick={() => change({ only })}>{name}</Button>)}
         </div>
+        <label class="pick"><span class="unseen">Decision</span><select value={here.decision ?? ""} onChange={(e) => change({ decision: e.currentTarget.value })}><option value="">All decisions</option>{["allow", "failed", "deny", "unauthenticated", "learn"].map((d) => <option key={d}>{d}</option>)}</select></label>
+        <label class="pick when">From <input type="datetime-local" value={here.from ?? ""} onChange={(e) => change({ from: e.currentTarget.value })} /></label>
+        <label class="pick when">to <input type="datetime-local" value={here.to ?? ""} onChange={(e) => change({ to: e.currentTarget.value })} /></label>
+        <Button pressed={here.reads === "shown"} title="Calls by which the console itself reads, for everybody who uses it" onClick={() => change({ reads: here.reads === "shown" ? undefined : "shown" })}>Console's reads</Button>
         <span class="grow" />
+        <Button title="Download the calls that are shown" onClick={() => save("audit.jsonl", "application/x-ndjson", jsonLines(shown))}>JSON lines</Button>
+        <Button title="Download the calls that are shown, as a table" onClick={() => save("audit.csv", "text/csv", csv(shown))}>CSV</Button>
         <span class="faint figures shown">{format.plural(shown.length, "call")}</span>
         <Button icon={paused ? "play" : "pause"} onClick={resume}>{paused ? "Continue" : "Pause"}</Button>
       </div>
@@ -118,11 +87,20 @@ export function Audit() {
       {missed > 0 && <Alert level="warn">{format.plural(missed, "call")} came faster than this page could show. The proxy's log has them.</Alert>}
       <div class="split">
         <Grid label="Calls, newest first" rows={shown} columns={columns} id={(l) => String(l.n)} chosen={chosen && String(chosen.n)} onOpen={(l) => change({ line: String(l.n) })} tone={(l) => (l.decision === "deny" || l.decision === "unauthenticated" ? "refused" : "")}
-          empty={<Empty title={lines.length ? "No call matches" : state === "open" ? "No call yet" : "Connecting…"}>{lines.length ? undefined : "Calls appear here as they are made."}</Empty>} />
+          empty={<Empty title={lines.length ? "No call matches" : state === "open" ? "No call yet" : "Connecting…"}>{lines.length ? "user:NAME, method:NAME and object:NAME search one column. The console's own reads are hidden at first." : "Calls appear here as they are made."}</Empty>} />
         {chosen && <LinePanel line={chosen} onClose={() => change({ line: undefined })} />}
       </div>
     </div>
   );
+}
+
+// save lets the browser save a file.
+function save(name: string, type: string, text: string) {
+  const url = URL.createObjectURL(new Blob([text], { type })), a = document.createElement("a");
+  a.href = url;
+  a.download = name;
+  a.click();
+  window.setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 function LinePanel({ line, onClose }: { line: Line; onClose: () => void }) {

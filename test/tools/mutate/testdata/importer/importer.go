@@ -1,2 +1,2 @@
-// Package importer is a package whose test detects a change of package sum.
+// Package importer has a test that detects a change to package sum.
 package importer

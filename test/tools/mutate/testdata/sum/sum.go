@@ -1,8 +1,8 @@
-// Package sum is changed by the test of mutate.
+// Package sum is changed by mutate's test.
 package sum
 
-// Positive reports whether n is greater than 0. Its test calls it with 1 and -1 only, so that
-// the change of > to >= survives.
+// Positive reports whether n is greater than 0. Its test calls it only with 1 and -1, so that the
+// change from > to >= survives.
 func Positive(n int) bool { return n > 0 }
 
 func untested(n int) bool { return n == 7 }

@@ -1,0 +1,128 @@
+package spdktest
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+)
+
+// With Options.WriteMetadata, a snapshot owns the clusters that a real one would: those of its
+// volume that were written since the snapshot before it. The target does not see what hosts write,
+// so it compares the two files. A cluster that was written with the bytes that it had is not among
+// them.
+
+// StoreMetadata is the content of an lvstore's metadata.
+type StoreMetadata struct {
+	File        string // on which the lvstore is
+	UUID, Name  string
+	ClusterSize uint64 // bytes
+	Clusters    uint64 // of the file, with those of the metadata
+	Pages       uint64 // of metadata, of 4 KiB
+	Snapshots   []SnapshotMetadata
+}
+
+// SnapshotMetadata is the content of a snapshot's metadata.
+type SnapshotMetadata struct {
+	UUID, Name string
+	Parent     string // UUID of the snapshot below; "" for none
+	External   bool   // it reads from a bdev outside the lvstore
+	Clusters   uint64
+	Own        []uint64 // the clusters that it does not read from its parent
+	File       string   // with all of its bytes
+}
+
+func (e *engine) writesMetadata(s *storeRecord) bool {
+	return e.target.opts.WriteMetadata != nil && e.dir != nil && s.Base != ""
+}
+
+// writeMetadata writes the metadata of an lvstore, with all snapshots.
+func (e *engine) writeMetadata(s *storeRecord) error {
+	if !e.writesMetadata(s) {
+		return nil
+	}
+	m := StoreMetadata{
+		File: s.Base, UUID: s.UUID, Name: s.Name, ClusterSize: s.ClusterSize, Clusters: s.MetaClusters + s.TotalClusters, Pages: s.MetaPages,
+	}
+	for _, l := range s.sorted() {
+		if l.ReadOnly {
+			m.Snapshots = append(m.Snapshots, SnapshotMetadata{
+				UUID: l.UUID, Name: l.Name, Parent: l.Parent, External: l.External != "", Clusters: l.Clusters, Own: slices.Clone(l.Own), File: e.dir.dataOf(s, l.UUID),
+			})
+		}
+	}
+	return e.target.opts.WriteMetadata(m)
+}
+
+// own finds the clusters of a volume that becomes read-only, whose data is complete.
+func (e *engine) own(s *storeRecord, r *lvolRecord) error {
+	if !e.writesMetadata(s) {
+		return nil
+	}
+	own, err := e.dir.differing(s, r)
+	if err != nil {
+		return err
+	}
+	r.Own = nil
+	for i := range r.Clusters {
+		if !r.Thin || own[i] {
+			r.Own = append(r.Own, i)
+		}
+	}
+	r.Allocated = uint64(len(r.Own))
+	return nil
+}
+
+// takeOverOwn gives a snapshot the clusters of the deleted one below it.
+func (l *lvol) takeOverOwn(deleted *lvol) {
+	if l.ReadOnly && deleted.Own != nil {
+		own := map[uint64]bool{}
+		for _, i := range slices.Concat(l.Own, deleted.Own) {
+			own[i] = i < l.Clusters
+		}
+		maps.DeleteFunc(own, func(_ uint64, within bool) bool { return !within })
+		l.Own = slices.Sorted(maps.Keys(own))
+		l.Allocated = uint64(len(l.Own))
+	}
+}
+
+// differing returns the clusters of a volume that have other bytes than its parent, or, without
+// one, that are not a hole.
+func (d *dataDir) differing(s *storeRecord, l *lvolRecord) (map[uint64]bool, error) {
+	own, err := os.Open(d.dataOf(s, l.UUID))
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	found := map[uint64]bool{}
+	size := int64(s.ClusterSize)
+	touch := func(start, length int64) error {
+		for i := start / size; i <= (start+length-1)/size; i++ {
+			found[uint64(i)] = true
+		}
+		return nil
+	}
+	whole := int64(l.Clusters) * size
+	if err := eachExtent(own, whole, touch); err != nil || l.Parent == "" {
+		return found, err
+	}
+	parent, err := os.Open(d.dataOf(s, l.Parent))
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	if err := eachExtent(parent, whole, touch); err != nil {
+		return nil, err
+	}
+	mine, before := make([]byte, size), make([]byte, size)
+	for i := range found {
+		if err := errors.Join(readPadded(own, mine, int64(i)*size), readPadded(parent, before, int64(i)*size)); err != nil {
+			return nil, err
+		}
+		if bytes.Equal(mine, before) {
+			delete(found, i)
+		}
+	}
+	return found, nil
+}

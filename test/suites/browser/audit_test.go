@@ -1,0 +1,102 @@
+package browser
+
+import (
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// postCall makes a call outside of the console, and returns its HTTP status.
+func (p *page) postCall(user, method, params string) int {
+	p.t.Helper()
+	request, err := http.NewRequest(http.MethodPost, p.world.url+"/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
+	require.NoError(p.t, err)
+	request.SetBasicAuth(user, password)
+	response, err := insecureClient().Do(request)
+	require.NoError(p.t, err)
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+const (
+	auditRows  = `document.querySelectorAll(".body .row[id]").length`
+	auditCalls = `[...document.querySelectorAll(".body .row[id] .c-call")].map((c) => c.innerText)`
+	// savedFiles collects the files that the page lets the browser save.
+	savedFiles = `(() => { window.saved = []; const make = URL.createObjectURL; URL.createObjectURL = (b) => { b.text().then((t) => saved.push(t)); return make(b); }; })()`
+)
+
+func TestAuditLineAppearsLive(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	p.show("audit")
+	p.until(auditRows + " > 0")
+	p.fill("Search user, method or object", "bdev_lvol_delete_lvstore viewer")
+	p.has("No call matches")
+	require.Equal(t, http.StatusForbidden, p.postCall("viewer", "bdev_lvol_delete_lvstore", `{"lvs_name":"ssd"}`))
+	p.until(auditRows + ` === 1 && document.querySelector(".body .row").innerText.includes("deny")`)
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.until(`document.querySelector(".panel").innerText.includes("ssd")`)
+
+	require.Equal(t, http.StatusOK, p.postCall("admin", "bdev_get_iostat", `{"reset_mode":"none"}`)) // only reads, with these parameters
+	p.fill("Search user, method or object", "")
+	p.until(auditCalls + `.some((c) => c.includes("_get_"))`)
+	p.press("Changes")
+	p.until(auditCalls + `.includes("bdev_lvol_delete_lvstore") && !` + auditCalls + `.some((c) => c.includes("_get_") || c.startsWith("console."))`)
+	require.Equal(t, http.StatusOK, p.postCall("admin", "bdev_get_iostat", `{"reset_mode":"all"}`))
+	p.until(auditCalls + `.includes("bdev_get_iostat")`)
+}
+
+func TestAuditHidesReadsOfTheConsole(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin") // the overview, which reads every 5 s
+	p.show("audit")
+	p.until(auditRows + " > 0")
+	const reads = auditCalls + `.includes("framework_get_reactors")`
+	assert.False(t, eval[bool](p, reads), "the console's own reads are hidden")
+	p.press("Console's reads")
+	p.until(reads)
+	p.press("Console's reads")
+	p.until(`!` + reads)
+	require.Equal(t, http.StatusOK, p.postCall("admin", "framework_get_reactors", `{}`))
+	p.until(reads) // by another client
+}
+
+func TestAuditFiltersAndDownloads(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	require.Equal(t, http.StatusForbidden, p.postCall("viewer", "bdev_lvol_delete_lvstore", `{"lvs_name":"ssd"}`))
+	for filter, rows := range map[string]string{
+		"q=user:viewer+method:delete_lvstore+object:ssd": "> 0", "q=user:ssd": "=== 0", "q=object:viewer": "=== 0", "q=constructor:ssd": "=== 0",
+		"decision=deny&q=method:delete_lvstore": "> 0", "decision=allow&q=method:delete_lvstore": "=== 0",
+		"to=2001-01-01T00:00": "=== 0", "from=2001-01-01T00:00&q=method:delete_lvstore": "> 0",
+	} {
+		p.show("overview")
+		p.show("audit?" + filter)
+		p.until(auditRows + rows + ` && (` + auditRows + ` > 0 || document.body.innerText.includes("No call matches"))`)
+	}
+
+	p.show("audit?q=user:viewer")
+	p.until(auditRows + " > 0")
+	rows := eval[int](p, auditRows)
+	eval[chromedp.Void](p, savedFiles)
+	p.press("JSON lines")
+	p.press("CSV")
+	p.until("saved.length === 2")
+	lines, table := eval[string](p, `saved.find((s) => s.startsWith("{"))`), eval[string](p, `saved.find((s) => s.startsWith("time,"))`)
+	assert.Equal(t, rows, strings.Count(lines, "\n"))
+	assert.Contains(t, lines, `"method":"bdev_lvol_delete_lvstore"`)
+	assert.Equal(t, rows+1, strings.Count(table, "\r\n"))
+	assert.Contains(t, table, `"viewer"`)
+
+	model := exec.CommandContext(t.Context(), "go", "run", ".", "-model")
+	model.Dir = "../../../proxy/console/web"
+	script, err := model.Output()
+	require.NoError(t, err)
+	eval[chromedp.Void](p, string(script)+"; null")
+	assert.Contains(t, eval[string](p, `model.csv([{ n: 1, time: "t", user: "=HYPERLINK()", method: 'a"b' }])`), `"t","'=HYPERLINK()",`, "a spreadsheet does not compute what a client chose")
+}
