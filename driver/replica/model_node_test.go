@@ -1,6 +1,6 @@
 package replica
 
-// The steps of a node: its plugin, and md.
+// The steps of a node: its plugin, and the mirror.
 
 // stage are the steps of a node without a running array.
 func (m *stepper) stage(s world, n int) {
@@ -78,8 +78,6 @@ func (m *stepper) start(s world, n int) {
 		t.Replicas[id].Used = node.Generation
 	}
 	first := set.IDs()[0]
-	// With an empty slot, md does not count the bits that it reads; the plugin sets them again
-	// before the first write.
 	node.Bit = s.Replicas[first].Bit && (set == node.Slots || !m.rules.forgetBits)
 	if node.Bit {
 		for _, id := range set.IDs() { // the resync after a crash reads from the first slot
@@ -98,7 +96,7 @@ func (m *stepper) start(s world, n int) {
 	m.add(t, started, n, 0, violation)
 }
 
-// writes are the steps of md for one write at a time.
+// writes are the steps of the mirror for one write at a time.
 func (m *stepper) writes(s world, n int) {
 	node := s.Nodes[n]
 	all := node.Members | node.Rebuilding
@@ -152,21 +150,21 @@ func (m *stepper) writes(s world, n int) {
 	}
 }
 
-// fail lets a live server fail the write. The gate of the replica closes, so that md does not see
-// the error, and opens again if the plugin finds that the server is well.
+// fail lets a live server fail the write. The mirror holds it until the plugin lets it be repeated,
+// or removes the replica.
 func (m *stepper) fail(s world, n int) {
 	node := s.Nodes[n]
 	for _, id := range ((node.Members | node.Rebuilding) &^ node.WriteData).IDs() {
 		t := s
 		switch {
-		case node.Gates.Has(id):
-			t.Nodes[n].Gates &^= SetOf(id)
-			m.add(t, gateOpened, n, id, "")
+		case node.Failing.Has(id):
+			t.Nodes[n].Failing &^= SetOf(id)
+			m.add(t, ioRepeated, n, id, "")
 			continue
 		case !s.reaches(n, id):
 			continue
-		case !m.rules.noGates:
-			t.Nodes[n].Gates |= SetOf(id)
+		case !m.rules.errorsPass:
+			t.Nodes[n].Failing |= SetOf(id)
 		case node.Members.Has(id) && node.Members.Len() > 1:
 			t.Nodes[n].Members &^= SetOf(id)
 			t.Nodes[n].Hold = afterError
@@ -177,10 +175,10 @@ func (m *stepper) fail(s world, n int) {
 	}
 }
 
-// clearBits lets md clear the bit of a chunk, which it does only if no slot is empty.
+// clearBits lets the mirror clear the bit of a chunk, which it does only if no slot is empty.
 func (m *stepper) clearBits(s world, n int) {
 	node := s.Nodes[n]
-	if node.Members != node.Slots || !s.reachesAll(n, node.Members) {
+	if node.Members != node.Slots && !m.rules.emptySlotSyncs || !s.reachesAll(n, node.Members) {
 		return
 	}
 	for _, id := range node.Members.IDs() {
@@ -202,7 +200,7 @@ func (m *stepper) superblock(s *world, n int) Superblock {
 	return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members | s.Nodes[n].Known}
 }
 
-// maintain are the steps by which the plugin keeps witness, superblocks and md in agreement.
+// maintain are the steps by which the plugin keeps witness, superblocks and mirror in agreement.
 func (m *stepper) maintain(s world, n int) {
 	node := s.Nodes[n]
 	store := func(set Set, k kind, id ID, then func(*nodeState)) {
@@ -237,7 +235,7 @@ func (m *stepper) maintain(s world, n int) {
 		fail := func(h hold) {
 			t := s
 			t.Nodes[n].Members, t.Nodes[n].Plan, t.Nodes[n].PlanSet = rest, noPlan, 0
-			t.Nodes[n].Gates &^= SetOf(id)
+			t.Nodes[n].Failing &^= SetOf(id)
 			t.Nodes[n].Hold = max(node.Hold, h)
 			m.add(t, failed, n, id, "")
 		}
@@ -292,7 +290,7 @@ func (m *stepper) heal(s world, n int) {
 		t := s
 		t.Nodes[n].Rebuilding, t.Nodes[n].Full = 0, false
 		if !s.reaches(n, id) {
-			t.Nodes[n].Gates &^= SetOf(id)
+			t.Nodes[n].Failing &^= SetOf(id)
 			m.add(t, rebuildStopped, n, id, "")
 			return
 		}
