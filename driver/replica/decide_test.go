@@ -111,13 +111,13 @@ func TestTransitions(t *testing.T) {
 	assert.Equal(t, setA, w.InSync)
 	assert.Equal(t, uint64(2), w.Epoch)
 	_, err = w.Remove(1)
-	require.ErrorIs(t, err, ErrTransition, "md has it")
+	require.ErrorIs(t, err, ErrTransition, "the mirror has it")
 	_, err = w.Hold(first, setB)
-	require.ErrorIs(t, err, ErrTransition, "md must have what is in sync")
+	require.ErrorIs(t, err, ErrTransition, "the mirror must have what is in sync")
 	w, err = w.Hold(first, setA)
 	require.NoError(t, err)
 	_, err = w.SetInSync(first, setAB)
-	require.ErrorIs(t, err, ErrTransition, "md does not have it")
+	require.ErrorIs(t, err, ErrTransition, "the mirror does not have it")
 
 	w, err = w.Add(2)
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestTransitions(t *testing.T) {
 
 	w = w.Publish("node2")
 	assert.Equal(t, Writer{"node2", first.Generation + 1}, w.Writer)
-	assert.Zero(t, w.Held, "md of the former node does not count")
+	assert.Zero(t, w.Held, "the mirror of the former node does not count")
 	for name, change := range map[string]func() (Witness, error){
 		"Start":     func() (Witness, error) { return w.Start(first, setA) },
 		"SetInSync": func() (Witness, error) { return w.SetInSync(first, setA) },

@@ -1,6 +1,6 @@
 package replica
 
-// The steps of a node: its plugin, and md.
+// The steps of a node: its plugin, and the mirror.
 
 // stage are the steps of a node without a running array.
 func (m *stepper) stage(s world, n int) {
@@ -78,7 +78,7 @@ func (m *stepper) start(s world, n int) {
 		t.Replicas[id].Used = node.Generation
 	}
 	first := set.IDs()[0]
-	node.Bit = s.Replicas[first].Bit
+	node.Bit = s.Replicas[first].Bit && (set == node.Slots || !m.rules.forgetBits)
 	if node.Bit {
 		for _, id := range set.IDs() { // the resync after a crash reads from the first slot
 			t.copyChunk(first, id)
@@ -96,7 +96,7 @@ func (m *stepper) start(s world, n int) {
 	m.add(t, started, n, 0, violation)
 }
 
-// writes are the steps of md for one write at a time.
+// writes are the steps of the mirror for one write at a time.
 func (m *stepper) writes(s world, n int) {
 	node := s.Nodes[n]
 	all := node.Members | node.Rebuilding
@@ -145,22 +145,40 @@ func (m *stepper) writes(s world, n int) {
 		t.Nodes[n].Write, t.Nodes[n].WriteID, t.Nodes[n].WriteBits, t.Nodes[n].WriteData = false, 0, 0, 0
 		m.add(t, acknowledged, n, 0, "")
 	}
-	if m.errors && node.Members.Len() > 1 {
-		for _, id := range (node.Members &^ node.WriteData).IDs() {
-			if s.reaches(n, id) && node.WriteBits.Contains(all) {
-				t := s
-				t.Nodes[n].Members &^= SetOf(id)
-				t.Nodes[n].Hold = afterError
-				m.fault(t, errorReturned, n, id)
-			}
-		}
+	if m.errors && node.WriteBits.Contains(all) {
+		m.fail(s, n)
 	}
 }
 
-// clearBits lets md clear the bit of a chunk, which it does only if no slot is empty.
+// fail lets a live server fail the write. The mirror holds it until the plugin lets it be repeated,
+// or removes the replica.
+func (m *stepper) fail(s world, n int) {
+	node := s.Nodes[n]
+	for _, id := range ((node.Members | node.Rebuilding) &^ node.WriteData).IDs() {
+		t := s
+		switch {
+		case node.Failing.Has(id):
+			t.Nodes[n].Failing &^= SetOf(id)
+			m.add(t, ioRepeated, n, id, "")
+			continue
+		case !s.reaches(n, id):
+			continue
+		case !m.rules.errorsPass:
+			t.Nodes[n].Failing |= SetOf(id)
+		case node.Members.Has(id) && node.Members.Len() > 1:
+			t.Nodes[n].Members &^= SetOf(id)
+			t.Nodes[n].Hold = afterError
+		default:
+			continue
+		}
+		m.fault(t, errorReturned, n, id)
+	}
+}
+
+// clearBits lets the mirror clear the bit of a chunk, which it does only if no slot is empty.
 func (m *stepper) clearBits(s world, n int) {
 	node := s.Nodes[n]
-	if node.Members != node.Slots || !s.reachesAll(n, node.Members) {
+	if node.Members != node.Slots && !m.rules.emptySlotSyncs || !s.reachesAll(n, node.Members) {
 		return
 	}
 	for _, id := range node.Members.IDs() {
@@ -182,7 +200,7 @@ func (m *stepper) superblock(s *world, n int) Superblock {
 	return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members | s.Nodes[n].Known}
 }
 
-// maintain are the steps by which the plugin keeps witness, superblocks and md in agreement.
+// maintain are the steps by which the plugin keeps witness, superblocks and mirror in agreement.
 func (m *stepper) maintain(s world, n int) {
 	node := s.Nodes[n]
 	store := func(set Set, k kind, id ID, then func(*nodeState)) {
@@ -217,6 +235,7 @@ func (m *stepper) maintain(s world, n int) {
 		fail := func(h hold) {
 			t := s
 			t.Nodes[n].Members, t.Nodes[n].Plan, t.Nodes[n].PlanSet = rest, noPlan, 0
+			t.Nodes[n].Failing &^= SetOf(id)
 			t.Nodes[n].Hold = max(node.Hold, h)
 			m.add(t, failed, n, id, "")
 		}
@@ -244,103 +263,6 @@ func (m *stepper) maintain(s world, n int) {
 		m.add(t, released, n, 0, "")
 	case node.Known != node.Members && agreed:
 		store(node.Members, listed, 0, func(*nodeState) {})
-	}
-}
-
-// heal are the steps that bring replicas back.
-func (m *stepper) heal(s world, n int) {
-	node := s.Nodes[n]
-	slots := node.Members | s.W.Replicas
-	if m.rules.dropSlot && slots.Len() > 2 {
-		slots = node.Members | SetOf(2)
-	}
-	if slots != node.Slots && !node.NoAPI {
-		t := s
-		t.Nodes[n].Slots = slots
-		m.add(t, slotsChanged, n, 0, "")
-	}
-	if have := node.Members | node.Rebuilding; node.Hold == free && node.Plan == noPlan && !node.NoAPI && s.W.Held != have {
-		if w, err := s.W.Hold(s.self(n), have); err == nil {
-			t := s
-			t.W = w
-			m.add(t, heldStored, n, 0, "")
-		}
-	}
-	if node.Rebuilding != 0 {
-		id := node.Rebuilding.IDs()[0]
-		t := s
-		t.Nodes[n].Rebuilding, t.Nodes[n].Full = 0, false
-		if !s.reaches(n, id) {
-			m.add(t, rebuildStopped, n, id, "")
-			return
-		}
-		source := node.Members.IDs()[0]
-		if node.Write || !s.reaches(n, source) {
-			return
-		}
-		t.Nodes[n].Members |= SetOf(id)
-		if node.Full || node.Bit {
-			t.copyChunk(source, id)
-		}
-		violation := ""
-		switch {
-		case !s.writes(n):
-		case s.Replicas[source].Lacks:
-			violation = "a replica that lacks an acknowledged write is the source of a rebuild"
-		case t.Replicas[id].Lacks:
-			violation = "a rebuilt replica lacks an acknowledged write"
-		case t.differing(t.Nodes[n].Members):
-			violation = "a rebuilt replica differs"
-		}
-		m.add(t, rebuilt, n, id, violation)
-		return
-	}
-	if node.Hold != free || node.Write || node.Plan != noPlan || node.NoAPI || !s.writes(n) {
-		return
-	}
-	for _, id := range (s.W.Replicas & node.Slots &^ node.Members).IDs() {
-		if s.W.InSync.Has(id) && !m.rules.listEarly || !s.reaches(n, id) {
-			continue
-		}
-		t := s
-		w, err := s.W.Hold(s.self(n), node.Members|SetOf(id))
-		if err != nil {
-			continue
-		}
-		t.W = w
-		rebuild := ByBitmap
-		switch m.rules.readd(node.Members, s.Replicas[id].Seen) {
-		case AddByBitmap:
-		case AddInFull:
-			rebuild, t.Nodes[n].Full = InFull, true
-		case Leave, NotThere:
-			continue
-		}
-		t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: s.W.Epoch, InSync: node.Members, Rebuild: rebuild}}
-		t.Replicas[id].Bit, t.Replicas[id].Used = node.Bit, node.Generation
-		t.Nodes[n].Rebuilding = SetOf(id)
-		if m.rules.listEarly {
-			if w, err := m.rules.setInSync(t.W, s.self(n), node.Members|SetOf(id)); err == nil {
-				t.W = w
-				t.Replicas[id].Seen.Superblock.Rebuild = NoRebuild
-			}
-		}
-		m.add(t, rebuildBegun, n, id, "")
-	}
-}
-
-// copyChunk copies from one replica to another. A write in flight is then there as on the source.
-func (s *world) copyChunk(from, to ID) {
-	if from == to {
-		return
-	}
-	s.Replicas[to].Content, s.Replicas[to].Lacks = s.Replicas[from].Content, s.Replicas[from].Lacks
-	for n := range s.Nodes {
-		data := &s.Nodes[n].WriteData
-		*data &^= SetOf(to)
-		if data.Has(from) {
-			*data |= SetOf(to)
-		}
 	}
 }
 

@@ -57,11 +57,11 @@ func TestModelWithMoreFailures(t *testing.T) {
 	}
 }
 
-// The window that remains: md returns the writes in flight when a live server fails one of them. A
-// write is lost only if the node also loses power before the witness has changed.
-func TestWindowAfterErrorTakesTwoFailures(t *testing.T) {
+// What md does with an error of a live server: it returns the other writes in flight. A write is
+// lost if the node then loses power before the witness has changed.
+func TestErrorsThatPassTakeTwoFailures(t *testing.T) {
 	m := &stepper{rules: productRules(), errors: true, window: true}
-	m.rules.inFlightReturns = true
+	m.rules.errorsPass, m.rules.inFlightReturns = true, true
 	m.faults = 1
 	r := search(m, runningWorld(), 100, 1_000_000)
 	assert.True(t, r.complete && r.found == nil, "one failure suffices: %v", r.found)

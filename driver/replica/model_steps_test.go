@@ -21,6 +21,7 @@ const (
 	lateExport
 	attached
 	errorReturned
+	ioRepeated
 	replicaAdded
 	replicaRemoved
 	createSuperblock
@@ -69,6 +70,7 @@ var kindTexts = [kindCount]struct {
 	lateExport:        {"a delayed call exports %s to an earlier publication", 1, 2},
 	attached:          {"%s gets the volume's context", 0, 1},
 	errorReturned:     {"the write of %s fails on %s", 0, 2},
+	ioRepeated:        {"%s repeats the I/O to %s", 0, 2},
 	replicaAdded:      {"the witness names another replica %s", 1, 2},
 	replicaRemoved:    {"%s is removed", 1, 2},
 	createSuperblock:  {"%s writes the first superblock of %s", 0, 2},
@@ -83,13 +85,13 @@ var kindTexts = [kindCount]struct {
 	acknowledged:      {"the write of %s is acknowledged", 0, 1},
 	bitCleared:        {"%s clears the bit on %s", 0, 2},
 	dropped:           {"%s removes %s from the witness", 0, 2},
-	failed:            {"%s fails %s in md", 0, 2},
+	failed:            {"%s fails %s in the mirror", 0, 2},
 	superblockWritten: {"%s writes the superblock of %s", 0, 2},
-	witnessFollowed:   {"%s stores md's in-sync set in the witness", 0, 1},
+	witnessFollowed:   {"%s stores the mirror's in-sync set in the witness", 0, 1},
 	released:          {"%s lets new writes go on", 0, 1},
 	rebuildBegun:      {"%s begins to rebuild %s", 0, 2},
 	rebuildStopped:    {"%s stops the rebuild of %s", 0, 2},
-	heldStored:        {"%s records which replicas md has", 0, 1},
+	heldStored:        {"%s records which replicas the mirror has", 0, 1},
 	rebuilt:           {"%s has rebuilt %s", 0, 2},
 	listed:            {"%s adds its members to the witness", 0, 1},
 	slotsChanged:      {"%s gives each replica of the witness a slot", 0, 1},

@@ -15,13 +15,21 @@ type rules struct {
 	start     func(w Witness, self Writer, inSync Set) (Witness, error)
 	setInSync func(w Witness, self Writer, inSync Set) (Witness, error)
 	remove    func(w Witness, id ID) (Witness, error)
-	// failFirst lets md go on without a replica before the witness has changed.
+	// failFirst lets the mirror go on without a replica before the witness has changed.
 	failFirst bool
-	// goOnAfterError lets md go on after an error of a live server as soon as the superblocks are
-	// written, as with native metadata.
+	// errorsPass lets the mirror give up a replica after an error of a live server, as md does,
+	// instead of holding the writes that failed.
+	errorsPass bool
+	// goOnAfterError lets the mirror go on after such an error as soon as the superblocks are
+	// written, as md with native metadata does.
 	goOnAfterError bool
 	// inFlightReturns lets the writes in flight at such an error return at once, as md does.
 	inFlightReturns bool
+	// forgetBits starts an array that has an empty slot without the marks of its bitmap, as md
+	// with external metadata does.
+	forgetBits bool
+	// emptySlotSyncs counts an empty slot as rebuilt, as dm-mirror does without handle_errors.
+	emptySlotSyncs bool
 	// listEarly adds a replica to the in-sync set when its rebuild begins.
 	listEarly bool
 	// listUnwritten stores an in-sync set before the superblocks of its members.
@@ -69,7 +77,7 @@ type hold uint8
 const (
 	free       hold = iota
 	afterDrop       // writes in flight return, new ones wait for the superblocks
-	afterError      // all writes wait for the witness
+	afterError      // all writes wait for the witness; only if errors pass
 )
 
 // A nodeState is the kernel and the plugin of a node.
@@ -88,6 +96,7 @@ type nodeState struct {
 	Slots      Set
 	Rebuilding Set
 	Full       bool
+	Failing    Set // their servers returned an error: writes to these replicas are held
 	Hold       hold
 	Bit        bool // the kernel's memory of the bitmap
 
@@ -180,7 +189,7 @@ func (s *world) newContent() uint8 {
 // reaches reports whether I/O of node n reaches the replica.
 func (s *world) reaches(n int, id ID) bool {
 	r := s.Replicas[id]
-	return r.Exists && !s.Nodes[n].Off && !s.Nodes[n].Link.Has(id) && r.Host != 0 && r.Host == s.Nodes[n].Generation
+	return r.Exists && !s.Nodes[n].Off && !s.Nodes[n].Link.Has(id) && !s.Nodes[n].Failing.Has(id) && r.Host != 0 && r.Host == s.Nodes[n].Generation
 }
 
 // self returns the publication that the node acts for.

@@ -171,8 +171,11 @@ func plantedDecisions() []planted {
 // The order of steps around it.
 func plantedOrders() []planted {
 	return []planted{
-		{"md goes on without a replica before the witness has changed", runningWorld(), stepper{faults: 1}, func(r *rules) { r.failFirst = true }, listsLacking},
-		{"md goes on after an error when the superblock is written", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.goOnAfterError = true }, listsLacking},
+		{"the mirror goes on without a replica before the witness has changed", runningWorld(), stepper{faults: 1}, func(r *rules) { r.failFirst = true }, listsLacking},
+		{"the mirror goes on after an error when the superblock is written", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.errorsPass, r.goOnAfterError = true, true }, listsLacking},
+		{"the mirror gives up a replica after an error, and returns the writes in flight", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.errorsPass, r.inFlightReturns = true, true }, listsLacking},
+		{"the mirror counts an empty slot as rebuilt", runningWorld(), stepper{faults: 1, only: []kind{serverLost}}, func(r *rules) { r.emptySlotSyncs = true }, rebuiltLacking},
+		{"the mirror starts with an empty slot and forgets its bits", runningWorld(), stepper{faults: 2, only: []kind{serverLost, powerLost}}, func(r *rules) { r.forgetBits = true }, "a rebuilt replica differs"},
 		{"the witness lists a replica when its rebuild begins", runningWorld(), stepper{faults: 1}, func(r *rules) { r.listEarly = true }, listsLacking},
 		{"the witness lists a replica before its superblock is written", runningWorld(), stepper{faults: 2}, func(r *rules) { r.listUnwritten = true }, cannotStart},
 		{"a publication to a former node has its former generation", runningWorld(), stepper{faults: 2}, func(r *rules) {
@@ -186,7 +189,7 @@ func plantedOrders() []planted {
 			}
 		}, listsLacking},
 		{"a delayed controller admits an earlier publication", runningWorld(), stepper{faults: 3, only: []kind{published, lateExport}}, func(r *rules) { r.admitUnchecked = true }, writesAfter},
-		{"a replica is removed while md has it", runningWorld(), stepper{faults: 3, replace: true, only: []kind{replicaAdded, replicaRemoved}}, func(r *rules) {
+		{"a replica is removed while the mirror has it", runningWorld(), stepper{faults: 3, replace: true, only: []kind{replicaAdded, replicaRemoved}}, func(r *rules) {
 			r.remove = func(w Witness, id ID) (Witness, error) {
 				w.Held = w.InSync
 				return w.Remove(id)
@@ -203,7 +206,7 @@ func TestModelFindsPlantedMistakes(t *testing.T) {
 			m.rules = productRules()
 			if m.window { // such a start is no state of TestModel
 				if len(m.only) > 0 {
-					m.rules.goOnAfterError = true
+					m.rules.errorsPass, m.rules.goOnAfterError = true, true
 				}
 				r := search(&m, p.initial, 100, 1_000_000)
 				require.True(t, r.complete && r.found == nil, "without the mistake: %v", r.found)

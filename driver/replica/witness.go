@@ -32,8 +32,8 @@ type Witness struct {
 	Replicas Set
 	// InSync are the replicas that contain every acknowledged write. Empty until Created.
 	InSync Set
-	// Held are the replicas that md of the writer may have, in sync or being rebuilt. None of them
-	// is removed from the volume.
+	// Held are the replicas that the mirror of the writer may have, in sync or being rebuilt. None
+	// of them is removed from the volume.
 	Held Set
 	// Epoch counts the changes of InSync.
 	Epoch uint64
@@ -64,14 +64,15 @@ func (w Witness) Create(self Writer) (Witness, error) {
 	return w, nil
 }
 
-// Start changes the in-sync set to the replicas from which the writer starts md.
+// Start changes the in-sync set to the replicas from which the writer starts the mirror.
 func (w Witness) Start(self Writer, inSync Set) (Witness, error) {
 	w.Held = inSync
 	return w.SetInSync(self, inSync)
 }
 
 // SetInSync changes the in-sync set. To remove a replica, the writer stores the witness before it
-// lets md go on without that replica. To add one, it first writes all superblocks of the new set.
+// lets the mirror go on without that replica. To add one, it first writes all superblocks of the
+// new set.
 func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -82,7 +83,7 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	case inSync == 0:
 		return w, fmt.Errorf("%w: one replica must stay in the in-sync set", ErrTransition)
 	case !w.Replicas.Contains(inSync) || !w.Held.Contains(inSync):
-		return w, fmt.Errorf("%w: the in-sync set would have a replica that md does not have", ErrTransition)
+		return w, fmt.Errorf("%w: the in-sync set would have a replica that the mirror does not have", ErrTransition)
 	}
 	if w.InSync != inSync {
 		w.InSync, w.Epoch = inSync, w.Epoch+1
@@ -90,14 +91,14 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	return w, nil
 }
 
-// Hold records the replicas that md has. The writer stores it before it adds a replica to md, and
-// after md no longer has one.
+// Hold records the replicas that the mirror has. The writer stores it before it adds a replica to
+// the mirror, and after the mirror no longer has one.
 func (w Witness) Hold(self Writer, held Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
 	}
 	if !held.Contains(w.InSync) || !w.Replicas.Contains(held) {
-		return w, fmt.Errorf("%w: md must have all replicas that are in sync, and only replicas of the volume", ErrTransition)
+		return w, fmt.Errorf("%w: the mirror must have all replicas that are in sync, and only replicas of the volume", ErrTransition)
 	}
 	w.Held = held
 	return w, nil
@@ -112,8 +113,9 @@ func (w Witness) Add(id ID) (Witness, error) {
 	return w, nil
 }
 
-// Remove removes a replica from the volume. It must neither be in sync nor in md of the writer,
-// because its ID may be given to another replica. The replica is deleted only after this is stored.
+// Remove removes a replica from the volume. It must neither be in sync nor in the mirror of the
+// writer, because its ID may be given to another replica. The replica is deleted only after this is
+// stored.
 func (w Witness) Remove(id ID) (Witness, error) {
 	switch {
 	case !w.Replicas.Has(id):
