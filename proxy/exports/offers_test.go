@@ -38,6 +38,30 @@ func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	require.ErrorContains(t, err, "find out what else offers volume lvs0/v0")
 }
 
+// What the user must not read is named, because the volume may be exposed there.
+func TestUnreadableExportsCauseAWarning(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
+	require.Empty(t, w.plan(r).Warnings)
+	p, err := PlanExport(t.Context(), spdkrpc.NewClient(&denying{w.socket, "nbd_get_disks"}), r)
+	require.NoError(t, err)
+	require.Len(t, p.Warnings, 1)
+	require.Contains(t, p.Warnings[0], "must not read other exports (nbd)")
+}
+
+// denying refuses a method, as a proxy does whose policy does not permit it.
+type denying struct {
+	spdkrpc.Caller
+	method string
+}
+
+func (d *denying) Call(ctx context.Context, method string, params, result any) error {
+	if method == d.method {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.Denied}
+	}
+	return d.Caller.Call(ctx, method, params, result)
+}
+
 // answering serves a method that the simulated target lacks.
 type answering struct {
 	spdkrpc.Caller
