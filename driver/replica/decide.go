@@ -16,7 +16,7 @@ const (
 // A Rebuild is how a replica is being brought up to date.
 type Rebuild uint8
 
-// Kinds of rebuilds. ByBitmap copies the chunks that are marked in the bitmap of the running array;
+// Kinds of rebuilds. ByBitmap copies the chunks that are marked in the log of the running mirror;
 // InFull copies all chunks.
 const (
 	NoRebuild Rebuild = iota
@@ -77,7 +77,7 @@ type Decision struct {
 	Action Action
 	// InSync are the replicas to start from, and the new in-sync set.
 	InSync Set
-	// ByBitmap and InFull are the replicas to rebuild in the running array.
+	// ByBitmap and InFull are the replicas to rebuild in the running mirror.
 	ByBitmap, InFull Set
 	// Left are the replicas that must not be changed without a person's decision.
 	Left Set
@@ -140,7 +140,7 @@ func decideNew(w Witness, v View) Decision {
 	return Decision{Action: Create, InSync: w.Replicas}
 }
 
-// A Return is how a replica returns to a running array.
+// A Return is how a replica returns to a running mirror.
 type Return uint8
 
 // Returns. A replica with Leave is not changed: a person decides.
@@ -151,7 +151,7 @@ const (
 	Leave
 )
 
-// Readd decides how a replica that is not in sync returns to an array whose members running are.
+// Readd decides how a replica that is not in sync returns to a mirror whose legs running are.
 // The witness must not list the replica when this is called: its content is overwritten.
 func Readd(running Set, s Seen) Return {
 	switch s.State {

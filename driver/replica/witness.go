@@ -14,7 +14,7 @@ var (
 )
 
 // A Writer is a publication of the volume to a node. Each publication has a new generation, and the
-// node connects under a host NQN that follows from both. So an array that a node has kept from an
+// node connects under a host NQN that follows from both. So a mirror that a node has kept from an
 // earlier publication never gets its connections back.
 type Writer struct {
 	Node       string
