@@ -41,6 +41,7 @@ func TestTenantsReadTheirOwnUsage(t *testing.T) {
 	require.Len(t, own, 1)
 	a := own[0]
 	assert.Equal(t, "team-a", a.Name)
+	assert.True(t, a.Own)
 	assert.EqualValues(t, 8<<20, *a.Used.Bytes)
 	assert.EqualValues(t, 1, *a.Used.Volumes)
 	assert.EqualValues(t, 0, *a.Used.Keys)
@@ -63,6 +64,7 @@ func TestTenantsReadTheirOwnUsage(t *testing.T) {
 
 	all := b.tenants(t, "admin", "")
 	require.Len(t, all, 2)
+	a.Own = false
 	assert.Equal(t, a, all[0])
 	assert.EqualValues(t, 16<<20, *all[1].Used.Bytes)
 	assert.Equal(t, all[1:], b.tenants(t, "admin", `{"tenant":"team-b"}`))

@@ -33,7 +33,7 @@ func (e *Executor) ListTenants(ctx context.Context, c Command, all *tenancy.Tena
 	list := make([]spdkrpc.ProxyTenant, len(scopes))
 	for i, s := range scopes {
 		list[i] = spdkrpc.ProxyTenant{
-			Name: s.Name, Quota: quotaOf(s.Quota, e.StoresKeys()), Used: used[i],
+			Name: s.Name, Own: s == c.Tenant, Quota: quotaOf(s.Quota, e.StoresKeys()), Used: used[i],
 			Lvstores: listed(s.LVStores), Bdevs: listed(s.Bdevs), NQNPrefixes: listed(s.NQNPrefixes), IQNPrefixes: listed(s.IQNPrefixes), KeyPrefixes: listed(s.KeyPrefixes),
 			Addresses: listed(s.Addresses), Hosts: listed(s.Hosts), Allow: listed(s.Allow),
 		}

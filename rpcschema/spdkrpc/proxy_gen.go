@@ -418,6 +418,8 @@ type ProxyTargetInfo struct {
 type ProxyTenant struct {
 	// Name of the tenant.
 	Name string `json:"name"`
+	// Whether the caller belongs to the tenant.
+	Own bool `json:"own"`
 	// What the tenant may use. A member that is left out has no bound.
 	Quota ProxyTenantAmounts `json:"quota"`
 	// What the tenant uses.
