@@ -91,6 +91,24 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 	return result, err
 }
 
+// SpdkgateGetIOHistory calls spdkgate_get_io_history: report the I/O rates of a bdev for each minute of the last
+// hour, or of all bdevs for the last minute.
+//
+// The proxy reads the counters of all bdevs once a minute, unless the configuration has `metrics.io_history:
+// false`. It keeps the rates in memory, so they begin with its start. Samples over more than three minutes, over
+// a restart of the target, or over a reset of the counters are left out. A bdev without I/O in the last hour has
+// no samples. At most 4,096 bdevs have samples at the same time.
+//
+// The result: bdevs with samples.
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateGetIOHistory(ctx context.Context, params SpdkgateGetIOHistoryParams) (result []ProxyBdevIO, err error) {
+	err = c.call(ctx, "spdkgate_get_io_history", params, &result)
+	return result, err
+}
+
 // SpdkgateGetMetrics calls spdkgate_get_metrics: report the proxy's counters and state, in Prometheus' text
 // format.
 //
@@ -300,10 +318,39 @@ func (c *Client) SpdkgateTargetGetInfo(ctx context.Context) (result ProxyTargetI
 	return result, err
 }
 
+// ProxyBdevIO describes the I/O of a bdev.
+type ProxyBdevIO struct {
+	// Name of the bdev, which is a UUID for a volume.
+	Name string `json:"name"`
+	// LVSTORE/LVOL, for a volume.
+	Alias *string `json:"alias,omitzero"`
+	// Samples, oldest first.
+	Samples []ProxyIOSample `json:"samples"`
+}
+
 // ProxyDeletion describes a logical volume that was deleted.
 type ProxyDeletion struct {
 	// Whether hosts had to hold I/O to the clone back; otherwise the clone was not in use.
 	Frozen bool `json:"frozen"`
+}
+
+// ProxyIOSample describes the mean rates between two readings, about a minute apart. Latencies are 0 without
+// operations.
+type ProxyIOSample struct {
+	// When the interval ended, in seconds since 1970 UTC. Unit: s.
+	Time int64 `json:"time"`
+	// Reads per second.
+	ReadIOsPerSec float64 `json:"read_ios_per_sec"`
+	// Writes per second.
+	WriteIOsPerSec float64 `json:"write_ios_per_sec"`
+	// Bytes read per second.
+	ReadBytesPerSec float64 `json:"read_bytes_per_sec"`
+	// Bytes written per second.
+	WriteBytesPerSec float64 `json:"write_bytes_per_sec"`
+	// Mean latency of reads in microseconds.
+	ReadLatencyUS float64 `json:"read_latency_us"`
+	// Mean latency of writes in microseconds.
+	WriteLatencyUS float64 `json:"write_latency_us"`
 }
 
 // ProxyLvolChanges holds clusters of a snapshot.
@@ -478,6 +525,12 @@ type SpdkgateConfigGetSavedParams struct {
 type SpdkgateConfigSaveParams struct {
 	// Whether to save the configuration even though it lacks some of what is saved, or another file was chosen. The proxy then keeps the previous file aside, and never deletes it automatically. Default: false.
 	AcceptLoss *bool `json:"accept_loss,omitzero"`
+}
+
+// SpdkgateGetIOHistoryParams are the parameters of spdkgate_get_io_history.
+type SpdkgateGetIOHistoryParams struct {
+	// The only bdev to report, with the samples of the last hour. Left out, each bdev that had I/O in the last minute is reported, with one sample.
+	Name *string `json:"name,omitzero"`
 }
 
 // SpdkgateGetTenantsParams are the parameters of spdkgate_get_tenants.
