@@ -21,6 +21,7 @@ type Observer struct {
 	reader        *figures.Reader // of figures
 	targetMetrics *targetmetrics.Exporter
 	histogramLog  histogramLog // of readings
+	tenants       tenantReading
 }
 
 // Options of an Observer.
