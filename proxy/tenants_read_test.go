@@ -12,6 +12,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 // withReader lets all users read, and enables target.keys.
@@ -88,4 +89,52 @@ func TestUsageCountsKeys(t *testing.T) {
 
 	b = newSafeBench(t, "v26.05")
 	assert.Empty(t, b.tenants(t, "admin", ""), "no tenants")
+}
+
+// The metrics of the target report each tenant's usage, to users without a tenant. They name only
+// tenants in the configuration, and read the lists at most once a minute.
+func TestMetricsReportTenantsUsage(t *testing.T) {
+	b := newTenantBench(t, withReader(t))
+	b.readAnew()
+	b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"lvs-a"}`, http.StatusOK)
+	scraped := b.scrapeTarget().body
+	for _, line := range []string{
+		`spdk_tenant_used_bytes{tenant="team-a"} 8388608`, `spdk_tenant_quota_bytes{tenant="team-a"} 2147483648000`, `spdk_tenant_used_bytes{tenant="team-b"} 0`,
+		`spdk_tenant_used_objects{tenant="team-a",object="volumes"} 1`, `spdk_tenant_quota_objects{tenant="team-a",object="volumes"} 500`,
+		`spdk_tenant_used_objects{tenant="team-a",object="keys"} 0`, `spdk_tenant_quota_objects{tenant="team-b",object="hosts"} 1024`,
+	} {
+		assert.Contains(t, scraped, "\n"+line+"\n")
+	}
+	assert.Equal(t, http.StatusForbidden, b.do("GET", "/metrics/target", teamA, adminPassword, nil).StatusCode)
+
+	listed := func() (n int) {
+		for _, method := range b.reached() {
+			if method == "nvmf_get_subsystems" {
+				n++
+			}
+		}
+		return n
+	}
+	before := listed()
+	again := b.scrapeTarget().body
+	assert.Contains(t, again, `spdk_tenant_used_bytes{tenant="team-a"} 8388608`)
+	assert.Equal(t, before, listed(), "no list was read again")
+
+	// A reload counts for the new configuration.
+	next := *b.config
+	next.Tenants = map[string]config.Tenant{"team-a": b.config.Tenants["team-a"]}
+	next.Users = next.Users[:2]
+	require.NoError(t, b.proxy.Reload(&next))
+	again = b.scrapeTarget().body
+	assert.Contains(t, again, `spdk_tenant_used_bytes{tenant="team-a"} 8388608`)
+	assert.NotContains(t, again, "team-b")
+
+	// Old numbers are not reported as new ones.
+	next.Tenants = b.config.Tenants
+	next.Users = b.config.Users
+	require.NoError(t, b.proxy.Reload(&next))
+	b.target.Inject(spdktest.Fault{Method: "nvmf_get_subsystems", Do: spdktest.Fail})
+	again = b.scrapeTarget().body
+	assert.NotContains(t, again, "spdk_tenant_")
+	assert.Contains(t, again, `spdk_reading_failures_total{method="spdkgate_get_tenants"} 1`)
 }

@@ -33,7 +33,7 @@ func (e *Executor) ListTenants(ctx context.Context, c Command, all *tenancy.Tena
 	list := make([]spdkrpc.ProxyTenant, len(scopes))
 	for i, s := range scopes {
 		list[i] = spdkrpc.ProxyTenant{
-			Name: s.Name, Own: s == c.Tenant, Quota: quotaOf(s.Quota, e.StoresKeys()), Used: used[i],
+			Name: s.Name, Own: s == c.Tenant, Quota: e.QuotaOf(s), Used: used[i],
 			Lvstores: listed(s.LVStores), Bdevs: listed(s.Bdevs), NQNPrefixes: listed(s.NQNPrefixes), IQNPrefixes: listed(s.IQNPrefixes), KeyPrefixes: listed(s.KeyPrefixes),
 			Addresses: listed(s.Addresses), Hosts: listed(s.Hosts), Allow: listed(s.Allow),
 		}
@@ -64,13 +64,14 @@ func (e *Executor) TenantUsage(ctx context.Context, ask tenancy.Ask, all *tenanc
 	return list, nil
 }
 
-// quotaOf returns a quota. Members without a bound are left out.
-func quotaOf(q tenancy.Quota, withKeys bool) (a spdkrpc.ProxyTenantAmounts) {
+// QuotaOf returns a tenant's quota. Members without a bound are left out.
+func (e *Executor) QuotaOf(s *tenancy.Scope) (a spdkrpc.ProxyTenantAmounts) {
+	q := s.Quota
 	for _, b := range []struct {
 		into **uint64
 		most int
 	}{{&a.Volumes, q.Volumes}, {&a.Subsystems, q.Subsystems}, {&a.Hosts, q.Hosts}, {&a.Listeners, q.Listeners}, {&a.Keys, q.Keys}} {
-		if b.most > 0 && (b.into != &a.Keys || withKeys) {
+		if b.most > 0 && (b.into != &a.Keys || e.StoresKeys()) {
 			*b.into = new(uint64(b.most))
 		}
 	}

@@ -23,6 +23,7 @@ type Observer struct {
 	targetMetrics *targetmetrics.Exporter
 	histogramLog  histogramLog // of readings
 	io            *ioFollower  // nil without a history
+	tenants       tenantReading
 }
 
 // Options of an Observer.

@@ -162,7 +162,7 @@ func TestIOOfVolumes(t *testing.T) {
 	p.show("volumes?q=vol-09")
 	p.until(`document.querySelectorAll(".body .row").length > 5`)
 	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
-	p.until(`document.querySelector(".panel .io")?.innerText.includes("None")`)
+	p.until(`document.querySelector(".panel .io")?.innerText.includes("No I/O in the samples")`)
 }
 
 // A tenant's user sees the tenant's own objects, and no trace of others.
@@ -170,6 +170,9 @@ func TestTenantSeesOnlyItsOwn(t *testing.T) {
 	p := newPage(t)
 	p.signIn("team")
 	p.until(`document.querySelectorAll(".stores li").length === 1`)
+	p.has("Your roles do not permit reading the quota")
+	p.has("I/O of your volumes")
+	p.until(`/Read [0-9]/.test(document.querySelector(".plot").innerText)`)
 	p.show("volumes")
 	p.until(`document.querySelector(".shown")?.innerText === "` + strconv.Itoa(teamVolumes) + ` of ` + strconv.Itoa(teamVolumes) + ` volumes"`)
 	text := eval[string](p, `document.body.innerText`)

@@ -70,7 +70,7 @@ function VolumeIO({ id }: { id: string }) {
   return (
     <section class="io" aria-label="I/O of the last hour">
       <h3>I/O of the last hour</h3>
-      {!data ? <p class="faint">Reading…</p> : data.length === 0 ? <p class="faint">None, as far as the proxy has looked: it samples once a minute.</p> : <>
+      {!data ? <p class="faint">Reading…</p> : data.length === 0 ? <p class="faint">No I/O in the samples that the proxy has kept, one per minute.</p> : <>
         <Plot title="Operations" span={3600} times={times} format={format.perSecond} lines={lines((s) => s.read_ios_per_sec, (s) => s.write_ios_per_sec)} />
         <Plot title="Throughput" span={3600} binary times={times} format={format.bytesPerSecond} lines={lines((s) => s.read_bytes_per_sec, (s) => s.write_bytes_per_sec)} />
         <Plot title="Mean latency" span={3600} times={times} format={format.microseconds} lines={lines((s) => s.read_latency_us || null, (s) => s.write_latency_us || null)} />
