@@ -140,7 +140,7 @@ records which volumes were used on it and must not be formatted again.`,
 	fs.DurationVar(&f.drainTime, "drain-timeout", 20*time.Second, "how long to wait for calls in flight when stopping")
 	fs.IntVar(&f.verbosity, "v", 0, "spdk-csi's log level: 5 and more is debug")
 	_ = fs.MarkHidden("v")
-	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), inventoryCommand(), drainHookCommand())
+	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), inventoryCommand(), nodeStatusCommand(), drainHookCommand())
 	return cmd
 }
 
@@ -335,7 +335,7 @@ func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger)
 	if f.healthInterval < time.Second {
 		return nil, nil, fmt.Errorf("--node-health-interval %v: use 1s or more, or 0 for no monitor", f.healthInterval)
 	}
-	health := monitor.New(monitor.Options{Source: n.Volumes(), Connector: connector, Mounter: mounter, Metrics: m, Log: log, Interval: f.healthInterval})
+	health := monitor.New(monitor.Options{Source: n.Volumes(), Connector: connector, Mounter: mounter, Metrics: m, Log: log, Interval: f.healthInterval, StatusFile: filepath.Join(stateDir, statusFile)})
 	n.SetMonitor(health)
 	return n, health, nil
 }
