@@ -7,8 +7,8 @@ type NodeStatus struct {
 	Version string `json:"version"`
 	// Transports lists the transports whose modules the node's kernel has now.
 	Transports []string `json:"transports"`
-	// Staged is what the last check of the staged volumes found; nil if that is unknown, and Problem
-	// says why.
+	// Staged is what the last check of the staged volumes found. It is nil if that is unknown;
+	// Problem says why.
 	Staged  *Staged `json:"staged,omitempty"`
 	Problem string  `json:"problem,omitempty"`
 }
@@ -25,8 +25,8 @@ type Staged struct {
 type StagedVolume struct {
 	ID     string `json:"id"` // in the form of Kubernetes, TARGET:UUID
 	Target string `json:"target,omitempty"`
-	// State is the most severe problem of the volume, as in the metric spdk_csi_node_volume_state, or
-	// ok.
+	// State is the most severe problem of the volume, or ok, as in the metric
+	// spdk_csi_node_volume_state.
 	State    string   `json:"state"`
 	Findings []string `json:"findings,omitempty"`
 	// LivePaths and ExpectedPaths count the volume's paths. Both are 0 if they are unknown.

@@ -2,8 +2,8 @@
 // plugins know about the driver's volumes, nodes, snapshots and capacity.
 //
 // It reaches the Kubernetes API through kubectl, which knows the user's cluster and credentials.
-// It reaches targets through the controller's pod, and nodes through their node plugins' pods, where
-// it runs spdk-csi's commands. It makes no decisions about targets itself.
+// It reaches targets through the controller's pod, and nodes through their node plugins' pods,
+// where it runs spdk-csi's commands. It makes no decisions about targets itself.
 //
 // It must not know SPDK's RPC, how targets are reached, or the controller's configuration and
 // secrets.

@@ -16,7 +16,7 @@ type Node struct {
 	Name string `json:"name"`
 	// InCluster reports whether there is a Node object.
 	InCluster *bool `json:"inCluster"`
-	// Ready is the node's own condition, and PluginReady the one of the node plugin's pod. Registered
+	// Ready is the node's own condition, and PluginReady that of the node plugin's pod. Registered
 	// reports whether kubelet has registered the driver.
 	Ready       *bool `json:"ready"`
 	PluginReady *bool `json:"pluginReady"`
@@ -30,8 +30,8 @@ type Node struct {
 	Attached  *int `json:"attached"`
 	Attaching *int `json:"attaching"`
 	Detaching *int `json:"detaching"`
-	// Fenced holds the storage servers on which the node is fenced, and Unread those that could not
-	// be asked. Both are nil if none was asked.
+	// Fenced holds the targets on which the node is fenced, and Unread those that could not be read.
+	// Both are nil if none was asked.
 	Fenced []FencedOn `json:"fenced"`
 	Unread []string   `json:"unread"`
 	// Status is what the node plugin reports; nil if it did not answer.
@@ -40,17 +40,18 @@ type Node struct {
 	Unknown []string `json:"unknown,omitempty"`
 
 	id          string // the CSI node id, from which targets know the node's host
-	targets     int    // number of storage servers that were asked
+	targets     int    // number of targets that were asked
 	attachments []string
 }
 
-// FencedOn is a storage server on which a node is fenced. Since is nil if the mark does not say.
+// FencedOn is a target on which a node is fenced. Since is nil if the mark does not say.
 type FencedOn struct {
 	Target string     `json:"target"`
 	Since  *time.Time `json:"since,omitempty"`
 }
 
-// setPlugin takes the node plugin's pod. While a pod is replaced, there are two: the new one counts.
+// setPlugin stores what the node plugin's pod says. While a pod is replaced, there are two, and the
+// new one counts.
 func (n *Node) setPlugin(p pod, container string) {
 	if n.Pod != "" && p.Metadata.DeletionTimestamp != "" {
 		return
@@ -63,7 +64,7 @@ func (n *Node) setPlugin(p pod, container string) {
 	}
 }
 
-// setObject takes the Node object, which a deleted node does not have.
+// setObject stores what the Node object says. A deleted node does not have one.
 func (n *Node) setObject(o node, there bool) {
 	n.InCluster = &there
 	if !there {

@@ -21,8 +21,7 @@ import (
 type NodeOptions struct {
 	// Names selects nodes; none selects all.
 	Names []string
-	// Live also asks the storage servers, through the controller's pod, and the node plugins, in
-	// their pods.
+	// Live also asks the targets, through the controller's pod, and the node plugins, in their pods.
 	Live bool
 	// Selector is the label selector of the node plugin's pods, and Container their container.
 	Selector, Container string
@@ -34,8 +33,8 @@ type NodeOptions struct {
 // kubectl.
 const nodesInFlight = 8
 
-// NodeStates returns the nodes that run the driver, and fenced nodes that the cluster does not have,
-// ordered by name. It reads each source independently: what a source does not tell is nil in the
+// NodeStates returns the nodes that run the driver, and fenced nodes that the cluster does not
+// have, ordered by name. It reads each source independently: what could not be read is nil in the
 // nodes, and the error says why. The error may be returned together with nodes.
 func (c Client) NodeStates(ctx context.Context, driver string, o NodeOptions) ([]Node, error) {
 	r := c.readNodes(ctx, driver, o)
@@ -133,8 +132,8 @@ func (r nodeReading) nodes(driver, container string) []Node {
 	return nodes
 }
 
-// addFenced adds the marks of storage servers to nodes. Marks for hosts of no known
-// node get a node of their own.
+// addFenced adds the marks of targets to nodes. A mark that fits no known node gets a node of its
+// own.
 func addFenced(byName map[string]*Node, marks inventory.Inventory) {
 	if len(marks.Targets) == 0 {
 		return // nothing is known
@@ -236,8 +235,8 @@ func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	return fmt.Errorf("its volumes' paths are unknown: run spdk-csi node-status in pod %s of namespace %s: %w", n.Pod, c.Namespace, reason(failed, &notes.text))
 }
 
-// mostStatus bounds what a node plugin may print, because its node may be hostile. A thousand volumes
-// take less than 1 MiB.
+// mostStatus bounds what a node plugin may print, because its node may be hostile. A thousand
+// volumes take less than 1 MiB.
 const mostStatus = 16 << 20
 
 // bounded is a buffer that refuses more than mostStatus bytes.

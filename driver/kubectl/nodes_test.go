@@ -28,8 +28,8 @@ func pluginPod(name, node, ready, meta string) string {
 	return fmt.Sprintf(`{"metadata": {"name": %q%s}, "spec": {"nodeName": %q, "containers": [{"name": "other", "image": "x"}, {"name": "spdkcsi-node", "image": "spdk-csi:v1"}]}, "status": {"conditions": [{"type": "Ready", "status": %q}]}}`, name, meta, node, ready)
 }
 
-// withNodes adds a cluster of five nodes. worker-1 is well, worker-2 has lost paths, worker-3 is lost
-// and fenced, worker-4 was removed while it was fenced, and worker-5 has no node plugin.
+// withNodes adds a cluster of five nodes. worker-1 is well, worker-2 has lost paths, worker-3 is
+// lost and fenced, worker-4 was removed while it was fenced, and worker-5 has no node plugin.
 func (a *api) withNodes(t *testing.T) {
 	registered := func(name string) string {
 		return `{"metadata": {"name": "` + name + `"}, "spec": {"drivers": [{"name": "other", "nodeID": "x"}, {"name": "csi.spdk.io", "nodeID": "` + name + `", "allocatable": {"count": 16}}]}}`
@@ -148,7 +148,7 @@ func fields(text string) (all [][]string) {
 	return all
 }
 
-// What a source does not tell is shown as unknown, and the rest is shown.
+// What could not be read is shown as unknown, and the rest is shown.
 func TestUnknownFactsOfNodesAreNotGuessed(t *testing.T) {
 	row := func(t *testing.T, nodes []Node, node string) string {
 		t.Helper()

@@ -79,8 +79,8 @@ type nodeState struct {
 	}
 }
 
-// nodeState runs `kubectl spdkgate nodes` for one node. It fails if something is unknown, and returns
-// the rest.
+// nodeState runs `kubectl spdkgate nodes` for one node. It fails if something is unknown, and
+// returns the rest.
 func (e *environment) nodeState(t *testing.T, node string) (nodeState, error) {
 	t.Helper()
 	out, notes, failed := e.runPlugin(t, "nodes", node, "--output=json")
