@@ -46,6 +46,7 @@ func TestNodeStatus(t *testing.T) {
 	assert.InDelta(t, 1, s.Staged.IntervalSeconds, 0)
 	stop()
 	require.NoError(t, <-ended)
+	assert.NoFileExists(t, path, "a plugin that stopped knows nothing any more")
 
 	for name, text := range map[string]string{
 		"not within the last 2m0s": `{"checked": "` + time.Now().Add(-3*time.Minute).UTC().Format(time.RFC3339) + `", "intervalSeconds": 30, "volumes": []}`,

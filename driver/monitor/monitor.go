@@ -87,9 +87,11 @@ func New(o Options) *Monitor {
 	}
 }
 
-// Run checks all volumes every interval until ctx ends.
+// Run checks all volumes every interval until ctx ends. Then it removes the status file, which
+// nobody updates any more.
 func (m *Monitor) Run(ctx context.Context) {
 	m.removeStatus()
+	defer m.removeStatus()
 	ticker := time.NewTicker(m.interval)
 	defer ticker.Stop()
 	for {

@@ -12,13 +12,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// removeStatus removes the status file of an earlier process, so that nobody reads old findings.
+// removeStatus removes the status file, which may be that of an earlier process, so that nobody reads
+// old findings.
 func (m *Monitor) removeStatus() {
 	if m.statusFile == "" {
 		return
 	}
 	if err := os.Remove(m.statusFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.log.Warn("cannot remove the status file of an earlier process", "error", err)
+		m.log.Warn("cannot remove the status file", "error", err)
 	}
 }
 
