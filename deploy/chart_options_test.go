@@ -158,8 +158,9 @@ func TestChartClasses(t *testing.T) {
 	assert.Contains(t, out, "needs Kubernetes 1.34")
 }
 
-// The check before `helm uninstall` runs before anything is deleted, with the permission to list and
-// nothing else. All of it is removed with the check, and none of it exists while the driver runs.
+// The check before `helm uninstall` runs before anything is deleted, with the permission to list
+// and nothing else. All of it is removed with the check, and none of it exists while the driver
+// runs.
 func TestHelmUninstallCheck(t *testing.T) {
 	hooks := func(values map[string]any) (objects []object) {
 		for doc := range strings.SplitSeq(template(t, chart, namespace, values), "\n---\n") {

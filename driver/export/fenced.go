@@ -13,8 +13,8 @@ type FencedHost struct {
 	// Label is the host's name for people, limited to the mark's 40 printable characters; empty
 	// over iSCSI.
 	Label string
-	// Since is when the mark was set, in UTC and whole seconds. It is zero over iSCSI, and for marks
-	// of earlier releases.
+	// Since is when the mark was set, in UTC and whole seconds. It is zero over iSCSI, and for
+	// marks of earlier releases.
 	Since time.Time
 }
 

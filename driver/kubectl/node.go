@@ -30,8 +30,8 @@ type Node struct {
 	Attached  *int `json:"attached"`
 	Attaching *int `json:"attaching"`
 	Detaching *int `json:"detaching"`
-	// Fenced holds the targets on which the node is fenced, and Unread those that could not be read.
-	// Both are nil if none was asked.
+	// Fenced holds the targets on which the node is fenced, and Unread those that could not be
+	// read. Both are nil if none was asked.
 	Fenced []FencedOn `json:"fenced"`
 	Unread []string   `json:"unread"`
 	// Status is what the node plugin reports; nil if it did not answer.

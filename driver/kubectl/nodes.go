@@ -21,7 +21,8 @@ import (
 type NodeOptions struct {
 	// Names selects nodes; none selects all.
 	Names []string
-	// Live also asks the targets, through the controller's pod, and the node plugins, in their pods.
+	// Live also asks the targets, through the controller's pod, and the node plugins, in their
+	// pods.
 	Live bool
 	// Selector is the label selector of the node plugin's pods, and Container their container.
 	Selector, Container string

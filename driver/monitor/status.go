@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// removeStatus removes the status file, which may be that of an earlier process, so that nobody reads
-// old findings.
+// removeStatus removes the status file, which may be that of an earlier process, so that nobody
+// reads old findings.
 func (m *Monitor) removeStatus() {
 	if m.statusFile == "" {
 		return
