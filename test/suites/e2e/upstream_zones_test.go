@@ -45,6 +45,17 @@ func TestUpstreamLimits(t *testing.T) {
 	n.upstreamSuites(storageClass, "volumeLimits", "    volumeLimits: true\n")
 }
 
+// TestUpstreamSnapshotMetadata runs what TestUpstream cannot, because external drivers are defined
+// without the namespace in which these tests create objects.
+func TestUpstreamSnapshotMetadata(t *testing.T) {
+	if !*upstream {
+		t.Skip("only with ARGS=-upstream")
+	}
+	n := newNamespace(t, "Kubernetes' own tests of SnapshotMetadata")
+	n.serveMetadataService()
+	n.upstreamSuites(storageClass, "snapshotmetadata", "")
+}
+
 // upstreamSuites runs suites of Kubernetes' own tests with a class, and with some lines after the
 // definition of the driver.
 func (n *namespace) upstreamSuites(class, names, capabilities string) {
