@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// referenceRedaction redacts a decoded value directly by the schema.
+// referenceRedaction redacts a decoded value by following the schema directly.
 func (d *Document) referenceRedaction(use []*Schema, v any) any {
 	forms, sensitive := d.forms(use, 0)
 	if sensitive || len(forms) == 0 {

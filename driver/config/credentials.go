@@ -31,7 +31,7 @@ type Credential struct {
 	// Username and Password are those of a user of the proxy.
 	Username string `json:"username,omitzero"`
 	Password string `json:"password,omitzero"`
-	// Token is a bearer token, such as spdk-proxy new-token makes.
+	// Token is a bearer token, such as one created by spdk-proxy new-token.
 	Token string `json:"token,omitzero"`
 	// TokenFile is a file with a bearer token, such as a ServiceAccount token. It is read for each
 	// call. Paths are relative to the Secret's directory.

@@ -9,6 +9,6 @@
 // nothing is attached. If a call reaches its deadline, its error reports what it was waiting for,
 // and a later call continues from the kernel's state at that time.
 //
-// The package supports NVMe over Fabrics, iSCSI and loop devices. It must not know CSI, gRPC, the
-// target's RPCs, or file systems on the device.
+// The package supports NVMe over Fabrics, iSCSI and loop devices. It must not know about CSI, gRPC,
+// the target's RPCs, or file systems on the device.
 package connect

@@ -25,7 +25,7 @@ const DefaultKeyPrefix = "csi-"
 
 var keyPrefix = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,59})?$`)
 
-// IsKeyPrefix reports whether key names can begin with a text.
+// IsKeyPrefix reports whether a string is a valid prefix for key names.
 func IsKeyPrefix(text string) bool { return keyPrefix.MatchString(text) }
 
 // Authenticates returns the method by which hosts can authenticate over the target's transport.

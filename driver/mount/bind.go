@@ -42,7 +42,7 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 		return fmt.Errorf("the volume is not staged: %w", err)
 	}
 	if staged.Stale {
-		return fmt.Errorf("the volume's device was removed since it was staged: stage it again: %w", ErrNotMounted)
+		return fmt.Errorf("the volume's device has been removed since staging; stage the volume again: %w", ErrNotMounted)
 	}
 	if staged.ReadOnly && !readOnly {
 		return fmt.Errorf("%w: the volume is staged read-only, but read-write is requested", ErrConflict)

@@ -63,8 +63,8 @@ func TestOnlyMountsOfRemovedDevicesAreDetached(t *testing.T) {
 	}
 }
 
-// On a real kernel, unmounting a mount in use returns EBUSY; a detached mount disappears at once,
-// and ends with its last user.
+// On a real kernel, unmounting a mount in use returns EBUSY; a detached mount disappears from
+// the mount table at once, and is released when its last user closes it.
 func TestDetachRealMount(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	path := mountPoint(t, m, "staging")

@@ -104,7 +104,7 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	case errors.Is(err, spdkrpc.MethodNotFound): // a target without RAIDs
 		return nested, nil
 	case notAllowed(err):
-		return append(nested, Nested{Kind: "RAID", Name: "of any name", Why: fmt.Errorf("target %s: %w: the RAIDs cannot be listed: allow bdev_raid_get_bdevs to the driver's role", s.Name, ErrNested)}), nil
+		return append(nested, Nested{Kind: "RAID", Name: "of any name", Why: fmt.Errorf("target %s: %w: cannot list RAID bdevs: allow the driver's role to call bdev_raid_get_bdevs", s.Name, ErrNested)}), nil
 	case err != nil:
 		return nil, fmt.Errorf("target %s: list RAIDs: %w", s.Name, err)
 	}

@@ -53,7 +53,7 @@ func (l Loading) Problem() string {
 	case LoadsAll:
 		return "SPDK's option bdev_auto_examine is on, so the target loads the lvstores and RAIDs that hosts write into volumes, and with them can read, block or lose other volumes: " + remedy
 	case LoadsUnknown:
-		return "it is unknown whether SPDK's option bdev_auto_examine is on, with which the target loads the lvstores and RAIDs that hosts write into volumes: upgrade spdk-proxy, and allow spdkgate_target_get_info to the driver's role. If the option is on, " + remedy
+		return "it is unknown whether SPDK's option bdev_auto_examine is on, with which the target loads the lvstores and RAIDs that hosts write into volumes: upgrade spdk-proxy, and allow the driver's role to call spdkgate_target_get_info. If the option is on, " + remedy
 	}
 	return ""
 }
@@ -76,7 +76,7 @@ func (s *Service) CheckRawBlock(ctx context.Context) error {
 func (s *Service) checkHidden(ctx context.Context) error {
 	_, err := s.targetInfo(ctx)
 	if errors.Is(err, spdkrpc.MethodNotFound) || notAllowed(err) {
-		return fmt.Errorf("target %s: %w: the target's proxy does not show which bdevs the lvstores are on, and is too old to hide those on logical volumes: upgrade spdk-proxy, and allow spdkgate_target_get_info to the driver's role", s.Name, ErrNested)
+		return fmt.Errorf("target %s: %w: the target's proxy does not show which bdevs the lvstores are on, and is too old to hide those on logical volumes: upgrade spdk-proxy, and allow the driver's role to call spdkgate_target_get_info", s.Name, ErrNested)
 	}
 	return err
 }

@@ -236,7 +236,7 @@ func TestQuotas(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, tenancy.Quota{Bytes: 3 << 30, Volumes: 4, Subsystems: 5, Hosts: 6, Listeners: 7, Keys: 8}, q)
 	_, err = Quota{Hosts: new(0)}.quota()
-	require.EqualError(t, err, "quota.hosts must be 1 to 1073741824; remove the key for the default, 1024")
+	require.EqualError(t, err, "quota.hosts must be 1 to 1073741824; remove the key to use the default (1024)")
 	q, err = Quota{GiB: new(-1)}.quota()
 	require.ErrorContains(t, err, "quota.gib")
 	assert.Zero(t, q.Bytes)

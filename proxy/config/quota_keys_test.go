@@ -17,6 +17,6 @@ func TestDefaultKeyQuota(t *testing.T) {
 	assert.Equal(t, 7, q.Keys)
 	for _, n := range []int{-1, 0, mostKeys + 1} {
 		_, err = Quota{Keys: &n}.quota()
-		assert.EqualError(t, err, "quota.keys must be 1 to 4096; remove the key for the default, 256")
+		assert.EqualError(t, err, "quota.keys must be 1 to 4096; remove the key to use the default (256)")
 	}
 }

@@ -83,7 +83,7 @@ func (q Quota) quota() (quota tenancy.Quota, err error) {
 			return otherwise
 		}
 		if wrong := between("quota."+key, *n, most); wrong != nil {
-			err = errors.Join(err, fmt.Errorf("%w; remove the key for the default, %d", wrong, otherwise))
+			err = errors.Join(err, fmt.Errorf("%w; remove the key to use the default (%d)", wrong, otherwise))
 		}
 		return *n
 	}

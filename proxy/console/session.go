@@ -211,9 +211,9 @@ func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 	return map[string]int{"ended": ended}, nil
 }
 
-// ownSessions selects the sessions of a user that "sign out everywhere" ends; nil selects all of
-// them. If the request's session began with a JWT, it selects those of the same subject, because a
-// user may be a group of people.
+// ownSessions returns a filter for the user's sessions that "sign out everywhere" ends, or nil for
+// all of them. If the request's session began with a JWT, it selects those of the same subject,
+// because a user may be a group of people.
 func ownSessions(v *web.Visit) func(other web.SignedIn) bool {
 	if v.Session == nil {
 		return nil

@@ -49,11 +49,15 @@ func newWorld(t *testing.T, release string) *world {
 	for _, name := range []string{"v0", "v1"} {
 		w.call("bdev_lvol_create", fmt.Sprintf(`{"lvs_name":"lvs0","lvol_name":%q,"size_in_mib":8,"thin_provision":true}`, name))
 	}
-	name := "lvs0/v0"
-	bdevs, err := w.rpc.BdevGetBdevs(t.Context(), spdkrpc.BdevGetBdevsParams{Name: &name})
-	require.NoError(t, err)
-	w.v0 = bdevs[0].UUID
+	w.v0 = w.uuid("lvs0/v0")
 	return w
+}
+
+func (w *world) uuid(volume string) string {
+	w.t.Helper()
+	bdevs, err := w.rpc.BdevGetBdevs(w.t.Context(), spdkrpc.BdevGetBdevsParams{Name: &volume})
+	require.NoError(w.t, err)
+	return bdevs[0].UUID
 }
 
 func (w *world) plan(r Request) *Plan {
@@ -151,6 +155,13 @@ func TestExportRefusals(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Serial: "other"}, ErrRefused, "a different serial number")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Key: key}, ErrRefused, "with different keys or without keys")
 	refuses(Request{Volume: "lvs0/v1", Hosts: a, NQN: uuidPrefix + w.v0}, ErrRefused, "does not export volume lvs0/v1")
+
+	closed := Request{Volume: "lvs0/v1", Hosts: a, Listen: at}
+	w.export(closed)
+	nqn := closed.nqn(w.uuid("lvs0/v1"))
+	w.call("nvmf_subsystem_remove_listener", `{"nqn":"`+nqn+`","listen_address":{"trtype":"TCP","adrfam":"IPv4","traddr":"127.0.0.1","trsvcid":"4420"}}`)
+	refuses(Request{Volume: "lvs0/v1", AnyHost: true}, ErrRefused, "name an address (--listen)")
+	w.call("nvmf_delete_subsystem", `{"nqn":"`+nqn+`"}`)
 
 	// These exports were not made by this command.
 	foreign := func(nqn, options, bdevs string) {

@@ -9,18 +9,24 @@ import (
 
 // offeredBy returns what else, besides NVMe-oF, exposes a volume: an iSCSI target, a block device
 // on the target's host, or a virtual machine's disk. Most of these do not claim the volume, so SPDK
-// would export it a second time. offeredBy skips kinds that the user must not read, and those that
-// the target was built without.
-func (t target) offeredBy(ctx context.Context, v volume) (name string, err error) {
-	for _, find := range []func(context.Context, volume) (string, error){t.byISCSI, t.byNBD, t.byUblk, t.byVhost} {
-		if name, err = find(ctx, v); err != nil && !unknowable(err) {
-			return "", fmt.Errorf("find out what else offers volume %s: %w", v.name, err)
-		}
-		if name != "" {
-			return name, nil
+// would export it a second time. offeredBy skips kinds that the target was built without, and
+// returns those that the user must not read.
+func (t target) offeredBy(ctx context.Context, v volume) (by string, unread []string, err error) {
+	for _, kind := range []struct {
+		name string
+		find func(context.Context, volume) (string, error)
+	}{{"iSCSI", t.byISCSI}, {"nbd", t.byNBD}, {"ublk", t.byUblk}, {"vhost", t.byVhost}} {
+		name, err := kind.find(ctx, v)
+		switch {
+		case spdkrpc.KindOf(err) == spdkrpc.Denied:
+			unread = append(unread, kind.name)
+		case err != nil && !unknowable(err):
+			return "", nil, fmt.Errorf("find out what else offers volume %s: %w", v.name, err)
+		case name != "":
+			return name, nil, nil
 		}
 	}
-	return "", nil
+	return "", unread, nil
 }
 
 func (t target) byISCSI(ctx context.Context, v volume) (string, error) {

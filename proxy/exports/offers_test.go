@@ -38,6 +38,43 @@ func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	require.ErrorContains(t, err, "find out what else offers volume lvs0/v0")
 }
 
+// What the user must not read is named, because the volume may be exposed there.
+func TestUnreadableExportsCauseAWarning(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
+	require.Empty(t, w.plan(r).Warnings)
+	p, err := PlanExport(t.Context(), spdkrpc.NewClient(&denying{w.socket, "nbd_get_disks"}), r)
+	require.NoError(t, err)
+	require.Len(t, p.Warnings, 1)
+	require.Contains(t, p.Warnings[0], "must not read other exports (nbd)")
+}
+
+// A list without the names of volumes is better than none; a failed read is an error.
+func TestListWithoutNamesOfVolumes(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
+	list, err := List(t.Context(), spdkrpc.NewClient(&denying{w.socket, "bdev_lvol_get_lvols"}), false)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, w.v0, list[0].Volume)
+	w.sim.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvols", Do: spdktest.Fail})
+	_, err = List(t.Context(), w.rpc, false)
+	require.ErrorContains(t, err, "list the volumes")
+}
+
+// denying refuses a method, as a proxy does whose policy does not permit it.
+type denying struct {
+	spdkrpc.Caller
+	method string
+}
+
+func (d *denying) Call(ctx context.Context, method string, params, result any) error {
+	if method == d.method {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.Denied}
+	}
+	return d.Caller.Call(ctx, method, params, result)
+}
+
 // answering serves a method that the simulated target lacks.
 type answering struct {
 	spdkrpc.Caller

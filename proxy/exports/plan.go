@@ -333,6 +333,9 @@ func (p *Plan) last() *Step { return &p.Steps[len(p.Steps)-1] }
 // warn adds warnings about an export's consequences.
 func (p *Plan) warn(r Request, s state, hosts int) {
 	p.warnDriver()
+	if len(s.unread) > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("this user must not read other exports (%s): make sure that none of them offers the volume, because two users would overwrite each other's data", strings.Join(s.unread, ", ")))
+	}
 	if r.AnyHost {
 		var at []string
 		for _, portal := range p.portals {

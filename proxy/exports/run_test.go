@@ -38,6 +38,18 @@ func TestFailedExportIsUndone(t *testing.T) {
 	}
 }
 
+// A subsystem is deleted only after it was read back: another user may have changed it.
+func TestUnreadableSubsystemIsNotDeleted(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	p := w.plan(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
+	w.sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_add_ns", Do: spdktest.Fail})
+	w.sim.Inject(spdktest.Fault{Method: "nvmf_get_subsystems", Do: spdktest.Fail})
+	err := p.Run(t.Context(), func(Step) {})
+	require.ErrorContains(t, err, `These calls, which undo what this command did, failed: nvmf_delete_subsystem {"nqn":"`+p.NQN+`"}`)
+	w.sim.ClearFaults()
+	assert.Len(t, w.list(), 1)
+}
+
 // A process can be killed between two calls. The same command then completes the export.
 func TestInterruptedExportIsCompleted(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here}}

@@ -24,7 +24,8 @@ type state struct {
 	volume     volume
 	subsystems []spdkrpc.NVMfSubsystem // without the discovery subsystem
 	discovery  []Portal
-	offeredBy  string          // other export of the volume, such as an iSCSI target; "": none, or not known
+	offeredBy  string          // other export of the volume, such as an iSCSI target; "": none that the user may read
+	unread     []string        // kinds of other exports that the user must not read
 	transports map[string]bool // nil: not known
 	keys       map[string]bool // nil: not known
 }
@@ -84,7 +85,7 @@ func (t target) read(ctx context.Context, name string) (s state, err error) {
 	if s.subsystems, s.discovery, err = t.subsystems(ctx); err != nil {
 		return s, err
 	}
-	if s.offeredBy, err = t.offeredBy(ctx, s.volume); err != nil {
+	if s.offeredBy, s.unread, err = t.offeredBy(ctx, s.volume); err != nil {
 		return s, err
 	}
 	transports, err := t.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{})

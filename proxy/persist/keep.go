@@ -14,7 +14,7 @@ import (
 // file, alongside everything that the target has, so that one missing object does not keep the
 // others from being saved.
 
-// lacking sorts the calls in the saved file that the target lacks by what happens to them.
+// lacking holds the saved calls that are missing from the target, grouped by what happens to them.
 type lacking struct {
 	kept     []place // another process of the target had them
 	vanished []place // this process had them, and no call through this proxy removed them

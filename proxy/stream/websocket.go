@@ -37,7 +37,7 @@ type socket struct {
 	reserved int // bytes of the user's memory budget, for a long message
 }
 
-// A credential remembers whom a stream's evidence authenticates.
+// A credential caches the identity that a stream's credentials authenticate.
 type credential struct {
 	by   *authn.Authenticator
 	at   time.Time

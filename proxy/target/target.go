@@ -54,7 +54,7 @@ type Target struct {
 	checkPeer func(net.Conn) error
 	flights   singleflight.Group
 	stopped   chan struct{} // closed by Close
-	// connectWait bounds connecting, including reading the release.
+	// connectWait limits the time to connect and to read the target's release.
 	connectWait time.Duration
 
 	listing     listingGate

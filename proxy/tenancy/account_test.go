@@ -128,7 +128,7 @@ func TestVolumesCreatedWhileCountingCount(t *testing.T) {
 
 // Repeated calls beyond the quota do not make the proxy list the target's volumes each time. The
 // space of a deleted volume is free at once.
-func TestCallsBeyondTheQuotaDoNotCountAgain(t *testing.T) {
+func TestCallsBeyondTheQuotaDoNotTriggerARecount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))

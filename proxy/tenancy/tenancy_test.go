@@ -171,8 +171,8 @@ func TestLookupsDoNotRevealExistence(t *testing.T) {
 	assert.Zero(t, count("blue-malloc"))
 }
 
-// For aliases, the spelling and the cached lvstores decide. A bdev that matches a glob is looked
-// up, because it must not be based on a volume; others are not.
+// The owner of an alias is determined from its spelling and the cached lvstores. A bdev that
+// matches a glob is looked up, because it must not be based on a volume; others are not.
 func TestAliasesNeedNoLookup(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()

@@ -56,7 +56,7 @@ func (d *dataDir) dataOf(s *storeRecord, lvolUUID string) string {
 	return filepath.Join(d.storeDir(s), lvolUUID+".img")
 }
 
-// load reads all lvstores. It removes those whose medium was memory.
+// load reads all lvstores. It removes those that were backed by memory.
 func (d *dataDir) load(m *media) error {
 	stores, err := filepath.Glob(filepath.Join(d.root, "lvstores", "*", "lvstore.json"))
 	if err != nil {

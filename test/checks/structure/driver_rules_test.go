@@ -131,6 +131,13 @@ var driverRules = []rule{
 		reason: "it watches what the node service has staged, and must not stage, mount or record anything by itself",
 	},
 	{
+		who:    "replica imports the standard library",
+		binds:  is("driver/replica"),
+		not:    func(_, path string) bool { return !standard(path) },
+		linked: true,
+		reason: "it decides on values alone, so that a model can explore every state with the same functions",
+	},
+	{
 		who:    "placement makes no calls",
 		binds:  in("driver/placement"),
 		not:    func(_, path string) bool { return !standard(path) && !within(path, "driver/placement", "driver/class") },

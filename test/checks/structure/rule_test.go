@@ -160,6 +160,8 @@ func TestRulesForbidAndAllow(t *testing.T) {
 		{"volume does not", "driver/volume", "driver/export", false},
 		{"monitor knows only", "driver/monitor", "driver/connect", false},
 		{"monitor knows only", "driver/monitor", "driver/node", true},
+		{"replica imports the standard library", "driver/replica", "slices", false},
+		{"replica imports the standard library", "driver/replica", "driver/class", true},
 		{"placement makes no calls", "driver/placement", "driver/class", false},
 		{"placement makes no calls", "driver/placement", "driver/volume", true},
 		{"placement makes no calls", "driver/placement", "rpcschema/spdkrpc", true},

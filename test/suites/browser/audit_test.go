@@ -35,12 +35,12 @@ func TestAuditLineAppearsLive(t *testing.T) {
 	p.signIn("admin")
 	p.show("audit")
 	p.until(auditRows + " > 0")
-	p.fill("Search user, method or object", "bdev_lvol_delete_lvstore viewer")
+	p.fill("Search user, method or object", "bdev_lvol_delete_lvstore viewer live")
 	p.has("No call matches")
-	require.Equal(t, http.StatusForbidden, p.postCall("viewer", "bdev_lvol_delete_lvstore", `{"lvs_name":"ssd"}`))
+	require.Equal(t, http.StatusForbidden, p.postCall("viewer", "bdev_lvol_delete_lvstore", `{"lvs_name":"live"}`))
 	p.until(auditRows + ` === 1 && document.querySelector(".body .row").innerText.includes("deny")`)
 	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
-	p.until(`document.querySelector(".panel").innerText.includes("ssd")`)
+	p.until(`document.querySelector(".panel").innerText.includes("live")`)
 
 	require.Equal(t, http.StatusOK, p.postCall("admin", "bdev_get_iostat", `{"reset_mode":"none"}`)) // only reads, with these parameters
 	p.fill("Search user, method or object", "")
@@ -75,7 +75,6 @@ func TestAuditFiltersAndDownloads(t *testing.T) {
 		"decision=deny&q=method:delete_lvstore": "> 0", "decision=allow&q=method:delete_lvstore": "=== 0",
 		"to=2001-01-01T00:00": "=== 0", "from=2001-01-01T00:00&q=method:delete_lvstore": "> 0",
 	} {
-		p.show("overview")
 		p.show("audit?" + filter)
 		p.until(auditRows + rows + ` && (` + auditRows + ` > 0 || document.body.innerText.includes("No call matches"))`)
 	}

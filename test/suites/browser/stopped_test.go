@@ -92,11 +92,15 @@ func TestFirstVisit(t *testing.T) {
 		p.has("The console has no page volume")
 		p.until(`document.title === "Page not found – SPDKGate"`)
 	})
-	t.Run("the explorer follows the address", func(t *testing.T) {
-		p.show("explorer")
-		p.until(`document.querySelectorAll(".methods a").length > 100`)
+	t.Run("each search follows the address", func(t *testing.T) {
+		for _, page := range []string{"volumes", "exports", "access", "audit", "explorer"} {
+			for _, q := range []string{"", "spdk_get_version", "iostat", ""} {
+				p.show(page + "?q=" + q)
+				p.until(`document.querySelector("main input[type=search]")?.value === "` + q + `" && location.hash.startsWith("#/` + page + `")`)
+			}
+		}
 		p.show("explorer?q=spdk_get_version")
-		p.until(`document.querySelector(".methods input").value === "spdk_get_version" && document.querySelectorAll(".methods a").length < 10`)
+		p.until(`document.querySelectorAll(".methods a").length < 10`)
 	})
 	t.Run("errors of SPDK have a meaning", func(t *testing.T) {
 		p.show("explorer?method=bdev_null_create")

@@ -92,7 +92,7 @@ func (n *namespace) listed(pod, file string) int {
 }
 
 func TestChangedBlocks(t *testing.T) {
-	n := parallelNamespace(t, "the manual's example: a full and an incremental backup by csi-snapshot-metadata copy what was written, and the restored device equals the snapshot; upstream's comparison of devices passes; callers without rights, other audiences, and deleted bases are refused")
+	n := disturbingNamespace(t, "the manual's example: a full and an incremental backup by csi-snapshot-metadata copy what was written, and the restored device equals the snapshot; upstream's comparison of devices passes; callers without rights, other audiences, and deleted bases are refused")
 	n.serveMetadataService()
 	n.backupAccount("backup")
 	n.apply(blockClaim("data", ""))

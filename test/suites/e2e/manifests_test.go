@@ -94,7 +94,7 @@ func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
 	assert.Equal(t, 5, checked)
 }
 
-func TestDriverHasTheVersionOfTheManifests(t *testing.T) {
+func TestDriverVersionMatchesManifests(t *testing.T) {
 	images, err := manifestImages(filepath.Join(repository, "deploy/kubernetes"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"ghcr.io/spdkgate/spdk-csi:" + driverVersion}, images["spdk-csi"])

@@ -131,13 +131,28 @@ export function dismiss(id: number) {
   notes.value = notes.value.filter((n) => n.id !== id);
 }
 
-export function useDebounced<T>(value: T, ms: number): T {
-  const [slow, set] = useState(value);
+// useSearch is a page's search, which the address keeps: what is typed, how to change it, and what to search for, which follows a
+// moment after the last key.
+export function useSearch(): [text: string, setText: (text: string) => void, query: string] {
+  const given = useCell(route).values.q ?? "";
+  const [text, setText] = useState(given), [query, setQuery] = useState(given);
+  const known = useRef(given); // what the address says after the last change here
+  useLayoutEffect(() => {
+    if (given === known.current) return;
+    known.current = given; // another address was opened
+    setText(given);
+    setQuery(given);
+  });
   useEffect(() => {
-    const timer = setTimeout(() => set(value), ms);
+    if (text === known.current) return;
+    const timer = setTimeout(() => {
+      known.current = text;
+      setQuery(text);
+      change({ q: text });
+    }, 120);
     return () => clearTimeout(timer);
-  }, [value, ms]);
-  return slow;
+  }, [text]);
+  return [text, setText, query];
 }
 
 // remembered is a value of localStorage, which may be unavailable.

@@ -81,7 +81,7 @@ func (s *Server) DeleteVolume(ctx context.Context, uuid string) error {
 	return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: uuid})
 }
 
-// Calls returns how many calls of a user the proxy has logged.
+// Calls returns how many of a user's calls the proxy has logged.
 func (s *Server) Calls(user string) (int, error) {
 	text, err := os.ReadFile(s.options.Log)
 	return strings.Count(string(text), `"user":"`+user+`"`), err

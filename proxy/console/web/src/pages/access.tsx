@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { getJSON, postJSON } from "../api";
 import * as format from "../format";
 import { session } from "../model/session";
-import { announce, change, link, route, useCell, useDebounced, useLoad } from "../state";
+import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
 import { Alert, Button, Empty, ErrorNote, Field, Search } from "../ui/parts";
 
 interface MethodAccess { name: string; decision: "allowed" | "refused" | "conditional"; rule: string; depends?: string[]; learning?: boolean; redacted?: boolean }
@@ -21,8 +21,7 @@ const words: Record<string, string> = { allowed: "allowed", refused: "refused", 
 export function Access() {
   const s = useCell(session)!, here = useCell(route).values;
   const { data, error, refresh } = useLoad((signal) => getJSON<AccessAnswer>("/console/access", signal), []);
-  const [text, setText] = useState("");
-  const query = useDebounced(text, 100).toLowerCase();
+  const [text, setText, searched] = useSearch(), query = searched.toLowerCase();
   const list = useMemo(() => (data?.methods ?? []).filter((m) => m.name.includes(query) && (!here.decision || m.decision === here.decision)), [data, query, here.decision]);
   useEffect(() => { if (query) announce(format.plural(list.length, "method") + " found"); }, [list.length]);
   const number = (d: string) => data?.methods.filter((m) => m.decision === d).length ?? 0;

@@ -4,7 +4,7 @@ import { listen } from "../api";
 import * as format from "../format";
 import { csv, failed, jsonLines, known, type Line, objects, outcome, shows } from "../model/audit";
 import { document_ } from "../model/document";
-import { announce, change, route, useCell, useDebounced } from "../state";
+import { announce, change, route, useCell, useSearch } from "../state";
 import { Column, Grid } from "../ui/grid";
 import { Alert, Button, Empty, Search } from "../ui/parts";
 
@@ -28,8 +28,7 @@ export function Audit() {
   const [state, setState] = useState<"open" | "waiting" | "closed">("waiting");
   const [paused, setPaused] = useState(false);
   const [missed, setMissed] = useState(0);
-  const [input, setInput] = useState(here.q ?? "");
-  const query = useDebounced(input, 120).toLowerCase();
+  const [text, setText, searched] = useSearch(), query = searched.toLowerCase();
   const waiting = useRef<Line[]>([]);
   const stopped = useRef(false);
   stopped.current = paused;
@@ -55,7 +54,6 @@ export function Audit() {
     }, setState);
     return () => { stop(); clearTimeout(frame); };
   }, []);
-  useEffect(() => change({ q: query }), [query]);
   const shown = useMemo(() => lines.filter(shows({ ...here, query }, methods)), [lines, query, here, methods]);
   const chosen = here.line ? lines.find((l) => String(l.n) === here.line) : undefined;
   const resume = () => {
@@ -69,7 +67,7 @@ export function Audit() {
   return (
     <div class={`list-page ${chosen ? "with-panel" : ""}`}>
       <div class="toolbar">
-        <Search value={input} label="Search user, method or object" onInput={setInput} />
+        <Search value={text} label="Search user, method or object" onInput={setText} />
         <div class="choice" role="group" aria-label="Which calls">
           {([["", "All"], ["changes", "Changes"], ["refused", "Refused or failed"]] as const).map(([only, name]) => <Button key={only} pressed={(here.only ?? "") === only} onClick={() => change({ only })}>{name}</Button>)}
         </div>

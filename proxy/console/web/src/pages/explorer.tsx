@@ -1,8 +1,8 @@
 // The RPC explorer: every method that the user may call, from the schema.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import * as format from "../format";
 import { Method, area, document_, documentError, loadDocument, lacks, loadPresent, present } from "../model/document";
-import { announce, change, link, route, useCell } from "../state";
+import { announce, link, route, useCell, useSearch } from "../state";
 import { Empty, ErrorNote, Search } from "../ui/parts";
 import { MethodView } from "./method";
 
@@ -29,11 +29,9 @@ function moveFocus(e: KeyboardEvent) {
 
 export function Explorer() {
   const doc = useCell(document_), problem = useCell(documentError), here = useCell(route).values;
-  const [query, setQuery] = useState(here.q ?? "");
+  const [text, setText, query] = useSearch();
   const names = useCell(present);
   useEffect(() => { void (document_.value ? Promise.resolve() : loadDocument()).then(loadPresent); }, []);
-  useEffect(() => change({ q: query }), [query]);
-  useEffect(() => { if ((here.q ?? "") !== query) setQuery(here.q ?? ""); }, [here.q]);
   const offered = useMemo(() => (doc?.methods ?? []).filter((m) => !lacks(m, names)), [doc, names]);
   const list = useMemo(() => found(offered, query), [offered, query]);
   const missing = (doc?.methods.length ?? 0) - offered.length;
@@ -44,7 +42,7 @@ export function Explorer() {
     <div class={`list-page explorer ${method ? "chosen" : ""}`}>
       <div class="split">
         <section class="methods card" aria-label="Methods">
-          <Search value={query} label="Search methods and parameters" onInput={setQuery} />
+          <Search value={text} label="Search methods and parameters" onInput={setText} />
           <p class="faint small figures">{doc ? `${format.count(list.length)} of ${format.plural(offered.length, "method")} that you may call${missing ? `. The target was built without ${format.count(missing)} more` : ""}` : "Loading the schema…"}</p>
           <nav aria-label="Methods" onKeyDown={moveFocus}><MethodList list={list} grouped={!query} chosen={method?.name} query={query} /></nav>
         </section>

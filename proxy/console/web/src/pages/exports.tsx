@@ -4,7 +4,7 @@ import { call } from "../api";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
 import { Address, Inventory, Subsystem, TargetNode, address, firstLook, freshInventory, inventory, inventoryError, readInventory } from "../model/storage";
-import { announce, change, link, route, useCell, useDebounced, useLoad } from "../state";
+import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Alert, Button, Copy, Empty, Ends, ErrorNote, Search } from "../ui/parts";
 import { Connected } from "./volume_panel";
@@ -46,13 +46,10 @@ const columns: Column<Row>[] = [
 
 export function Exports() {
   const whole = useCell(inventory), early = useCell(firstLook), found = whole ?? early, error = useCell(inventoryError), here = useCell(route).values;
-  const [text, setText] = useState(here.q ?? "");
-  const query = useDebounced(text, 120).toLowerCase();
+  const [text, setText, searched] = useSearch(), query = searched.toLowerCase();
   const sort: Sort = { key: here.sort?.replace(/^-/, "") || "id", down: here.sort?.startsWith("-") ?? false };
   useCell(allowed);
   useLayoutEffect(() => { void freshInventory(30000); }, []);
-  useEffect(() => change({ q: query }), [query]);
-  useEffect(() => { if ((here.q ?? "").toLowerCase() !== query) setText(here.q ?? ""); }, [here.q]);
   const rows = useMemo(() => {
     const list = found ? rowsOf(found).filter((r) => (!here.kind || r.kind === here.kind) && (!query || `${r.id} ${r.listeners} ${r.hosts}`.toLowerCase().includes(query))) : [];
     const key = sort.key as "id" | "kind" | "units" | "listeners" | "hosts";

@@ -119,7 +119,7 @@ export function SnapshotVolume({ volume: v, onClose }: { volume: Volume; onClose
     <ActionForm title={`Snapshot of ${v.name}`} action="Take the snapshot" ready={name !== ""} onClose={onClose} done={`Took the snapshot ${name}`}
       method={own ? "spdkgate_lvol_snapshot" : "bdev_lvol_snapshot"}
       params={own ? { snapshots: [{ lvol_name: v.alias, snapshot_name: name }] } : { lvol_name: v.alias, snapshot_name: name }}
-      effect={<>The snapshot keeps the volume's present contents, takes no space at first, and stays when the volume changes. {v.exports.length > 0 && "Hosts hold their I/O back for some tens of milliseconds meanwhile. "}What is written afterwards takes new space in {v.store}.</>}>
+      effect={<>The snapshot keeps the volume's present contents, takes no space at first, and stays when the volume changes. {v.exports.length > 0 && "Hosts hold their I/O back for a moment meanwhile. "}What is written afterwards takes new space in {v.store}.</>}>
       <Field label="Name of the snapshot">{(f) => <input {...f} value={name} required autocomplete="off" spellcheck={false} onInput={(e) => setName(e.currentTarget.value)} />}</Field>
     </ActionForm>
   );

@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
 import { Inventory, Volume, firstLook, freshInventory, inventory, inventoryError, inventoryStale, readInventory } from "../model/storage";
-import { announce, change, route, useCell, useDebounced } from "../state";
+import { announce, change, route, useCell, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Button, Empty, Ends, ErrorNote, Search } from "../ui/parts";
 import { CreateVolume } from "./volume_actions";
@@ -83,10 +83,9 @@ function branches(all: Volume[], shown: Volume[], open: Set<string>, searching: 
 export function Volumes() {
   const whole = useCell(inventory), early = useCell(firstLook), error = useCell(inventoryError), stale = useCell(inventoryStale), here = useCell(route).values;
   const may = useCell(allowed);
-  const [text, setText] = useState(here.q ?? "");
+  const [text, setText, query] = useSearch();
   const [open, setOpen] = useState(new Set<string>());
   const [creating, setCreating] = useState(false);
-  const query = useDebounced(text, 120);
   const sort: Sort = { key: here.sort?.replace(/^-/, "") || "name", down: here.sort?.startsWith("-") ?? false };
   const tree = here.view === "tree", kind = kinds.includes(here.kind ?? "") ? here.kind : "";
 
@@ -99,8 +98,6 @@ export function Volumes() {
     const timer = setTimeout(() => void readInventory(), 3000);
     return () => clearTimeout(timer);
   }, [stale]);
-  useEffect(() => change({ q: query }), [query]);
-  useEffect(() => { if ((here.q ?? "") !== query) setText(here.q ?? ""); }, [here.q]);
 
   const shown = useMemo(() => {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);

@@ -1,0 +1,308 @@
+package replica
+
+// The steps of a node: its plugin, and the mirror.
+
+// stage are the steps of a node without a running array.
+func (m *stepper) stage(s world, n int) {
+	node := s.Nodes[n]
+	if node.Plan == planStart {
+		m.start(s, n)
+		return
+	}
+	d := m.rules.decide(s.self(n), s.W, !node.NoAPI, s.view(n))
+	switch d.Action {
+	case Create:
+		var blank Set
+		for _, id := range s.W.Replicas.IDs() {
+			if s.Replicas[id].Seen.State == Blank && s.reaches(n, id) {
+				blank |= SetOf(id)
+				t := s
+				t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{InSync: s.W.Replicas}}
+				t.Replicas[id].Bit = false
+				m.add(t, createSuperblock, n, id, "")
+			}
+		}
+		if blank == 0 {
+			if w, err := s.W.Create(s.self(n)); err == nil {
+				t := s
+				t.W = w
+				m.add(t, created, n, 0, "")
+			}
+		}
+	case Start:
+		w, err := m.rules.start(s.W, s.self(n), d.InSync)
+		early := m.rules.startEarly && node.NoAPI
+		if early {
+			w, err = s.W, nil
+		}
+		if err == nil && (!node.NoAPI || early) {
+			t := s
+			t.W, t.Nodes[n].Known, t.Nodes[n].Plan, t.Nodes[n].PlanSet = w, d.InSync, planStart, d.InSync
+			m.add(t, decided, n, 0, "")
+		}
+	case Wait, Refuse:
+	}
+}
+
+// agrees reports whether the superblock of a member says that members are in sync. Its epoch may be
+// earlier.
+func (s *world) agrees(id ID, members Set) bool {
+	b := s.Replicas[id].Seen.Superblock
+	return s.Replicas[id].Seen.State == Ours && b.InSync == members && b.Rebuild == NoRebuild
+}
+
+func (m *stepper) start(s world, n int) {
+	set := s.Nodes[n].PlanSet
+	if !s.reachesAll(n, set) {
+		t := s
+		t.Nodes[n].Plan, t.Nodes[n].PlanSet = noPlan, 0
+		m.add(t, unstaged, n, 0, "")
+		return
+	}
+	ready := true
+	for _, id := range set.IDs() {
+		if !s.agrees(id, set) {
+			ready = false
+			t := s
+			t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: s.W.Epoch, InSync: set}}
+			m.add(t, startSuperblock, n, id, "")
+		}
+	}
+	if !ready {
+		return
+	}
+	t := s
+	node := &t.Nodes[n]
+	node.Running, node.Members, node.Slots, node.Plan, node.PlanSet = true, set, s.W.Replicas, noPlan, 0
+	for _, id := range set.IDs() {
+		t.Replicas[id].Used = node.Generation
+	}
+	first := set.IDs()[0]
+	node.Bit = s.Replicas[first].Bit && (set == node.Slots || !m.rules.forgetBits)
+	if node.Bit {
+		for _, id := range set.IDs() { // the resync after a crash reads from the first slot
+			t.copyChunk(first, id)
+			t.Replicas[id].Bit = true
+		}
+	}
+	violation := ""
+	switch {
+	case !s.writes(n): // a fenced node may read old data; nothing of it is recorded
+	case s.lacking(set) != 0:
+		violation = "an array starts with a replica that lacks an acknowledged write"
+	case t.differing(set):
+		violation = "an array starts with members that differ"
+	}
+	m.add(t, started, n, 0, violation)
+}
+
+// writes are the steps of the mirror for one write at a time.
+func (m *stepper) writes(s world, n int) {
+	node := s.Nodes[n]
+	all := node.Members | node.Rebuilding
+	if !node.Write {
+		if node.Hold == free {
+			t := s
+			w := &t.Nodes[n]
+			w.Write, w.WriteID, w.WriteBits, w.WriteData = true, s.newContent(), 0, 0
+			if node.Bit {
+				w.WriteBits = all
+			}
+			m.add(t, writeBegun, n, 0, "")
+			m.add(s.stopped(n), unstaged, n, 0, "")
+		}
+		m.clearBits(s, n)
+		return
+	}
+	for _, id := range all.IDs() {
+		if !s.reaches(n, id) {
+			continue
+		}
+		t := s
+		switch {
+		case !node.WriteBits.Has(id):
+			t.Nodes[n].WriteBits |= SetOf(id)
+			t.Replicas[id].Bit = true
+			m.add(t, bitWritten, n, id, "")
+		case node.WriteBits.Contains(all) && !node.WriteData.Has(id):
+			t.Nodes[n].WriteData |= SetOf(id)
+			t.Nodes[n].Bit = true
+			t.Replicas[id].Content = node.WriteID
+			violation := ""
+			if s.Replicas[id].Used > node.Generation && !s.writes(n) {
+				violation = "a node writes to a replica that a later publication has used"
+			}
+			m.add(t, dataWritten, n, id, violation)
+		}
+	}
+	if node.WriteData.Contains(all) && (node.Hold != afterError || m.rules.inFlightReturns) {
+		t := s
+		for id := range ID(MaxReplicas) {
+			if s.Replicas[id].Exists && !node.WriteData.Has(id) {
+				t.Replicas[id].Lacks = true
+			}
+		}
+		t.Nodes[n].Write, t.Nodes[n].WriteID, t.Nodes[n].WriteBits, t.Nodes[n].WriteData = false, 0, 0, 0
+		m.add(t, acknowledged, n, 0, "")
+	}
+	if m.errors && node.WriteBits.Contains(all) {
+		m.fail(s, n)
+	}
+}
+
+// fail lets a live server fail the write. The mirror holds it until the plugin lets it be repeated,
+// or removes the replica.
+func (m *stepper) fail(s world, n int) {
+	node := s.Nodes[n]
+	for _, id := range ((node.Members | node.Rebuilding) &^ node.WriteData).IDs() {
+		t := s
+		switch {
+		case node.Failing.Has(id):
+			t.Nodes[n].Failing &^= SetOf(id)
+			m.add(t, ioRepeated, n, id, "")
+			continue
+		case !s.reaches(n, id):
+			continue
+		case !m.rules.errorsPass:
+			t.Nodes[n].Failing |= SetOf(id)
+		case node.Members.Has(id) && node.Members.Len() > 1:
+			t.Nodes[n].Members &^= SetOf(id)
+			t.Nodes[n].Hold = afterError
+		default:
+			continue
+		}
+		m.fault(t, errorReturned, n, id)
+	}
+}
+
+// clearBits lets the mirror clear the bit of a chunk, which it does only if no slot is empty.
+func (m *stepper) clearBits(s world, n int) {
+	node := s.Nodes[n]
+	if node.Members != node.Slots && !m.rules.emptySlotSyncs || !s.reachesAll(n, node.Members) {
+		return
+	}
+	for _, id := range node.Members.IDs() {
+		if s.Replicas[id].Bit {
+			t := s
+			t.Nodes[n].Bit = false
+			t.Replicas[id].Bit = false
+			m.add(t, bitCleared, n, id, "")
+		}
+	}
+}
+
+// superblock returns what a member's superblock says. It does not claim that a replica failed
+// before the witness has recorded it.
+func (m *stepper) superblock(s *world, n int) Superblock {
+	if m.rules.goOnAfterError {
+		return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members}
+	}
+	return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members | s.Nodes[n].Known}
+}
+
+// maintain are the steps by which the plugin keeps witness, superblocks and mirror in agreement.
+func (m *stepper) maintain(s world, n int) {
+	node := s.Nodes[n]
+	store := func(set Set, k kind, id ID, then func(*nodeState)) {
+		if node.NoAPI {
+			return
+		}
+		if w, err := m.rules.setInSync(s.W, s.self(n), set); err == nil {
+			t := s
+			t.W, t.Nodes[n].Known = w, set
+			then(&t.Nodes[n])
+			m.add(t, k, n, id, "")
+		}
+	}
+	// Only a member whose superblock carries no rebuild may be alone in the witness.
+	rebuilt := true
+	for _, id := range node.Members.IDs() {
+		if s.agrees(id, m.superblock(&s, n).InSync) {
+			continue
+		}
+		rebuilt = rebuilt && (m.rules.listUnwritten || s.Replicas[id].Seen.Superblock.Rebuild == NoRebuild)
+		if s.reaches(n, id) {
+			t := s
+			t.Replicas[id].Seen = Seen{State: Ours, Superblock: m.superblock(&s, n)}
+			m.add(t, superblockWritten, n, id, "")
+		}
+	}
+	for _, id := range node.Members.IDs() {
+		rest := node.Members &^ SetOf(id)
+		if rest == 0 {
+			continue
+		}
+		fail := func(h hold) {
+			t := s
+			t.Nodes[n].Members, t.Nodes[n].Plan, t.Nodes[n].PlanSet = rest, noPlan, 0
+			t.Nodes[n].Failing &^= SetOf(id)
+			t.Nodes[n].Hold = max(node.Hold, h)
+			m.add(t, failed, n, id, "")
+		}
+		switch {
+		case node.Plan == planDrop && node.PlanSet.Has(id):
+			fail(afterDrop)
+		case node.Plan != noPlan || s.reaches(n, id):
+		case m.rules.failFirst:
+			fail(afterDrop)
+		case rebuilt:
+			store(rest, dropped, id, func(node *nodeState) { node.Plan, node.PlanSet = planDrop, SetOf(id) })
+		}
+	}
+	agreed := true
+	for _, id := range node.Members.IDs() {
+		agreed = agreed && s.agrees(id, m.superblock(&s, n).InSync)
+	}
+	switch {
+	case !rebuilt || node.Plan != noPlan:
+	case node.Hold == afterError && !m.rules.goOnAfterError:
+		store(node.Members, witnessFollowed, 0, func(node *nodeState) { node.Hold = afterDrop })
+	case node.Hold != free && agreed:
+		t := s
+		t.Nodes[n].Hold = free
+		m.add(t, released, n, 0, "")
+	case node.Known != node.Members && agreed:
+		store(node.Members, listed, 0, func(*nodeState) {})
+	}
+}
+
+// stopped returns the state without the array of node n.
+func (s world) stopped(n int) world {
+	node := s.Nodes[n]
+	s.Nodes[n] = nodeState{NoAPI: node.NoAPI, Link: node.Link, Generation: node.Generation}
+	return s
+}
+
+// violated returns the invariant that a state violates, if any.
+func (m *stepper) violated(s world) string {
+	if m.window {
+		return ""
+	}
+	if s.lacking(s.W.InSync) != 0 {
+		return "the witness lists a replica that lacks an acknowledged write"
+	}
+	return m.unavailable(s)
+}
+
+// unavailable returns what keeps a volume from starting although the witness and an in-sync
+// replica are reachable for its node.
+func (m *stepper) unavailable(s world) string {
+	for n := range s.Nodes {
+		node := s.Nodes[n]
+		if !s.writes(n) || node.Off || node.NoAPI || node.Running || node.Plan == planStart {
+			continue
+		}
+		if !s.W.Created {
+			if s.reachesAll(n, s.W.Replicas) && m.rules.decide(s.self(n), s.W, true, s.view(n)).Action != Create {
+				return "the volume cannot be created although all replicas are reachable"
+			}
+			continue
+		}
+		for id := range ID(MaxReplicas) {
+			if s.W.InSync.Has(id) && s.reaches(n, id) && m.rules.decide(s.self(n), s.W, true, s.view(n)).Action != Start {
+				return "the volume does not start although the witness and an in-sync replica are reachable"
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,74 @@
+package replica
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var (
+	faults = flag.Int("faults", 3, "failures and publications of TestModelWithMoreFailures")
+	states = flag.Int("states", 6_000_000, "states after which TestModelWithMoreFailures stops")
+)
+
+// No state that failures lead to violates an invariant. The search is complete: it ends when there
+// are no more states. Any number of writes, rebuilds and starts happens between the failures.
+func TestModel(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		initial world
+		model   stepper
+	}{
+		{"creation, and two failures or publications", initialWorld(), stepper{faults: 2}},
+		{"a volume in use, and two failures or publications", runningWorld(), stepper{faults: 2, errors: true}},
+		{"a third replica", runningWorld(), stepper{faults: 1, replace: true}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.model.rules = productRules()
+			r := search(&test.model, test.initial, 100, 10_000_000)
+			t.Logf("%d states, %d steps, depth %d", r.states, r.steps, r.depth)
+			assert.True(t, r.complete, "the search is not complete")
+			if r.found != nil {
+				t.Error(r.found)
+			}
+		})
+	}
+}
+
+// The same with more failures, up to a number of states. Options: go test ./driver/replica -run
+// TestModelWithMoreFailures -v -args -faults 4 -states 20000000.
+func TestModelWithMoreFailures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
+	for name, model := range map[string]stepper{
+		"two replicas":    {faults: uint8(*faults), errors: true},
+		"a third replica": {faults: uint8(*faults), replace: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			model.rules = productRules()
+			r := search(&model, runningWorld(), 1000, *states)
+			t.Logf("%d states, %d steps, depth %d, complete: %v", r.states, r.steps, r.depth, r.complete)
+			if r.found != nil {
+				t.Error(r.found)
+			}
+		})
+	}
+}
+
+// What md does with an error of a live server: it returns the other writes in flight. A write is
+// lost if the node then loses power before the witness has changed.
+func TestErrorsThatPassTakeTwoFailures(t *testing.T) {
+	m := &stepper{rules: productRules(), errors: true, window: true}
+	m.rules.errorsPass, m.rules.inFlightReturns = true, true
+	m.faults = 1
+	r := search(m, runningWorld(), 100, 1_000_000)
+	assert.True(t, r.complete && r.found == nil, "one failure suffices: %v", r.found)
+	m.faults, m.only = 2, []kind{errorReturned, powerLost}
+	r = search(m, runningWorld(), 100, 1_000_000)
+	if assert.NotNil(t, r.found) {
+		assert.Equal(t, startLacking, r.found.violation)
+		t.Log(r.found)
+	}
+}

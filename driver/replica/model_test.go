@@ -1,0 +1,258 @@
+package replica
+
+import "fmt"
+
+// The model of a replicated volume: what can happen to two nodes, the servers of the replicas, the
+// links between them, and the API server. Decisions and transitions are those of the package; a
+// test replaces one of them to plant a mistake. Data are abstract: a replica has a content, and
+// lacks an acknowledged write or not.
+
+// rules are the decisions that the model follows.
+type rules struct {
+	decide    func(self Writer, w Witness, known bool, v View) Decision
+	readd     func(running Set, s Seen) Return
+	publish   func(w Witness, node string) Witness
+	start     func(w Witness, self Writer, inSync Set) (Witness, error)
+	setInSync func(w Witness, self Writer, inSync Set) (Witness, error)
+	remove    func(w Witness, id ID) (Witness, error)
+	// failFirst lets the mirror go on without a replica before the witness has changed.
+	failFirst bool
+	// errorsPass lets the mirror give up a replica after an error of a live server, as md does,
+	// instead of holding the writes that failed.
+	errorsPass bool
+	// goOnAfterError lets the mirror go on after such an error as soon as the superblocks are
+	// written, as md with native metadata does.
+	goOnAfterError bool
+	// inFlightReturns lets the writes in flight at such an error return at once, as md does.
+	inFlightReturns bool
+	// forgetBits starts an array that has an empty slot without the marks of its bitmap, as md
+	// with external metadata does.
+	forgetBits bool
+	// emptySlotSyncs counts an empty slot as rebuilt, as dm-mirror does without handle_errors.
+	emptySlotSyncs bool
+	// listEarly adds a replica to the in-sync set when its rebuild begins.
+	listEarly bool
+	// listUnwritten stores an in-sync set before the superblocks of its members.
+	listUnwritten bool
+	// startEarly starts an array without storing the witness if the API server does not answer.
+	startEarly bool
+	// admitUnchecked lets a delayed controller admit an earlier publication.
+	admitUnchecked bool
+	// dropSlot gives the slot of a replica that is not in sync to its replacement.
+	dropSlot bool
+}
+
+func productRules() rules {
+	return rules{decide: Decide, readd: Readd, publish: Witness.Publish, start: Witness.Start, setInSync: Witness.SetInSync, remove: Witness.Remove}
+}
+
+const nodeCount = 2
+
+var nodeNames = [nodeCount]string{"node1", "node2"}
+
+// A replicaState is what is on a replica's server, and which publication it is exported to.
+type replicaState struct {
+	Exists bool
+	Seen   Seen
+	Host   uint8 // the generation that is exported; 0: none
+	Cut    bool  // the controller does not reach the server
+
+	Content uint8 // which write is there
+	Lacks   bool  // an acknowledged write is missing
+	Bit     bool  // the bitmap on the replica marks the chunk
+	Used    uint8 // the last generation that has had it in an array
+}
+
+type plan uint8
+
+const (
+	noPlan plan = iota
+	planCreate
+	planStart // the witness has accepted PlanSet
+	planDrop  // the witness no longer lists PlanSet
+)
+
+type hold uint8
+
+const (
+	free       hold = iota
+	afterDrop       // writes in flight return, new ones wait for the superblocks
+	afterError      // all writes wait for the witness; only if errors pass
+)
+
+// A nodeState is the kernel and the plugin of a node.
+type nodeState struct {
+	Off   bool
+	NoAPI bool
+	Link  Set // the replicas whose servers it cannot reach
+
+	// Generation is that of the publication that the node has seen last, and Known the in-sync
+	// set that it has stored last.
+	Generation uint8
+	Known      Set
+
+	Running    bool
+	Members    Set // in sync in the kernel
+	Slots      Set
+	Rebuilding Set
+	Full       bool
+	Failing    Set // their servers returned an error: writes to these replicas are held
+	Hold       hold
+	Bit        bool // the kernel's memory of the bitmap
+
+	Write     bool // a write is in flight
+	WriteID   uint8
+	WriteBits Set  // its bit has arrived
+	WriteData Set  // its data have arrived
+	Plan      plan // of the plugin; lost when it restarts
+	PlanSet   Set
+}
+
+type world struct {
+	W        Witness // epochs are relative, see canonical
+	Replicas [MaxReplicas]replicaState
+	Nodes    [nodeCount]nodeState
+	// Faults is how many failures and publications have happened.
+	Faults uint8
+}
+
+func initialWorld() world {
+	s := world{W: NewWitness(SetOf(0, 1))}
+	for _, id := range s.W.Replicas.IDs() {
+		s.Replicas[id] = replicaState{Exists: true, Seen: Seen{State: Blank}}
+	}
+	return s
+}
+
+// runningWorld is a volume that node1 uses.
+func runningWorld() world {
+	s := initialWorld()
+	s.W = Witness{Writer: Writer{nodeNames[0], 1}, Created: true, Replicas: SetOf(0, 1), InSync: SetOf(0, 1), Held: SetOf(0, 1), Epoch: 1}
+	for _, id := range s.W.Replicas.IDs() {
+		s.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: 1, InSync: s.W.Replicas}}
+		s.Replicas[id].Host, s.Replicas[id].Used = 1, 1
+	}
+	s.Nodes[0] = nodeState{Generation: 1, Known: s.W.InSync, Running: true, Members: s.W.Replicas, Slots: s.W.Replicas}
+	return s
+}
+
+// canonical returns the state in which only what decisions compare is left: the order of epochs
+// relative to the witness, and which contents are equal.
+func (s world) canonical() world {
+	for id := range s.Replicas {
+		if b := &s.Replicas[id].Seen.Superblock; b.Epoch > s.W.Epoch {
+			b.Epoch = 2
+		} else if b.Epoch > 0 {
+			b.Epoch = 1
+		}
+	}
+	if s.W.Epoch > 0 {
+		s.W.Epoch = 1
+	}
+	var names [2*MaxReplicas + nodeCount + 1]uint8
+	count := uint8(0)
+	rename := func(content *uint8) {
+		if *content == 0 {
+			return
+		}
+		if names[*content] == 0 {
+			count++
+			names[*content] = count
+		}
+		*content = names[*content]
+	}
+	for id := range s.Replicas {
+		rename(&s.Replicas[id].Content)
+	}
+	for n := range s.Nodes {
+		rename(&s.Nodes[n].WriteID)
+	}
+	return s
+}
+
+// newContent returns a content that nothing has.
+func (s *world) newContent() uint8 {
+	var used [2*MaxReplicas + nodeCount + 1]bool
+	for id := range s.Replicas {
+		used[s.Replicas[id].Content] = true
+	}
+	for n := range s.Nodes {
+		used[s.Nodes[n].WriteID] = true
+	}
+	for c := uint8(1); ; c++ {
+		if !used[c] {
+			return c
+		}
+	}
+}
+
+// reaches reports whether I/O of node n reaches the replica.
+func (s *world) reaches(n int, id ID) bool {
+	r := s.Replicas[id]
+	return r.Exists && !s.Nodes[n].Off && !s.Nodes[n].Link.Has(id) && !s.Nodes[n].Failing.Has(id) && r.Host != 0 && r.Host == s.Nodes[n].Generation
+}
+
+// self returns the publication that the node acts for.
+func (s *world) self(n int) Writer { return Writer{nodeNames[n], uint64(s.Nodes[n].Generation)} }
+
+// writes reports whether the witness names this publication.
+func (s *world) writes(n int) bool { return s.W.Writer == s.self(n) }
+
+func (s *world) reachesAll(n int, set Set) bool {
+	for id := range ID(MaxReplicas) {
+		if set.Has(id) && !s.reaches(n, id) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *world) view(n int) View {
+	var v View
+	for id := range ID(MaxReplicas) {
+		if s.reaches(n, id) {
+			v[id] = s.Replicas[id].Seen
+		}
+	}
+	return v
+}
+
+// lacking returns the replicas of set that lack an acknowledged write.
+func (s *world) lacking(set Set) Set {
+	var lacking Set
+	for id := range ID(MaxReplicas) {
+		if set.Has(id) && s.Replicas[id].Lacks {
+			lacking |= SetOf(id)
+		}
+	}
+	return lacking
+}
+
+// differing reports whether two replicas of set have different contents.
+func (s *world) differing(set Set) bool {
+	first := -1
+	for id := range ID(MaxReplicas) {
+		switch {
+		case !set.Has(id):
+		case first < 0:
+			first = int(id)
+		case s.Replicas[id].Content != s.Replicas[first].Content:
+			return true
+		}
+	}
+	return false
+}
+
+// An event is one step of the model.
+type event struct {
+	Kind kind
+	Node uint8
+	ID   ID
+}
+
+type kind uint8
+
+func (e event) String() string {
+	text := kindTexts[e.Kind]
+	return fmt.Sprintf(text.format, []any{nodeNames[e.Node%nodeCount], string(rune('A' + e.ID))}[text.from:text.to]...)
+}

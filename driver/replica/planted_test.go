@@ -1,0 +1,221 @@
+package replica
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// changed returns the decisions of the package with one row changed.
+func changed(row func(w Witness, v View, d Decision) Decision) func(Writer, Witness, bool, View) Decision {
+	return func(self Writer, w Witness, known bool, v View) Decision {
+		return row(w, v, Decide(self, w, known, v))
+	}
+}
+
+// ours returns the replicas that are ours and not being rebuilt, whatever the witness lists.
+func ours(w Witness, v View) Set {
+	return v.where(w.Replicas, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
+}
+
+// stoppedWorld is a volume that node1 may use and does not use, with these superblocks.
+func stoppedWorld(inSync, lacking Set, superblocks ...Superblock) world {
+	s := runningWorld()
+	s.Nodes[0] = nodeState{Generation: 1}
+	s.W.InSync = inSync
+	for id, b := range superblocks {
+		b.Epoch = 1
+		s.Replicas[id].Seen = Seen{State: Ours, Superblock: b}
+		s.Replicas[id].Lacks, s.Replicas[id].Bit = lacking.Has(ID(id)), lacking != 0
+	}
+	return s
+}
+
+const (
+	startLacking   = "an array starts with a replica that lacks an acknowledged write"
+	listsLacking   = "the witness lists a replica that lacks an acknowledged write"
+	rebuiltLacking = "a rebuilt replica lacks an acknowledged write"
+	writesAfter    = "a node writes to a replica that a later publication has used"
+	cannotStart    = "the volume does not start although the witness and an in-sync replica are reachable"
+	cannotCreate   = "the volume cannot be created although all replicas are reachable"
+)
+
+type planted struct {
+	name    string
+	initial world
+	model   stepper
+	plant   func(r *rules)
+	finds   string
+}
+
+var setA, setB, setAB = SetOf(0), SetOf(1), SetOf(0, 1)
+
+// The decision of staging: mistakes in each row of the table in docs/design/replication.md.
+func plantedDecisions() []planted {
+	return []planted{
+		{"witness unreachable: starts what was listed before", runningWorld(), stepper{faults: 3, only: []kind{serverLost, apiLost}}, func(r *rules) {
+			r.startEarly = true
+			r.decide = func(self Writer, w Witness, _ bool, v View) Decision { return Decide(self, w, true, v) }
+		}, listsLacking},
+		{"another publication: starts", runningWorld(), stepper{faults: 2, only: []kind{published, linkLost}}, func(r *rules) {
+			r.decide = func(_ Writer, w Witness, known bool, v View) Decision { return Decide(w.Writer, w, known, v) }
+			r.start = func(w Witness, _ Writer, inSync Set) (Witness, error) { return w.Start(w.Writer, inSync) }
+			r.setInSync = func(w Witness, _ Writer, inSync Set) (Witness, error) {
+				w.Held |= inSync
+				return w.SetInSync(w.Writer, inSync)
+			}
+		}, listsLacking},
+		{"not created, one superblock: refuses", initialWorld(), stepper{faults: 1}, func(r *rules) {
+			r.decide = changed(func(w Witness, v View, d Decision) Decision {
+				if d.Action == Create && v[0].State != v[1].State {
+					return Decision{Action: Refuse, Reason: ReplicaNotOurs}
+				}
+				return d
+			})
+		}, cannotCreate},
+		{"not created, one replica unreachable: creates", initialWorld(), stepper{faults: 2}, func(r *rules) {
+			r.decide = changed(func(w Witness, _ View, d Decision) Decision {
+				if !w.Created && d.Reason == ReplicaMissing {
+					return Decision{Action: Create, InSync: w.Replicas}
+				}
+				return d
+			})
+		}, cannotStart},
+		{"one listed: starts both, which look equal", runningWorld(), stepper{faults: 3, only: []kind{serverLost, powerLost}}, func(r *rules) {
+			r.decide = changed(func(w Witness, v View, d Decision) Decision {
+				if both := ours(w, v); d.Action == Start && both.Len() == 2 && v[0].Superblock.InSync == v[1].Superblock.InSync {
+					return Decision{Action: Start, InSync: both}
+				}
+				return d
+			})
+		}, "an array starts with members that differ"},
+		{
+			"both listed, one claims that the other failed: starts both",
+			runningWorld(),
+			stepper{faults: 1, errors: true, window: true, only: []kind{errorReturned}},
+			func(r *rules) {
+				r.decide = changed(func(w Witness, v View, d Decision) Decision {
+					if both := ours(w, v) & w.InSync; d.Action == Start {
+						return Decision{Action: Start, InSync: both}
+					}
+					return d
+				})
+			},
+			startLacking,
+		},
+		{"each claims that the other failed: starts one", stoppedWorld(setAB, setAB, Superblock{InSync: setA}, Superblock{InSync: setB}), stepper{window: true}, func(r *rules) {
+			r.decide = changed(func(_ Witness, _ View, d Decision) Decision {
+				if d.Reason == SplitBrain {
+					return Decision{Action: Start, InSync: setA}
+				}
+				return d
+			})
+		}, startLacking},
+		{"one is being rebuilt: counts as current", stoppedWorld(setAB, setB, Superblock{InSync: setAB}, Superblock{InSync: setAB, Rebuild: ByBitmap}), stepper{window: true}, func(r *rules) {
+			r.decide = func(self Writer, w Witness, known bool, v View) Decision {
+				for id := range v {
+					v[id].Superblock.Rebuild = NoRebuild
+				}
+				return Decide(self, w, known, v)
+			}
+		}, startLacking},
+		{"the listed one unreachable: starts the other", runningWorld(), stepper{faults: 3, only: []kind{linkLost}}, func(r *rules) {
+			r.decide = changed(func(w Witness, v View, d Decision) Decision {
+				if there := ours(w, v); d.Reason == ReplicaMissing && there != 0 {
+					return Decision{Action: Start, InSync: there}
+				}
+				return d
+			})
+		}, listsLacking},
+		{"one of the listed unreachable: starts without changing the witness", runningWorld(), stepper{faults: 2}, func(r *rules) {
+			r.start = func(w Witness, self Writer, inSync Set) (Witness, error) {
+				if w.permits(self) != nil {
+					return w, ErrFenced
+				}
+				w.Held = w.InSync
+				return w, nil
+			}
+		}, listsLacking},
+		{"a listed one is blank: creates again", func() world {
+			s := stoppedWorld(setAB, setB, Superblock{InSync: setAB})
+			s.Replicas[1].Seen, s.Replicas[1].Lacks = Seen{State: Blank}, true
+			return s
+		}(), stepper{window: true}, func(r *rules) {
+			r.decide = changed(func(w Witness, _ View, d Decision) Decision {
+				if d.Reason == ReplicaNotOurs {
+					return Decision{Action: Create, InSync: w.Replicas}
+				}
+				return d
+			})
+		}, startLacking},
+		{"a blank one, not listed: rebuilds by bitmap", runningWorld(), stepper{faults: 1, replace: true}, func(r *rules) {
+			r.readd = func(running Set, s Seen) Return {
+				if s.State == Blank {
+					return AddByBitmap
+				}
+				return Readd(running, s)
+			}
+		}, rebuiltLacking},
+		{"a full rebuild was interrupted: continues by bitmap", runningWorld(), stepper{faults: 2, replace: true}, func(r *rules) {
+			r.readd = func(running Set, s Seen) Return {
+				if s.Superblock.Rebuild == InFull {
+					return AddByBitmap
+				}
+				return Readd(running, s)
+			}
+		}, rebuiltLacking},
+	}
+}
+
+// The order of steps around it.
+func plantedOrders() []planted {
+	return []planted{
+		{"the mirror goes on without a replica before the witness has changed", runningWorld(), stepper{faults: 1}, func(r *rules) { r.failFirst = true }, listsLacking},
+		{"the mirror goes on after an error when the superblock is written", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.errorsPass, r.goOnAfterError = true, true }, listsLacking},
+		{"the mirror gives up a replica after an error, and returns the writes in flight", runningWorld(), stepper{faults: 1, errors: true}, func(r *rules) { r.errorsPass, r.inFlightReturns = true, true }, listsLacking},
+		{"the mirror counts an empty slot as rebuilt", runningWorld(), stepper{faults: 1, only: []kind{serverLost}}, func(r *rules) { r.emptySlotSyncs = true }, rebuiltLacking},
+		{"the mirror starts with an empty slot and forgets its bits", runningWorld(), stepper{faults: 2, only: []kind{serverLost, powerLost}}, func(r *rules) { r.forgetBits = true }, "a rebuilt replica differs"},
+		{"the witness lists a replica when its rebuild begins", runningWorld(), stepper{faults: 1}, func(r *rules) { r.listEarly = true }, listsLacking},
+		{"the witness lists a replica before its superblock is written", runningWorld(), stepper{faults: 2}, func(r *rules) { r.listUnwritten = true }, cannotStart},
+		{"a publication to a former node has its former generation", runningWorld(), stepper{faults: 2}, func(r *rules) {
+			r.publish = func(w Witness, node string) Witness {
+				w = w.Publish(node)
+				w.Writer.Generation = 1
+				if node == nodeNames[1] {
+					w.Writer.Generation = 2
+				}
+				return w
+			}
+		}, listsLacking},
+		{"a delayed controller admits an earlier publication", runningWorld(), stepper{faults: 3, only: []kind{published, lateExport}}, func(r *rules) { r.admitUnchecked = true }, writesAfter},
+		{"a replica is removed while the mirror has it", runningWorld(), stepper{faults: 3, replace: true, only: []kind{replicaAdded, replicaRemoved}}, func(r *rules) {
+			r.remove = func(w Witness, id ID) (Witness, error) {
+				w.Held = w.InSync
+				return w.Remove(id)
+			}
+		}, listsLacking},
+		{"a replacement gets the slot of a replica that may return", runningWorld(), stepper{faults: 2, replace: true, only: []kind{serverLost, replicaAdded}}, func(r *rules) { r.dropSlot = true }, rebuiltLacking},
+	}
+}
+
+func TestModelFindsPlantedMistakes(t *testing.T) {
+	for _, p := range append(plantedDecisions(), plantedOrders()...) {
+		t.Run(p.name, func(t *testing.T) {
+			m := p.model
+			m.rules = productRules()
+			if m.window { // such a start is no state of TestModel
+				if len(m.only) > 0 {
+					m.rules.errorsPass, m.rules.goOnAfterError = true, true
+				}
+				r := search(&m, p.initial, 100, 1_000_000)
+				require.True(t, r.complete && r.found == nil, "without the mistake: %v", r.found)
+			}
+			p.plant(&m.rules)
+			r := search(&m, p.initial, 100, 1_500_000)
+			require.NotNil(t, r.found, "the model does not find it in %d states", r.states)
+			assert.Equal(t, p.finds, r.found.violation)
+			t.Logf("%d states: %v", r.states, r.found)
+		})
+	}
+}

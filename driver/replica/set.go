@@ -1,0 +1,43 @@
+package replica
+
+import "math/bits"
+
+// MaxReplicas is the number of replicas that a witness can name: two, and a third while one of them
+// is replaced.
+const MaxReplicas = 3
+
+// An ID is the number of a replica in its witness, less than MaxReplicas. A number is free again
+// when the witness no longer names the replica.
+type ID uint8
+
+// A Set is a set of replicas of one volume.
+type Set uint8
+
+// SetOf returns the set of these replicas.
+func SetOf(ids ...ID) Set {
+	var s Set
+	for _, id := range ids {
+		s |= 1 << id
+	}
+	return s
+}
+
+// Has reports whether id is in the set.
+func (s Set) Has(id ID) bool { return s&SetOf(id) != 0 }
+
+// Len returns the number of replicas in the set.
+func (s Set) Len() int { return bits.OnesCount8(uint8(s)) }
+
+// Contains reports whether all replicas of sub are in the set.
+func (s Set) Contains(sub Set) bool { return sub&^s == 0 }
+
+// IDs returns the replicas of the set in ascending order.
+func (s Set) IDs() []ID {
+	ids := make([]ID, 0, s.Len())
+	for id := range ID(MaxReplicas) {
+		if s.Has(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
