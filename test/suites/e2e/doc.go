@@ -2,7 +2,7 @@
 //
 //	make test-k8s
 //	make test-k8s ARGS="-run TestSnapshots"  # chosen tests
-//	make test-k8s ARGS=-upstream             # also Kubernetes' own tests of storage drivers: see TestUpstream, TestUpstreamZones, TestUpstreamLimits
+//	make test-k8s ARGS=-upstream             # also Kubernetes' own tests of storage drivers: see the tests TestUpstream*
 //	make test-k8s ARGS="-upstream -populator=DIR" # with the one that needs programs which the tests do not build
 //	make test-k8s ARGS=-network-policies=PATH # with the charts' NetworkPolicies enforced by the program kube-router
 //	make test-k8s ARGS="-run TestChurn -churn 30" # volumes come and go while the driver's processes are killed

@@ -33,6 +33,9 @@ func writeImages(dir string, b built) ([]string, error) {
 		delete(names, n)
 	}
 	names[backupTool] = []string{backupImage}
+	if *upstream {
+		names[installTool] = []string{installImage}
+	}
 	for name, references := range b.Upstream {
 		names[name] = append(names[name], references...)
 	}
@@ -64,6 +67,12 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		i, err2 := workload(b)
 		i.Names = references
 		i.Contents = append(i.Contents, image.File(program, "/bin/snapshot-metadata-lister", 0o755), image.Link("/bin/snapshot-metadata-verifier", "snapshot-metadata-lister"))
+		return i, errors.Join(err1, err2)
+	case installTool: // of Kubernetes' own tests, which install a program with it
+		program, err1 := b.program(backupTool)
+		i, err2 := workload(b)
+		i.Names = references
+		i.Contents = append(i.Contents, image.File("snapshotmetadata/go.sh", "/bin/go", 0o755), image.File(program, "/go/bin/snapshot-metadata-verifier", 0o755))
 		return i, errors.Join(err1, err2)
 	case "glibc-dns-testing", "nginx": // of Kubernetes' own tests, which run shell scripts with GNU's tools in them
 		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{

@@ -30,6 +30,9 @@ const (
 
 	backupTool  = "backuptool" // program, see its package
 	backupImage = "docker.io/spdkgate/" + backupTool + ":e2e"
+
+	installTool  = "golang"
+	installImage = "docker.io/library/golang:1.25.7" // as Kubernetes' test of SnapshotMetadata names it
 )
 
 const backupPage = "docs/backup-volumes.md"

@@ -156,7 +156,7 @@ func (s suite) run(ctx context.Context, name string, args ...string) ([]spec, er
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, env.suite, append([]string{
-		"--kubeconfig=" + env.cluster.Kubeconfig(), "--storage.testdriver=" + s.driver, "--provider=local",
+		"--kubeconfig=" + env.cluster.Kubeconfig(), "--kubectl-path=" + filepath.Join(env.driver.programs, "kubectl"), "--storage.testdriver=" + s.driver, "--provider=local",
 		"--ginkgo.no-color", "--ginkgo.timeout=2h", "--ginkgo.json-report=" + report,
 	}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
