@@ -78,7 +78,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		defer close(stopped)
 		select {
 		case <-ctx.Done():
-			state.Shutdown() // not serving any more, for those that ask while calls end
+			state.Shutdown() // health checks get "not serving" while calls end
 			s.stop(server, clients)
 		case <-served:
 		}

@@ -129,7 +129,7 @@ type remote struct {
 	caller  spdkrpc.Caller
 	timeout time.Duration
 	reader  *figures.Reader
-	io      bool // the I/O of a tenant's volumes is read, too
+	io      bool // also read the I/O of a tenant's volumes
 }
 
 func (r *remote) ask(ctx context.Context, method string, params map[string]any) (result json.RawMessage, err error) {

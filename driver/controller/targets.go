@@ -23,7 +23,7 @@ import (
 // targets holds the configured targets and the connections to their proxies.
 type targets struct {
 	configs   []config.Target
-	placement []placement.Target // the same, for package placement
+	placement []placement.Target // the same targets, for package placement
 	choice    placement.Choice
 	timeout   time.Duration // for a target to list its lvstores and volumes
 	check     time.Duration // interval between checks for leftovers; 0: none

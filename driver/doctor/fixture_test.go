@@ -34,7 +34,7 @@ type fixture struct {
 	sim    *spdktest.Target // nil for a real target
 	files  map[string]string
 	keys   string                   // the directory of keys
-	info   *spdkrpc.ProxyTargetInfo // what the proxy says of the target
+	info   *spdkrpc.ProxyTargetInfo // what the proxy reports about the target
 }
 
 func newFixture(t *testing.T, tr export.Transport) *fixture {

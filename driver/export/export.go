@@ -81,7 +81,7 @@ func sameAddr(a, b string) bool {
 
 // Config sets how a target exports volumes.
 type Config struct {
-	Name      string // of the target, for messages
+	Name      string // the target's name, for messages
 	Transport Transport
 	// Listen holds the portals where the target listens for nodes, as the target sees them. Every
 	// export gets all of them.

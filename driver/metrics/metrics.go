@@ -138,7 +138,7 @@ func (m *Metrics) Lvstores(target string, all []Lvstore) {
 		return
 	}
 	for _, g := range []*prometheus.GaugeVec{m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain} {
-		g.DeletePartialMatch(prometheus.Labels{"target": target}) // those that are gone
+		g.DeletePartialMatch(prometheus.Labels{"target": target}) // volumes that no longer exist
 	}
 	for _, l := range all {
 		m.lvstoreTotal.WithLabelValues(target, l.Name).Set(float64(l.Total))

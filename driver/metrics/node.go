@@ -9,7 +9,7 @@ import (
 // A NodeVolume is the state of one volume that is staged on this node.
 type NodeVolume struct {
 	Target, Volume string
-	State          string // of a short list
+	State          string // one of a few values
 	ReadOnly       bool   // the kernel made its file system read-only after errors
 	// Live and Expected count its paths. If Expected is 0, both are unknown.
 	Live, Expected int

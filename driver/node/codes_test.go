@@ -77,7 +77,7 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 						}
 						err := c.call(n, f, capability, target)
 						if err == nil {
-							return // the step repairs itself, as mount.ErrBroken of the check does
+							return // the call repairs what failed, as it does after mount.ErrBroken from the check
 						}
 						code := driver.Code(err)
 						final := !slices.Contains(repeatedByKubelet, code)

@@ -212,7 +212,7 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 	if failed == nil {
 		id, failed = s.snapshotNow(ctx, source, baseName(name, source.UUID))
 	}
-	if failed == nil { // it is read again beside the clone
+	if failed == nil { // it is read again while the clone is read
 		return Volume{UUID: id, Store: source.Store, Name: baseName(name, source.UUID), SizeBytes: source.SizeBytes, Thin: true, Snapshot: true, Base: source.Base, Clones: []string{source.Name}}, nil
 	}
 	if !readback.Clarifies(failed) {

@@ -189,7 +189,7 @@ func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, 
 		}
 	}
 	room := func(known *Store) (st Store, err error) {
-		if known != nil && v.Thin { // what is free does not matter
+		if known != nil && v.Thin { // the free space does not matter
 			st = *known
 		} else if st, err = s.store(ctx, v.Store); err != nil {
 			return st, err

@@ -47,7 +47,7 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	require.NoError(t, err)
 
 	later := b.Now().Add(time.Minute)
-	b.Target.Now = func() time.Time { return later } // so that the second has another name
+	b.Target.Now = func() time.Time { return later } // so that the second one gets another name
 	again, err := s.Snapshot(t.Context(), "s", v.UUID)
 	require.NoError(t, err)
 	assert.Equal(t, first.UUID, again.UUID)

@@ -198,7 +198,7 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	}
 	g, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
-	take(newGroupID("group-1", time.Now().Add(-time.Hour), 2, 1)) // by a clock that is late
+	take(newGroupID("group-1", time.Now().Add(-time.Hour), 2, 1)) // by a clock that is behind
 	again, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
 	assert.Equal(t, g.ID, again.ID)

@@ -66,7 +66,7 @@ func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxyS
 	}
 	taken := taking.Wait()
 	if taken == nil {
-		return nil // also if the reply to a step was lost
+		return nil // even if the reply to a step was lost
 	}
 	return errors.Join(taken, err)
 }

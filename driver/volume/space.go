@@ -194,7 +194,7 @@ func longestChain(bases map[string]string) (longest int) {
 		if d, known := depths[name]; known {
 			return d
 		}
-		depths[name] = len(bases) // ends a circle, which SPDK cannot have, but two readings could
+		depths[name] = len(bases) // ends a cycle: SPDK cannot have one, but two combined readings could
 		depths[name] = 1 + depth(base)
 		return depths[name]
 	}

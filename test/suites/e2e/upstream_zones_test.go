@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUpstream has no zones, because most of its tests use a volume on both nodes. It has no limit
-// of volumes, because its tests run at the same time. So the suites of these run by themselves,
-// with another configuration.
+// TestUpstream has no zones, because most of its tests use a volume on both nodes. It does not
+// limit the number of volumes, because its tests run concurrently. The suites for both therefore
+// run separately, with another configuration.
 
 func TestUpstreamZones(t *testing.T) {
 	if !*upstream {
@@ -45,8 +45,8 @@ func TestUpstreamLimits(t *testing.T) {
 	n.upstreamSuites(storageClass, "volumeLimits", "    volumeLimits: true\n")
 }
 
-// upstreamSuites runs suites of Kubernetes' own tests with a class, and with some lines after the
-// definition of the driver.
+// upstreamSuites runs suites of Kubernetes' own tests with a class, and with lines added to the
+// driver's definition.
 func (n *namespace) upstreamSuites(class, names, capabilities string) {
 	n.t.Helper()
 	s := suite{dir: n.t.TempDir()}
