@@ -1,4 +1,4 @@
-// The I/O of the stores' devices over the last minutes, and events. Both go on while other pages are shown.
+// The I/O of the stores' devices over the last minutes, and events. Both are collected even while other pages are shown.
 import { CallError, call, listen, onAnswer } from "../api";
 import { Cell } from "../state";
 import { document_ } from "./document";
@@ -17,7 +17,7 @@ interface Statistics {
 
 interface Sums { at: number; rate: number; readOps: number; writeOps: number; readBytes: number; writeBytes: number; readTicks: number; writeTicks: number }
 
-// A Sample is the activity between two looks. Latencies are in microseconds, and null without I/O.
+// A Sample is the activity between two readings. Latencies are in microseconds, and null without I/O.
 export interface Sample {
   at: number; // seconds since 1970
   readOps: number; writeOps: number; readBytes: number; writeBytes: number;
@@ -27,13 +27,13 @@ export interface Sample {
 export const interval = 5000;
 const kept = 60;
 
-// watched are the stores whose devices are sampled.
+// watched contains the stores whose devices are sampled.
 export const watched = new Cell<Store[]>([]);
 
 export const samples = new Cell<Sample[]>([]);
 export const samplesError = new Cell("");
 let before: Sums | null = null;
-let unreadable = false; // the devices are not the tenant's
+let unreadable = false; // the devices do not belong to the tenant
 
 // targetDown reports whether the target does not answer.
 export const targetDown = new Cell(false);
@@ -93,7 +93,7 @@ async function sample(stores: Store[]) {
   }
 }
 
-// statistics asks for several bdevs in one call, if the target's release has the parameter for that.
+// statistics queries several bdevs in one call if the target's release has a parameter for that.
 async function statistics(names: string[]): Promise<Statistics> {
   const method = document_.value?.methods.find((m) => m.name === "bdev_get_iostat");
   if (method?.params.some((p) => p.name === "names")) return call<Statistics>("bdev_get_iostat", { names });
@@ -117,7 +117,7 @@ function sum(s: Statistics): Sums {
 export interface TargetEvent { id: number | string; time: string; type: string; object?: string; text: string }
 
 export const events = new Cell<TargetEvent[]>([]);
-// conditions are events that last, such as a quota that is nearly used.
+// conditions are lasting events, such as a quota that is nearly used up.
 export const conditions = new Cell<TargetEvent[]>([]);
 
 const lasts = new Set(["lvstore_full", "quota_near", "certificate_expires"]);
@@ -130,7 +130,7 @@ const eventTypes = [
 
 export const eventState = new Cell<"open" | "waiting" | "closed">("waiting");
 
-// followEvents listens to the server's events while somebody is signed in.
+// followEvents listens to the server's events while a user is signed in.
 export function followEvents() {
   return listen("/events", eventTypes, (type, data) => {
     let event: TargetEvent;

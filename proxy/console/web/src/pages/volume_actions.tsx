@@ -1,4 +1,4 @@
-// What can be done with volumes: each dialog says what will happen, then makes one call.
+// Actions on volumes: each dialog explains what will happen, and then makes one call.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { CallError, call } from "../api";
@@ -24,7 +24,7 @@ interface FormProps {
   onDone?: () => void;
 }
 
-// ActionForm makes a call when it is submitted, and shows the call before.
+// ActionForm shows a call, and makes it when the form is submitted.
 function ActionForm({ title, action, danger, ready, method, params, done, effect, children, onClose, onDone }: FormProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<CallError | null>(null);
