@@ -41,7 +41,7 @@ func (s *shift) call(t *testing.T, method string, req any, err error) {
 	assert.Equal(t, err == nil, got == nil)
 }
 
-// lines returns how many lines of the log have all these texts, without those of level debug.
+// lines returns the number of lines in the log that contain all these texts, excluding level debug.
 func (s *shift) lines(texts ...string) (n int) {
 	for line := range strings.Lines(s.logs.String()) {
 		has := !strings.Contains(line, "level=DEBUG")

@@ -30,8 +30,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that lost a clone may have only one left. Deleting it can leave the base above it with
-	// one, too.
+	// A base that lost a clone may have only one left. Deleting it can also leave the base above it
+	// with one.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err

@@ -112,7 +112,7 @@ func (s *Service) undetachable(ctx context.Context, c, snap Volume) (why string,
 	return why, err
 }
 
-// checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore, beside the
+// checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore in addition to the
 // reserve.
 func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int) error {
 	st, err := s.store(ctx, snap.Store)

@@ -19,10 +19,9 @@ import (
 // A group snapshot is one snapshot of each of several volumes, all of the same moment. The proxy of
 // a target takes those of its volumes in one call: it freezes them all before the first snapshot.
 // The proxies of several targets wait for each other before their first snapshot (see moment.go).
-// SPDK knows no groups, so the names of the members say which they are. Each attempt to take a
-// group has an id of its own, which is in the names of all its members together with their number.
-// So members of two moments are never taken for one group, and a group of which a member is missing
-// is recognised.
+// SPDK knows no groups, so the members' names identify them. Each attempt to take a group has its
+// own id, which the names of all its members contain together with their number. So members of two
+// moments are never taken for one group, and a group of which a member is missing is recognised.
 
 // A Group describes a group snapshot.
 type Group struct {
@@ -80,7 +79,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	done := found.complete()
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
-		// Another call took the group at the same time. No caller knows of this one.
+		// Another call took the group concurrently. No caller knows of this one.
 		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(members), ErrBusy, name), removeMembers(ctx, found[id], nil))
 	case taken:
 		return describeGroup(ctx, id, found[id])
@@ -161,8 +160,8 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	return slices.Concat(m, found[id]), nil
 }
 
-// existingGroup returns the group of a name that callers have got: the oldest. It is of these
-// volumes, or the call fails.
+// existingGroup returns the group with a name that was returned to callers: the oldest. It is of
+// these volumes, or the call fails.
 func existingGroup(ctx context.Context, name string, done []GroupID, found groups, volumes []source) (Group, error) {
 	var wanted []string
 	for _, v := range volumes {

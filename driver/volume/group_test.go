@@ -203,7 +203,7 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, g.ID, again.ID)
 
-	// Another controller takes the group at the same time: this one's is deleted.
+	// Another controller takes the group concurrently: this one's is deleted.
 	rival := newGroupID("group-2", time.Now(), 2, 1)
 	b.Service = b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: f, Method: "spdkgate_lvol_snapshot", After: func(context.Context) { take(rival) }}))
 	_, err = b.SnapshotGroup(t.Context(), "group-2", sources)

@@ -31,8 +31,7 @@ func sourcesOf(all []member) (ids []string) {
 // groups maps the attempts of one name to their members.
 type groups map[GroupID][]member
 
-// complete returns the attempts that have all their members, the one that was requested first
-// before others.
+// complete returns the attempts that have all their members, starting with the one requested first.
 func (g groups) complete() (ids []GroupID) {
 	for id, m := range g {
 		if len(m) == id.Size() {

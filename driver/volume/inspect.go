@@ -44,7 +44,7 @@ func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Na
 
 // Inspect lists the lvols of all lvstores of the target, including those that the driver must not
 // use. It fails with ErrStoreMissing if an lvstore is missing, because then it is unknown which
-// volumes exist. nested is what Nested returned.
+// volumes exist. nested is the result of Nested.
 func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
 		return nil, err

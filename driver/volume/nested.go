@@ -209,7 +209,7 @@ const (
 // member of their own.
 var devices = []string{"Malloc disk", "Null disk", "NVMe disk", "NVMe ZNS disk", "NVMe Passthrough disk", "AIO disk", "URING bdev", "xNVMe bdev", "DAOS bdev", "iSCSI LUN", "Ceph Rbd Disk", "VirtioBlk Disk", "Virtio SCSI Disk"}
 
-// basesIn returns the bdevs on which a bdev is.
+// basesIn returns the bdevs below a bdev, according to its description.
 func basesIn(b spdkrpc.BdevInfo) (bases []string, kind basesKind) {
 	d := b.DriverSpecific
 	switch {
@@ -276,7 +276,7 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 }
 
 // withoutNested returns the lvstores that are not nested, with what is known of their base bdevs.
-// ahead is what askAhead returned. It fails with ErrNested if a nested one has a name that is
+// ahead is the result of askAhead. It fails with ErrNested if a nested one has a name that is
 // configured.
 func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
 	verdicts := make([]verdict, len(stores))

@@ -128,7 +128,7 @@ func TestNestedLvstoreIsNotUsed(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// The lvstore of a name that was seen before is not the one that a host has written since, even
+// An lvstore with a name that was seen before is not the one that a host has written since, even
 // with the same UUID.
 func TestNestedLvstoreDoesNotReplaceAnother(t *testing.T) {
 	b := newTestService(t, export.TCP)

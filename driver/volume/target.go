@@ -24,8 +24,8 @@ type Config struct {
 	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones,
 	// if it has several.
 	DetachClones bool
-	// UncountedWrites says that the target does not count the clusters of volumes that are written:
-	// a simulated one.
+	// UncountedWrites means that the target does not count the clusters of volumes that are
+	// written: a simulated one.
 	UncountedWrites bool
 	// Space bounds what is promised to volumes.
 	Space Space

@@ -59,7 +59,7 @@ type series struct {
 
 const namespace = "spdk_proxy"
 
-// New makes the Metrics of a proxy without users.
+// New returns the Metrics of a proxy without users.
 func New(opts Options) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),

@@ -19,8 +19,8 @@ func processAt(at time.Time) string {
 	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
 }
 
-// newChoiceWorld makes a world with a process started an hour ago, whose nqn.a and nqn.b are saved,
-// and an older file that contains only nqn.old.
+// newChoiceWorld creates a world with a process started an hour ago, whose nqn.a and nqn.b are
+// saved, and an older file that contains only nqn.old.
 func newChoiceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	former := populated()

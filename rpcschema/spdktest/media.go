@@ -40,8 +40,8 @@ type lvolRecord struct {
 	Parent    string   // UUID of its parent snapshot
 	External  string   // UUID of its external parent bdev
 	Written   string   // UUID of the lvstore that a host has written into it
-	// superblock is that of the RAID that a host has written into it, or into a volume that it is a
-	// copy of.
+	// superblock is the superblock of the RAID that a host has written into the volume, or into one
+	// of which it is a copy.
 	superblock superblock
 }
 
