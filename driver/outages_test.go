@@ -61,8 +61,8 @@ func down(target string) error {
 
 const anyUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
-// An outage of 90 s, during which 870 calls fail, writes few lines; what has another cause is
-// logged nevertheless.
+// An outage of 90 s, during which 870 calls fail, writes few lines; failures with another cause are
+// still logged.
 func TestOutageWritesFewLines(t *testing.T) {
 	s := newShift()
 	n := 0

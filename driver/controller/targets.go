@@ -118,7 +118,7 @@ func (t *targets) openEach(selected []placement.Target, tokens map[string]config
 	return services, nil
 }
 
-// placed returns a target as package placement knows it.
+// placed converts a target to package placement's type.
 func (t *targets) placed(name string) (placement.Target, error) {
 	c, err := t.config(name)
 	return placement.Target{Name: c.Name, Topology: c.Topology, Labels: c.Labels}, err

@@ -31,7 +31,7 @@ func CheckType(fsType string) error {
 	return nil
 }
 
-// A value is what an option may have.
+// A value describes the values that an option may have.
 type value struct {
 	form  string
 	valid func(string) bool

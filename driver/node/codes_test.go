@@ -27,8 +27,8 @@ var causes = []error{
 }
 
 // However a step of a call fails, what the call has connected or mounted is undone, or the code
-// makes kubelet retry the call. kubelet ends a volume's life on the node by NodeUnstageVolume only
-// if it believes that the volume may be staged.
+// makes kubelet retry the call. kubelet ends a volume's life on the node with NodeUnstageVolume
+// only if it assumes that the volume may be staged.
 func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool

@@ -11,7 +11,7 @@ import (
 // sides of the clone exist: the volume and its clone, or snapshots of them. A base with one clone
 // is no longer needed: when it is deleted, SPDK moves its contents to the clone.
 
-// removeWithBases deletes an lvol, and the bases above it that are not needed without it.
+// removeWithBases deletes an lvol, and the bases above it that are then no longer needed.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	above, err := s.bases(ctx, v)
 	if err != nil {

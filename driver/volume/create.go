@@ -127,8 +127,8 @@ func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin,
 	return fmt.Errorf("target %s: %w: %s has thin=%t, but thin=%t is requested", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
 }
 
-// createdThin reports whether a volume was created thin. Taking a snapshot makes a volume thin, and
-// the snapshot keeps the former property, so the oldest snapshot of the volume decides.
+// createdThin reports whether a volume was created thin. Taking a snapshot makes a volume thin,
+// while the snapshot keeps the volume's property, so the volume's oldest snapshot decides.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v
 	for {

@@ -94,7 +94,8 @@ func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy)
 }
 
-// A volume keeps whether it was created thin, although snapshots make every volume thin.
+// A volume remains known as thin or thick, as it was created, although snapshots make every volume
+// thin.
 func TestVolumesStayThin(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")

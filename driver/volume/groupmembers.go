@@ -113,7 +113,7 @@ func checkMembers(ctx context.Context, id GroupID, all []member, members []Membe
 }
 
 // removeHalfMade deletes the snapshots of an interrupted attempt, or none if one of them has
-// clones: then a caller knows of the group.
+// clones: then a caller knows about the group.
 func removeHalfMade(ctx context.Context, all []member) error {
 	for _, m := range all {
 		v, err := m.Get(ctx, m.lvol.UUID)

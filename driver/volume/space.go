@@ -27,7 +27,7 @@ type Space struct {
 	Reserve float64
 }
 
-// The maximum ages of the sum of an lvstore. An older sum than sumAge is read again in the
+// The maximum ages of the sum of an lvstore. A sum older than sumAge is read again in the
 // background, because volumes are also created by others. Before a volume is refused, a sum older
 // than sumAgeIfFull is read again.
 const (
