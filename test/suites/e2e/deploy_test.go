@@ -19,8 +19,7 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// It reports volumes that other tests are creating or deleting as leftovers, unless it has
-	// looked again a minute later.
+	// The check counts volumes that other tests are creating or deleting as leftovers until it looks again, a minute later.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)
