@@ -71,7 +71,7 @@ func New(opts Options) *Metrics {
 		}, []string{"user", "method", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "call_duration_seconds", Buckets: buckets,
-			Help: "Time from a call's arrival to its response, of the calls that were sent to SPDK.",
+			Help: "Time from a call's arrival to its response, for calls that were sent to SPDK.",
 		}, []string{"method"}),
 	}
 	for _, name := range opts.Methods {
