@@ -177,7 +177,7 @@ func manual(t *testing.T) map[string]string {
 
 // The drop-ins in the manual for an spdk_tgt that does not run as root agree with the units and
 // with each other.
-func TestTheDocumentedDropIns(t *testing.T) {
+func TestDocumentedDropIns(t *testing.T) {
 	shown := manual(t)
 	parse := func(name string) map[string][]string {
 		path := filepath.Join(t.TempDir(), "drop-in")

@@ -100,7 +100,7 @@ func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
 
 // The process that runs during the choice is known by its configuration, so a clock set back does
 // not matter.
-func TestChosenFileDoesNotDependOnTheClockAlone(t *testing.T) {
+func TestChosenFileDoesNotDependOnlyOnTheClock(t *testing.T) {
 	w := newChoiceWorld(t)
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
 	w.save()

@@ -61,7 +61,7 @@ func (s *scenario) lostDevice(p *plugin) {
 	v.delete()
 }
 
-// unstagedWithoutTarget ends a pod while the target is away and some data has not been written.
+// unstagedWithoutTarget ends a pod while the target is unreachable and some data has not been written.
 // Kubelet retries its calls until the volume is gone from the node, which must take no longer than
 // the kernel tries to reach the target.
 func (s *scenario) unstagedWithoutTarget(p *plugin, fsType string) {
