@@ -124,6 +124,26 @@ func (c *Client) SpdkgateGetTargetMetrics(ctx context.Context) (result string, e
 	return result, err
 }
 
+// SpdkgateGetTenants calls spdkgate_get_tenants: report each tenant's names, its quota, and what it uses of its
+// quota.
+//
+// Users of a tenant get only their own tenant. For them, another tenant's name has the same error as one that no
+// tenant has. The proxy counts what is used as for decisions on calls, so calls whose response was lost count
+// for ten minutes as if they could still be executed. It lists all bdevs of the target for each call.
+//
+// The result: the tenants, sorted by name.
+//
+// Errors of the proxy:
+//   - -2: No such tenant
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateGetTenants(ctx context.Context, params SpdkgateGetTenantsParams) (result []ProxyTenant, err error) {
+	err = c.call(ctx, "spdkgate_get_tenants", params, &result)
+	return result, err
+}
+
 // SpdkgateKeyAdd calls spdkgate_key_add: store a secret on the target's host, and register it in the target's
 // keyring, for NVMe-oF authentication and TLS.
 //
@@ -394,6 +414,52 @@ type ProxyTargetInfo struct {
 	Acknowledged bool `json:"acknowledged"`
 }
 
+// ProxyTenant describes a tenant of the proxy.
+type ProxyTenant struct {
+	// Name of the tenant.
+	Name string `json:"name"`
+	// Whether the caller belongs to the tenant.
+	Own bool `json:"own"`
+	// What the tenant may use. A member that is left out has no bound.
+	Quota ProxyTenantAmounts `json:"quota"`
+	// What the tenant uses.
+	Used ProxyTenantAmounts `json:"used"`
+	// Lvstores of the tenant, with every volume in them.
+	Lvstores []string `json:"lvstores"`
+	// Globs over the names of its other bdevs.
+	Bdevs []string `json:"bdevs"`
+	// Prefixes of the NQNs of its subsystems.
+	NQNPrefixes []string `json:"nqn_prefixes"`
+	// A subsystem whose NQN is this prefix and the UUID of a volume belongs to the owner of the volume. Left out if there is none.
+	VolumeNQNPrefix *string `json:"volume_nqn_prefix,omitzero"`
+	// Prefixes of the names of its iSCSI targets.
+	IQNPrefixes []string `json:"iqn_prefixes"`
+	// Prefixes of the names of its keys.
+	KeyPrefixes []string `json:"key_prefixes"`
+	// Addresses at which its subsystems may listen, each with a port, or without one for all ports.
+	Addresses []string `json:"addresses"`
+	// Globs over the NQNs of the hosts that it may admit.
+	Hosts []string `json:"hosts"`
+	// Kinds of access that it may give beyond these hosts.
+	Allow []string `json:"allow"`
+}
+
+// ProxyTenantAmounts states what a tenant uses or may use.
+type ProxyTenantAmounts struct {
+	// Sizes of volumes and snapshots, in full even if they are thin. Unit: bytes.
+	Bytes *uint64 `json:"bytes,omitzero"`
+	// Volumes and snapshots.
+	Volumes *uint64 `json:"volumes,omitzero"`
+	// NVMe subsystems and iSCSI targets.
+	Subsystems *uint64 `json:"subsystems,omitzero"`
+	// Hosts admitted, over all subsystems.
+	Hosts *uint64 `json:"hosts,omitzero"`
+	// Listeners, over all subsystems.
+	Listeners *uint64 `json:"listeners,omitzero"`
+	// Keys stored by `spdkgate_key_add`. Left out if the configuration has no `target.keys`.
+	Keys *uint64 `json:"keys,omitzero"`
+}
+
 // SpdkgateConfigAwaitParams are the parameters of spdkgate_config_await.
 type SpdkgateConfigAwaitParams struct {
 	// The only NVMe-oF subsystem whose missing calls are reported.
@@ -412,6 +478,12 @@ type SpdkgateConfigGetSavedParams struct {
 type SpdkgateConfigSaveParams struct {
 	// Whether to save the configuration even though it lacks some of what is saved, or another file was chosen. The proxy then sets the previous file aside, and never deletes it automatically. Default: false.
 	AcceptLoss *bool `json:"accept_loss,omitzero"`
+}
+
+// SpdkgateGetTenantsParams are the parameters of spdkgate_get_tenants.
+type SpdkgateGetTenantsParams struct {
+	// The only tenant to report. Left out, all tenants that the user may see are reported.
+	Tenant *string `json:"tenant,omitzero"`
 }
 
 // SpdkgateKeyAddParams are the parameters of spdkgate_key_add.

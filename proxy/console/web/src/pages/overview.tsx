@@ -63,7 +63,7 @@ export function Overview() {
       <section class="card stores">
         <h2>Stores</h2>
         {!look.data ? <p class="faint">Loading…</p> : stores === null ? <Empty title="Your roles do not permit listing stores">The method is bdev_lvol_get_lvstores.</Empty> :
-          stores!.length === 0 ? <Empty title="No stores">Create one with bdev_lvol_create_lvstore.</Empty> :
+          stores!.length === 0 ? <Empty title="No stores">Create one on the page <a href={link("storage")}>Storage</a>.</Empty> :
             <ul>{stores!.map((s) => <StoreRow key={s.uuid} store={s} promised={given(s.name)} />)}</ul>}
       </section>
       <Plots />

@@ -1,8 +1,8 @@
 // All volumes and snapshots: search, sorting, tree, and actions.
-import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
-import { Inventory, Volume, firstLook, freshInventory, inventory, inventoryError, inventoryStale, readInventory } from "../model/storage";
+import { Inventory, Volume, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
 import { announce, change, route, useCell, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Button, Empty, Ends, ErrorNote, Search } from "../ui/parts";
@@ -81,7 +81,7 @@ function branches(all: Volume[], shown: Volume[], open: Set<string>, searching: 
 }
 
 export function Volumes() {
-  const whole = useCell(inventory), early = useCell(firstLook), error = useCell(inventoryError), stale = useCell(inventoryStale), here = useCell(route).values;
+  const whole = useInventory(), early = useCell(firstLook), error = useCell(inventoryError), here = useCell(route).values;
   const may = useCell(allowed);
   const [text, setText, query] = useSearch();
   const [open, setOpen] = useState(new Set<string>());
@@ -92,12 +92,6 @@ export function Volumes() {
   // The first look has neither parents nor sizes.
   const found = whole ?? (early?.volumes.length && !tree && ["name", "store", "exports"].includes(sort.key) ? early : null);
 
-  useLayoutEffect(() => { void freshInventory(30000); }, []);
-  useEffect(() => {
-    if (!stale || document.hidden) return;
-    const timer = setTimeout(() => void readInventory(), 3000);
-    return () => clearTimeout(timer);
-  }, [stale]);
 
   const shown = useMemo(() => {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
