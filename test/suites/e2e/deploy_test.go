@@ -19,7 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// The check counts volumes that other tests are creating or deleting as leftovers until it looks again, a minute later.
+	// The check counts volumes that other tests are creating or deleting as leftovers until it
+	// looks again, a minute later.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)

@@ -106,7 +106,7 @@ export interface Volume {
   exports: Export[];
 }
 
-// A Disk is a bdev that is no logical volume.
+// A Disk is a bdev that is not a logical volume.
 export interface Disk {
   name: string;
   product: string;
@@ -182,7 +182,7 @@ export function freshInventory(age: number): Promise<void> {
   return now && !inventoryStale.value && Date.now() - now.at < age ? Promise.resolve() : reading ?? readInventory();
 }
 
-// useInventory gives the inventory to a page, and reads it again after an event.
+// useInventory returns the inventory for a page, and reads it again after an event.
 export function useInventory(): Inventory | null {
   const found = useCell(inventory), stale = useCell(inventoryStale);
   useLayoutEffect(() => { void freshInventory(30000); }, []);
