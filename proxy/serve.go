@@ -58,6 +58,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	watching, endWatch := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { s.observe.WatchEvents(watching) })
+	watch.Go(func() { s.observe.FollowIO(watching) })
 	watch.Go(func() { s.streams.Watch(watching) })
 	defer watch.Wait()
 	defer endWatch()

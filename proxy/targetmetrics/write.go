@@ -26,6 +26,7 @@ func (e *Exporter) write(f *figures.Figures) []byte {
 	e.writeStores(w, f)
 	e.writeVolumes(w, f)
 	e.writeHistograms(w, f)
+	writeTenants(w, f.Tenants)
 	writeNVMf(w, f.NVMf)
 	writeISCSI(w, f.ISCSI)
 	writeReactors(w, f)

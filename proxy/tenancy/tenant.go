@@ -60,8 +60,9 @@ type Scope struct {
 	Tenant
 	tenancy   *Tenancy
 	addresses []address
-	volumes   *account // of bytes and volumes
-	exports   *account // of subsystems, hosts and listeners
+	volumes   *account      // of bytes and volumes
+	exports   *account      // of subsystems, hosts and listeners
+	counting  chan struct{} // has an element while Usage counts
 }
 
 // An address is an address to listen on; port 0 means all ports.
@@ -85,7 +86,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		return nil, err
 	}
 	for _, tenant := range tenants {
-		s := &Scope{Tenant: tenant, tenancy: t, volumes: newAccount(), exports: newAccount()}
+		s := &Scope{Tenant: tenant, tenancy: t, volumes: newAccount(), exports: newAccount(), counting: make(chan struct{}, 1)}
 		for _, a := range tenant.Addresses {
 			parsed, err := parseAddress(a)
 			if err != nil {

@@ -172,7 +172,7 @@ func (f *Fleet) denied() (servers int, methods []string) {
 		}
 		servers++
 		for _, m := range s.Status.denied {
-			all[m] = true
+			all[m.Method] = true
 		}
 	}
 	return servers, slices.Sorted(maps.Keys(all))

@@ -91,6 +91,24 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 	return result, err
 }
 
+// SpdkgateGetIOHistory calls spdkgate_get_io_history: report the I/O rates of a bdev for each minute of the last
+// hour, or of all bdevs for the last minute.
+//
+// The proxy reads the counters of all bdevs once a minute, unless the configuration has `metrics.io_history:
+// false`. It keeps the rates in memory, so they begin with its start. Samples over more than three minutes, over
+// a restart of the target, or over a reset of the counters are left out. A bdev without I/O in the last hour has
+// no samples. At most 4,096 bdevs have samples at the same time.
+//
+// The result: bdevs with samples.
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateGetIOHistory(ctx context.Context, params SpdkgateGetIOHistoryParams) (result []ProxyBdevIO, err error) {
+	err = c.call(ctx, "spdkgate_get_io_history", params, &result)
+	return result, err
+}
+
 // SpdkgateGetMetrics calls spdkgate_get_metrics: report the proxy's counters and state, in Prometheus' text
 // format.
 //
@@ -121,6 +139,26 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateGetTargetMetrics(ctx context.Context) (result string, err error) {
 	err = c.call(ctx, "spdkgate_get_target_metrics", nil, &result)
+	return result, err
+}
+
+// SpdkgateGetTenants calls spdkgate_get_tenants: report each tenant's names, its quota, and what it uses of its
+// quota.
+//
+// Users of a tenant get only their own tenant. For them, another tenant's name has the same error as one that no
+// tenant has. The proxy counts what is used as for decisions on calls, so calls whose response was lost count
+// for ten minutes as if they could still be executed. It lists all bdevs of the target for each call.
+//
+// The result: the tenants, sorted by name.
+//
+// Errors of the proxy:
+//   - -2: No such tenant
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateGetTenants(ctx context.Context, params SpdkgateGetTenantsParams) (result []ProxyTenant, err error) {
+	err = c.call(ctx, "spdkgate_get_tenants", params, &result)
 	return result, err
 }
 
@@ -280,10 +318,39 @@ func (c *Client) SpdkgateTargetGetInfo(ctx context.Context) (result ProxyTargetI
 	return result, err
 }
 
+// ProxyBdevIO describes the I/O of a bdev.
+type ProxyBdevIO struct {
+	// Name of the bdev, which is a UUID for a volume.
+	Name string `json:"name"`
+	// LVSTORE/LVOL, for a volume.
+	Alias *string `json:"alias,omitzero"`
+	// Samples, oldest first.
+	Samples []ProxyIOSample `json:"samples"`
+}
+
 // ProxyDeletion describes a logical volume that was deleted.
 type ProxyDeletion struct {
 	// Whether hosts had to hold I/O to the clone back; otherwise the clone was not in use.
 	Frozen bool `json:"frozen"`
+}
+
+// ProxyIOSample describes the mean rates between two readings, about a minute apart. Latencies are 0 without
+// operations.
+type ProxyIOSample struct {
+	// When the interval ended, in seconds since 1970 UTC. Unit: s.
+	Time int64 `json:"time"`
+	// Reads per second.
+	ReadIOsPerSec float64 `json:"read_ios_per_sec"`
+	// Writes per second.
+	WriteIOsPerSec float64 `json:"write_ios_per_sec"`
+	// Bytes read per second.
+	ReadBytesPerSec float64 `json:"read_bytes_per_sec"`
+	// Bytes written per second.
+	WriteBytesPerSec float64 `json:"write_bytes_per_sec"`
+	// Mean latency of reads in microseconds.
+	ReadLatencyUS float64 `json:"read_latency_us"`
+	// Mean latency of writes in microseconds.
+	WriteLatencyUS float64 `json:"write_latency_us"`
 }
 
 // ProxyLvolChanges holds clusters of a snapshot.
@@ -394,6 +461,52 @@ type ProxyTargetInfo struct {
 	Acknowledged bool `json:"acknowledged"`
 }
 
+// ProxyTenant describes a tenant of the proxy.
+type ProxyTenant struct {
+	// Name of the tenant.
+	Name string `json:"name"`
+	// Whether the caller belongs to the tenant.
+	Own bool `json:"own"`
+	// What the tenant may use. A member that is left out has no bound.
+	Quota ProxyTenantAmounts `json:"quota"`
+	// What the tenant uses.
+	Used ProxyTenantAmounts `json:"used"`
+	// Lvstores of the tenant, with every volume in them.
+	Lvstores []string `json:"lvstores"`
+	// Globs over the names of its other bdevs.
+	Bdevs []string `json:"bdevs"`
+	// Prefixes of the NQNs of its subsystems.
+	NQNPrefixes []string `json:"nqn_prefixes"`
+	// A subsystem whose NQN is this prefix and the UUID of a volume belongs to the owner of the volume. Left out if there is none.
+	VolumeNQNPrefix *string `json:"volume_nqn_prefix,omitzero"`
+	// Prefixes of the names of its iSCSI targets.
+	IQNPrefixes []string `json:"iqn_prefixes"`
+	// Prefixes of the names of its keys.
+	KeyPrefixes []string `json:"key_prefixes"`
+	// Addresses at which its subsystems may listen, each with a port, or without one for all ports.
+	Addresses []string `json:"addresses"`
+	// Globs over the NQNs of the hosts that it may admit.
+	Hosts []string `json:"hosts"`
+	// Kinds of access that it may give beyond these hosts.
+	Allow []string `json:"allow"`
+}
+
+// ProxyTenantAmounts states what a tenant uses or may use.
+type ProxyTenantAmounts struct {
+	// Sizes of volumes and snapshots, in full even if they are thin. Unit: bytes.
+	Bytes *uint64 `json:"bytes,omitzero"`
+	// Volumes and snapshots.
+	Volumes *uint64 `json:"volumes,omitzero"`
+	// NVMe subsystems and iSCSI targets.
+	Subsystems *uint64 `json:"subsystems,omitzero"`
+	// Hosts admitted, over all subsystems.
+	Hosts *uint64 `json:"hosts,omitzero"`
+	// Listeners, over all subsystems.
+	Listeners *uint64 `json:"listeners,omitzero"`
+	// Keys stored by `spdkgate_key_add`. Left out if the configuration has no `target.keys`.
+	Keys *uint64 `json:"keys,omitzero"`
+}
+
 // SpdkgateConfigAwaitParams are the parameters of spdkgate_config_await.
 type SpdkgateConfigAwaitParams struct {
 	// The only NVMe-oF subsystem to report missing calls of.
@@ -412,6 +525,18 @@ type SpdkgateConfigGetSavedParams struct {
 type SpdkgateConfigSaveParams struct {
 	// Whether to save the configuration even though it lacks some of what is saved, or another file was chosen. The proxy then keeps the previous file aside, and never deletes it automatically. Default: false.
 	AcceptLoss *bool `json:"accept_loss,omitzero"`
+}
+
+// SpdkgateGetIOHistoryParams are the parameters of spdkgate_get_io_history.
+type SpdkgateGetIOHistoryParams struct {
+	// The only bdev to report, with the samples of the last hour. Left out, each bdev that had I/O in the last minute is reported, with one sample.
+	Name *string `json:"name,omitzero"`
+}
+
+// SpdkgateGetTenantsParams are the parameters of spdkgate_get_tenants.
+type SpdkgateGetTenantsParams struct {
+	// The only tenant to report. Left out, all tenants that the user may see are reported.
+	Tenant *string `json:"tenant,omitzero"`
 }
 
 // SpdkgateKeyAddParams are the parameters of spdkgate_key_add.

@@ -170,9 +170,10 @@ func (d *driver) helmIn(ctx context.Context, namespace string, args ...string) (
 	return stdout.String(), nil
 }
 
-// uninstall removes the chart, and returns an error if something of it is left.
-func (d *driver) uninstall(ctx context.Context) error {
-	if _, err := d.runHelm(ctx, "uninstall", release, "--wait", rolloutTimeout); err != nil {
+// uninstall removes the chart, with further flags for helm, and returns an error if something of it
+// is left.
+func (d *driver) uninstall(ctx context.Context, flags ...string) error {
+	if _, err := d.runHelm(ctx, append([]string{"uninstall", release, "--wait", rolloutTimeout}, flags...)...); err != nil {
 		return err
 	}
 	// Helm leaves the pods of tests, and the Secret is not of the chart.

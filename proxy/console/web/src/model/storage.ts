@@ -1,6 +1,7 @@
 // What the target stores and exports, read by ordinary calls.
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { CallError, call } from "../api";
-import { Cell } from "../state";
+import { Cell, useCell } from "../state";
 import { session } from "./session";
 
 export interface Store {
@@ -12,14 +13,23 @@ export interface Store {
   cluster_size: number;
 }
 
-interface Bdev {
+export interface Bdev {
   name: string;
   aliases?: string[];
   uuid?: string;
+  product_name?: string;
   block_size: number;
   num_blocks: number;
+  claimed?: boolean;
   assigned_rate_limits?: Limits;
-  driver_specific?: { lvol?: Lvol };
+  driver_specific?: { lvol?: Lvol; aio?: { filename: string }; uring?: { filename: string }; nvme?: NVMe | NVMe[] };
+}
+
+interface NVMe {
+  pci_address?: string;
+  trid?: Address & { subnqn?: string };
+  ctrlr_data?: { model_number?: string; serial_number?: string };
+  ns_data?: { id: number };
 }
 
 export interface Limits {
@@ -96,10 +106,24 @@ export interface Volume {
   exports: Export[];
 }
 
+// A Disk is a bdev that is no logical volume.
+export interface Disk {
+  name: string;
+  product: string;
+  size: number;
+  blockSize: number;
+  origin: string; // path or address
+  model: string; // and serial number
+  controller: string; // of an NVMe namespace
+  claimed: boolean;
+  store?: string;
+  exports: Export[];
+}
+
 export interface Inventory {
   stores: Store[];
   volumes: Volume[];
-  disks: string[]; // names of all other bdevs
+  disks: Disk[]; // all other bdevs
   subsystems: Subsystem[] | null; // null: not permitted
   nodes: TargetNode[] | null;
   at: number;
@@ -156,6 +180,18 @@ export function freshInventory(age: number): Promise<void> {
   return now && !inventoryStale.value && Date.now() - now.at < age ? Promise.resolve() : reading ?? readInventory();
 }
 
+// useInventory gives the inventory to a page, and reads it again after an event.
+export function useInventory(): Inventory | null {
+  const found = useCell(inventory), stale = useCell(inventoryStale);
+  useLayoutEffect(() => { void freshInventory(30000); }, []);
+  useEffect(() => {
+    if (!stale || document.hidden) return;
+    const timer = setTimeout(() => void readInventory(), 3000);
+    return () => clearTimeout(timer);
+  }, [stale]);
+  return found;
+}
+
 // read asks for the long list of bdevs last, because SPDK answers nothing else meanwhile. The first time, what is known is shown earlier.
 async function read(first: boolean): Promise<Inventory> {
   inventoryStale.value = false;
@@ -177,10 +213,10 @@ async function read(first: boolean): Promise<Inventory> {
   }
   const bdevs = await orRefused<Bdev[]>(refused, "bdev_get_bdevs") ?? [];
   const byUUID = new Map(stores.map((s) => [s.uuid, s]));
-  const volumes: Volume[] = [], disks: string[] = [];
+  const volumes: Volume[] = [], disks: Disk[] = [];
   for (const b of bdevs) {
     const lvol = b.driver_specific?.lvol;
-    if (!lvol) disks.push(b.name);
+    if (!lvol) disks.push(diskOf(b, stores, exports.get(b.name) ?? []));
     else volumes.push(volumeOf(b, lvol, byUUID.get(lvol.lvol_store_uuid), exports));
   }
   return { ...known, volumes, disks, at: Date.now() };
@@ -210,6 +246,18 @@ function volumeOf(b: Bdev, lvol: Lvol, store: Store | undefined, exports: Map<st
     clones: (lvol.clones ?? []).map((c) => `${storeName}/${c}`),
     limits: b.assigned_rate_limits && Object.values(b.assigned_rate_limits).some((n) => n > 0) ? b.assigned_rate_limits : undefined,
     exports: [...(exports.get(b.name) ?? []), ...(alias !== b.name ? exports.get(alias) ?? [] : [])],
+  };
+}
+
+function diskOf(b: Bdev, stores: Store[], exports: Export[]): Disk {
+  const d = b.driver_specific, nvme = Array.isArray(d?.nvme) ? d.nvme[0] : d?.nvme;
+  const suffix = `n${nvme?.ns_data?.id}`;
+  return {
+    name: b.name, product: b.product_name ?? "", size: b.block_size * b.num_blocks, blockSize: b.block_size,
+    origin: d?.aio?.filename ?? d?.uring?.filename ?? nvme?.pci_address ?? (nvme?.trid ? `${address(nvme.trid)} ${nvme.trid.subnqn ?? ""}`.trim() : ""),
+    model: [nvme?.ctrlr_data?.model_number, nvme?.ctrlr_data?.serial_number].filter(Boolean).join(", "),
+    controller: nvme && b.name.endsWith(suffix) ? b.name.slice(0, -suffix.length) : "",
+    claimed: b.claimed ?? true, store: stores.find((s) => s.base_bdev === b.name)?.name, exports,
   };
 }
 

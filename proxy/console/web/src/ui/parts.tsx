@@ -9,6 +9,7 @@ const paths: Record<string, string> = {
   overview: "M3 12h4l3-8 4 16 3-8h4",
   volumes: "M4 6c0-1.7 3.6-3 8-3s8 1.3 8 3-3.6 3-8 3-8-1.3-8-3zM4 6v6c0 1.7 3.6 3 8 3s8-1.3 8-3V6M4 12v6c0 1.7 3.6 3 8 3s8-1.3 8-3v-6",
   exports: "M6 3v8a4 4 0 0 0 4 4h8M14 11l4 4-4 4M6 15v6",
+  storage: "M4 5h16v6H4zM4 13h16v6H4zM7 8h.5M7 16h.5M11 8h6M11 16h6",
   explorer: "M8 6l-5 6 5 6M16 6l5 6-5 6M14 4l-4 16",
   access: "M12 3l8 3v6c0 5-3.4 8-8 9-4.6-1-8-4-8-9V6zM9 12l2 2 4-4",
   audit: "M5 3h10l4 4v14H5zM9 11h6M9 15h6M9 7h2",

@@ -9,7 +9,7 @@ const most = 20;
 
 // sources are the names of the objects of each kind.
 const sources: Record<string, (all: NonNullable<typeof inventory.value>) => string[]> = {
-  bdev: (all) => [...all.disks, ...all.volumes.map((v) => v.alias)],
+  bdev: (all) => [...all.disks.map((d) => d.name), ...all.volumes.map((v) => v.alias)],
   lvstore: (all) => all.stores.map((s) => s.name),
   "lvstore-uuid": (all) => all.stores.map((s) => s.uuid),
   nqn: (all) => (all.subsystems ?? []).map((s) => s.nqn),
