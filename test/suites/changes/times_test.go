@@ -17,6 +17,7 @@ import (
 
 const (
 	timedBytes   = 100 << 30
+	timedCluster = 4 * mib
 	timedOthers  = 1000 // volumes in the lvstore whose metadata are before the timed volume's
 	timedWriters = 16
 	timedRounds  = 3
@@ -27,43 +28,39 @@ const (
 // proxy's first call (cold) searches for the snapshots; later calls (warm) do not. Each cluster of
 // the volume has been allocated by a write of 4 KiB, and 1 % of them once more after a snapshot.
 func TestTimes(t *testing.T) {
-	for _, clusterMiB := range []int64{4, 1} {
-		t.Run(fmt.Sprint("clusters of ", clusterMiB, " MiB"), func(t *testing.T) {
-			image := newImage(t, 2*timedBytes)
-			g := newTarget(t, func(g *target) { g.useFile(image) })
-			g.must("bdev_lvol_create_lvstore", p{"bdev_name": disk, "lvs_name": "lvs0", "cluster_sz": clusterMiB * mib, "clear_method": "none", "num_md_pages_per_cluster_ratio": 10}, nil)
-			for i := range timedOthers {
-				g.must("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": fmt.Sprint("other", i), "size_in_mib": 1024, "thin_provision": true, "clear_method": "none"}, nil)
-			}
-			var volume, empty, full, later string
-			g.must("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": "v", "size_in_mib": timedBytes / mib, "thin_provision": true, "clear_method": "none"}, &volume)
-			clusters := timedBytes / (clusterMiB * mib)
-			g.must("bdev_lvol_snapshot", p{"lvol_name": volume, "snapshot_name": "empty"}, &empty)
-			g.touch(volume, clusterMiB*mib, 1)
-			g.must("bdev_lvol_snapshot", p{"lvol_name": volume, "snapshot_name": "full"}, &full)
-			g.touch(volume, clusterMiB*mib, 100)
-			g.must("bdev_lvol_snapshot", p{"lvol_name": volume, "snapshot_name": "later"}, &later)
+	image := newImage(t, 2*timedBytes)
+	g := newTarget(t, func(g *target) { g.useFile(image) })
+	g.must("bdev_lvol_create_lvstore", p{"bdev_name": disk, "lvs_name": "lvs0", "cluster_sz": timedCluster, "clear_method": "none", "num_md_pages_per_cluster_ratio": 10}, nil)
+	for i := range timedOthers {
+		g.must("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": fmt.Sprint("other", i), "size_in_mib": 1024, "thin_provision": true, "clear_method": "none"}, nil)
+	}
+	var volume, empty, full, later string
+	g.must("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": "v", "size_in_mib": timedBytes / mib, "thin_provision": true, "clear_method": "none"}, &volume)
+	const clusters = timedBytes / timedCluster
+	g.must("bdev_lvol_snapshot", p{"lvol_name": volume, "snapshot_name": "empty"}, &empty)
+	g.touch(volume, 1)
+	g.must("bdev_lvol_snapshot", p{"lvol_name": volume, "snapshot_name": "full"}, &full)
+	g.touch(volume, 100)
+	g.must("bdev_lvol_snapshot", p{"lvol_name": volume, "snapshot_name": "later"}, &later)
 
-			queries := []timedQuery{
-				{"all allocated", p{"snapshot": full}, clusters},
-				{"100 % changed", p{"snapshot": full, "base": empty}, clusters},
-				{"1 % changed", p{"snapshot": later, "base": full}, clusters / 100},
-			}
-			t.Log("| Clusters | Base | Clusters listed | Cold | Warm |")
-			for _, q := range queries {
-				q.measure(t, g, fmt.Sprintf("| %d MiB | AIO", clusterMiB))
-			}
-			g.must("bdev_aio_delete", p{"name": disk}, nil) // unloads the lvstore
-			g.useNamespace(newFarTarget(t, image))
-			for _, q := range queries {
-				q.measure(t, g, fmt.Sprintf("| %d MiB | NVMe/TCP", clusterMiB))
-			}
-		})
+	queries := []timedQuery{
+		{"all allocated", p{"snapshot": full}, clusters},
+		{"100 % changed", p{"snapshot": full, "base": empty}, clusters},
+		{"1 % changed", p{"snapshot": later, "base": full}, clusters / 100},
+	}
+	t.Log("| Base | Clusters listed | Cold | Warm |")
+	for _, q := range queries {
+		q.measure(t, g, "AIO")
+	}
+	g.must("bdev_aio_delete", p{"name": disk}, nil) // unloads the lvstore
+	g.useNamespace(newFarTarget(t, image))
+	for _, q := range queries {
+		q.measure(t, g, "NVMe/TCP")
 	}
 }
 
 // touch writes the first block of every step-th cluster, and so allocates these clusters.
-func (g *target) touch(volume string, cluster int64, step int64) {
+func (g *target) touch(volume string, step int64) {
 	nqn, address := g.share(volume)
 	var writers errgroup.Group
 	for first := range int64(timedWriters) {
@@ -74,7 +71,7 @@ func (g *target) touch(volume string, cluster int64, step int64) {
 			}
 			defer func() { _ = d.Close() }()
 			block := slices.Repeat([]byte{byte(step)}, 4096)
-			for at := first * step * cluster; at+step*cluster <= timedBytes; at += timedWriters * step * cluster {
+			for at := first * step * timedCluster; at+step*timedCluster <= timedBytes; at += timedWriters * step * timedCluster {
 				if _, err := d.WriteAt(block, at); err != nil {
 					return err
 				}
@@ -93,7 +90,7 @@ type timedQuery struct {
 }
 
 // measure logs the median of the first calls of several proxies, and of their later calls.
-func (q timedQuery) measure(t *testing.T, g *target, row string) {
+func (q timedQuery) measure(t *testing.T, g *target, base string) {
 	var cold, warm []time.Duration
 	for range timedRounds {
 		w := startProxy(g)
@@ -118,7 +115,7 @@ func (q timedQuery) measure(t *testing.T, g *target, row string) {
 		}
 		w.stop()
 	}
-	t.Logf("%s | %s: %d | %v | %v |", row, q.name, q.clusters, median(cold), median(warm))
+	t.Logf("| %s | %s: %d | %v | %v |", base, q.name, q.clusters, median(cold), median(warm))
 }
 
 func median(times []time.Duration) time.Duration {
