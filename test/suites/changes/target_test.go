@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	long = time.Minute // the limit of a wait that always ends earlier
+	long = time.Minute // a timeout that a passing test never reaches
 	mib  = 1 << 20
 )
 
@@ -36,7 +36,7 @@ type target struct {
 	ended   chan struct{}
 	socket  *spdkrpc.Socket
 	exports int
-	tcp     bool // it has the transport
+	tcp     bool // it has the TCP transport
 	args    []string
 	onStart func()
 }
