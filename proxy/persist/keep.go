@@ -30,6 +30,8 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 		release, kept := current.Saved.Kept[digest(p.call)]
 		switch {
 		case seen.removed(call):
+		case call.Method == waitMethod && identities(s, live, &made)[s.identityKey(p)]:
+			// The target's calls already wait for this bdev. Earlier proxies saved several waits.
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
 			// The object is back, in the form that this release writes.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
@@ -64,10 +66,13 @@ func (s *Saver) identityKey(p place) string {
 		return ""
 	}
 	m, known := s.opts.Schema.Method(e.Method)
-	if !known || !m.Mutates { // such as a call that waits for a bdev
+	if !known || !m.Mutates && e.Method != waitMethod {
 		return p.subsystem + " " + compact(p.call)
 	}
 	object := map[string]any{}
+	if e.Method == waitMethod {
+		object["name"] = e.Params["name"]
+	}
 	for _, required := range m.Params {
 		v, given := e.Params[required.Name]
 		if !required.Required || !given {
