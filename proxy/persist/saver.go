@@ -172,7 +172,11 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)
 	others := s.removing.namesOf(names)
-	s.changed(func(since *changes) { since.note(m, names, params, others) })
+	identity := identityOf(s.opts.Schema, entry{method, params})
+	s.changed(func(since *changes) {
+		since.note(m, names, params, others)
+		since.markMade(identity)
+	})
 }
 
 // changed records a change, and has it saved.
