@@ -17,7 +17,7 @@ const maxTouched = 10000
 type changes struct {
 	names    map[string]bool // objects named by the calls
 	exports  map[string]bool // those named by calls other than removals of a host
-	made     map[string]bool // identityOf calls that create or set something
+	made     map[string]bool // objects that the calls created or set; see identity.Of
 	removals []removal
 }
 

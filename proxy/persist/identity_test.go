@@ -3,8 +3,6 @@ package persist
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -90,7 +88,7 @@ func (c changedObject) changed(t *testing.T, w *world) {
 }
 
 // After a call has changed an object, the file has one call for it: the target's. This also holds
-// if the target lacked the object, and calls created it anew.
+// if the target lacked the object, and a call created it again.
 func TestChangedObjectIsSavedOnce(t *testing.T) {
 	for _, c := range changedObjects {
 		t.Run(fmt.Sprint(c.method, " ", c.by), func(t *testing.T) {
@@ -177,21 +175,5 @@ func TestObjectThatLostADiskIsSavedOnce(t *testing.T) {
 			w.save()
 			assert.Equal(t, []string{whole}, w.saved(), "another process had all disks")
 		})
-	}
-}
-
-// Every parameter in identifiedBy exists.
-func TestIdentifyingParametersExist(t *testing.T) {
-	w := newWorld(t)
-	for _, method := range slices.Sorted(maps.Keys(identifiedBy)) {
-		m, known := w.saver.opts.Schema.Method(method)
-		require.True(t, known, method)
-		for _, name := range identifiedBy[method] {
-			exists := name == "namespace.nsid"
-			for _, p := range m.Params {
-				exists = exists || p.Name == name
-			}
-			assert.True(t, exists, "%s %s", method, name)
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/identity"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -39,7 +40,7 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 			// file admits to it are not admitted again alongside others.
 		case kept || another:
 			l.kept = append(l.kept, p)
-		case call.namesAny(seen.names), !losesMembers[call.Method] && identities(s, live, &made)[s.identityKey(p)]: // a call changed it
+		case call.namesAny(seen.names), !identity.LosesMembers(call.Method) && identities(s, live, &made)[s.identityKey(p)]: // a call changed it
 		default:
 			l.vanished = append(l.vanished, p)
 		}
@@ -56,6 +57,19 @@ func identities(s *Saver, c *Configuration, cached *map[string]bool) map[string]
 		}
 	}
 	return *cached
+}
+
+// identityKey returns the same key for two calls that create or change the same object, of which
+// spdk_tgt can load only one.
+func (s *Saver) identityKey(p place) string {
+	e, err := entryOf(p.call)
+	if err != nil {
+		return ""
+	}
+	if object := identity.Of(s.opts.Schema, e.Method, e.Params); object != "" {
+		return p.subsystem + " " + object
+	}
+	return p.subsystem + " " + compact(p.call)
 }
 
 // keep returns live with the calls in current that are to be kept. A kept call comes after the
@@ -165,7 +179,7 @@ func (s *Saver) named(p place, seen changes) bool {
 		return false
 	}
 	objects, _ := s.opts.Schema.Names(e.Method, e.Params, maxNames)
-	return seen.made[identityOf(s.opts.Schema, e)] ||
+	return seen.made[identity.Of(s.opts.Schema, e.Method, e.Params)] ||
 		slices.ContainsFunc(objects, func(n rpcschema.Name) bool { return seen.names[n.Value] }) ||
 		slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Required && seen.names[scalar(e.Params[p.Name])] })
 }

@@ -1,4 +1,8 @@
-package persist
+// Package identity determines which calls in a saved configuration create or set the same object.
+//
+// It must not depend on where calls are saved, or on what happens to calls that conflict, which
+// package persist decides.
+package identity
 
 import (
 	"encoding/json"
@@ -9,8 +13,8 @@ import (
 
 // identifiedBy lists the parameters that identify what a call creates or sets, for methods whose
 // required parameters include others, or lack some of these. Calls with equal ones conflict: of two
-// iscsi_create_initiator_group with one tag, spdk_tgt loads only the first, whoever the initiators
-// are. An empty list means that the target has only one such setting. A dot separates a member.
+// iscsi_create_initiator_group with one tag, spdk_tgt loads only the first, even if their initiators
+// differ. An empty list means that the target has only one such setting. A dot separates a member.
 var identifiedBy = map[string][]string{
 	"accel_assign_opc":                 {"opname"},
 	"accel_crypto_key_create":          {"name"},
@@ -58,52 +62,43 @@ var identifiedBy = map[string][]string{
 	"vhost_controller_set_coalescing":  {"ctrlr"},
 	"vhost_create_blk_controller":      {"ctrlr"},
 	"vhost_scsi_controller_add_target": {"ctrlr", "scsi_target_num"},
-	waitMethod:                         {"name"},
+	"bdev_get_bdevs":                   {"name"}, // waits for a bdev
 }
 
-// losesMembers lists the methods whose objects lose members without a call, when a disk is removed
-// or the target stops. Such a loss is not taken for a change by a call.
 var losesMembers = map[string]bool{"bdev_raid_create": true, "iscsi_create_target_node": true}
 
-// identityKey returns the same key for two calls that create or change the same object, of which
-// spdk_tgt can load only one.
-func (s *Saver) identityKey(p place) string {
-	e, err := entryOf(p.call)
-	if err != nil {
-		return ""
-	}
-	if identity := identityOf(s.opts.Schema, e); identity != "" {
-		return p.subsystem + " " + identity
-	}
-	return p.subsystem + " " + compact(p.call)
-}
+// LosesMembers reports whether the objects that a method creates lose members without a call, when
+// a disk is removed or the target stops. Such a loss must not be taken for a change by a call.
+func LosesMembers(method string) bool { return losesMembers[method] }
 
-// identityOf identifies what a call creates or sets, by its method and parameters. It returns "" if
-// that is unknown.
-func identityOf(schema *rpcschema.Document, e entry) string {
+const maxNames = 4096 // more than any SPDK call contains
+
+// Of identifies what a call creates or sets, by its method and parameters. Calls with equal results
+// conflict: spdk_tgt can load only one of them. Of returns "" for a call whose object is unknown.
+func Of(schema *rpcschema.Document, method string, params map[string]any) string {
 	object := map[string]any{}
-	m, known := schema.Method(e.Method)
-	params, listed := identifiedBy[e.Method]
+	m, known := schema.Method(method)
+	by, listed := identifiedBy[method]
 	switch {
 	case listed:
-		for _, name := range params {
-			if v := member(e.Params, name); v != nil {
+		for _, name := range by {
+			if v := member(params, name); v != nil {
 				object[name] = v
 			}
 		}
-		if len(object) == 0 && len(params) > 0 {
+		if len(object) == 0 && len(by) > 0 {
 			return ""
 		}
 	case !known || !m.Mutates: // such as bdev_wait_for_examine
 		return ""
 	default:
 		for _, required := range m.Params {
-			v, given := e.Params[required.Name]
+			v, given := params[required.Name]
 			if !required.Required || !given {
 				continue
 			}
 			object[required.Name] = v
-			if names, _ := schema.Names(e.Method, map[string]any{required.Name: v}, maxNames); len(names) > 0 {
+			if names, _ := schema.Names(method, map[string]any{required.Name: v}, maxNames); len(names) > 0 {
 				object[required.Name] = names
 			}
 		}
@@ -112,7 +107,7 @@ func identityOf(schema *rpcschema.Document, e entry) string {
 	if err != nil {
 		return ""
 	}
-	return e.Method + " " + string(text)
+	return method + " " + string(text)
 }
 
 func member(params map[string]any, name string) any {
