@@ -59,7 +59,7 @@ func (s *Server) ownMethods() []gate.Own {
 	}
 }
 
-// byExecutor makes the function that serves a method from a method of the Executor, which is
+// byExecutor returns the function that serves a method from a method of the Executor, which is
 // created later.
 func (s *Server) byExecutor(serve func(*execute.Executor, context.Context, execute.Command) (json.RawMessage, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.execute, ctx, r.Command) }

@@ -122,7 +122,7 @@ func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	return errors.Join(err, s.target.Close())
 }
 
-// serverTLS makes the server's TLS configuration. It uses the current certificate, and takes
+// serverTLS returns the server's TLS configuration. It uses the current certificate, and takes
 // versions, cipher suites and the policy for client certificates from the current settings.
 func (s *Server) serverTLS() *tls.Config {
 	base := &tls.Config{

@@ -32,7 +32,7 @@ func (b *bench) tenants(t *testing.T, user, params string) (list []spdkrpc.Proxy
 	return answer.Result
 }
 
-// A tenant reads its own quota and what it uses of it, and learns nothing about other tenants.
+// A tenant reads its own quota and how much of it is used, and learns nothing about other tenants.
 // Users without a tenant read all of them.
 func TestTenantsReadTheirOwnUsage(t *testing.T) {
 	b := newTenantBench(t, withReader(t))

@@ -34,7 +34,7 @@ func run(t *testing.T, args ...string) (out, notes string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := command()
-	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
+	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
 	err = cmd.ExecuteContext(t.Context())

@@ -133,8 +133,8 @@ type remote struct {
 	caller  spdkrpc.Caller
 	timeout time.Duration
 	reader  *figures.Reader
-	all     bool // the I/O of a tenant's other bdevs is read, too
-	io      bool // the I/O of a tenant's volumes is read, too
+	all     bool // also read the I/O of a tenant's other bdevs
+	io      bool // also read the I/O of a tenant's volumes
 }
 
 func (r *remote) ask(ctx context.Context, method string, params map[string]any) (result json.RawMessage, err error) {

@@ -107,7 +107,7 @@ func rowsOf(wanted int) int {
 		return wanted
 	}
 	if _, height, err := term.GetSize(int(os.Stdout.Fd())); err == nil && height > 4 {
-		return height - 3 // the title, the head, and the cursor
+		return height - 3 // the title, the heading and the cursor
 	}
 	return 20
 }

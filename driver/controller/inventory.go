@@ -158,7 +158,7 @@ func readInventory(ctx context.Context, s *volume.Service, t *inventory.Target) 
 	for _, v := range volumes {
 		st := byName[v.Store]
 		health := volume.HealthIn(st, v)
-		if v.SizeBytes == 0 { // SPDK reports no size of a volume without a bdev
+		if v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
 			if health, err = s.Health(ctx, v.UUID); errors.Is(err, volume.ErrNotFound) {
 				continue // deleted meanwhile
 			}

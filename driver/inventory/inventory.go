@@ -16,7 +16,7 @@ type Target struct {
 	Error     string            `json:"error,omitempty"`
 	Stores    []Store           `json:"stores,omitempty"`
 	Volumes   []Volume          `json:"volumes,omitempty"`
-	// Snapshots holds the snapshots that were asked for; no others are listed.
+	// Snapshots holds the requested snapshots; no others are listed.
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
 	// Fenced holds the fenced nodes, if these were asked for.
 	Fenced []Fenced `json:"fenced,omitempty"`

@@ -62,7 +62,7 @@ type Monitor struct {
 	metrics   *metrics.Metrics
 	log       *slog.Logger
 	interval  time.Duration
-	timeout   time.Duration // of the reads of a volume
+	timeout   time.Duration // for reading a volume's state
 	now       func() time.Time
 
 	statusFile string
@@ -72,7 +72,7 @@ type Monitor struct {
 	adopted  bool
 	failed   bool               // the last round could not read the list of volumes or mounts
 	attempts map[string]attempt // by volume id
-	logged   map[string]State   // by volume id: what the log has last told
+	logged   map[string]State   // by volume id: the state that was logged last
 
 	mu     sync.Mutex
 	states map[string]State // by volume id

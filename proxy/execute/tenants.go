@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ListTenants serves spdkgate_get_tenants. Users of a tenant get only their own.
+// ListTenants serves spdkgate_get_tenants. A tenant's users get only their own tenant.
 func (e *Executor) ListTenants(ctx context.Context, c Command, all *tenancy.Tenancy) (json.RawMessage, error) {
 	scopes := all.Scopes()
 	if c.Tenant != nil {
@@ -44,7 +44,7 @@ func (e *Executor) ListTenants(ctx context.Context, c Command, all *tenancy.Tena
 	return json.Marshal(list)
 }
 
-// TenantUsage returns what tenants use of their quotas, in their order.
+// TenantUsage returns how much of their quotas tenants use, in their order.
 func (e *Executor) TenantUsage(ctx context.Context, ask tenancy.Ask, all *tenancy.Tenancy, scopes []*tenancy.Scope) ([]spdkrpc.ProxyTenantAmounts, error) {
 	used, err := all.Usage(ctx, ask, scopes...)
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Executor) QuotaOf(s *tenancy.Scope) (a spdkrpc.ProxyTenantAmounts) {
 	return a
 }
 
-// sharedBy returns the key quota of a tenant.
+// sharedBy returns a tenant's key quota.
 func sharedBy(s *tenancy.Scope) keys.Share {
 	return keys.Share{Most: s.Quota.Keys, Has: func(name string) bool { return s.Owns("key", name) }}
 }

@@ -43,7 +43,7 @@ const (
 	probeWait = 2 * time.Second
 )
 
-// New makes an Observer.
+// New returns an Observer.
 func New(o Options, c *config.Config, schema *rpcschema.Document) *Observer {
 	b := &Observer{Options: o, reader: figures.NewReader(schema, c.Metrics.LatencyHistograms...), targetMetrics: targetmetrics.New(c.Metrics.Volumes)}
 	b.figures = figures.NewShared(b.ReadFigures, figuresAge, figuresWait)

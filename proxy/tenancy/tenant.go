@@ -71,9 +71,9 @@ type address struct {
 	port uint16
 }
 
-// New makes a Tenancy. ofUser maps users to their tenants; users without one are absent. former, if
-// not nil, is a Tenancy for the same target, whose caches and counts are kept. The error joins all
-// mistakes.
+// New returns a Tenancy. ofUser maps users to their tenants; users without one are absent. former,
+// if not nil, is a Tenancy for the same target, whose caches and counts are kept. The error joins
+// all mistakes.
 func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
 	t := &Tenancy{
 		schema: schema, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},

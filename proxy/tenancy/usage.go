@@ -2,7 +2,7 @@ package tenancy
 
 import "context"
 
-// A Usage states what a tenant uses of its quota. It is counted by the functions that count for
+// A Usage states how much of its quota a tenant uses. It is counted by the functions that count for
 // decisions on calls (count.go), and calls without a response count as they do there.
 type Usage struct{ Bytes, Volumes, Subsystems, Hosts, Listeners uint64 }
 

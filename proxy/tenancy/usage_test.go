@@ -18,7 +18,7 @@ func (w *world) usage(scopes ...*Scope) []Usage {
 	return used
 }
 
-// What a tenant uses is what a refused call names as used, for each bound of the quota.
+// For each bound of the quota, Usage returns the same amount as the error for a refused call.
 func TestUsageIsWhatRefusalsName(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestUsageCountsCallsThatMayStillBeExecuted(t *testing.T) {
 	assert.EqualValues(t, 2, w.usage(red)[0].Volumes)
 }
 
-// The usage of many tenants needs no more calls than that of one, and each has its own.
+// Reading the usage of many tenants needs no more calls than for one, and each tenant gets its own.
 func TestUsageOfManyTenantsReadsListsOnce(t *testing.T) {
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = "nqn.2020-04.io.spdk.csi:uuid:" })
 	red, blue := w.settle()

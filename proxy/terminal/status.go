@@ -100,7 +100,7 @@ const (
 	expiresSoon = 14 * 24 * time.Hour
 )
 
-// NewStatus makes a Status. metrics are the proxy's metrics in Prometheus' text format, or "".
+// NewStatus returns a Status. metrics are the proxy's metrics in Prometheus' text format, or "".
 func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 	s := &Status{Time: f.Taken.UTC(), Up: f.Up, State: f.Phase, Release: f.Release, Stores: []Store{}, Warnings: []string{}}
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// tenantsRead lists the methods from which a tenant's page is made. All others concern the whole
+// tenantsRead lists the methods from which a tenant's page is built. All others concern the whole
 // target.
 var tenantsRead = []string{"spdk_get_version", "bdev_lvol_get_lvstores", "bdev_lvol_get_lvols", "bdev_get_bdevs", "nvmf_get_subsystems", "iscsi_get_target_nodes"}
 
@@ -115,7 +115,7 @@ func (p Page) tenant(b *strings.Builder, line func(colour, text string), t *Tena
 // maxTenants bounds the tenants on a page.
 const maxTenants = 8
 
-// tenants writes, for each tenant, the bound of its quota that it has used most of.
+// tenants writes, for each tenant, the bound of its quota that is closest to being used up.
 func (p Page) tenants(b *strings.Builder, line func(colour, text string), list []Tenant) {
 	line("", "")
 	line(bold, "Tenants")

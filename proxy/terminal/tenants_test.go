@@ -49,8 +49,8 @@ This is all that belongs to tenant red.
 Load and connections of the whole target are shown only to users without a tenant.
 `
 
-// A tenant's page names what the tenant uses and may use. What no tenant may read is not listed as
-// missing; what only the user's roles prevent is.
+// A tenant's page shows what the tenant uses and may use. It does not list as missing what no
+// tenant may read, but lists what only the user's roles prevent.
 func TestTenantScreen(t *testing.T) {
 	f := reading()
 	denied := func(method string) figures.Failure {

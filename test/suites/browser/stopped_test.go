@@ -73,7 +73,7 @@ func TestFirstVisit(t *testing.T) {
 	w, _ := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
-	t.Run("nothing warns of a target that loads nothing that hosts write", func(t *testing.T) {
+	t.Run("no warning about a target that loads nothing written by hosts", func(t *testing.T) {
 		p.has("108 %")
 		assert.NotContains(t, eval[string](p, `document.querySelector("main").innerText`), "bdev_auto_examine")
 	})
@@ -87,7 +87,7 @@ func TestFirstVisit(t *testing.T) {
 		p.do(chromedp.Reload())
 		p.has("Another saved configuration was chosen on ")
 	})
-	t.Run("an unknown address is no other page", func(t *testing.T) {
+	t.Run("an unknown address does not show another page", func(t *testing.T) {
 		p.show("volume")
 		p.has("The console has no page volume")
 		p.until(`document.title === "Page not found – SPDKGate"`)
@@ -127,7 +127,7 @@ func TestFirstVisit(t *testing.T) {
 		shown("c-id .strong", "6b1f00000001")
 		shown("c-hosts", "6b1f0000abcd")
 	})
-	t.Run("dialogs begin with their first field, and tell the truth", func(t *testing.T) {
+	t.Run("dialogs focus their first field and state what is lost", func(t *testing.T) {
 		p.show("volumes")
 		p.until(`/ [GM]iB$/.test(document.querySelector(".body .c-size")?.innerText)`)
 		p.press("Create")

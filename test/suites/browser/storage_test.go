@@ -110,7 +110,7 @@ func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 	assert.False(t, eval[bool](p, `document.querySelector("dialog").innerText.includes("To confirm")`))
 }
 
-// Users who may only read get no buttons, and a tenant sees its own stores only.
+// Users who may only read get no buttons, and a tenant sees only its own stores.
 func TestStorageShowsWhatAUserMayDo(t *testing.T) {
 	for user, stores := range map[string]int{"viewer": 4, "team": 1} {
 		p := newPage(t)

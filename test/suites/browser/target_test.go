@@ -119,7 +119,7 @@ func (r *relayed) requests() {
 func answer(id json.RawMessage, result any) []byte {
 	text, err := json.Marshal(object{"jsonrpc": "2.0", "id": id, "result": result})
 	if err != nil {
-		panic(err) // values of this file
+		panic(err) // the values come from this file
 	}
 	return text
 }

@@ -24,7 +24,7 @@ func TestFirstContentAppearsWithoutLayoutShifts(t *testing.T) {
 		"overview": `!!document.querySelector(".capacity")`, "volumes": listed, "exports": listed, "explorer?method=bdev_lvol_create": described,
 		"access": `document.querySelectorAll("tbody tr").length > 100`, "audit": auditRows + " > 0",
 	} {
-		p.do(chromedp.Navigate("about:blank")) // so that the next one is more than another part of the same page
+		p.do(chromedp.Navigate("about:blank")) // otherwise, the next one would only change the part shown of the same page
 		p.open("#/" + page)
 		p.until(content)
 		t.Logf("%-32s first paint %4.0f ms, content %4.0f ms after navigation", page,

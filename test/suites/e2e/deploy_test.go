@@ -19,8 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// It takes volumes that other tests are making or deleting for leftovers, until it has looked
-	// again a minute later.
+	// The check counts volumes that other tests are creating or deleting as leftovers until it
+	// looks again, a minute later.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)
@@ -69,7 +69,7 @@ func TestKustomize(t *testing.T) {
 	n.ready("second")
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 
-	// The manual's check, which says that there are volumes.
+	// This is the manual's check, which reports that there are volumes.
 	assert.NotEmpty(t, n.run("get", "pv", `--output=jsonpath={.items[?(@.spec.csi.driver=="`+driverName+`")].metadata.name}`))
 	n.run("delete", "pod", "second")
 	n.awaitAdmitted("kept")
@@ -99,8 +99,8 @@ func TestKustomize(t *testing.T) {
 	assert.Equal(t, written, n.sum("third", "/volume/file"))
 }
 
-// editedManifests returns a copy of the manifests with the storage server of the tests, and the
-// other differences of [driver.values].
+// editedManifests returns a copy of the manifests with the tests' storage server and the other
+// changes in [driver.values].
 func (n *namespace) editedManifests() string {
 	n.t.Helper()
 	dir := filepath.Join(n.t.TempDir(), "kubernetes")

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUpstream has no zones, because most of its tests use a volume on both nodes. It has no limit
-// of volumes, because its tests run at the same time. So the suites of these run by themselves,
-// with another configuration.
+// TestUpstream has no zones, because most of its tests use a volume on both nodes. It does not
+// limit the number of volumes, because its tests run concurrently. The suites for both therefore
+// run separately, with another configuration.
 
 func TestUpstreamZones(t *testing.T) {
 	if !*upstream {

@@ -19,7 +19,7 @@ type Counts = NonNullable<Statistics["bdevs"]>[number];
 
 interface Reading { at: number; rate: number; counts: Map<string, Counts> }
 
-// A Sample is the activity between two looks. Latencies are in microseconds, and null without I/O.
+// A Sample is the activity between two readings. Latencies are in microseconds, and null without I/O.
 export interface Sample {
   at: number; // seconds since 1970
   readOps: number; writeOps: number; readBytes: number; writeBytes: number;
@@ -29,7 +29,7 @@ export interface Sample {
 export const interval = 5000;
 const kept = 60;
 
-// watched are the stores whose devices are sampled.
+// watched contains the stores whose devices are sampled.
 export const watched = new Cell<Store[]>([]);
 
 export const samples = new Cell<Sample[]>([]);
@@ -163,7 +163,7 @@ function between(old: Reading, now: Reading) {
 export interface TargetEvent { id: number | string; time: string; type: string; object?: string; text: string }
 
 export const events = new Cell<TargetEvent[]>([]);
-// conditions are events that last, such as a quota that is nearly used.
+// conditions are lasting events, such as a quota that is nearly used up.
 export const conditions = new Cell<TargetEvent[]>([]);
 
 const lasts = new Set(["lvstore_full", "quota_near", "certificate_expires"]);
@@ -176,7 +176,7 @@ const eventTypes = [
 
 export const eventState = new Cell<"open" | "waiting" | "closed">("waiting");
 
-// followEvents listens to the server's events while somebody is signed in.
+// followEvents listens to the server's events while a user is signed in.
 export function followEvents() {
   return listen("/events", eventTypes, (type, data) => {
     let event: TargetEvent;

@@ -4,7 +4,7 @@ import type { Disk, Inventory, Store } from "./storage";
 // isUnused reports whether nothing on the target uses a disk. It says nothing about the disk's contents.
 export const isUnused = (d: Disk) => !d.claimed && !d.store && d.exports.length === 0;
 
-// A Place is a disk, the store on it, or both. Who may not list bdevs sees stores only.
+// A Place is a disk, the store on it, or both. A user who may not list bdevs sees only stores.
 export interface Place { name: string; disk?: Disk; store?: Store }
 
 export function placesOf(all: Inventory): Place[] {
@@ -13,14 +13,14 @@ export function placesOf(all: Inventory): Place[] {
   return [...disks, ...others.map((store) => ({ name: store.base_bdev || store.name, store }))];
 }
 
-// use says what a disk is used for.
+// use describes what a disk is used for.
 export function use({ disk, store }: Place): string {
   if (store) return `store ${store.name}`;
   if (disk?.exports.length) return "exported";
   return disk?.claimed ? "part of another bdev" : "unused";
 }
 
-// removal is the call that removes a disk from the target, and its parameters.
+// removal returns the call that removes a disk from the target, with its parameters.
 export function removal(d: Disk): { method: string; name: string } | undefined {
   if (d.controller) return { method: "bdev_nvme_detach_controller", name: d.controller };
   const method = { "AIO disk": "bdev_aio_delete", "URING bdev": "bdev_uring_delete", "Malloc disk": "bdev_malloc_delete", "Null disk": "bdev_null_delete" }[d.product];

@@ -1,4 +1,4 @@
-// What the target stores and exports, read by ordinary calls.
+// What the target stores and exports, read with ordinary calls.
 import { useEffect, useLayoutEffect } from "preact/hooks";
 import { CallError, call } from "../api";
 import { Cell, useCell } from "../state";
@@ -39,7 +39,7 @@ export interface Limits {
   w_mbytes_per_sec: number;
 }
 
-// An Entry is a volume in SPDK's list of logical volumes, which is shorter and faster than that of bdevs: it has no sizes.
+// An Entry is a volume in SPDK's list of logical volumes, which is shorter and faster than the list of bdevs, because it lacks sizes.
 interface Entry {
   alias: string;
   uuid: string;
@@ -106,7 +106,7 @@ export interface Volume {
   exports: Export[];
 }
 
-// A Disk is a bdev that is no logical volume.
+// A Disk is a bdev that is not a logical volume.
 export interface Disk {
   name: string;
   product: string;
@@ -130,7 +130,7 @@ export interface Inventory {
   refused: string[]; // methods
 }
 
-// orRefused gives undefined for a call that policy refuses or that the target does not have.
+// orRefused returns undefined if the policy refuses the call or the target lacks the method.
 async function orRefused<T>(refused: string[], method: string, params?: object): Promise<T | undefined> {
   try {
     return await call<T>(method, params);
@@ -144,7 +144,8 @@ async function orRefused<T>(refused: string[], method: string, params?: object):
 
 export const inventory = new Cell<Inventory | null>(null);
 
-// firstLook is what lists can show before the inventory is there: exports, and soon also volumes, without sizes, limits and parents.
+// firstLook contains what lists can show before the inventory has been read: exports, and soon also volumes, without sizes, limits and
+// parents.
 export const firstLook = new Cell<Inventory | null>(null);
 export const inventoryError = new Cell<Error | null>(null);
 export const inventoryStale = new Cell(false);
@@ -154,7 +155,8 @@ session.follow(() => { if (!session.value) inventory.value = firstLook.value = n
 let reading: Promise<void> | null = null;
 let again = false;
 
-// readInventory reads all volumes and exports. During a reading, which may have missed the latest change, it has another one follow.
+// readInventory reads all volumes and exports. If a reading is in progress, which may have missed the latest change, another one follows
+// it.
 export function readInventory(): Promise<void> {
   again = reading !== null;
   reading ??= readUntilCurrent().finally(() => { reading = null; });
@@ -174,13 +176,13 @@ async function readUntilCurrent() {
   } while (again);
 }
 
-// freshInventory reads again what is older than so many ms.
+// freshInventory reads the inventory again if it is older than the given number of ms.
 export function freshInventory(age: number): Promise<void> {
   const now = inventory.value;
   return now && !inventoryStale.value && Date.now() - now.at < age ? Promise.resolve() : reading ?? readInventory();
 }
 
-// useInventory gives the inventory to a page, and reads it again after an event.
+// useInventory returns the inventory for a page, and reads it again after an event.
 export function useInventory(): Inventory | null {
   const found = useCell(inventory), stale = useCell(inventoryStale);
   useLayoutEffect(() => { void freshInventory(30000); }, []);
@@ -192,7 +194,8 @@ export function useInventory(): Inventory | null {
   return found;
 }
 
-// read asks for the long list of bdevs last, because SPDK answers nothing else meanwhile. The first time, what is known is shown earlier.
+// read requests the long list of bdevs last, because SPDK does not respond to anything else meanwhile. The first time, what is already
+// known is shown earlier.
 async function read(first: boolean): Promise<Inventory> {
   inventoryStale.value = false;
   const refused: string[] = [];
@@ -202,7 +205,7 @@ async function read(first: boolean): Promise<Inventory> {
     orRefused<TargetNode[]>(refused, "iscsi_get_target_nodes"),
   ]);
   const entries = first ? orRefused<Entry[]>(refused, "bdev_lvol_get_lvols") : undefined;
-  entries?.catch(() => {}); // if the others fail, nobody waits for it
+  entries?.catch(() => {}); // if the others fail, nothing waits for it
   const [stores = [], subsystems, nodes] = await short;
   const known: Inventory = { stores, volumes: [], disks: [], subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
   const exports = exportsByBdev(subsystems ?? [], nodes ?? []);
@@ -271,7 +274,7 @@ function exportsByBdev(subsystems: Subsystem[], nodes: TargetNode[]): Map<string
   return found;
 }
 
-// promised is the sum of the sizes of a store's volumes; shared clusters of snapshots count once.
+// promised returns the sum of the sizes of a store's volumes. Clusters shared by snapshots count once.
 export function promised(volumes: Volume[], store: string): number {
   let sum = 0;
   for (const v of volumes) if (v.store === store) sum += v.kind === "snapshot" ? v.used || 0 : v.size;

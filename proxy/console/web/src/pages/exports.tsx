@@ -134,7 +134,7 @@ function Initiators({ node }: { node: string }) {
 
 interface Listener { address: Address; ana_states?: { ana_group?: number; anagrpid?: number; ana_state?: string; state?: string }[] }
 
-// ANA asks on demand only, because SPDK pauses the subsystem to answer.
+// ANA queries the target only on demand, because SPDK pauses the subsystem to respond.
 function ANA({ nqn }: { nqn: string }) {
   const [found, set] = useState<Listener[] | null>(null);
   const [error, setError] = useState<Error | null>(null);

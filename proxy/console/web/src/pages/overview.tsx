@@ -21,7 +21,7 @@ interface Look { stores: Store[] | null; version: string; reactors: Reactors | n
 
 let lastReactors: Reactors | null = null;
 
-// hidden reports whether a user may not call a method. What administrators may not call, this proxy and target do not have.
+// hidden reports whether policy denies a method to a user. Methods that administrators cannot call do not exist on this proxy and target.
 const hidden = (may: Set<string>, method: string) => !may.has(method) && !session.value?.administrator;
 
 const orNull = async <T,>(p: Promise<T>): Promise<T | null> => {

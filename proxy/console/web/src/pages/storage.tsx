@@ -1,4 +1,4 @@
-// The disks that the target has, and the stores on them.
+// The target's disks, and the stores on them.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";

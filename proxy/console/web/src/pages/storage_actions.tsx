@@ -1,4 +1,4 @@
-// What can be done with stores and disks.
+// Actions on stores and disks.
 import { useEffect, useState } from "preact/hooks";
 import * as format from "../format";
 import { can } from "../model/session";
@@ -48,7 +48,7 @@ export function RenameStore({ store, stores, volumes, onClose }: { store: Store;
 
 const named = 8; // volumes that a dialog names
 
-// DeleteStore reads everything again first: what would be lost must be named as it is now.
+// DeleteStore first reads everything again, because it must name what would be lost now.
 export function DeleteStore({ store, all, onClose, onDone }: { store: Store; all: Inventory; onClose: () => void; onDone: () => void }) {
   const [typed, setTyped] = useState("");
   const [current, setCurrent] = useState(false);
@@ -91,10 +91,10 @@ export function AttachDisk({ all, onClose }: { all: Inventory; onClose: () => vo
   );
 }
 
-// siblings are the disks that leave together with a disk: all namespaces of an NVMe controller.
+// siblings returns the disks that are removed together with a disk: all namespaces of an NVMe controller.
 export const siblings = (d: Disk, all: Inventory) => (d.controller ? all.disks.filter((o) => o.controller === d.controller) : [d]);
 
-// removable reports whether nothing uses a disk or those that leave with it.
+// removable reports whether nothing uses a disk or those that are removed with it.
 export function removable(d: Disk, all: Inventory): boolean {
   const call = removal(d);
   return !!call && can(call.method) && siblings(d, all).every(isUnused);

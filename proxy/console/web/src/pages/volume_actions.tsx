@@ -1,4 +1,4 @@
-// What can be done with volumes: each dialog says what will happen, then makes one call.
+// Actions on volumes: each dialog explains what will happen, and then makes one call.
 import { useState } from "preact/hooks";
 import * as format from "../format";
 import { can } from "../model/session";

@@ -96,7 +96,7 @@ function ExportOf({ kind, name, unit, all }: { kind: string; name: string; unit:
   );
 }
 
-// Connected asks on demand only, because SPDK pauses the subsystem to answer.
+// Connected queries the target only on demand, because SPDK pauses the subsystem to respond.
 export function Connected({ nqn }: { nqn: string }) {
   const [found, set] = useState<Controller[] | null>(null);
   const [error, setError] = useState<Error | null>(null);

@@ -1,4 +1,4 @@
-// All volumes and snapshots: search, order, tree, and what can be done with them.
+// All volumes and snapshots: search, sorting, tree, and actions.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
@@ -63,7 +63,7 @@ function matches(v: Volume, words: string[]): boolean {
 
 interface Branch { volume: Volume; depth: number; open?: boolean }
 
-// branches lists the tree of snapshots and clones. With a search, all ancestors of what was found are open.
+// branches lists the tree of snapshots and clones. During a search, all ancestors of the matches are open.
 function branches(all: Volume[], shown: Volume[], open: Set<string>, searching: boolean): Branch[] {
   const byAlias = new Map(all.map((v) => [v.alias, v]));
   const wanted = new Set(shown);

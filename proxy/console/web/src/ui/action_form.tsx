@@ -20,7 +20,7 @@ interface FormProps {
   onDone?: () => void;
 }
 
-// ActionForm says what the call will do, shows the call, and makes it when it is submitted.
+// ActionForm explains what a call will do, shows it, and makes it when the form is submitted.
 export function ActionForm({ title, action, danger, ready, method, params, done, effect, children, onClose, onDone }: FormProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<CallError | null>(null);

@@ -4,7 +4,7 @@ import uPlot from "uplot";
 import { duration, time as clock } from "../format";
 import { Cell, useCell } from "../state";
 
-// look changes when the theme does, so that plots are drawn in its colours.
+// look changes with the theme, so that plots use its colours.
 export const look = new Cell(0);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { look.value++; });
 
@@ -19,7 +19,7 @@ function color(name: string): string {
 
 export interface Line { name: string; color: "--line-a" | "--line-b"; values: (number | null)[] }
 
-// powers are the distances of grid lines of bytes.
+// powers are the distances between grid lines for bytes.
 const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const height = 132;
 
