@@ -25,12 +25,12 @@ const password = "only for this run"
 
 // A world is a simulated target with volumes, and spdk-proxy.
 type world struct {
-	dir    string // with the programs and the proxy's certificate
+	dir    string // contains the programs and the proxy's certificate
 	url    string
 	target *caller
 	log    *logFile
 	hash   string // of the password
-	calls  gate   // of the target's calls
+	calls  gate   // holds back calls to the target
 	stops  []func()
 }
 

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Refusal, connectedHosts, driverPrefix, readWithdrawalState } from "../model/exports";
 import { Withdrawal, asUnexport, planWithdrawal } from "../model/export_plan";
 import { Volume } from "../model/storage";
+import { Confirm } from "../ui/action_form";
 import { Alert, Button, Dialog, ErrorNote, Failure, Field } from "../ui/parts";
 import { PlanForm } from "./plan_form";
 
@@ -57,7 +58,7 @@ export function WithdrawExport({ volume: v, nqn, hosts, onClose }: { volume: Vol
       {cut.length > 0 && <Alert level="bad">{cut.map((h) => <p key={h} class="wrap">Host {h} is connected, and would lose the volume and the data that it has not written yet.</p>)}<p>On the host, unmount the volume and disconnect (<code>nvme disconnect -n {nqn}</code>). Continue only if the host is lost.</p></Alert>}
       {found.blind && <Alert level="bad">Which hosts are connected cannot be read: <Failure error={found.blind} /> A connected host would lose the volume and the data that it has not written yet.</Alert>}
       {plan && !asks && <Alert level="good">No host that would lose the volume is connected.</Alert>}
-      {asks && <Field label={`To confirm, type ${v.name}`}>{(f) => <input {...f} value={typed} autocomplete="off" spellcheck={false} onInput={(e) => setTyped(e.currentTarget.value)} />}</Field>}
+      {asks && <Confirm name={v.name} typed={typed} onInput={setTyped} />}
     </PlanForm>
   );
 }
