@@ -115,7 +115,7 @@ func TestChangedTargetIsShownFirst(t *testing.T) {
 	p.has("The target has changed meanwhile, so other calls are needed. Nothing was changed")
 	require.Equal(t, []string{serverNQN + " 000000000000 127.0.0.1:4420 ana:true"}, w.exports(t))
 	p.has("Nothing is to be done: the target is in this state already.")
-	p.until(submitButton + `.disabled`)
+	p.until(submits + `.disabled`)
 	p.press("Cancel")
 }
 
@@ -134,7 +134,7 @@ func TestHostThatConnectsMeanwhileIsKept(t *testing.T) {
 		w.calls.connect(true)
 		p.submit()
 		p.has("Host " + hostA + " has connected meanwhile. Nothing was changed")
-		p.until(submitButton + `.disabled`)
+		p.until(submits + `.disabled`)
 		require.Equal(t, before, w.exports(t))
 		p.press("Cancel")
 		w.calls.connect(false)
@@ -161,7 +161,7 @@ func TestExportPredictsFailures(t *testing.T) {
 	p.press("Cancel")
 	p.press("Change export…")
 	p.has("without ANA reporting, which SPDK cannot add: no snapshot would be possible while a host is connected.")
-	p.until(submitButton + `.disabled`)
+	p.until(submits + `.disabled`)
 	p.press("Cancel")
 	w.call(t, "nvmf_delete_subsystem", object{"nqn": serverNQN})
 
@@ -189,7 +189,7 @@ func TestExportPredictsFailures(t *testing.T) {
 	p.fill("Other addresses of the storage server", "127.0.0.1:4422")
 	p.has("Your roles do not permit nvmf_subsystem_add_listener.")
 	p.has("Your roles do not permit nvmf_subsystem_remove_host")
-	p.until(submitButton + `.disabled`)
+	p.until(submits + `.disabled`)
 }
 
 // Exports of the CSI driver, and subsystems with several volumes, are not changed by accident.
@@ -203,7 +203,7 @@ func TestExportsOfOthersAreKept(t *testing.T) {
 	p.openPanel("exports", nqn)
 	p.press("Withdraw…")
 	p.has("which is a name of the CSI driver: Kubernetes decides which hosts use such a volume.")
-	p.until(submitButton + `.disabled`)
+	p.until(submits + `.disabled`)
 	p.fill("To change an export of the CSI driver, type its NQN", nqn)
 	p.has("if Kubernetes has a PersistentVolume for this volume, the driver changes the export, too")
 	p.sameInTerminal("admin")
@@ -226,5 +226,5 @@ func TestExportsOfOthersAreKept(t *testing.T) {
 	p.openPanel("volumes", "db")
 	p.press("Export…")
 	p.has("the iSCSI target iqn.2026-01.example:db offers lvs0/db already")
-	p.until(submitButton + `.disabled`)
+	p.until(submits + `.disabled`)
 }

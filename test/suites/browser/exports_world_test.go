@@ -180,16 +180,7 @@ func (p *page) choose(label string) {
 	eval[chromedp.Void](p, find+`.querySelector("input").click(); null`)
 }
 
-const (
-	submitButton = `document.querySelector("dialog button[type=submit]")`
-	noDialog     = `!document.querySelector("dialog[open]")`
-)
-
-func (p *page) submit() {
-	p.t.Helper()
-	p.until(`!!` + submitButton + ` && !` + submitButton + `.disabled`)
-	eval[chromedp.Void](p, submitButton+`.click(); null`)
-}
+const noDialog = `!document.querySelector("dialog[open]")`
 
 // shownCalls returns the text of a tab of the dialog's calls.
 func (p *page) shownCalls(tab string) string {
