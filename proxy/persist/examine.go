@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-
-	"github.com/google/uuid"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -32,6 +29,7 @@ const (
 var waiting = map[string]string{
 	"bdev_crypto_create":     "base_bdev_name",
 	"bdev_delay_create":      "base_bdev_name",
+	"bdev_error_create":      "base_name",
 	"bdev_passthru_create":   "base_bdev_name",
 	"bdev_split_create":      "base_bdev",
 	"bdev_zone_block_create": "base_bdev",
@@ -44,8 +42,8 @@ var waiting = map[string]string{
 // of external clones must exist when SPDK loads the lvstore, because they are not examined
 // themselves. Nothing else is examined, even if the target's own list names it. Hosts may write to
 // a bdev after the lvstore on it was deleted, and to the first block of the disks of a RAID without
-// a superblock. Such a RAID comes after its disks and claims them unexamined. Logical volumes are
-// never named.
+// a superblock. Such a RAID comes after its disks and claims them unexamined. Partitions exist only
+// if their disk is examined. Logical volumes, and partitions on them, are never named.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil
@@ -89,6 +87,13 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	if err != nil {
 		return err
 	}
+	disks := layers{ask: ask, above: map[string][]string{}}
+	if stores, err = disks.withoutVolumes(ctx, stores); err != nil {
+		return err
+	}
+	if bases, err = disks.withoutVolumes(ctx, slices.Concat(bases, awaited)); err != nil {
+		return err
+	}
 	params := maps.Clone(first.Params)
 	params[autoExamine] = false
 	options, err := json.Marshal(entry{Method: setBdevOptions, Params: params})
@@ -103,7 +108,7 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 		waits = len(rest)
 	}
 	named := map[string]bool{}
-	before, err := examineCalls(slices.Concat(bases, awaited), named)
+	before, err := examineCalls(slices.Concat(bases, disks.partitioned), named)
 	if err != nil {
 		return err
 	}
@@ -118,7 +123,7 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 // examineCalls returns the calls that examine bdevs not named yet.
 func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessage, err error) {
 	for _, name := range slices.Sorted(slices.Values(bdevs)) {
-		if named[name] || isVolume(name) {
+		if named[name] {
 			continue
 		}
 		named[name] = true
@@ -206,11 +211,4 @@ func basesOfStores(ctx context.Context, ask Ask) (names []string, err error) {
 		}
 	}
 	return names, nil
-}
-
-// isVolume reports whether a name can refer to a logical volume (a UUID or lvstore/name), or to a
-// partition on one.
-func isVolume(name string) bool {
-	id, _, _ := strings.Cut(name, "p")
-	return uuid.Validate(id) == nil || strings.Contains(name, "/")
 }

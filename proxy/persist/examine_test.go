@@ -1,6 +1,7 @@
 package persist
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ func TestBasesAreExamined(t *testing.T) {
 		off    = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`
 		on     = `{"method":"bdev_set_options","params":{"bdev_auto_examine":true}}`
 		volume = "2f1ab9d4-3f5e-4f5b-9f5f-0a8e3d0a7c11"
+		disk   = "6b9a1c3e-7d35-4a53-9f5c-0a1b2c3d4e5f"
 		raid   = `{"method":"bdev_raid_create","params":{"base_bdevs":["d0","d1"],"name":"raid"}}`
 		pt     = `{"method":"bdev_passthru_create","params":{"base_bdev_name":"d2","name":"pt"}}`
 		onLvol = `{"method":"bdev_passthru_create","params":{"base_bdev_name":"` + volume + `","name":"q"}}`
@@ -32,11 +34,18 @@ func TestBasesAreExamined(t *testing.T) {
 	)
 	stores := `[{"base_bdev":"raid"},{"base_bdev":"` + volume + `"},{"base_bdev":"lvs0/alias"},{"base_bdev":"pt"}]`
 	raids := `[{"base_bdevs_list":[{"name":"r0"}],"superblock":false},{"base_bdevs_list":[{"name":"s0"},{"name":null},{"name":"` + volume + `p1"}],"superblock":true}]`
-	bdevs := map[string]bool{"d2": true, "pt": true, "raid": true, "r0": true, "empty": true, "late": false}
+	const onPartitions = `[{"base_bdev":"gp1"},{"base_bdev":"` + disk + `"},{"base_bdev":"dev/sdb"},{"base_bdev":"` + volume + `p2"},{"base_bdev":"odd"}]`
+	bdevs := map[string]string{
+		"d2": "{}", "pt": "{}", "raid": "{}", "r0": "{}", "empty": "{}", disk: `{"driver_specific":{"aio":{}}}`, "dev/sdb": "{}",
+		volume: `{"driver_specific":{"lvol":{}}}`, "lvs0/alias": `{"driver_specific":{"lvol":{}}}`, "odd": `{"driver_specific":{"gpt":{"base_bdev":"lvs0/alias"}}}`,
+		volume + "p2": `{"driver_specific":{"gpt":{"base_bdev":"` + volume + `"}}}`,
+		"gp1":         `{"driver_specific":{"gpt":{"base_bdev":"g"}}}`, "g": "{}",
+	}
 	examine := func(name string) string { return `{"method":"bdev_examine","params":{"name":"` + name + `"}}` }
 	for name, c := range map[string]struct {
 		disable      bool
 		raids        string
+		stores       string
 		before, want []string
 	}{
 		"on stays on":            {disable: false, before: []string{on, raid, pt, wait}, want: []string{on, raid, pt, wait}},
@@ -52,7 +61,10 @@ func TestBasesAreExamined(t *testing.T) {
 		"what does not exist yet":       {before: []string{off, examine("late"), wait}, want: []string{off, examine("late"), examine("pt"), examine("raid"), wait}},
 		"only disks with a superblock":  {raids: raids, before: []string{off, examine("r0"), wait}, want: []string{off, examine("s0"), examine("pt"), examine("raid"), wait}},
 		"an lvstore that is loaded now": {before: []string{off, examine("slow"), wait}, want: []string{off, examine("slow"), examine("pt"), examine("raid"), wait}},
-		"no calls":                      {disable: true},
+		"disks named like volumes, and disks of partitions": {stores: onPartitions, before: []string{off, examine("g"), wait}, want: []string{
+			off, examine("g"), examine(disk), examine("dev/sdb"), examine("gp1"), wait,
+		}},
+		"no calls": {disable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Subsystem{Name: "bdev"}
@@ -60,6 +72,7 @@ func TestBasesAreExamined(t *testing.T) {
 				s.Calls = append(s.Calls, json.RawMessage(call))
 			}
 			examined := false
+			stores := cmp.Or(c.stores, stores)
 			require.NoError(t, s.examineBases(t.Context(), func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 				switch method {
 				case "bdev_lvol_get_lvstores":
@@ -77,10 +90,11 @@ func TestBasesAreExamined(t *testing.T) {
 					return json.RawMessage(c.raids), nil
 				}
 				assert.Equal(t, "bdev_get_bdevs", method)
-				if !bdevs[params["name"].(string)] {
+				found, exists := bdevs[params["name"].(string)]
+				if !exists {
 					return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice}
 				}
-				return json.RawMessage("[{}]"), nil
+				return json.RawMessage("[" + found + "]"), nil
 			}, c.disable))
 			var got []string
 			for _, call := range s.Calls {

@@ -229,7 +229,7 @@ func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 		return err
 	}
 	err := loaded()
-	if d.Disk == "" || isVolume(d.Disk) || !errors.Is(err, spdkrpc.NoSuchDevice) {
+	if d.Disk == "" || isVolumesName(d.Disk) || !errors.Is(err, spdkrpc.NoSuchDevice) {
 		return err == nil
 	}
 	if _, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": d.Disk}); err != nil {

@@ -184,7 +184,7 @@ func TestTenantAdditionsAreBounded(t *testing.T) {
 		"nvmf_subsystem_add_ns": "SPDK admits a bdev to one subsystem: quota.volumes", "iscsi_target_node_add_lun": "256 for each target node, which only administrators create",
 		"iscsi_target_node_add_pg_ig_maps": "groups belong to no tenant", "spdkgate_key_add": "quota.keys",
 		"bdev_set_qos_limit": ofBdev, "bdev_enable_histogram": ofBdev, "bdev_set_qd_sampling_period": ofBdev,
-		"bdev_raid_add_base_bdev": ofBdev, "bdev_error_inject_error": ofBdev, "bdev_nvme_set_preferred_path": ofBdev, "bdev_nvme_set_multipath_policy": ofBdev,
+		"bdev_error_inject_error": ofBdev, "bdev_nvme_set_preferred_path": ofBdev, "bdev_nvme_set_multipath_policy": ofBdev,
 		"blobfs_create": ofBdev, "iscsi_enable_histogram": ofObject, "iscsi_target_node_set_auth": ofObject, "nvmf_subsystem_set_keys": ofObject,
 		"nvmf_subsystem_allow_any_host": ofObject, "nvmf_subsystem_listener_set_ana_state": ofObject, "nvmf_subsystem_set_ns_ana_group": ofObject,
 	}

@@ -70,6 +70,11 @@ var (
 	// client asks for it by number, which tenants may not do.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
+	// claiming methods make SPDK load a bdev at each start of the target although a host may still
+	// write to it: a RAID claims its disks without a look at who writes to them, such as an iSCSI
+	// target.
+	claiming = []string{"bdev_raid_add_base_bdev"}
+
 	// harmlessTexts are parameters without a fixed set of values that do not name objects: what
 	// SPDK reports about itself to hosts, and secrets.
 	harmlessTexts = []string{

@@ -80,6 +80,8 @@ func (t *Shapes) planOf(m *rpcschema.Method) (p Plan) {
 		p.Refusal = "it is for the start of the target"
 	case slices.Contains(deferredTargets, m.Name), p.Creates && slices.Contains(params.kinds, "bdev"):
 		p.Refusal = "SPDK applies it to bdevs that do not exist yet, which could belong to another tenant"
+	case slices.Contains(claiming, m.Name):
+		p.Refusal = "SPDK loads the disks of a RAID at each start, and a host may still write to this one"
 	case slices.Contains(uncounted, m.Name):
 		p.Refusal = "SPDK does not list what it adds, so no quota can bound it"
 	case params.needs != "":
