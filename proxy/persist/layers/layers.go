@@ -1,4 +1,8 @@
-package persist
+// Package layers finds out what bdevs consist of: whether a bdev is a logical volume, or a
+// partition on one or on a disk.
+//
+// It must not depend on why that matters: package persist decides what the target examines.
+package layers
 
 import (
 	"context"
@@ -13,27 +17,33 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// layers finds out which bdevs are logical volumes or partitions on one.
-type layers struct {
-	ask         Ask
-	above       map[string][]string // known names and the names to examine for them; none for a volume
-	partitioned []string            // disks of partitions
+// Layers caches what one reading of the target found.
+type Layers struct {
+	Disks []string // disks of the partitions that WithoutVolumes has returned
+	ask   Ask
+	known map[string][]string // see stack
 }
 
-// withoutVolumes returns the names that are neither logical volumes nor partitions on one. It notes
-// the disks of those that are partitions.
-func (l *layers) withoutVolumes(ctx context.Context, names []string) (kept []string, err error) {
+// Ask makes a call to the target.
+type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
+
+// New makes Layers that query the target by ask.
+func New(ask Ask) *Layers { return &Layers{ask: ask, known: map[string][]string{}} }
+
+// WithoutVolumes returns the names that are neither logical volumes nor partitions on one. It adds
+// the disks of partitions to Disks.
+func (l *Layers) WithoutVolumes(ctx context.Context, names []string) (kept []string, err error) {
 	for _, name := range names {
-		disks, known := l.above[name]
+		disks, known := l.known[name]
 		if !known {
 			if disks, err = l.stack(ctx, name, 0); err != nil {
 				return nil, err
 			}
-			l.above[name] = disks
+			l.known[name] = disks
 		}
 		if len(disks) > 0 {
 			kept = append(kept, name)
-			l.partitioned = append(l.partitioned, disks[1:]...)
+			l.Disks = append(l.Disks, disks[1:]...)
 		}
 	}
 	return kept, nil
@@ -44,10 +54,10 @@ const maxLayers = 8
 
 // stack returns a bdev and, if it is a partition, the disks below it; nothing if a logical volume
 // is among them. Only the name tells what a missing bdev is.
-func (l *layers) stack(ctx context.Context, name string, depth int) ([]string, error) {
+func (l *Layers) stack(ctx context.Context, name string, depth int) ([]string, error) {
 	text, err := l.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
-		if isVolumesName(name) {
+		if NamesVolume(name) {
 			return nil, nil
 		}
 		return []string{name}, nil
@@ -64,7 +74,7 @@ func (l *layers) stack(ctx context.Context, name string, depth int) ([]string, e
 		} `json:"driver_specific"`
 	}
 	if err := json.Unmarshal(text, &found); err != nil {
-		return nil, fmt.Errorf("bdev_get_bdevs of %s: %w", name, withoutValues(err))
+		return nil, fmt.Errorf("bdev_get_bdevs of %s: %w", name, err)
 	}
 	if len(found) != 1 || found[0].Driver.LVol != nil || depth == maxLayers {
 		return nil, nil
@@ -79,9 +89,9 @@ func (l *layers) stack(ctx context.Context, name string, depth int) ([]string, e
 	return []string{name}, nil
 }
 
-// isVolumesName reports whether a name can refer to a logical volume (a UUID or lvstore/name), or
+// NamesVolume reports whether a name can refer to a logical volume (a UUID or lvstore/name), or
 // to a partition on one.
-func isVolumesName(name string) bool {
+func NamesVolume(name string) bool {
 	id, _, _ := strings.Cut(name, "p")
 	return uuid.Validate(id) == nil || strings.Contains(name, "/")
 }
