@@ -34,7 +34,7 @@ func (t target) checkExclusive(p *Plan, r Request) {
 		default:
 			return nil
 		}
-		return fmt.Errorf("another user admitted %s to volume %s at the same time: two hosts that write at the same time destroy any file system except a cluster file system. This command therefore withdraws its own hosts, and the other user's command may do the same. Check which hosts are admitted (spdk-proxy exports), then repeat the command, or share the volume (--shared)",
+		return fmt.Errorf("another command admitted %s to volume %s at the same time: two hosts that write at the same time destroy any file system except a cluster file system. This command therefore withdraws its own hosts, and the other one may do the same. Check which hosts are admitted (spdk-proxy exports), then repeat the command, or share the volume (--shared)",
 			admitted, p.Volume)
 	}
 }

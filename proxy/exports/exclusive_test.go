@@ -74,8 +74,8 @@ func (w *world) hosts() (list []string) {
 }
 
 const (
-	conflictWithA = "another user admitted host " + hostA + " to volume lvs0/v0 at the same time"
-	conflictWithB = "another user admitted host " + hostB + " to volume lvs0/v0 at the same time"
+	conflictWithA = "another command admitted host " + hostA + " to volume lvs0/v0 at the same time"
+	conflictWithB = "another command admitted host " + hostB + " to volume lvs0/v0 at the same time"
 )
 
 // Two commands for different hosts plan before either has admitted its host.
@@ -163,7 +163,7 @@ func TestExportWithUncheckedHostsIsUndone(t *testing.T) {
 	w.withoutHosts()
 	p := w.plan(r)
 	w.call("nvmf_subsystem_allow_any_host", fmt.Sprintf(`{"nqn":%q,"allow_any_host":true}`, p.NQN))
-	require.ErrorContains(t, p.Run(t.Context(), func(Step) {}), "another user admitted every host to volume lvs0/v0")
+	require.ErrorContains(t, p.Run(t.Context(), func(Step) {}), "another command admitted every host to volume lvs0/v0")
 	assert.Empty(t, w.hosts())
 	w.call("nvmf_subsystem_allow_any_host", fmt.Sprintf(`{"nqn":%q,"allow_any_host":false}`, p.NQN))
 
