@@ -132,7 +132,7 @@ func (t target) planNew(p *Plan, r Request, s state) error {
 		BdevName: v.uuid, NSID: new(uint32(1)), UUID: &v.uuid, NGUID: new(strings.ReplaceAll(v.uuid, "-", "")),
 	}}
 	p.add("nvmf_subsystem_add_ns", ns, func(ctx context.Context) error { _, err := t.rpc.NVMfSubsystemAddNS(ctx, ns); return err }, nil)
-	// The subsystem is not deleted if another user has admitted a host, so hosts are also withdrawn.
+	// The subsystem stays if another user has admitted a host, so hosts are also withdrawn.
 	t.admit(p, r, r.Hosts)
 	for _, at := range p.portals {
 		t.listen(p, at)
