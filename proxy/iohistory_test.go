@@ -21,7 +21,7 @@ func (b *bench) ioHistory(t *testing.T, user, params string) (list []spdkrpc.Pro
 	return answer.Result
 }
 
-// A tenant reads the I/O of its own bdevs only, also while all bdevs are reported.
+// A tenant reads only the I/O of its own bdevs, even while all bdevs are reported.
 func TestIOHistoryOfTenants(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	uuids := map[string]string{}

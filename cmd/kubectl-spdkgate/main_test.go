@@ -109,7 +109,7 @@ esac
 	require.ErrorContains(t, err, "worker-9")
 	assert.JSONEq(t, `{"items": []}`, out)
 
-	// What is unknown fails the command, which shows the rest.
+	// If something is unknown, the command shows the rest and fails.
 	kubectlOf(t, `case "$*" in exec*) echo "Error from server (Forbidden): no" >&2; exit 1;; *"/namespaces/spdkcsi/pods"*) echo '{"items": [{"metadata": {"name": "plugin-x"}, "spec": {"nodeName": "worker-3"}}]}'; exit;; esac
 `+cluster)
 	out, _, err = run(t, "nodes")

@@ -138,7 +138,7 @@ func TestInventoryISCSI(t *testing.T) {
 	assert.Contains(t, out, `"listening": false`)
 }
 
-// The inventory names fenced nodes, and since when, if the mark says so.
+// The inventory lists fenced nodes, with the time of the fence if the mark records it.
 func TestInventoryListsFencedNodes(t *testing.T) {
 	rpc := newTarget(t)
 	before := time.Now().Truncate(time.Second)

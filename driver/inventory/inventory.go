@@ -18,7 +18,7 @@ type Target struct {
 	Volumes   []Volume          `json:"volumes,omitempty"`
 	// Snapshots holds the requested snapshots; no others are listed.
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
-	// Fenced holds the fenced nodes, if these were asked for.
+	// Fenced holds the fenced nodes, if they were requested.
 	Fenced []Fenced `json:"fenced,omitempty"`
 }
 
@@ -28,7 +28,7 @@ type Fenced struct {
 	Host string `json:"host"`
 	// Label is the node's id, limited to 40 printable characters; empty over iSCSI.
 	Label string `json:"label,omitempty"`
-	// Since is when the node was fenced; nil if the mark does not say.
+	// Since is when the node was fenced; nil if the mark does not record it.
 	Since *time.Time `json:"since,omitempty"`
 }
 

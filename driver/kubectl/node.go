@@ -40,18 +40,18 @@ type Node struct {
 	Unknown []string `json:"unknown,omitempty"`
 
 	id          string // the CSI node id, from which targets know the node's host
-	targets     int    // number of targets that were asked
+	targets     int    // number of targets that were queried
 	attachments []string
 }
 
-// FencedOn is a target on which a node is fenced. Since is nil if the mark does not say.
+// FencedOn is a target on which a node is fenced. Since is nil if the mark does not record it.
 type FencedOn struct {
 	Target string     `json:"target"`
 	Since  *time.Time `json:"since,omitempty"`
 }
 
-// setPlugin stores what the node plugin's pod says. While a pod is replaced, there are two, and the
-// new one counts.
+// setPlugin stores what the node plugin's pod shows. While a pod is being replaced, there are two,
+// and the new one counts.
 func (n *Node) setPlugin(p pod, container string) {
 	if n.Pod != "" && p.Metadata.DeletionTimestamp != "" {
 		return
@@ -64,7 +64,7 @@ func (n *Node) setPlugin(p pod, container string) {
 	}
 }
 
-// setObject stores what the Node object says. A deleted node does not have one.
+// setObject stores what the Node object contains. A deleted node does not have one.
 func (n *Node) setObject(o node, there bool) {
 	n.InCluster = &there
 	if !there {
@@ -128,7 +128,7 @@ func (n Node) version() string {
 	return n.Status.Version
 }
 
-// fenced names the storage servers on which the node is fenced, or all, with the time since it is.
+// fenced names the storage servers on which the node is fenced, or all, with the time since then.
 func (n Node) fenced(now time.Time) string {
 	if n.targets == 0 {
 		return "?"

@@ -26,12 +26,12 @@ type NodeOptions struct {
 	Live bool
 	// Selector is the label selector of the node plugin's pods, and Container their container.
 	Selector, Container string
-	// Timeout bounds the question to one node plugin.
+	// Timeout bounds the query to one node plugin.
 	Timeout time.Duration
 }
 
-// nodesInFlight bounds how many node plugins are asked concurrently. Each takes a process of
-// kubectl.
+// nodesInFlight bounds how many node plugins are queried concurrently. Each query takes a kubectl
+// process.
 const nodesInFlight = 8
 
 // NodeStates returns the nodes that run the driver, and fenced nodes that the cluster does not
@@ -50,7 +50,7 @@ func (c Client) NodeStates(ctx context.Context, driver string, o NodeOptions) ([
 	return nodes, errors.Join(failed, err, Unread(r.marks))
 }
 
-// nodeReading is what the sources say about all nodes.
+// nodeReading holds what the sources report about all nodes.
 type nodeReading struct {
 	registered  []csiNode
 	pods        []pod
@@ -80,7 +80,7 @@ func (c Client) readNodes(ctx context.Context, driver string, o NodeOptions) (r 
 	return r
 }
 
-// nodes joins what the sources say, ordered by name.
+// nodes joins what the sources report, ordered by name.
 func (r nodeReading) nodes(driver, container string) []Node {
 	byName := map[string]*Node{}
 	of := func(name string) *Node {
@@ -133,8 +133,8 @@ func (r nodeReading) nodes(driver, container string) []Node {
 	return nodes
 }
 
-// addFenced adds the marks of targets to nodes. A mark that fits no known node gets a node of its
-// own.
+// addFenced adds the marks of targets to nodes. A mark that matches no known node gets its own
+// node.
 func addFenced(byName map[string]*Node, marks inventory.Inventory) {
 	if len(marks.Targets) == 0 {
 		return // nothing is known

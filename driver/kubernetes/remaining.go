@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// Remaining is what Kubernetes has of a driver, by the names of the objects.
+// Remaining holds the names of a driver's objects that Kubernetes still has.
 type Remaining struct {
 	Volumes   []string // PersistentVolumes
 	Snapshots []string // VolumeSnapshotContents

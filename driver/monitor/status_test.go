@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// The status file describes every staged volume after each round, and none of an earlier process.
+// The status file describes every staged volume after each round, but none from an earlier process.
 func TestStatusFileDescribesStagedVolumes(t *testing.T) {
 	m, f := newFakeNode(t)
 	m.statusFile = filepath.Join(t.TempDir(), "node-status.json")

@@ -30,7 +30,7 @@ type Figures struct {
 	Threads  []Thread
 	Pollers  []Poller
 
-	// Tenants holds what tenants use of their quotas. A Reader does not read it.
+	// Tenants holds how much of their quotas tenants use. A Reader does not read it.
 	Tenants []TenantAmount
 
 	Calls    int // to SPDK, for this reading
@@ -57,7 +57,7 @@ type IO struct {
 	Read, Write, Unmap Operation
 }
 
-// A TenantAmount is what a tenant uses of one bound of its quota.
+// A TenantAmount states how much a tenant uses of one bound of its quota.
 type TenantAmount struct {
 	Tenant, Object string // the object is bytes, volumes, subsystems, hosts, listeners or keys
 	Used           uint64

@@ -19,7 +19,7 @@ const (
 	// Kept is the number of samples per bdev.
 	Kept = 60
 	// maxGap is the longest time that one sample may cover. After a longer one, such as an outage
-	// of the target, rates would say little.
+	// of the target, rates would mean little.
 	maxGap = 3 * Interval
 	// maxBdevs bounds the number of bdevs with samples.
 	maxBdevs = 4096
@@ -68,7 +68,7 @@ type measured struct {
 	unknown     bool // the bdev was created, or its counters were reset, in the interval
 }
 
-// New makes an empty History.
+// New returns an empty History.
 func New() *History { return &History{bdevs: map[string]*series{}} }
 
 // Note takes the counters of a reading. Readings of a target that does not respond are ignored.

@@ -17,10 +17,13 @@ const maxTouched = 10000
 type changes struct {
 	names    map[string]bool // objects named by the calls
 	exports  map[string]bool // those named by calls other than removals of a host
+	made     map[string]bool // objects that the calls created or set; see identity.Of
 	removals []removal
 }
 
-func newChanges() changes { return changes{names: map[string]bool{}, exports: map[string]bool{}} }
+func newChanges() changes {
+	return changes{names: map[string]bool{}, exports: map[string]bool{}, made: map[string]bool{}}
+}
 
 // A removal is a call that removes an object from the configuration.
 type removal struct {
@@ -62,6 +65,12 @@ func (c *changes) name(n string) {
 	}
 }
 
+func (c *changes) markMade(identity string) {
+	if len(c.made) < maxTouched && identity != "" {
+		c.made[identity] = true
+	}
+}
+
 func (c *changes) export(n string) {
 	if len(c.exports) < maxTouched {
 		c.exports[n] = true
@@ -75,6 +84,9 @@ func (c *changes) add(earlier changes) {
 	}
 	for n := range earlier.exports {
 		c.export(n)
+	}
+	for identity := range earlier.made {
+		c.markMade(identity)
 	}
 	if len(c.removals)+len(earlier.removals) <= maxTouched {
 		c.removals = append(earlier.removals, c.removals...)

@@ -93,8 +93,11 @@ const (
 	leastWait = time.Second
 )
 
+// waitMethod is the method of the calls that wait for a bdev. SPDK itself never saves it.
+const waitMethod = "bdev_get_bdevs"
+
 // waitFor returns a call that waits for a bdev after the waits for earlier ones.
 func waitFor(bdev any, earlier int) json.RawMessage {
 	name, _ := json.Marshal(bdev) // it was decoded
-	return fmt.Appendf(nil, `{"method": "bdev_get_bdevs", "params": {"name": %s, "timeout": %d}}`, name, max(firstWait>>min(earlier, 30), leastWait).Milliseconds())
+	return fmt.Appendf(nil, `{"method": %q, "params": {"name": %s, "timeout": %d}}`, waitMethod, name, max(firstWait>>min(earlier, 30), leastWait).Milliseconds())
 }

@@ -140,7 +140,7 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 	slices.SortFunc(all, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.subsystem, b.subsystem), cmp.Compare(a.index, b.index))
 	})
-	merged, kept := s.keep(current, live, all, seen.names)
+	merged, kept := s.keep(current, live, all, seen)
 	for _, p := range l.vanished { // they vanish for good unless they reappear soon
 		delete(merged.Saved.Kept, digest(p.call))
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/identity"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -30,6 +31,8 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 		release, kept := current.Saved.Kept[digest(p.call)]
 		switch {
 		case seen.removed(call):
+		case call.Method == waitMethod && identities(s, live, &made)[s.identityKey(p)]:
+			// The target's calls already wait for this bdev. Earlier proxies saved several waits.
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
 			// The object is back, in the form that this release writes.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
@@ -37,7 +40,7 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 			// file admits to it are not admitted again alongside others.
 		case kept || another:
 			l.kept = append(l.kept, p)
-		case call.namesAny(seen.names), identities(s, live, &made)[s.identityKey(p)]: // a call changed it
+		case call.namesAny(seen.names), !identity.LosesMembers(call.Method) && identities(s, live, &made)[s.identityKey(p)]: // a call changed it
 		default:
 			l.vanished = append(l.vanished, p)
 		}
@@ -63,37 +66,17 @@ func (s *Saver) identityKey(p place) string {
 	if err != nil {
 		return ""
 	}
-	m, known := s.opts.Schema.Method(e.Method)
-	if !known || !m.Mutates { // such as a call that waits for a bdev
-		return p.subsystem + " " + compact(p.call)
+	if object := identity.Of(s.opts.Schema, e.Method, e.Params); object != "" {
+		return p.subsystem + " " + object
 	}
-	object := map[string]any{}
-	for _, required := range m.Params {
-		v, given := e.Params[required.Name]
-		if !required.Required || !given {
-			continue
-		}
-		if names, _ := s.opts.Schema.Names(e.Method, map[string]any{required.Name: v}, maxNames); len(names) > 0 {
-			object[required.Name] = names
-		} else {
-			object[required.Name] = v
-		}
-	}
-	if ns, is := e.Params["namespace"].(map[string]any); is && e.Method == "nvmf_subsystem_add_ns" {
-		object = map[string]any{"nqn": e.Params["nqn"], "nsid": ns["nsid"]}
-	}
-	text, err := json.Marshal(object)
-	if err != nil {
-		return ""
-	}
-	return p.subsystem + " " + e.Method + " " + string(text)
+	return p.subsystem + " " + compact(p.call)
 }
 
 // keep returns live with the calls in current that are to be kept. A kept call comes after the
 // calls that preceded it in current: the one before it, and those that name the same objects. If
 // live configures the same object differently, the kept call takes that place. But if a call
 // through this proxy named the object, live's call counts. kept lists the kept calls in the result.
-func (s *Saver) keep(current, live *Configuration, list []place, names map[string]bool) (merged *Configuration, kept []place) {
+func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (merged *Configuration, kept []place) {
 	origin := live.Saved
 	origin.Kept = map[string]string{}
 	merged = &Configuration{Saved: origin}
@@ -110,7 +93,7 @@ func (s *Saver) keep(current, live *Configuration, list []place, names map[strin
 	for _, sub := range live.Subsystems {
 		have[sub.Name] = true
 		if len(wanted[sub.Name]) > 0 {
-			sub.Calls = s.keepIn(c, sub, placesOf(current, sub.Name), wanted[sub.Name], names, add)
+			sub.Calls = s.keepIn(c, sub, placesOf(current, sub.Name), wanted[sub.Name], seen, add)
 		}
 		merged.Subsystems = append(merged.Subsystems, sub)
 	}
@@ -132,7 +115,7 @@ func placesOf(c *Configuration, subsystem string) []place {
 }
 
 // keepIn does the work of keep for one subsystem. before lists all calls in current for it.
-func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, names map[string]bool, add func(place)) []json.RawMessage {
+func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen changes, add func(place)) []json.RawMessage {
 	calls := slices.Clone(sub.Calls)
 	at := map[string][]int{}  // key → places in live
 	made := map[string]int{}  // identity → place in live
@@ -147,7 +130,7 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, name
 		if next < len(wanted) && wanted[next].index == p.index {
 			next++
 			if i, conflicts := made[s.identityKey(p)]; conflicts {
-				if !s.named(p, names) && !s.named(place{sub.Name, i, sub.Calls[i]}, names) {
+				if !s.named(p, seen) && !s.named(place{sub.Name, i, sub.Calls[i]}, seen) {
 					calls[i] = p.call
 					add(p)
 				}
@@ -187,16 +170,18 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, name
 	return merged
 }
 
-// named reports whether the object that a call creates is among the names.
-func (s *Saver) named(p place, names map[string]bool) bool {
+// named reports whether a call through this proxy named the object that a saved call creates, or
+// created or set the object itself.
+func (s *Saver) named(p place, seen changes) bool {
 	e, err := entryOf(p.call)
 	m, known := s.opts.Schema.Method(e.Method)
 	if err != nil || !known {
 		return false
 	}
 	objects, _ := s.opts.Schema.Names(e.Method, e.Params, maxNames)
-	return slices.ContainsFunc(objects, func(n rpcschema.Name) bool { return names[n.Value] }) ||
-		slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Required && names[scalar(e.Params[p.Name])] })
+	return seen.made[identity.Of(s.opts.Schema, e.Method, e.Params)] ||
+		slices.ContainsFunc(objects, func(n rpcschema.Name) bool { return seen.names[n.Value] }) ||
+		slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Required && seen.names[scalar(e.Params[p.Name])] })
 }
 
 // isHost reports whether a name identifies a host.

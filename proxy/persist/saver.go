@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/identity"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -172,7 +173,11 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)
 	others := s.removing.namesOf(names)
-	s.changed(func(since *changes) { since.note(m, names, params, others) })
+	object := identity.Of(s.opts.Schema, method, params)
+	s.changed(func(since *changes) {
+		since.note(m, names, params, others)
+		since.markMade(object)
+	})
 }
 
 // changed records a change, and has it saved.

@@ -84,15 +84,17 @@ func TestUsageCountsCallsThatMayStillBeExecuted(t *testing.T) {
 // Reading the usage of many tenants needs no more calls than for one, and each tenant gets its own.
 func TestUsageOfManyTenantsReadsListsOnce(t *testing.T) {
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = "nqn.2020-04.io.spdk.csi:uuid:" })
-	red, _ := w.settle()
-	for range 6 { // more than are queried one by one
-		w.must("", "nvmf_create_subsystem", p{"nqn": "nqn.2020-04.io.spdk.csi:uuid:" + red.volume})
-		red.volume = text(t, w.must("", "bdev_lvol_snapshot", p{"lvol_name": "lvs-red/vol", "snapshot_name": "s" + red.volume[:8]}))
+	red, blue := w.settle()
+	for _, x := range []things{red, blue} {
+		for range 6 { // more than are queried one by one
+			w.must("", "nvmf_create_subsystem", p{"nqn": "nqn.2020-04.io.spdk.csi:uuid:" + x.volume})
+			x.volume = text(t, w.must("", "bdev_lvol_snapshot", p{"lvol_name": x.lvs + "/vol", "snapshot_name": "s" + x.volume[:8]}))
+		}
 	}
 	w.asks = nil
 	used := w.usage(w.tenancy.Scopes()...)
 	assert.Equal(t, []Usage{ // blue, red
-		{Bytes: 16 * mib, Volumes: 2, Subsystems: 2, Hosts: 2},
+		{Bytes: 64 * mib, Volumes: 8, Subsystems: 2, Hosts: 2},
 		{Bytes: 64 * mib, Volumes: 8, Subsystems: 8, Hosts: 2},
 	}, used)
 	var asked []string

@@ -31,6 +31,8 @@ var pictures = []picture{
 		p.press("Create")
 		p.fill("Name", "database-7")
 	}},
+	{name: "export", hash: "volumes", width: 1440, height: 1200, wait: sized, after: openExport},
+	{name: "export-phone-dark", hash: "volumes", width: 390, height: 844, dark: true, wait: sized, after: openExport},
 	{name: "exports-light", hash: "exports?kind=NVMe-oF", width: 1440, height: 900, wait: listed, after: func(p *page) {
 		eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
 		p.press("Show hosts")
@@ -98,6 +100,16 @@ func openVolume(p *page) {
 	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
 	p.press("Show hosts")
 	p.until(`document.body.innerText.includes("I/O queue")`)
+}
+
+func openExport(p *page) {
+	p.fill("Search name, UUID or export", "vol-00081")
+	p.until(`document.body.innerText.includes("1 of ")`)
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.press("Export…")
+	p.fill("NQNs of hosts", hostA)
+	p.has("1 host can connect after the last call.")
+	p.shownCalls("Calls")
 }
 
 // TestScreenshots takes screenshots of the pages for people to look at.

@@ -13,9 +13,9 @@ import (
 )
 
 // relay listens on a socket in front of the simulated target, and adds what the simulation lacks:
-// device I/O, busy reactors, and connected hosts. Calls to bdev_get_bdevs wait at the gate. It
-// returns a function that stops it.
-func relay(path, target string, bdevs *gate) (stop func(), err error) {
+// device I/O, busy reactors, and connected hosts. Calls wait at the gate. It returns a function
+// that stops it.
+func relay(path, target string, calls *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func relay(path, target string, bdevs *gate) (stop func(), err error) {
 				_ = client.Close()
 				continue
 			}
-			r := &relayed{client: client, server: server, bdevs: bdevs, asked: map[string]string{}}
+			r := &relayed{client: client, server: server, calls: calls, asked: map[string]string{}}
 			go r.requests()
 			go r.answers()
 		}
@@ -42,31 +42,46 @@ func relay(path, target string, bdevs *gate) (stop func(), err error) {
 // A gate is open at first.
 type gate struct {
 	mu     sync.Mutex
+	method string        // whose calls wait
 	opened chan struct{} // closed when the gate opens; nil: it is open
+	nobody bool          // no host is connected
 }
 
-// shut shuts the gate, until open is called.
-func (g *gate) shut() (open func()) {
+// connect sets whether hosts are connected.
+func (g *gate) connect(hosts bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.nobody = !hosts
+}
+
+func (g *gate) connected() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.nobody
+}
+
+// shut shuts the gate for a method's calls, until open is called.
+func (g *gate) shut(method string) (open func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	opened := make(chan struct{})
-	g.opened = opened
+	g.method, g.opened = method, opened
 	return sync.OnceFunc(func() { close(opened) })
 }
 
-// pass waits until the gate is open.
-func (g *gate) pass() {
+// pass waits until the gate is open for a method.
+func (g *gate) pass(method string) {
 	g.mu.Lock()
-	opened := g.opened
+	opened, waits := g.opened, g.method == method
 	g.mu.Unlock()
-	if opened != nil {
+	if opened != nil && waits {
 		<-opened
 	}
 }
 
 type relayed struct {
 	client, server net.Conn
-	bdevs          *gate
+	calls          *gate
 	mu             sync.Mutex
 	asked          map[string]string // methods by id
 }
@@ -96,15 +111,18 @@ func (r *relayed) requests() {
 		}
 		var m message
 		_ = json.Unmarshal(text, &m)
+		r.calls.pass(m.Method)
 		switch m.Method {
 		case "framework_get_reactors":
 			r.write(answer(m.ID, reactors()))
 			continue
 		case "nvmf_subsystem_get_controllers":
-			r.write(answer(m.ID, controllers(m.Params.NQN)))
+			list := []object{}
+			if r.calls.connected() {
+				list = controllers(m.Params.NQN)
+			}
+			r.write(answer(m.ID, list))
 			continue
-		case "bdev_get_bdevs":
-			r.bdevs.pass()
 		case "bdev_get_iostat":
 			r.mu.Lock()
 			r.asked[string(m.ID)] = m.Method
@@ -194,7 +212,7 @@ func reactors() any {
 	return object{"tick_rate": tickRate, "pid": 4000, "reactors": list}
 }
 
-func controllers(nqn string) any {
+func controllers(nqn string) []object {
 	var server int
 	if _, err := fmt.Sscanf(nqn, "nqn.2026-01.example.storage:server-%d", &server); err != nil || server%3 == 2 {
 		return []object{}

@@ -45,7 +45,7 @@ const wholeRead = `performance.getEntriesByType("resource").some((e) => e.encode
 // Volumes and exports are listed before SPDK has answered with the long list of bdevs.
 func TestListsDoNotWaitForBdevs(t *testing.T) {
 	p := newPage(t)
-	open := p.world.bdevs.shut()
+	open := p.world.calls.shut("bdev_get_bdevs")
 	t.Cleanup(open)
 	p.signIn("admin")
 	p.show("exports")

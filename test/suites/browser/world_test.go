@@ -30,7 +30,7 @@ type world struct {
 	target *caller
 	log    *logFile
 	hash   string // of the password
-	bdevs  gate   // holds back calls of bdev_get_bdevs
+	calls  gate   // holds back calls to the target
 	stops  []func()
 }
 
@@ -79,7 +79,7 @@ func newWorld(dir string) (w *world, err error) {
 	if err := fill(w.target); err != nil {
 		return w, err
 	}
-	stop, err := relay(filepath.Join(dir, "busy.sock"), socket, &w.bdevs)
+	stop, err := relay(filepath.Join(dir, "busy.sock"), socket, &w.calls)
 	if err != nil {
 		return w, err
 	}

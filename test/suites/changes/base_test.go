@@ -24,10 +24,7 @@ const disk = "disk0"
 var bases = map[string]func(t *testing.T, bytes int64) (*target, base){
 	"aio": func(t *testing.T, bytes int64) (*target, base) {
 		image := newImage(t, bytes)
-		g := newTarget(t, func(g *target) {
-			g.must("bdev_aio_create", p{"name": disk, "filename": image, "block_size": 4096}, nil)
-			g.must("bdev_wait_for_examine", nil, nil)
-		})
+		g := newTarget(t, func(g *target) { g.useFile(image) })
 		return g, base{disk, image, func() {
 			info, err := os.Stat(image)
 			require.NoError(t, err)
@@ -48,19 +45,37 @@ var bases = map[string]func(t *testing.T, bytes int64) (*target, base){
 		return g, base{bdev: disk, image: image}
 	},
 	"nvme": func(t *testing.T, bytes int64) (*target, base) {
-		image, address := newImage(t, bytes), ""
-		const nqn = "nqn.2026-11.io.spdkgate.test:1"
-		newTarget(t, func(far *target) {
-			far.must("bdev_aio_create", p{"name": "far", "filename": image, "block_size": 4096}, nil)
-			_, address = far.share("far")
-		})
-		host, port, _ := strings.Cut(address, ":")
-		g := newTarget(t, func(g *target) {
-			g.must("bdev_nvme_attach_controller", p{"name": disk, "trtype": "TCP", "adrfam": "IPv4", "traddr": host, "trsvcid": port, "subnqn": nqn}, nil)
-			g.must("bdev_wait_for_examine", nil, nil)
-		})
+		image := newImage(t, bytes)
+		address := newFarTarget(t, image)
+		g := newTarget(t, func(g *target) { g.useNamespace(address) })
 		return g, base{bdev: disk + "n1", image: image}
 	},
+}
+
+// useFile creates the base on a file, with AIO.
+func (g *target) useFile(image string) {
+	g.must("bdev_aio_create", p{"name": disk, "filename": image, "block_size": 4096}, nil)
+	g.must("bdev_wait_for_examine", nil, nil)
+}
+
+// useNamespace creates the base on the namespace of a far target.
+func (g *target) useNamespace(address string) {
+	host, port, _ := strings.Cut(address, ":")
+	g.must("bdev_nvme_attach_controller", p{"name": disk, "trtype": "TCP", "adrfam": "IPv4", "traddr": host, "trsvcid": port, "subnqn": farNQN}, nil)
+	g.must("bdev_wait_for_examine", nil, nil)
+}
+
+const farNQN = "nqn.2026-11.io.spdkgate.test:1"
+
+// newFarTarget starts a target that exports a file, and returns its address.
+func newFarTarget(t *testing.T, image string) (address string) {
+	newTarget(t, func(far *target) {
+		far.must("bdev_set_options", p{"bdev_auto_examine": false}, nil) // the file may contain an lvstore, which would claim it
+		far.must("framework_start_init", nil, nil)
+		far.must("bdev_aio_create", p{"name": "far", "filename": image, "block_size": 4096}, nil)
+		_, address = far.share("far")
+	}, "--wait-for-rpc")
+	return address
 }
 
 func newImage(t *testing.T, bytes int64) string {

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -35,11 +37,12 @@ type target struct {
 	socket  *spdkrpc.Socket
 	exports int
 	tcp     bool // it has the TCP transport
+	args    []string
 	onStart func()
 }
 
-func newTarget(t *testing.T, onStart func(g *target)) *target {
-	g := &target{t: t, dir: t.TempDir()}
+func newTarget(t *testing.T, onStart func(g *target), args ...string) *target {
+	g := &target{t: t, dir: t.TempDir(), args: args}
 	g.onStart = func() { onStart(g) }
 	t.Cleanup(func() {
 		g.kill()
@@ -56,7 +59,7 @@ func (g *target) start() {
 	out, err := os.OpenFile(g.dir+"/tgt.log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(g.t, err)
 	defer func() { _ = out.Close() }()
-	args := append([]string{"--no-huge", "-s", "1024", "--limit-coredump", "--disable-cpumask-locks", "-r", g.dir + "/spdk.sock"}, strings.Fields(os.Getenv("SPDK_TGT_ARGS"))...)
+	args := slices.Concat([]string{"--no-huge", "-s", "1024", "--limit-coredump", "--disable-cpumask-locks", "-r", g.dir + "/spdk.sock"}, g.args, strings.Fields(os.Getenv("SPDK_TGT_ARGS")))
 	g.process = exec.Command(os.Getenv("SPDK_TGT"), args...)
 	g.process.Stdout, g.process.Stderr, g.process.Dir = out, out, g.dir
 	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -134,8 +137,11 @@ log: {format: text, level: warn}
 `
 )
 
-// A proxy is an spdk-proxy for a target.
-type proxy struct{ client *spdkrpc.HTTPS }
+// A proxy is an spdk-proxy for a target. It also ends with the test.
+type proxy struct {
+	client *spdkrpc.HTTPS
+	stop   func()
+}
 
 var program = ""
 
@@ -157,9 +163,12 @@ func startProxy(g *target) *proxy {
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+g.dir, "STATE_DIRECTORY="+g.dir)
 	require.NoError(g.t, cmd.Start())
-	g.t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+	})
+	g.t.Cleanup(func() {
+		stop()
 		if g.t.Failed() {
 			text, _ := os.ReadFile(g.dir + "/proxy.log")
 			g.t.Logf("end of the proxy's log:\n%s", text[max(0, len(text)-3000):])
@@ -167,7 +176,7 @@ func startProxy(g *target) *proxy {
 	})
 	c, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: "http://" + address, Username: "admin", Password: password})
 	require.NoError(g.t, err)
-	w := &proxy{c}
+	w := &proxy{c, stop}
 	require.Eventually(g.t, func() bool {
 		r, err := http.Get("http://" + address + "/readyz")
 		if err != nil {

@@ -83,9 +83,11 @@ func (w *world) create() {
 	w.vols = append(w.vols, v)
 }
 
+const hostNQN = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555"
+
 func (w *world) connect(bdev string) (nqn string, d *initiator.Device) {
 	nqn, address := w.share(bdev)
-	d, err := initiator.Connect(initiator.Target{Address: address, NQN: nqn, HostNQN: "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555"})
+	d, err := initiator.Connect(initiator.Target{Address: address, NQN: nqn, HostNQN: hostNQN})
 	require.NoError(w.t, err)
 	return nqn, d
 }

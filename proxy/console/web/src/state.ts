@@ -120,11 +120,12 @@ export interface Note { id: number; text: string; bad: boolean }
 export const notes = new Cell<Note[]>([]);
 let lastNote = 0;
 
-export function notify(text: string, bad = false) {
+// notify shows a note. One that stays must be dismissed.
+export function notify(text: string, bad = false, stays = false) {
   const note = { id: ++lastNote, text, bad };
   notes.value = [...notes.value.slice(-3), note];
   announce(text);
-  setTimeout(() => dismiss(note.id), bad ? 15000 : 6000);
+  if (!stays) setTimeout(() => dismiss(note.id), bad ? 15000 : 6000);
 }
 
 export function dismiss(id: number) {

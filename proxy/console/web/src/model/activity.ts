@@ -1,4 +1,5 @@
-// The I/O of the stores' devices, or of a tenant's volumes, over the last minutes, and events. Both go on while other pages are shown.
+// The I/O of the stores' devices, or of a tenant's volumes, over the last minutes, and events. Both are collected even while other pages
+// are shown.
 import { CallError, call, listen, onAnswer } from "../api";
 import { Cell } from "../state";
 import { document_ } from "./document";
@@ -37,10 +38,10 @@ export const samplesError = new Cell("");
 let before: Reading | null = null;
 let notBefore = 0; // when the next reading may begin, in ms since 1970
 
-// A Rate is the I/O of one volume between two looks.
+// A Rate is the I/O of one volume between two readings.
 export interface Rate { name: string; ops: number; bytes: number; latency: number | null }
 
-// busiest are the tenant's volumes with most I/O, or null as long as they are unknown.
+// busiest contains the tenant's volumes with the most I/O, or null while they are unknown.
 export const busiest = new Cell<Rate[] | null>(null);
 
 // targetDown reports whether the target does not answer.
@@ -114,7 +115,7 @@ async function sample(stores: Store[]) {
   }
 }
 
-// own has the names of the tenant's volumes by their bdevs', or null if they must be listed again.
+// own maps the names of bdevs to those of the tenant's volumes; it is null if they must be listed again.
 let own: Map<string, string> | null = null;
 let ownAt = 0;
 
@@ -128,7 +129,7 @@ async function ownVolumes(): Promise<Map<string, string>> {
 const atOnce = 1024; // names that SPDK takes in one call
 const oneByOne = 256; // bdevs that are read one by one, by releases without that parameter
 
-// statistics asks for several bdevs in one call, if the target's release has the parameter for that.
+// statistics queries several bdevs in one call if the target's release has a parameter for that.
 async function statistics(names: string[]): Promise<Statistics> {
   const method = document_.value?.methods.find((m) => m.name === "bdev_get_iostat");
   const parts: object[] = [];
@@ -139,7 +140,7 @@ async function statistics(names: string[]): Promise<Statistics> {
   return { ...all[0], bdevs: all.flatMap((s) => s.bdevs ?? []) };
 }
 
-// between adds up the I/O between two readings, of all bdevs that are in both. A bdev whose counts went back has none.
+// between adds up the I/O between two readings, of all bdevs that are in both. A bdev whose counters have decreased has none.
 function between(old: Reading, now: Reading) {
   const total = { readOps: 0, writeOps: 0, readBytes: 0, writeBytes: 0, readTicks: 0, writeTicks: 0, each: [] as { name: string; ops: number; bytes: number; ticks: number }[] };
   for (const [name, b] of now.counts) {

@@ -66,12 +66,15 @@ interface Lvol {
 
 export interface Address { trtype: string; adrfam?: string; traddr: string; trsvcid?: string }
 
+// A Host is admitted to a subsystem. Its keys are names in the keyring.
+export interface Host { nqn: string; dhchap_key?: string; dhchap_ctrlr_key?: string }
+
 export interface Subsystem {
   nqn: string;
   subtype: string;
   listen_addresses: Address[];
   allow_any_host: boolean;
-  hosts: { nqn: string }[];
+  hosts: Host[];
   serial_number?: string;
   model_number?: string;
   max_namespaces?: number;

@@ -3,10 +3,13 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
-import { Address, Inventory, Subsystem, TargetNode, address, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
+import { connectCommands, portalsOf, reportsANA } from "../model/exports";
+import { Address, Inventory, Subsystem, TargetNode, Volume, address, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
 import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Alert, Button, Copy, Empty, Ends, ErrorNote, Search } from "../ui/parts";
+import { ExportVolume } from "./export_dialog";
+import { WithdrawExport } from "./withdraw_dialog";
 import { Connected } from "./volume_panel";
 
 interface Row {
@@ -84,7 +87,21 @@ function VolumeLink({ bdev, all }: { bdev: string; all: Inventory }) {
   return v ? <a href={link("volumes", { id: v.id, q: v.name })}>{v.alias}</a> : <span class="mono wrap">{bdev}</span>;
 }
 
+// Acting is what a dialog changes: it withdraws hosts, or without hosts the export; otherwise it adds.
+interface Acting { volume: Volume; withdraw?: string[] }
+
+// soleVolume is the volume that a subsystem exports, if it exports nothing else.
+const soleVolume = (s: Subsystem, all: Inventory) => (s.namespaces?.length === 1 ? all.volumes.find((v) => [v.id, v.alias].includes(s.namespaces![0].bdev_name ?? s.namespaces![0].name ?? "")) : undefined);
+
+// Unchangeable says why the console does not change an export.
+function Unchangeable({ subsystem: s }: { subsystem: Subsystem }) {
+  const count = s.namespaces?.length ?? 0;
+  if (!can("nvmf_delete_subsystem") && !can("nvmf_subsystem_add_host")) return null;
+  return <p class="hint">{count > 1 ? `Its hosts reach all ${count} namespaces. Change it with individual calls in the ` : count === 0 ? "It exports nothing, as an interrupted export leaves it: export its volume again, or delete it in the " : "It exports no logical volume that you see. Change it with individual calls in the "}<a href={link("explorer", { q: "nvmf_subsystem" })}>explorer</a>.</p>;
+}
+
 function ExportPanel({ row, all, onClose }: { row: Row; all: Inventory; onClose: () => void }) {
+  const [acting, setActing] = useState<Acting | null>(null);
   const panel = useRef<HTMLElement>(null);
   useEffect(() => {
     announce(`Details of ${row.id}`);
@@ -92,17 +109,25 @@ function ExportPanel({ row, all, onClose }: { row: Row; all: Inventory; onClose:
     panel.current?.focus({ preventScroll: true });
     return () => { if (before?.isConnected) before.focus({ preventScroll: true }); };
   }, []);
-  const s = row.subsystem, n = row.node;
+  const s = row.subsystem, n = row.node, volume = s && soleVolume(s, all);
   return (
-    <aside class="panel" ref={panel} tabIndex={-1} aria-label={`Details of ${row.id}`} onKeyDown={(e) => { if (e.key === "Escape") onClose(); }}>
+    <aside class="panel" ref={panel} tabIndex={-1} aria-label={`Details of ${row.id}`} onKeyDown={(e) => { if (e.key === "Escape" && !acting) onClose(); }}>
       <header><h2 class="wrap">{row.id.replace(/^[^:]*:/, "")}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
       <p class="mono wrap">{row.id}<Copy text={row.id} label="Copy the name" /></p>
       {s && <>
+        {volume ? <div class="buttons">
+          {can("nvmf_subsystem_add_host") && <Button onClick={() => setActing({ volume })}>Add host…</Button>}
+          {can("nvmf_delete_subsystem") && <Button kind="danger" onClick={() => setActing({ volume, withdraw: [] })}>Withdraw…</Button>}
+        </div> : <Unchangeable subsystem={s} />}
+        {!reportsANA(s) && <Alert level="warn">No ANA reporting: no snapshot of the volume is possible while a host is connected. SPDK cannot add it: withdraw the export, then export the volume again.</Alert>}
         <dl class="facts">
           <dt>Serial</dt><dd class="mono">{s.serial_number}</dd>
           <dt>Listeners</dt><dd>{s.listen_addresses.length ? <ul class="plain">{s.listen_addresses.map((a) => <li key={address(a)}>{address(a)}</li>)}</ul> : "none: no host can connect"}</dd>
           {can("nvmf_subsystem_get_listeners") && <><dt>ANA</dt><dd><ANA nqn={s.nqn} /></dd></>}
-          <dt>Admitted</dt><dd>{s.allow_any_host ? <Alert level="warn">Every host may connect.</Alert> : s.hosts.length ? <ul class="plain mono">{s.hosts.map((h) => <li key={h.nqn} class="wrap">{h.nqn}</li>)}</ul> : "no host"}</dd>
+          <dt>Admitted</dt><dd>{s.allow_any_host ? <Alert level="warn">Every host may connect.</Alert> : s.hosts.length ? <ul class="plain hosts">{s.hosts.map((h) => (
+            <li key={h.nqn}><span class="mono wrap">{h.nqn}</span>{h.dhchap_key && <span class="faint"> key {h.dhchap_key}</span>}
+              {volume && can("nvmf_subsystem_remove_host") && <Button icon="close" kind="quiet" label={`Remove host ${h.nqn}`} onClick={() => setActing({ volume, withdraw: [h.nqn] })} />}</li>))}</ul> : "no host"}</dd>
+          {s.listen_addresses.length > 0 && <><dt>Connect</dt><dd><ul class="plain mono">{connectCommands(s.nqn, portalsOf(s)).map((c) => <li key={c} class="wrap">{c}<Copy text={c} label="Copy the command" /></li>)}</ul></dd></>}
           {can("nvmf_subsystem_get_controllers") && <><dt>Connected</dt><dd><Connected nqn={s.nqn} /></dd></>}
         </dl>
         <h3>Namespaces</h3>
@@ -119,6 +144,7 @@ function ExportPanel({ row, all, onClose }: { row: Row; all: Inventory; onClose:
         <h3>LUNs</h3>
         <dl class="facts">{n.luns.map((l) => <NamespaceRow key={l.lun_id} unit={l.lun_id} bdev={l.bdev_name} all={all} />)}</dl>
       </>}
+      {acting && (acting.withdraw ? <WithdrawExport volume={acting.volume} nqn={row.id} hosts={acting.withdraw} onClose={() => setActing(null)} /> : <ExportVolume volume={acting.volume} onClose={() => setActing(null)} />)}
     </aside>
   );
 }

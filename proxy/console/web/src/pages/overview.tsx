@@ -209,7 +209,7 @@ function Reactors_({ now, before, loading }: { now: Reactors | null; before: Rea
   );
 }
 
-// Busiest lists the tenant's volumes with most I/O.
+// Busiest lists the tenant's volumes with the most I/O.
 function Busiest() {
   const list = useCell(busiest), problem = useCell(samplesError);
   return (

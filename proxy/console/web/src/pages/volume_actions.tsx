@@ -2,9 +2,11 @@
 import { useState } from "preact/hooks";
 import * as format from "../format";
 import { can } from "../model/session";
-import { Store, Volume, capacity, free, promised } from "../model/storage";
+import { reportsANA } from "../model/exports";
+import { Store, Volume, capacity, free, inventory, promised } from "../model/storage";
+import { useCell } from "../state";
 import { ActionForm, Confirm, NameInput } from "../ui/action_form";
-import { Field } from "../ui/parts";
+import { Alert, Field } from "../ui/parts";
 
 const MiB = 1048576;
 
@@ -66,12 +68,13 @@ export function GrowVolume({ volume: v, store, onClose }: { volume: Volume; stor
 
 export function SnapshotVolume({ volume: v, onClose }: { volume: Volume; onClose: () => void }) {
   const [name, setName] = useState(`${v.name}-${new Date().toISOString().slice(0, 16).replace(/[-:]/g, "").replace("T", "-")}`.slice(-63));
-  const own = can("spdkgate_lvol_snapshot");
+  const own = can("spdkgate_lvol_snapshot"), blind = useCell(inventory)?.subsystems?.find((s) => v.exports.some((e) => e.name === s.nqn) && !reportsANA(s));
   return (
     <ActionForm title={`Snapshot of ${v.name}`} action="Take the snapshot" ready={name !== ""} onClose={onClose} done={`Took the snapshot ${name}`}
       method={own ? "spdkgate_lvol_snapshot" : "bdev_lvol_snapshot"}
       params={own ? { snapshots: [{ lvol_name: v.alias, snapshot_name: name }] } : { lvol_name: v.alias, snapshot_name: name }}
       effect={<>The snapshot keeps the volume's present contents, takes no space at first, and stays when the volume changes. {v.exports.length > 0 && "Hosts hold their I/O back for a moment meanwhile. "}What is written afterwards takes new space in {v.store}.</>}>
+      {blind && <Alert level="warn">{blind.nqn} exports the volume without ANA reporting. While a host is connected, the snapshot is refused. To mend this, withdraw the export and export the volume again.</Alert>}
       <NameInput label="Name of the snapshot" name={name} onInput={setName} />
     </ActionForm>
   );

@@ -4,14 +4,19 @@ import { call } from "../api";
 import * as format from "../format";
 import { type IOSample, mayReadHistory, useHistory } from "../model/io";
 import { allowed, can } from "../model/session";
+import { reportsANA } from "../model/exports";
 import { Inventory, Volume, address } from "../model/storage";
 import { announce, change, link, useCell } from "../state";
 import { Alert, Button, Copy, ErrorNote, ShareBar } from "../ui/parts";
 import { Line, Plot } from "../ui/plot";
+import { ExportVolume } from "./export_dialog";
 import { DeleteVolume, GrowVolume, LimitVolume, SnapshotVolume } from "./volume_actions";
 import { limits } from "./volumes";
 
-type Action = "" | "grow" | "snapshot" | "limit" | "delete";
+type Action = "" | "export" | "grow" | "snapshot" | "limit" | "delete";
+
+// exporting lists the methods without which no volume can be exported.
+const exporting = ["nvmf_get_subsystems", "nvmf_create_subsystem", "nvmf_subsystem_add_ns", "nvmf_subsystem_add_listener"];
 
 export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: Inventory; onClose: () => void }) {
   const [action, setAction] = useState<Action>("");
@@ -32,6 +37,7 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
         {v.kind !== "snapshot" && can("bdev_lvol_resize") && <Button onClick={() => setAction("grow")}>Grow</Button>}
         {v.kind !== "snapshot" && (can("bdev_lvol_snapshot") || can("spdkgate_lvol_snapshot")) && <Button onClick={() => setAction("snapshot")}>Snapshot</Button>}
         {v.kind !== "snapshot" && can("bdev_set_qos_limit") && <Button onClick={() => setAction("limit")}>Limits</Button>}
+        {exporting.every(can) && <Button onClick={() => setAction("export")}>{v.exports.some((e) => e.kind === "NVMe-oF") ? "Change export…" : "Export…"}</Button>}
         {can("bdev_lvol_delete") && <Button kind="danger" onClick={() => setAction("delete")}>Delete</Button>}
       </div>
       <dl class="facts">
@@ -51,6 +57,7 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
       <h3>Exports</h3>
       {v.exports.length === 0 ? <p class="faint">{all.subsystems === null && all.nodes === null ? "Your roles do not permit listing exports." : "Not exported: no host can reach this volume."}</p> :
         v.exports.map((e) => <ExportOf key={e.name + e.unit} kind={e.kind} name={e.name} unit={e.unit} all={all} />)}
+      {action === "export" && <ExportVolume volume={v} onClose={close} />}
       {action === "grow" && <GrowVolume volume={v} store={all.stores.find((s) => s.name === v.store)} onClose={close} />}
       {action === "snapshot" && <SnapshotVolume volume={v} onClose={close} />}
       {action === "limit" && <LimitVolume volume={v} onClose={close} />}
@@ -85,7 +92,8 @@ function ExportOf({ kind, name, unit, all }: { kind: string; name: string; unit:
   const s = kind === "NVMe-oF" ? all.subsystems?.find((o) => o.nqn === name) : undefined;
   return (
     <section class="export">
-      <p class="mono wrap">{name}<Copy text={name} label="Copy the name" /></p>
+      <p class="mono wrap"><a href={link("exports", { id: name })}>{name}</a><Copy text={name} label="Copy the name" /></p>
+      {s && !reportsANA(s) && <Alert level="warn">No ANA reporting: no snapshot of this volume is possible while a host is connected.</Alert>}
       <dl class="facts">
         <dt>{kind}</dt><dd>{s ? `namespace ${unit}` : `LUN ${unit}`}</dd>
         {s && <><dt>Listeners</dt><dd>{s.listen_addresses.map(address).join(", ") || "none"}</dd>

@@ -57,7 +57,8 @@ export function Button({ children, icon, label, kind, disabled, title, type = "b
   );
 }
 
-// Dialog is modal while it is in the page. Escape and a click outside close it.
+// Dialog is modal while it is in the page. Escape and a click outside close it, if onClose takes it out of the page: browsers close it
+// at the second Escape whatever the page says.
 export function Dialog({ title, onClose, children, wide }: { title: string; onClose: () => void; children: ComponentChildren; wide?: boolean }) {
   const box = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -69,6 +70,7 @@ export function Dialog({ title, onClose, children, wide }: { title: string; onCl
   }, []);
   return (
     <dialog ref={box} class={wide ? "wide" : ""} aria-labelledby={id} onCancel={(e) => { e.preventDefault(); onClose(); }}
+      onClose={() => { onClose(); requestAnimationFrame(() => { if (box.current?.isConnected && !box.current.open) box.current.showModal(); }); }}
       onMouseDown={(e) => { if (e.target === box.current) onClose(); }}>
       <div class="dialog">
         <header><h2 id={id}>{title}</h2><Button icon="close" label="Close" kind="quiet" onClick={onClose} /></header>
