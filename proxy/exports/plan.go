@@ -17,8 +17,9 @@ type Step struct {
 	Shown  any // its parameters, without secrets
 
 	do    func(ctx context.Context) error
-	undo  *Step // nil if there is nothing to undo, or another step's undo covers it
-	stays bool  // it remains in effect if a later step fails
+	check func(ctx context.Context) error // if not nil, called after do; if it fails, the step is undone
+	undo  *Step                           // nil if there is nothing to undo, or another step's undo covers it
+	stays bool                            // it remains in effect if a later step fails
 }
 
 // String returns the call in readable form.
@@ -131,16 +132,11 @@ func (t target) planNew(p *Plan, r Request, s state) error {
 		BdevName: v.uuid, NSID: new(uint32(1)), UUID: &v.uuid, NGUID: new(strings.ReplaceAll(v.uuid, "-", "")),
 	}}
 	p.add("nvmf_subsystem_add_ns", ns, func(ctx context.Context) error { _, err := t.rpc.NVMfSubsystemAddNS(ctx, ns); return err }, nil)
-	for _, h := range r.Hosts {
-		t.admit(p, r, h)
-	}
+	// The subsystem stays if another user has admitted a host, so hosts are also withdrawn.
+	t.admit(p, r, r.Hosts)
 	for _, at := range p.portals {
 		t.listen(p, at)
-	}
-	for i := range p.Steps {
-		if s := &p.Steps[i]; strings.HasPrefix(s.Method, "nvmf_subsystem_") {
-			s.undo = nil // deleting the subsystem covers it
-		}
+		p.last().undo = nil // deleting the subsystem covers it
 	}
 	p.warn(r, s, len(r.Hosts))
 	return nil
@@ -212,9 +208,7 @@ func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsyst
 			return err
 		}
 	}
-	for _, h := range missing {
-		t.admit(p, r, h)
-	}
+	t.admit(p, r, missing)
 	if r.AnyHost && !sub.AllowAnyHost {
 		open := spdkrpc.NVMfSubsystemAllowAnyHostParams{NQN: p.NQN, AllowAnyHost: true}
 		shut := spdkrpc.NVMfSubsystemAllowAnyHostParams{NQN: p.NQN, AllowAnyHost: false}
@@ -295,15 +289,21 @@ func (t target) keys(p *Plan, r Request, s state) error {
 	return nil
 }
 
-func (t target) admit(p *Plan, r Request, host string) {
-	params := spdkrpc.NVMfSubsystemAddHostParams{NQN: p.NQN, Host: host}
-	if r.Key != nil {
-		params.DHCHAPKey = &r.Key.Name
+// admit adds the steps that admit hosts.
+func (t target) admit(p *Plan, r Request, hosts []string) {
+	for _, host := range hosts {
+		params := spdkrpc.NVMfSubsystemAddHostParams{NQN: p.NQN, Host: host}
+		if r.Key != nil {
+			params.DHCHAPKey = &r.Key.Name
+		}
+		if r.CtrlrKey != nil {
+			params.DHCHAPCtrlrKey = &r.CtrlrKey.Name
+		}
+		p.add("nvmf_subsystem_add_host", params, func(ctx context.Context) error { return t.rpc.NVMfSubsystemAddHost(ctx, params) }, t.ownRemoval(p.NQN, host))
 	}
-	if r.CtrlrKey != nil {
-		params.DHCHAPCtrlrKey = &r.CtrlrKey.Name
+	if len(hosts) > 0 {
+		t.checkExclusive(p, r)
 	}
-	p.add("nvmf_subsystem_add_host", params, func(ctx context.Context) error { return t.rpc.NVMfSubsystemAddHost(ctx, params) }, t.removal(p.NQN, host))
 }
 
 func (t target) listen(p *Plan, at Portal) {

@@ -15,18 +15,23 @@ import (
 const undoTime = 30 * time.Second
 
 // Run makes a plan's calls, one after the other, and calls done after each. If a call fails, Run
-// undoes the calls before it in reverse order. If the failed call may have been executed, Run
-// undoes it as well.
+// undoes the calls before it in reverse order. If the failed call may have been executed, or its
+// check failed, Run undoes it as well.
 func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 	for i, s := range p.Steps {
 		err := s.do(ctx)
+		undo := p.Steps[:i]
+		if err == nil || mayBeDone(err) {
+			undo = p.Steps[:i+1]
+		}
 		if err == nil {
 			done(s)
-			continue
+			if s.check != nil {
+				err = s.check(ctx)
+			}
 		}
-		undo := p.Steps[:i]
-		if mayBeDone(err) {
-			undo = p.Steps[:i+1]
+		if err == nil {
+			continue
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime) // even after an interrupt
 		defer cancel()
