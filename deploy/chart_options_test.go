@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -155,6 +156,42 @@ func TestChartClasses(t *testing.T) {
 		"--set-json", `volumeAttributesClasses=[{"name": "silver", "parameters": {"qosIOPS": "20000"}}]`)
 	require.Error(t, err)
 	assert.Contains(t, out, "needs Kubernetes 1.34")
+}
+
+// The check before `helm uninstall` runs before anything is deleted, with the permission to list
+// and nothing else. All of it is removed with the check, and none of it exists while the driver
+// runs.
+func TestHelmUninstallCheck(t *testing.T) {
+	hooks := func(values map[string]any) (objects []object) {
+		for doc := range strings.SplitSeq(template(t, chart, namespace, values), "\n---\n") {
+			if strings.Contains(doc, "helm.sh/hook: pre-delete") {
+				found, err := decode("hook", []byte(doc))
+				require.NoError(t, err)
+				objects = append(objects, found...)
+			}
+		}
+		return objects
+	}
+	all := hooks(map[string]any{"imagePullSecrets": []string{"pull"}})
+	require.Len(t, all, 4)
+	for _, o := range all {
+		assert.Contains(t, o.meta.GetAnnotations()["helm.sh/hook-delete-policy"], "before-hook-creation,hook-succeeded", o)
+	}
+	role := find[*rbacv1.ClusterRole](t, all, "spdkcsi-uninstall-role")
+	assert.Equal(t, map[string]string{"persistentvolumes": "list", "snapshot.storage.k8s.io/volumesnapshotcontents": "list"}, flatten(t, role.Rules))
+	binding := find[*rbacv1.ClusterRoleBinding](t, all, "spdkcsi-uninstall-binding")
+	assert.Equal(t, role.Name, binding.RoleRef.Name)
+	pod := find[*corev1.Pod](t, all, "spdkcsi-uninstall-check")
+	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: pod.Spec.ServiceAccountName, Namespace: namespace}}, binding.Subjects)
+	assert.Equal(t, "hook-failed", pod.Annotations["helm.sh/hook-output-log-policy"], "helm prints why it refuses")
+	of := find[*appsv1.Deployment](t, rendered(t, nil), "spdkcsi-controller").Spec.Template.Spec
+	assert.Equal(t, of.Containers[0].Image, pod.Spec.Containers[0].Image)
+	assert.Equal(t, of.SecurityContext, pod.Spec.SecurityContext)
+	assert.Equal(t, []string{"uninstall-check"}, pod.Spec.Containers[0].Args)
+	accepts(t, pod.Spec.Containers[0])
+	checkReferences(t, pod.Name, pod.Spec)
+	assert.Equal(t, []corev1.LocalObjectReference{{Name: "pull"}}, pod.Spec.ImagePullSecrets)
+	assert.Empty(t, hooks(map[string]any{"uninstallCheck": false}))
 }
 
 // testPod returns the pod of `helm test`.

@@ -63,11 +63,11 @@ func template(t *testing.T, chart, namespace string, values map[string]any) stri
 }
 
 // kubernetesObjects decodes what helm has rendered. It leaves out the Prometheus operator's
-// objects, whose types are in another module (admission), cert-manager's objects, and test hooks.
+// objects, whose types are in another module (admission), cert-manager's objects, and hooks.
 func kubernetesObjects(t *testing.T, text string) (objects []object) {
 	t.Helper()
 	for doc := range strings.SplitSeq(text, "\n---\n") {
-		if !strings.Contains(doc, "apiVersion: monitoring.coreos.com/") && !strings.Contains(doc, "apiVersion: cert-manager.io/") && !strings.Contains(doc, "helm.sh/hook: test") {
+		if !strings.Contains(doc, "apiVersion: monitoring.coreos.com/") && !strings.Contains(doc, "apiVersion: cert-manager.io/") && !strings.Contains(doc, "helm.sh/hook: ") {
 			found, err := decode("chart", []byte(doc))
 			require.NoError(t, err, doc)
 			objects = append(objects, found...)

@@ -188,7 +188,7 @@ var packageOf = map[string]string{
 	"e2fsck":     "e2fsprogs", "mkfs.ext4": "e2fsprogs", "resize2fs": "e2fsprogs",
 	"mkfs.xfs": "xfsprogs", "xfs_growfs": "xfsprogs", "xfs_db": "xfsprogs",
 	"mkfs.btrfs": "btrfs-progs", "btrfs": "btrfs-progs", "btrfstune": "btrfs-progs",
-	"iscsiadm": "", // of this repository, see image/iscsiadm
+	"iscsiadm": "", // built in this repository: see image/iscsiadm
 }
 
 func TestImageContainsTheDriversTools(t *testing.T) {

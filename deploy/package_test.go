@@ -59,7 +59,7 @@ func packagedBy(t *testing.T, license string) map[string]string {
 	all := maps.Clone(packaged)
 	all[license] = "-rw-r--r--"
 	zsh := "/usr/share/zsh/vendor-completions/_spdk-proxy"
-	if strings.Contains(license, "/licenses/") { // of rpm
+	if strings.Contains(license, "/licenses/") { // an rpm package
 		zsh = "/usr/share/zsh/site-functions/_spdk-proxy"
 	}
 	all[zsh] = "-rw-r--r--"
@@ -129,7 +129,7 @@ func checkDeb(t *testing.T, deb string) {
 		words := strings.Fields(line)
 		path := strings.TrimSuffix(strings.TrimPrefix(words[5], "."), "/")
 		assert.Equal(t, "root/root", words[1], path)
-		if words[0] != "drwxr-xr-x" { // directories of the system
+		if words[0] != "drwxr-xr-x" { // system directories
 			found[path] = words[0]
 		}
 	}
@@ -255,7 +255,7 @@ func checkRPM(t *testing.T, rpm string) {
 		words := append(strings.Fields(line), "")
 		found[words[0]], flags[words[0]] = words[1], words[3]
 		assert.Equal(t, "root/root", words[2], words[0])
-		if words[1] == "drwxr-xr-x" { // of documentation
+		if words[1] == "drwxr-xr-x" { // documentation directories
 			delete(found, words[0])
 		}
 	}

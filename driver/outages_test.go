@@ -41,7 +41,7 @@ func (s *shift) call(t *testing.T, method string, req any, err error) {
 	assert.Equal(t, err == nil, got == nil)
 }
 
-// lines returns how many lines of the log have all these texts, without those of level debug.
+// lines returns the number of lines in the log that contain all these texts, excluding level debug.
 func (s *shift) lines(texts ...string) (n int) {
 	for line := range strings.Lines(s.logs.String()) {
 		has := !strings.Contains(line, "level=DEBUG")
@@ -61,8 +61,8 @@ func down(target string) error {
 
 const anyUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
-// An outage of 90 s, during which 870 calls fail, writes few lines; what has another cause is
-// logged nevertheless.
+// An outage of 90 s, during which 870 calls fail, writes few lines; failures with another cause are
+// still logged.
 func TestOutageWritesFewLines(t *testing.T) {
 	s := newShift()
 	n := 0

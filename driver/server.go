@@ -26,7 +26,7 @@ type Server struct {
 	Node       csi.NodeServer             // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil to count nothing
-	// Outages counts the calls that fail because a target is down. If it is nil, the server makes
+	// Outages counts the calls that fail because a target is down. If it is nil, the server creates
 	// its own.
 	Outages *outage.Log
 	// SlowAfter is how long a call runs before it is logged as slow. Zero means 30 s.
@@ -78,7 +78,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		defer close(stopped)
 		select {
 		case <-ctx.Done():
-			state.Shutdown() // not serving any more, for those that ask while calls end
+			state.Shutdown() // health checks get "not serving" while calls end
 			s.stop(server, clients)
 		case <-served:
 		}

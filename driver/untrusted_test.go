@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A proxy whose certificate the configured authority did not issue.
+// The configured authority did not issue this proxy's certificate.
 func TestWrongAuthorityNamesCAFile(t *testing.T) {
 	proxy := httptest.NewTLSServer(http.NotFoundHandler())
 	defer proxy.Close()

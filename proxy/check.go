@@ -11,7 +11,7 @@ import (
 )
 
 // CheckFile reads a configuration file. Its error lists everything that is wrong with the file. It
-// does not make a certificate, and does not connect to anything.
+// does not create a certificate, and does not connect to anything.
 func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {

@@ -157,7 +157,7 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 
 // The saved file admits a host to a subsystem that the target lacks. Clients can learn that, and
 // remove the host, although SPDK refuses the call.
-func TestHostIsRemovedFromSavedFileAlone(t *testing.T) {
+func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.call(t, "nvmf_subsystem_add_host", `{"nqn":"`+volumeNQN+`","host":"`+worker3+`"}`)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// newFairBench makes a bench with the volumes v and v0 to v16, and the users admin and other, who
+// newFairBench creates a bench with the volumes v and v0 to v16, and the users admin and other, who
 // have the same password.
 func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 	b := newBench(t, release, withJournal(t), func(c *config.Config) {

@@ -99,7 +99,7 @@ func newBench(t *testing.T, release string, change ...func(*config.Config)) *ben
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release)}, change...)
 }
 
-// newSafeBench makes a proxy for a target that does not load what hosts write into volumes, as
+// newSafeBench creates a proxy for a target that does not load what hosts write into volumes, as
 // tenants require.
 func newSafeBench(t *testing.T, release string, change ...func(*config.Config)) *bench {
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true}, change...)

@@ -152,7 +152,7 @@ func TestPagesOnOtherSitesAreRefused(t *testing.T) {
 }
 
 // Only authenticated clients get a response to Expect: 100-continue.
-func TestContinueIsSentToAuthenticatedClientsOnly(t *testing.T) {
+func TestContinueIsSentOnlyToAuthenticatedClients(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", asUser("admin"), len(version)))
 	g := c.answer()

@@ -29,6 +29,9 @@ func (s *Server) ownMethods() []gate.Own {
 		{Name: "spdkgate_lvol_delete", Serve: s.byExecutor((*execute.Executor).DeleteSafely)},
 		{Name: "spdkgate_lvol_changes", Serve: s.byExecutor((*execute.Executor).ReadChanges)},
 		{Name: "spdkgate_target_get_info", Unexamined: true, Serve: s.byExecutor((*execute.Executor).TargetInfo)},
+		{Name: "spdkgate_get_tenants", Tenants: gate.Filtered, Serve: func(ctx context.Context, r *gate.Request) (any, error) {
+			return s.execute.ListTenants(ctx, r.Command, r.Settings.Tenancy)
+		}},
 
 		// The status is needed most while the target is unreachable.
 		{Name: "spdkgate_config_get_status", Target: gate.Never, Slot: true, Key: save, Enabled: saves, Serve: s.byExecutor((*execute.Executor).SavedStatus)},
@@ -38,6 +41,7 @@ func (s *Server) ownMethods() []gate.Own {
 		{Name: "spdkgate_config_save", Key: save, Enabled: saves, Serve: s.byExecutor((*execute.Executor).Save)},
 
 		{Name: "rpc.discover", Users: gate.Everybody, Tenants: gate.Unscoped, Slot: true, Serve: s.gate.Discover},
+		{Name: "spdkgate_get_io_history", Target: gate.ForTenants, Slot: true, Key: "metrics.io_history: true", Enabled: s.observe.KeepsIO, Serve: s.observe.IOHistory},
 		{Name: "spdkgate_get_metrics", Target: gate.Never, Slot: true, Serve: s.observe.Metrics},
 		{Name: "spdkgate_get_target_metrics", Target: gate.Never, Slot: true, Serve: s.observe.TargetMetrics},
 
@@ -55,7 +59,7 @@ func (s *Server) ownMethods() []gate.Own {
 	}
 }
 
-// byExecutor makes the function that serves a method from a method of the Executor, which is
+// byExecutor returns the function that serves a method from a method of the Executor, which is
 // created later.
 func (s *Server) byExecutor(serve func(*execute.Executor, context.Context, execute.Command) (json.RawMessage, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.execute, ctx, r.Command) }

@@ -58,6 +58,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	watching, endWatch := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() { s.observe.WatchEvents(watching) })
+	watch.Go(func() { s.observe.FollowIO(watching) })
 	watch.Go(func() { s.streams.Watch(watching) })
 	defer watch.Wait()
 	defer endWatch()
@@ -121,7 +122,7 @@ func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	return errors.Join(err, s.target.Close())
 }
 
-// serverTLS makes the server's TLS configuration. It uses the current certificate, and takes
+// serverTLS returns the server's TLS configuration. It uses the current certificate, and takes
 // versions, cipher suites and the policy for client certificates from the current settings.
 func (s *Server) serverTLS() *tls.Config {
 	base := &tls.Config{

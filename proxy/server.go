@@ -61,8 +61,8 @@ type Options struct {
 // eventsKept is how many events, each of about 300 bytes, are kept for clients that reconnect.
 const eventsKept = 4096
 
-// NewServer makes a Server from a configuration. It does not listen or connect to the target. If it
-// returns no error, the configuration is valid.
+// NewServer returns a Server for a configuration. It does not listen or connect to the target. If
+// it returns no error, the configuration is valid.
 func NewServer(c *config.Config, opts Options) (*Server, error) {
 	schema, log := opts.Schema, opts.Log
 	if schema == nil {
@@ -134,7 +134,7 @@ func names(schema *rpcschema.Document, own []gate.Own) (list []string) {
 	return list
 }
 
-// newTarget makes the part that calls spdk_tgt.
+// newTarget creates the part that calls spdk_tgt.
 func (s *Server) newTarget() (*target.Target, error) {
 	uids, err := s.config.PeerUIDs()
 	if err != nil {

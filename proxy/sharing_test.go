@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newSharingBench makes a proxy with the limits from docs/target.md.
+// newSharingBench creates a proxy with the limits from docs/target.md.
 func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()
 	hash := filepath.Join(dir, "hash")

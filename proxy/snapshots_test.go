@@ -242,8 +242,8 @@ func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
 }
 
-// The proxy's own deletions, below a frozen volume and of snapshots that it undoes, never run at
-// the same time as clients' listings. The same applies to clients' deletions: before v24.09, a
+// The proxy's own deletions, below a frozen volume and of snapshots that it undoes, never run
+// concurrently with clients' listings. The same applies to clients' deletions: before v24.09, a
 // listing during a deletion crashes the target.
 func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`

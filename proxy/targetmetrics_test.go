@@ -177,6 +177,7 @@ func TestDocumentedTargetMetrics(t *testing.T) {
 		assert.Equal(t, 5000, c.Metrics.Volumes)
 		require.NoError(t, yaml.Unmarshal([]byte(examples[3]), c))
 		assert.Equal(t, []string{"lvs0/vol1", "nvme0n1"}, c.Metrics.LatencyHistograms)
+		c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs0"}, Quota: config.Quota{GiB: new(1)}}}
 	})
 	b.fill(t)
 	require.Equal(t, http.StatusOK, b.post(`{"id":1,"method":"bdev_lvol_create","params":{"lvs_name":"lvs0","lvol_name":"vol1","size_in_mib":8}}`).StatusCode)

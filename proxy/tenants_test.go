@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newTenantBench makes a proxy with the configuration from docs/tenants.md, for a target with two
+// newTenantBench creates a proxy with the configuration from docs/tenants.md, for a target with two
 // lvstores. All passwords are the same.
 func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	dir := t.TempDir()

@@ -182,7 +182,7 @@ func (m *acceptors) of(v any) *acceptor {
 		return nil
 	}
 	if ref, ok := s["$ref"].(string); ok {
-		// In area files, a reference has only annotations beside it.
+		// In area files, a reference can have only annotations next to it.
 		for keyword := range s {
 			if keyword != "$ref" && !isAnnotation(keyword) {
 				return nil

@@ -113,7 +113,7 @@ func spelt(given json.Number, n *big.Int) (any, error) {
 // A change adapts a parameter, or a member of one, to another release. That release may have a
 // successor with another name, imply values, or accept values in any case.
 type change struct {
-	path  []string // names of the objects that the member is in, from the parameters down
+	path  []string // names of the objects that contain the member, from the parameters down
 	old   Property // zero: no old member
 	new   Property // zero: no successor
 	any   Property // accepted in any case; zero: none

@@ -209,8 +209,8 @@ func (d *Document) Suggest(name string) string {
 	return Nearest(name, names)
 }
 
-// Resolve follows references to the schema itself. Annotations beside a reference apply to that use
-// only, and must be read before resolving.
+// Resolve follows references to the schema itself. Annotations next to a reference apply only to
+// that use, and must be read before resolving.
 func (d *Document) Resolve(s *Schema) *Schema {
 	for s != nil && s.Ref != "" {
 		s = d.schemas[s.RefName()]

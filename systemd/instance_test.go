@@ -66,7 +66,7 @@ func TestTemplatesMatchTheProgram(t *testing.T) {
 }
 
 // The documented commands make a configuration that shares nothing with that of the package.
-func TestTheDocumentedInstance(t *testing.T) {
+func TestDocumentedInstance(t *testing.T) {
 	text, err := os.ReadFile("../docs/service.md")
 	require.NoError(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## Several targets on one host\n")

@@ -177,7 +177,7 @@ func manual(t *testing.T) map[string]string {
 
 // The drop-ins in the manual for an spdk_tgt that does not run as root agree with the units and
 // with each other.
-func TestTheDocumentedDropIns(t *testing.T) {
+func TestDocumentedDropIns(t *testing.T) {
 	shown := manual(t)
 	parse := func(name string) map[string][]string {
 		path := filepath.Join(t.TempDir(), "drop-in")
@@ -227,7 +227,7 @@ func TestSystemdAnalyzeReportsNoProblem(t *testing.T) {
 	for _, name := range []string{service, socket, grantPath, grantService, keysSocket, keysService, instanceService, instanceSocket, instanceGrantPath, instanceGrantService, instanceKeysSocket} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		path := filepath.Join(dir, strings.Replace(name, "proxy@.", "proxy@nvme.", 1)) // the instance that the manual shows
+		path := filepath.Join(dir, strings.Replace(name, "proxy@.", "proxy@nvme.", 1)) // the instance shown in the manual
 		// systemd-analyze requires that the program exists.
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ")), 0o600))
 		paths = append(paths, path)

@@ -70,13 +70,14 @@ func command() *cobra.Command {
 		Use:         "kubectl-spdkgate",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl spdkgate"},
 		Short:       "Volumes of spdk-csi and the storage servers that have them",
-		Long: `kubectl spdkgate shows the volumes, snapshots and capacity of the CSI driver spdk-csi, finds leftovers,
-and cuts off nodes that failed.
+		Long: `kubectl spdkgate shows the volumes, nodes, snapshots and capacity of the CSI driver spdk-csi, finds
+leftovers, and cuts off nodes that failed.
 
 It calls kubectl, with your kubeconfig file and your permissions. What Kubernetes knows needs permission
-to list persistentvolumes, volumeattachments, volumesnapshotcontents, csistoragecapacities and csinodes.
-What storage servers know (--live, doctor, fence, unfence) is asked for in the controller's pod, and
-needs permission to create pods/exec there. Who has it can read the passwords of the storage servers.`,
+to list persistentvolumes, volumeattachments, volumesnapshotcontents, csistoragecapacities, csinodes and
+nodes. What storage servers know (--live, nodes, doctor, fence, unfence) is asked for in the controller's
+pod, and what a node knows (nodes) in its node plugin. Both need permission to create pods/exec in the
+driver's namespace. Who has it can read the passwords of the storage servers, and is root on each node.`,
 		Version:       versionText(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -93,7 +94,7 @@ needs permission to create pods/exec there. Who has it can read the passwords of
 	fs.StringVar(&p.client.Namespace, "driver-namespace", "spdkcsi", "namespace of the driver")
 	fs.StringVar(&p.client.Controller, "controller", "deployment/spdkcsi-controller", "workload or pod of the controller")
 	fs.StringVar(&p.client.Container, "container", "spdkcsi-controller", "container of the driver in the controller's pod")
-	cmd.AddCommand(p.volumesCommand(), p.snapshotsCommand(), p.capacityCommand(), p.doctorCommand(), p.fenceCommand("fence"), p.fenceCommand("unfence"))
+	cmd.AddCommand(p.volumesCommand(), p.nodesCommand(), p.snapshotsCommand(), p.capacityCommand(), p.doctorCommand(), p.fenceCommand("fence"), p.fenceCommand("unfence"))
 	return cmd
 }
 

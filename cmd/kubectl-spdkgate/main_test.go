@@ -34,7 +34,7 @@ func run(t *testing.T, args ...string) (out, notes string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := command()
-	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
+	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
 	err = cmd.ExecuteContext(t.Context())
@@ -82,6 +82,42 @@ func TestShow(t *testing.T) {
 		_, _, err = run(t, args...)
 		require.Error(t, err, args)
 	}
+}
+
+func TestNodes(t *testing.T) {
+	calls := kubectlOf(t, `case "$*" in
+*"--raw /api/v1/nodes"*) echo '{"items": [{"metadata": {"name": "worker-3"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}' ;;
+*"/namespaces/spdkcsi/pods?labelSelector=app%3Dspdkcsi-node"*) echo '{"items": [{"metadata": {"name": "plugin-x"}, "spec": {"nodeName": "worker-3"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}' ;;
+*"spdk-csi inventory --fenced"*) echo '{"targets": [{"name": "t0"}]}' ;;
+*"pod/plugin-x --container=spdkcsi-node -- spdk-csi node-status"*) echo '{"version": "v1", "transports": ["iscsi"], "staged": {"checked": "2026-01-01T00:00:00Z", "volumes": []}}' ;;
+*) exec sh -c "$REST" - "$@" ;;
+esac
+`)
+	t.Setenv("REST", cluster)
+	out, notes, err := run(t, "nodes", "--context=test")
+	require.NoError(t, err)
+	assert.Empty(t, notes)
+	assert.Regexp(t, `worker-3 +Ready +0 +no +0 +0 +- +iscsi +v1\n$`, out)
+	assert.Contains(t, calls(), "exec --namespace=spdkcsi --context=test pod/plugin-x --container=spdkcsi-node -- spdk-csi node-status")
+	out, _, err = run(t, "nodes", "worker-3", "--live=false", "-o", "wide")
+	require.NoError(t, err)
+	assert.Regexp(t, `worker-3 +Ready +0 +- +plugin-x`, out)
+	for _, call := range calls() {
+		assert.NotContains(t, call, "exec ", "no pod is needed")
+	}
+	out, _, err = run(t, "nodes", "worker-9", "-o", "json")
+	require.ErrorContains(t, err, "worker-9")
+	assert.JSONEq(t, `{"items": []}`, out)
+
+	// What is unknown fails the command, which shows the rest.
+	kubectlOf(t, `case "$*" in exec*) echo "Error from server (Forbidden): no" >&2; exit 1;; *"/namespaces/spdkcsi/pods"*) echo '{"items": [{"metadata": {"name": "plugin-x"}, "spec": {"nodeName": "worker-3"}}]}'; exit;; esac
+`+cluster)
+	out, _, err = run(t, "nodes")
+	require.ErrorContains(t, err, "inventory in deployment/spdkcsi-controller of namespace spdkcsi: Error from server (Forbidden): no")
+	assert.Regexp(t, `worker-3 +NotInCluster +0( +\?){6}\n$`, out)
+	kubectlOf(t, "exit 1\n")
+	_, _, err = run(t, "nodes")
+	require.Error(t, err)
 }
 
 // For snapshots that Kubernetes is deleting, wide tables show what keeps them. Without permission
@@ -150,6 +186,9 @@ func TestCompletion(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, strings.HasPrefix(out, "worker-3\n"), out)
 	assert.Equal(t, []string{"get --raw /apis/storage.k8s.io/v1/csinodes?limit=2000 --context=test"}, calls())
+	out, _, err = run(t, "__complete", "nodes", "worker-1", "")
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(out, "worker-3\n"), out)
 	out, _, err = run(t, "__complete", "volumes", "-o", "")
 	require.NoError(t, err)
 	assert.Contains(t, out, "wide\njson\nyaml\n")

@@ -25,7 +25,7 @@ func assertPrintable(t *testing.T, output string) {
 const hostileCluster = `case "$*" in
 *"--raw /api/v1/persistentvolumes"*) echo '{"items": [{"metadata": {"name": "pv-1\u202e\u009b"}, "spec": {"capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "shop\u001b[2J", "name": "data\u000aforged"},
   "csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:11111111-1111-4111-8111-111111111111"}}, "status": {"phase": "Bound"}}]}' ;;
-*"--raw /apis/storage.k8s.io/v1/csinodes"*) echo '{"items": [{"metadata": {"name": "worker\u2028"}, "spec": {"drivers": [{"name": "csi.spdk.io"}]}}]}' ;;
+*"--raw /apis/storage.k8s.io/v1/csinodes"*) echo '{"items": [{"metadata": {"name": "worker\u2028\u202e"}, "spec": {"drivers": [{"name": "csi.spdk.io"}]}}]}' ;;
 *"spdk-csi inventory"*) echo '{"targets": [{"name": "t0", "stores": [{"name": "lvs0\u202e\u2066"}], "volumes": [{"id": "t0:11111111-1111-4111-8111-111111111111", "store": "lvs0\u202e"}]}]}' ;;
 *"spdk-csi doctor"*|*"spdk-csi fence"*) printf 'a \342\200\256 \033[2J\n'; printf 'a \342\200\256 \033[2J\n' >&2 ;;
 *--raw*) echo '{"items": []}' ;;
@@ -36,6 +36,7 @@ func TestOutputEscapesHostileNames(t *testing.T) {
 	kubectlOf(t, hostileCluster)
 	for _, args := range [][]string{
 		{"volumes"}, {"volumes", "-o", "wide", "--live"}, {"volumes", "-o", "json", "--live"}, {"volumes", "-o", "yaml", "--live"},
+		{"nodes", "--live=false"}, {"nodes", "--live=false", "-o", "json"},
 		{"capacity", "--live"}, {"doctor", "--targets-only"}, {"fence", "worker-3"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {

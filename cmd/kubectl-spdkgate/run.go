@@ -107,9 +107,7 @@ func (p *plugin) fenceCommand(name string) *cobra.Command {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			p.readFlags(cmd)
-			nodes, _ := p.client.Nodes(cmd.Context(), p.driverName) // without permission, nothing is completed
-			return nodes, cobra.ShellCompDirectiveNoFileComp
+			return p.completeNodes(cmd, args, "")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := append([]string{name, "--node=" + args[0]}, given(cmd, "yes", "target", "timeout")...)

@@ -96,7 +96,7 @@ func diagnose(t *testing.T, in string, args ...string) (out string, code int, er
 	t.Helper()
 	cmd := doctorCommand(time.Millisecond)
 	var text bytes.Buffer
-	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
+	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
 	cmd.SetIn(strings.NewReader(in))
 	cmd.SetOut(&text)
 	cmd.SetErr(io.Discard)

@@ -19,7 +19,7 @@ func runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out, logs bytes.Buffer
 	cmd := command(&logs)
-	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
+	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
 	cmd.SetOut(&out)
 	cmd.SetErr(&logs)
 	err := cmd.ExecuteContext(t.Context())
@@ -92,7 +92,7 @@ func TestFenceReportsFailures(t *testing.T) {
 	open := export.NQN(uuid.NewString())
 	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: open, AllowAnyHost: new(true)}))
 	_, err := rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: open, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: "disk"}})
-	if err != nil { // the lvstore has it
+	if err != nil { // the lvstore has claimed the disk
 		_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("other"), NumBlocks: 1024, BlockSize: 4096})
 		require.NoError(t, err)
 		_, err = rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: open, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: "other"}})

@@ -12,6 +12,7 @@ import (
 
 func inventoryCommand() *cobra.Command {
 	var targets, snapshots []string
+	var fenced bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "inventory",
@@ -24,6 +25,7 @@ It asks for each volume, and for each export, with one RPC. A target that cannot
 error in its place.
 
 With --snapshot, it prints only whether these snapshots can be deleted, and otherwise what keeps them.
+With --fenced, it prints only which nodes are fenced on each target.
 
 Exit codes: 0 all targets were read; 1 error, or some were not.`,
 		Example: `  kubectl -n spdkcsi exec deployment/spdkcsi-controller -c spdkcsi-controller -- spdk-csi inventory`,
@@ -35,9 +37,12 @@ Exit codes: 0 all targets were read; 1 error, or some were not.`,
 			}
 			defer c.Close()
 			var all inventory.Inventory
-			if len(snapshots) > 0 {
+			switch {
+			case fenced:
+				all, err = c.InventoryOfFencedNodes(cmd.Context(), timeout)
+			case len(snapshots) > 0:
 				all, err = c.InventoryOfSnapshots(cmd.Context(), snapshots, timeout)
-			} else {
+			default:
 				all, err = c.Inventory(cmd.Context(), targets, timeout)
 			}
 			if err != nil {
@@ -61,7 +66,8 @@ Exit codes: 0 all targets were read; 1 error, or some were not.`,
 	fs.SortFlags = false
 	fs.StringSliceVar(&targets, "target", nil, "read only this target of config.json; may be repeated")
 	fs.StringSliceVar(&snapshots, "snapshot", nil, "print only why this snapshot, TARGET:UUID, cannot be deleted; may be repeated")
+	fs.BoolVar(&fenced, "fenced", false, "print only the fenced nodes")
 	fs.DurationVar(&timeout, "timeout", 30*time.Second, "time that one target may take")
-	cmd.MarkFlagsMutuallyExclusive("target", "snapshot")
+	cmd.MarkFlagsMutuallyExclusive("target", "snapshot", "fenced")
 	return cmd
 }

@@ -6,12 +6,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -134,4 +136,43 @@ func TestInventoryISCSI(t *testing.T) {
 	out, err = runCommand(t, "inventory")
 	require.NoError(t, err)
 	assert.Contains(t, out, `"listening": false`)
+}
+
+// The inventory names fenced nodes, and since when, if the mark says so.
+func TestInventoryListsFencedNodes(t *testing.T) {
+	rpc := newTarget(t)
+	before := time.Now().Truncate(time.Second)
+	service := export.NewTarget(export.Config{Name: "t0", Transport: export.TCP, Listen: []export.Portal{{Addr: "127.0.0.1", Port: "4420"}}}).Service(rpc)
+	_, err := service.Fence(t.Context(), controller.HostOf("worker-3"), "worker-3", false)
+	require.NoError(t, err)
+	out, err := runCommand(t, "inventory", "--fenced")
+	require.NoError(t, err)
+	var i inventory.Inventory
+	require.NoError(t, json.Unmarshal([]byte(out), &i))
+	require.Len(t, i.Targets, 1)
+	require.Len(t, i.Targets[0].Fenced, 1)
+	fenced := i.Targets[0].Fenced[0]
+	assert.Equal(t, []string{hostname.Of("worker-3").UUID, "worker-3"}, []string{fenced.Host, fenced.Label})
+	require.NotNil(t, fenced.Since)
+	assert.False(t, fenced.Since.Before(before) || fenced.Since.After(time.Now()), fenced.Since)
+	assert.Empty(t, i.Targets[0].Stores, "nothing else is read")
+
+	// The time of an earlier release's mark is unknown.
+	_, err = service.Unfence(t.Context(), controller.HostOf("worker-3"), false)
+	require.NoError(t, err)
+	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: "nqn.2020-04.io.spdk.csi:fenced:" + hostname.Of("worker-4").UUID, ModelNumber: new("worker-4")}))
+	out, err = runCommand(t, "inventory", "--fenced")
+	require.NoError(t, err)
+	i = inventory.Inventory{}
+	require.NoError(t, json.Unmarshal([]byte(out), &i))
+	assert.Equal(t, []inventory.Fenced{{Host: hostname.Of("worker-4").UUID, Label: "worker-4"}}, i.Targets[0].Fenced)
+
+	_, err = runCommand(t, "inventory", "--fenced", "--target=t0")
+	require.Error(t, err)
+	configure(t, `{"nodes": [{"name": "t1", "rpcURL": "http://127.0.0.1:1/", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`, `{"rpcTokens": [{"name": "t1", "username": "u", "password": "p"}]}`)
+	out, err = runCommand(t, "inventory", "--fenced")
+	require.ErrorContains(t, err, "t1")
+	i = inventory.Inventory{}
+	require.NoError(t, json.Unmarshal([]byte(out), &i))
+	assert.NotEmpty(t, i.Targets[0].Error)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// kubernetesFlags are the node plugin's options that need kubelet or the Kubernetes API.
+// kubernetesFlags holds the node plugin's options that need kubelet or the Kubernetes API.
 type kubernetesFlags struct {
 	registrationPath string
 	registrationDir  string

@@ -140,7 +140,7 @@ records which volumes were used on it and must not be formatted again.`,
 	fs.DurationVar(&f.drainTime, "drain-timeout", 20*time.Second, "how long to wait for calls in flight when stopping")
 	fs.IntVar(&f.verbosity, "v", 0, "spdk-csi's log level: 5 and more is debug")
 	_ = fs.MarkHidden("v")
-	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), inventoryCommand(), drainHookCommand())
+	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), inventoryCommand(), nodeStatusCommand(), drainHookCommand(), uninstallCheckCommand())
 	return cmd
 }
 
@@ -198,7 +198,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 			return err
 		}
 		if health != nil {
-			go health.Run(ctx)
+			defer startMonitor(ctx, health)()
 		}
 		server.Node, server.Identity.Topology = n, server.Identity.Topology || f.topology != "" || len(f.kubernetes.topologyLabels) > 0
 	}
@@ -217,6 +217,17 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	err = serve(ctx, f, server, l, log)
 	log.Info("stopped")
 	return err
+}
+
+// startMonitor runs a monitor until ctx ends, or until stop is called, which waits for its end.
+func startMonitor(ctx context.Context, m *monitor.Monitor) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { m.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // serve serves CSI until ctx ends, and runs the node plugin's other tasks.
@@ -335,7 +346,7 @@ func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger)
 	if f.healthInterval < time.Second {
 		return nil, nil, fmt.Errorf("--node-health-interval %v: use 1s or more, or 0 for no monitor", f.healthInterval)
 	}
-	health := monitor.New(monitor.Options{Source: n.Volumes(), Connector: connector, Mounter: mounter, Metrics: m, Log: log, Interval: f.healthInterval})
+	health := monitor.New(monitor.Options{Source: n.Volumes(), Connector: connector, Mounter: mounter, Metrics: m, Log: log, Interval: f.healthInterval, StatusFile: filepath.Join(stateDir, statusFile)})
 	n.SetMonitor(health)
 	return n, health, nil
 }

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write the reference of the manual")
 // docs/csi-reference.md is generated: from the parameters of package class, the types of the
 // configuration with their comments, and the flags. `make generate` writes it.
 func TestReferenceIsCurrent(t *testing.T) {
-	t.Setenv("NODE_ID", "") // a default of a flag
+	t.Setenv("NODE_ID", "") // a flag's default
 	const page = "../../docs/csi-reference.md"
 	var b strings.Builder
 	b.WriteString(referenceHead)

@@ -29,7 +29,7 @@ type callOptions struct {
 	tokenFile, cert, key                string
 	timeout                             time.Duration
 	streams                             bool // the command makes so many calls that a stream pays
-	explicit                            bool // a file has the options: environment variables do not count
+	explicit                            bool // the options come from a file, so environment variables are ignored
 }
 
 func newCall() *cobra.Command {
@@ -237,7 +237,7 @@ func (o callOptions) trusted() (*x509.CertPool, error) {
 		file, name = os.Getenv(caVariable), "$"+caVariable
 	}
 	if file == "" {
-		return nil, nil // the system's
+		return nil, nil // nil means the system's authorities
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // completeValues offers the values of a flag.
 func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails for unknown flags only
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails only for unknown flags
 }
 
 // completeUsers offers the users in the configuration file for --as, or none if the file cannot be
@@ -114,7 +114,7 @@ func continuation(s *rpcschema.Schema) string {
 	kind := s.Type.Main()
 	switch {
 	case s.Sensitive:
-		return "=@" // the file of a secret
+		return "=@" // a secret's file
 	case kind == "object" && len(s.Properties) > 0:
 		return "."
 	case kind == "object", kind == "array" && slices.Contains([]string{"object", "array"}, rpcschema.Default().Resolve(s.Items).Type.Main()):
@@ -133,7 +133,7 @@ func valuesOf(s *rpcschema.Schema, isJSON bool) (values []string) {
 	case s.Type.Main() == "boolean":
 		return []string{"false", "true"}
 	case isJSON:
-		return nil // a shell would take the quotes of a text away
+		return nil // a shell would remove a text's quotes
 	}
 	for _, v := range s.Enum {
 		values = append(values, fmt.Sprint(v))

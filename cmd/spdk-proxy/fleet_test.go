@@ -37,7 +37,7 @@ func silent(t testing.TB) string {
 // The command shows servers that are up, are down, do not respond or refuse the user, those that
 // need attention first.
 func TestFleet(t *testing.T) {
-	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise it is a warning that it loads what hosts write
+	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target loads what hosts write
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()
 	stored(t, sim)
@@ -147,7 +147,7 @@ func BenchmarkFleet(b *testing.B) {
 		b.Cleanup(func() { _ = sim.Close() })
 		stored(b, sim)
 		c := config.Default()
-		c.TLS.InsecurePlaintext = true // the TLS is that of httptest
+		c.TLS.InsecurePlaintext = true // httptest provides the TLS
 		c.Target.Socket = sim.Socket()
 		c.Users = []config.User{{Name: "reader", TokenHashes: []string{authn.HashToken(token, time.Time{}).String()}, Roles: []string{"read-only"}}}
 		served, err := proxy.NewServer(&c, proxy.Options{Version: "bench"})

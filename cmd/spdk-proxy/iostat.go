@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -22,31 +25,61 @@ type ioStat struct {
 }
 
 // askIO reads the I/O statistics of all bdevs. A tenant may query only its own bdevs, by name, so
-// it gets those of its volumes.
+// it gets those of its volumes or, if all is set, of all its bdevs.
 func (r *remote) askIO(ctx context.Context, release rpcschema.Release) (json.RawMessage, error) {
 	raw, refused := r.ask(ctx, iostatMethod, nil)
 	if spdkrpc.KindOf(refused) != spdkrpc.Denied {
 		return raw, refused
 	}
-	raw, err := r.ask(ctx, "bdev_lvol_get_lvols", nil)
+	for range 3 { // a bdev may be deleted after it was listed
+		names, err := r.ownBdevs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if raw, err = r.askIOOf(ctx, release, names); err == nil || !errors.Is(err, spdkrpc.NoSuchDevice) {
+			return raw, err
+		}
+		refused = err
+	}
+	return nil, refused
+}
+
+// ownBdevs lists the names of the bdevs that the user sees.
+func (r *remote) ownBdevs(ctx context.Context) (names []string, err error) {
+	method := "bdev_lvol_get_lvols"
+	if r.all {
+		method = "bdev_get_bdevs"
+	}
+	raw, err := r.ask(ctx, method, nil)
 	if err != nil {
 		return nil, err
 	}
-	var volumes []struct {
+	var list []struct {
+		Name string `json:"name"` // of a volume: not the bdev's
 		UUID string `json:"uuid"`
 	}
-	if err := json.Unmarshal(raw, &volumes); err != nil || len(volumes) == 0 {
-		return nil, refused
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, err
 	}
-	names := make([]string, len(volumes))
-	for i, v := range volumes {
-		names[i] = v.UUID
+	for _, b := range list {
+		if r.all {
+			names = append(names, b.Name)
+		} else {
+			names = append(names, b.UUID)
+		}
 	}
+	return names, nil
+}
+
+// askIOOf reads the I/O statistics of some bdevs.
+func (r *remote) askIOOf(ctx context.Context, release rpcschema.Release, names []string) (json.RawMessage, error) {
 	atOnce := 1
 	if release.Has(rpcschema.CountsIOByNames) {
 		atOnce = maxIONames
 	}
-	var all ioStat
+	all := ioStat{ // without bdevs, the target's clock is unknown, but there are no rates to compute
+		TickRate: json.RawMessage("1000000000"), Ticks: strconv.AppendInt(nil, time.Now().UnixNano(), 10), Bdevs: []json.RawMessage{},
+	}
 	for some := range slices.Chunk(names, atOnce) {
 		params := map[string]any{"names": some}
 		if atOnce == 1 {

@@ -20,6 +20,7 @@ type tenantsTarget struct {
 	volumes int
 	release rpcschema.Release
 	calls   int // of bdev_get_iostat
+	deleted int // how many of the lists contain a volume that no longer exists
 }
 
 func (f *tenantsTarget) Call(_ context.Context, method string, params, result any) error {
@@ -53,6 +54,10 @@ func (f *tenantsTarget) Call(_ context.Context, method string, params, result an
 		return err
 	}
 	var bdevs []map[string]string
+	if f.deleted > 0 {
+		f.deleted--
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice}
+	}
 	for _, n := range names {
 		bdevs = append(bdevs, map[string]string{"name": n})
 	}
@@ -74,4 +79,17 @@ func TestIostatShowsManyVolumes(t *testing.T) {
 		assert.Equal(t, c.calls, f.calls)
 		assert.Equal(t, "1", string(got.TickRate))
 	}
+}
+
+// If a volume is deleted between the list and the query, the tenant still gets the others.
+func TestIostatSurvivesADeletedVolume(t *testing.T) {
+	f := &tenantsTarget{volumes: 3, release: rpcschema.MustRelease("v26.05"), deleted: 1}
+	raw, err := (&remote{caller: f, timeout: time.Minute}).askIO(t.Context(), f.release)
+	require.NoError(t, err)
+	var got ioStat
+	require.NoError(t, json.Unmarshal(raw, &got))
+	assert.Len(t, got.Bdevs, 3)
+	f.deleted = 9
+	_, err = (&remote{caller: f, timeout: time.Minute}).askIO(t.Context(), f.release)
+	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
 }

@@ -41,7 +41,7 @@ func TestProfilesAreServedOnlyLocally(t *testing.T) {
 			assert.Contains(t, string(out), "proxy.(*Server).Serve")
 		case "trace":
 			assert.True(t, bytes.HasPrefix(out, []byte("go 1.")))
-		default: // in the format of pprof
+		default: // in pprof's format
 			_, err := gzip.NewReader(bytes.NewReader(out))
 			assert.NoError(t, err, name)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-const savedName = "target" // of the directory of the packaged configuration
+const savedName = "target" // name of the packaged configuration's directory
 
 func newSaved() *cobra.Command {
 	var dir string

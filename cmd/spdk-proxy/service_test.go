@@ -299,7 +299,7 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
 		waiting.Stderr = os.Stderr
 		require.NoError(t, waiting.Start())
-		require.NoError(t, os.RemoveAll(path)) // like SPDK
+		require.NoError(t, os.RemoveAll(path)) // as SPDK does
 		l, err := net.Listen("unix", path)
 		require.NoError(t, err)
 		require.NoError(t, waiting.Wait())

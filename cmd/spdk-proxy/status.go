@@ -30,7 +30,8 @@ func newStatus() *cobra.Command {
 		Short: "Show on one screen how full and how busy the storage server is",
 		Long: `Show on one screen: release and uptime of the target, its lvstores with what is
 used (#), committed to volumes (-) and free (.), volumes, exports, connections, load,
-users' calls, and warnings.
+tenants' quotas, users' calls, and warnings. A user with a tenant sees the tenant's
+quota, what is used of it, and which names the tenant may use.
 
 The figures are read through a proxy (--url) or at a socket (--socket), which is the
 proxy's listen_unix or the target's own. The built-in roles admin and read-only may
@@ -56,6 +57,9 @@ read all of them; what a user may not read is missing, and named.`,
 			for {
 				s, err := r.status(ctx)
 				if err != nil {
+					return err
+				}
+				if err := r.addTenants(ctx, s); err != nil {
 					return err
 				}
 				text, err := write(s)
@@ -129,7 +133,8 @@ type remote struct {
 	caller  spdkrpc.Caller
 	timeout time.Duration
 	reader  *figures.Reader
-	io      bool // the I/O of a tenant's volumes is read, too
+	all     bool // also read the I/O of a tenant's other bdevs
+	io      bool // also read the I/O of a tenant's volumes
 }
 
 func (r *remote) ask(ctx context.Context, method string, params map[string]any) (result json.RawMessage, err error) {
@@ -191,4 +196,26 @@ func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 		return nil, fmt.Errorf("make the status: %w", err)
 	}
 	return s, nil
+}
+
+// addTenants adds what the user may see of tenants. A target without a proxy has none, and an older
+// proxy does not report them.
+func (r *remote) addTenants(ctx context.Context, s *terminal.Status) error {
+	if !s.Up {
+		return nil
+	}
+	raw, err := r.ask(ctx, "spdkgate_get_tenants", nil)
+	switch {
+	case spdkrpc.KindOf(err) == spdkrpc.MethodNotFound:
+		return nil
+	case err != nil:
+		s.AddFailure("spdkgate_get_tenants", err)
+		return nil
+	}
+	var list []terminal.Tenant
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return fmt.Errorf("read the tenants: %w", err)
+	}
+	s.AddTenants(list)
+	return nil
 }

@@ -74,8 +74,7 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"status"}, at...)...).code)
 }
 
-// A tenant's status shows what the tenant may read, and names the rest in one line. top shows the
-// tenant's volumes.
+// A tenant's status shows its quota and its objects, and top shows its bdevs.
 func TestTenantSeesItsOwnStatusAndTop(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -91,24 +90,61 @@ func TestTenantSeesItsOwnStatusAndTop(t *testing.T) {
 func statusAndTopOfATenant(t *testing.T, sim *spdktest.Target) {
 	path := writeConfig(t, sim.Socket(), "")
 	change(t, path, "roles: [admin, careful]", "roles: [read-only], tenant: team")
-	change(t, path, "roles: {careful", "tenants: {team: {lvstores: [lvs0]}}\nroles: {careful")
+	change(t, path, "roles: {careful", `tenants: {team: {lvstores: [lvs0], bdevs: [own-*], quota: {volumes: 4}, hosts: ["nqn.2014-08.org.nvmexpress:uuid:*"]}, others: {lvstores: [lvs9]}}`+"\nroles: {careful")
 	d := start(t, nil, "serve", "--config", path)
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("correct horse\n"), 0o600))
+	at := []string{"--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password}
 	var o outcome
 	require.Eventually(t, func() bool { // the proxy reads every 2 s which lvstores there are
-		o = run(t, "", "status", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password)
-		return strings.Contains(o.stdout, "lvs0")
+		o = run(t, "", append([]string{"status"}, at...)...)
+		return strings.Contains(o.stdout, "lvs0 [")
 	}, time.Minute, 100*time.Millisecond)
 	require.Zero(t, o.code, o.stderr)
-	for _, untrue := range []string{"Cores ", "Connections ", "denied"} {
+	for _, untrue := range []string{"Cores ", "Connections ", "denied", "\n? ", "Warnings", "others"} {
 		assert.NotContains(t, o.stdout, untrue)
 	}
-	assert.Equal(t, 1, strings.Count(o.stdout, "\n? "), o.stdout)
-	assert.Contains(t, o.stdout, "\n? not shown, because the user's roles or tenant do not permit it: framework_get_reactors, bdev_get_iostat, nvmf_get_stats")
-	o = run(t, "", "top", "--count", "1", "--interval", "1s", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password)
+	assert.Contains(t, o.stdout, "Quota of tenant team\nspace      8.0 MiB used, without a limit\nvolumes    [######..................]  25 %, 1 of 4 volumes\nsubsystems [")
+	assert.Contains(t, o.stdout, "\nLvstores     lvs0\nBdevs        own-*\nHosts        nqn.2014-08.org.nvmexpress:uuid:*\n")
+	assert.Contains(t, o.stdout, "This is all that belongs to tenant team.")
+	o = run(t, "", append([]string{"status", "-o", "json"}, at...)...)
+	var s terminal.Status
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &s))
+	require.Len(t, s.Tenants, 1)
+	assert.EqualValues(t, 1, *s.Tenants[0].Used.Volumes)
+	assert.EqualValues(t, 4, *s.Tenants[0].Quota.Volumes)
+	assert.Empty(t, s.Missing)
+
+	top := func(args ...string) string {
+		o := run(t, "", append(append([]string{"top", "--count", "1", "--interval", "1s"}, args...), at...)...)
+		require.Zero(t, o.code, o.stderr)
+		return o.stdout
+	}
+	assert.Regexp(t, `  1 volume, over \d+\.\d s\nVOLUME +READ/s .*\nlvs0/v0 +0 +0 `, top(), "its own volumes")
+	socket := spdkrpc.NewSocket(sim.Socket())
+	defer func() { _ = socket.Close() }()
+	require.NoError(t, socket.Call(t.Context(), "bdev_malloc_create", json.RawMessage(`{"name":"own-1","num_blocks":8,"block_size":512}`), nil))
+	all := top("--all")
+	assert.Regexp(t, `\nown-1 +0 +0 `, all)
+	assert.NotRegexp(t, `\nm0 `, all, "the disk does not belong to the tenant")
+	require.NoError(t, socket.Call(t.Context(), "bdev_lvol_delete", json.RawMessage(`{"name":"lvs0/v0"}`), nil))
+	assert.Regexp(t, `  0 volumes\nVOLUME +READ/s .*\n$`, top(), "no volumes are no error")
+}
+
+// An administrator's status shows how much of their quotas the tenants have used.
+func TestStatusShowsTenants(t *testing.T) {
+	sim := target(t)
+	stored(t, sim)
+	path := writeConfig(t, sim.Socket(), "")
+	change(t, path, "roles: {careful", `tenants: {team: {lvstores: [lvs0], quota: {volumes: 1}}, others: {lvstores: [lvs9]}}`+"\nroles: {careful")
+	d := start(t, nil, "serve", "--config", path)
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("correct horse\n"), 0o600))
+	o := run(t, "", "status", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password)
 	require.Zero(t, o.code, o.stderr)
-	assert.Regexp(t, `  1 volume, over \d+\.\d s\nVOLUME +READ/s .*\nlvs0/v0 +0 +0 `, o.stdout, "its own volumes")
+	assert.Contains(t, o.stdout, "Tenants\nteam   [########################] 100 %, 1 of 1 volumes\nothers ")
+	assert.Contains(t, o.stdout, "! tenant team uses 100 % of its quota: 1 of 1 volumes\n")
+	assert.NotContains(t, o.stdout, "This is all")
 }
 
 func TestStatusBeforeTheStart(t *testing.T) {

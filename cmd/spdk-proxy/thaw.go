@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	frozenName = "frozen" // of the journal of the packaged configuration
+	frozenName = "frozen" // name of the packaged configuration's journal
 	thawRetry  = 50 * time.Millisecond
 )
 

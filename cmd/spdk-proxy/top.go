@@ -36,8 +36,9 @@ megabytes per second, and mean latency in milliseconds, of reads and writes.
 The figures are read through a proxy (--url) or at a socket (--socket), which is the
 proxy's listen_unix or the target's own. The user needs a role that allows
 bdev_get_iostat, bdev_lvol_get_lvols and bdev_lvol_get_lvstores; a user with a tenant
-sees the tenant's volumes. With many volumes, a reading takes long, and the screen is
-refreshed less often, so that the target does not become busy.`,
+sees the tenant's volumes and, with --all, its other bdevs. With many volumes, a
+reading takes long, and the screen is refreshed less often, so that the target does
+not become busy.`,
 		Example: `  spdk-proxy top
   spdk-proxy top -n 5 --sort latency --interval 5s`,
 		Args: cobra.NoArgs,
@@ -56,7 +57,7 @@ refreshed less often, so that the target does not become busy.`,
 				return err
 			}
 			defer end()
-			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default()), io: true}
+			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default()), io: true, all: all}
 			before, err := r.read(ctx)
 			for shown := 0; err == nil; {
 				if !pause(ctx, interval) {
@@ -73,7 +74,10 @@ refreshed less often, so that the target does not become busy.`,
 					continue // the last reading took long; the next is not due yet
 				}
 				rates := terminal.Rates(before, now, order, all)
-				title := fmt.Sprintf("%s  %s, over %.1f s", now.Taken.Local().Format(time.TimeOnly), terminal.Plural(len(now.Volumes), "volume"), now.Clock-before.Clock)
+				title := fmt.Sprintf("%s  %s", now.Taken.Local().Format(time.TimeOnly), terminal.Plural(len(now.Volumes), "volume"))
+				if len(rates) > 0 {
+					title += fmt.Sprintf(", over %.1f s", now.Clock-before.Clock)
+				}
 				if err := refresh(printable.Raw(cmd.OutOrStdout()), []byte(thisPage().Top(title, rates, rowsOf(rows))), true); err != nil {
 					return err
 				}
@@ -103,7 +107,7 @@ func rowsOf(wanted int) int {
 		return wanted
 	}
 	if _, height, err := term.GetSize(int(os.Stdout.Fd())); err == nil && height > 4 {
-		return height - 3 // the title, the head, and the cursor
+		return height - 3 // the title, the heading and the cursor
 	}
 	return 20
 }

@@ -51,7 +51,7 @@ The user needs a role that allows notify_get_notifications.`,
 		},
 	}
 	o.addTo(cmd)
-	o.timeout = time.Minute // of the beginning of the response
+	o.timeout = time.Minute // for the beginning of the response
 	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
 	completeValues(cmd, "output", "text", "json")
 	cmd.Flags().IntVar(&count, "count", 0, "end after so many events; 0: never")
@@ -62,7 +62,7 @@ The user needs a role that allows notify_get_notifications.`,
 type eventPrinter struct {
 	out  io.Writer
 	json bool
-	left int    // events to print; 0: no end
+	left int    // events to print; 0: no limit
 	last string // id of the last one
 }
 

@@ -16,7 +16,7 @@ func schema(args ...string) (string, error) {
 	cmd := command()
 	var out strings.Builder
 	cmd.SetOut(&out)
-	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
+	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
 	err := cmd.Execute()
 	return out.String(), err
 }

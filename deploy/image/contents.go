@@ -73,7 +73,7 @@ func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", p.name, err)
 		}
-		t["var/lib/dpkg/status.d/"+p.name] = entry{kind: tar.TypeReg, mode: 0o644, data: control} // for scanners of images
+		t["var/lib/dpkg/status.d/"+p.name] = entry{kind: tar.TypeReg, mode: 0o644, data: control} // for image scanners
 	}
 	if missing := t.missingLibraries(); len(missing) > 0 {
 		return nil, fmt.Errorf("files that programs need are in leftOut: %s", strings.Join(missing, ", "))
@@ -162,7 +162,7 @@ func (t tree) archive(created time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
-		if (all[a].kind == tar.TypeLink) != (all[b].kind == tar.TypeLink) { // a link comes after its file
+		if (all[a].kind == tar.TypeLink) != (all[b].kind == tar.TypeLink) { // a link must come after its file
 			if all[a].kind == tar.TypeLink {
 				return 1
 			}

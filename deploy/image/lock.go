@@ -14,7 +14,7 @@ const lockFile = "deploy/image/packages.lock"
 type debian struct {
 	program, arch, name, version string
 	sha256                       string
-	path                         string // below the root of a mirror, such as debian/pool/main/…
+	path                         string // below a mirror's root, such as debian/pool/main/…
 }
 
 // A lock names everything from which images are built, besides the source. goVersion is the

@@ -1,7 +1,7 @@
-# The CSI driver, controller and node service. From the root of the repository:
+# The CSI driver: controller and node service. Run in the root of the repository:
 #   docker build -f deploy/image/spdk-csi.Dockerfile --build-arg VERSION=v0.1.0 -t REGISTRY/spdk-csi:v0.1.0 .
 ARG GO_IMAGE=docker.io/library/golang:1.26
-# Debian 12, not the latest: file systems made by the newer mkfs of Debian 13 use features that
+# Debian 12, not the latest: file systems created by Debian 13's newer mkfs use features that
 # kernels before 5.15 (ext4: orphan_file) and 5.19 (XFS: nrext64) refuse to mount.
 ARG BASE_IMAGE=docker.io/library/debian:bookworm-slim
 
@@ -16,7 +16,7 @@ ARG VERSION=dev
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/spdk-csi ./cmd/spdk-csi
 
 FROM ${BASE_IMAGE}
-# Programs of the node service: btrfs-progs, e2fsprogs and xfsprogs create, check and expand file systems, mount and
+# The node service's programs: btrfs-progs, e2fsprogs and xfsprogs create, check and expand file systems, mount and
 # util-linux (blkid, nsenter) mount and identify them, kmod (modprobe) loads nvme-tcp, cryptsetup-bin
 # encrypts volumes (libgcc-s1 is for its threads). nvme-cli is not needed, because the driver uses the
 # kernel's interface. For open-iscsi, see iscsiadm.

@@ -1,5 +1,5 @@
 # The proxy, for storage servers that run everything in containers. On other servers, use the package with systemd.
-# From the root of the repository:
+# Run in the root of the repository:
 #   docker build -f deploy/image/spdk-proxy.Dockerfile --build-arg VERSION=v0.1.0 -t REGISTRY/spdk-proxy:v0.1.0 .
 ARG GO_IMAGE=docker.io/library/golang:1.26
 # Contains CA certificates, /etc/passwd and time zones, but no shell and no libc.
@@ -25,9 +25,9 @@ LABEL org.opencontainers.image.title="spdk-proxy" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# Only root may open spdk_tgt's socket. Either run spdk_tgt so that this user can open the socket, in a
-# directory of this user, or run with --user 0 --cap-drop ALL. Mount the directory, never the socket,
-# because SPDK creates a new one at each start.
+# Only root may open spdk_tgt's socket. Either run spdk_tgt so that this user can open the socket, in a directory
+# owned by this user, or run with --user 0 --cap-drop ALL. Mount the directory, never the socket, because SPDK
+# creates a new one at each start.
 USER 65532:65532
 EXPOSE 9009
 ENTRYPOINT ["/usr/local/bin/spdk-proxy"]

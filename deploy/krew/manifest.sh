@@ -1,6 +1,6 @@
 #!/bin/sh
-# manifest.sh VERSION DIR prints the manifest for krew: the template beside this script with the version and the checksums
-# of the archives kubectl-spdkgate-OS-ARCH.tar.gz in DIR. It fails if an archive of the template is missing.
+# manifest.sh VERSION DIR prints the manifest for krew: the template in this directory, with the version and the checksums
+# of the archives kubectl-spdkgate-OS-ARCH.tar.gz in DIR. It fails if an archive named in the template is missing.
 set -eu
 template=$(dirname "$0")/spdkgate.yaml
 manifest=$(sed "/^#/d; s|@VERSION@|$1|g" "$template")

@@ -47,7 +47,7 @@ func TestContradictingTimesAreRefused(t *testing.T) {
 	require.NotContains(t, err.Error(), "unlimited")
 }
 
-func TestClassAllowsItsLvstoresOnly(t *testing.T) {
+func TestClassAllowsOnlyItsLvstores(t *testing.T) {
 	labels := map[string]string{"disk": "nvme", "rack": ""}
 	for _, c := range []struct {
 		class Class

@@ -45,7 +45,7 @@ type Class struct {
 	EncryptionDiscards bool
 }
 
-// An Encryption is how nodes encrypt a volume.
+// An Encryption selects how nodes encrypt a volume.
 type Encryption string
 
 // The values of Encryption.
@@ -54,7 +54,7 @@ const (
 	LUKS2        Encryption = "luks2"
 )
 
-// An Authentication is how nodes authenticate to the target before they can use a volume.
+// An Authentication selects how nodes authenticate to the target before they can use a volume.
 type Authentication string
 
 // The values of Authentication.
@@ -88,10 +88,10 @@ func (c Class) Allows(target string, labels map[string]string) bool {
 	return len(c.Targets) == 0 || slices.Contains(c.Targets, target)
 }
 
-// A Clear is what happens to the contents of clusters that a volume frees. SPDK clears clusters
-// when they are freed, by the method that was recorded when the volume was created. It never clears
-// them when they are allocated, so data that was not cleared is readable in the next volume that
-// gets the cluster.
+// A Clear selects what happens to the contents of clusters that a volume frees. SPDK clears
+// clusters when they are freed, by the method that was recorded when the volume was created. It
+// never clears them when they are allocated, so data that was not cleared is readable in the next
+// volume that gets the cluster.
 type Clear string
 
 // The values of Clear. The zero Clear is ClearZeroes.

@@ -21,7 +21,7 @@ type Parameter struct {
 	set      func(*Class, string) bool // returns false if the value is not allowed
 }
 
-// parameters are all parameters, in the order of the manual.
+// parameters lists all parameters, in the manual's order.
 var parameters = []Parameter{
 	{
 		Name: "target", Values: "the name of a target in config.json, or several with commas between them", Example: "storage-1,storage-2",

@@ -28,7 +28,7 @@ const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "passw
 type Credential struct {
 	// Name is the name of the target in config.json.
 	Name string `json:"name"`
-	// Username and Password are those of a user of the proxy.
+	// Username and Password are the credentials of one of the proxy's users.
 	Username string `json:"username,omitzero"`
 	Password string `json:"password,omitzero"`
 	// Token is a bearer token, such as one created by spdk-proxy new-token.

@@ -21,7 +21,7 @@ type transport interface {
 }
 
 // byTransport implements Connector: it selects the transport, sets the deadline, locks the target,
-// adds the operation to errors, and logs it.
+// names the operation in errors, and logs it.
 type byTransport struct {
 	transports map[Transport]transport
 	operations operation.Group

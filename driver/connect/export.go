@@ -73,7 +73,7 @@ type Export struct {
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
 	// Authentication is how this node must authenticate, with keys that [Export.WithKeys] adds. If
-	// BothAuthenticate is set, the target must do so too.
+	// BothAuthenticate is set, the target must also authenticate.
 	Authentication   hostauth.Method `json:"authentication,omitzero"`
 	BothAuthenticate bool            `json:"authenticateTarget,omitzero"`
 
@@ -125,7 +125,7 @@ func (a Address) isFor(node map[string]string) bool {
 	return true
 }
 
-// paths returns one export for each address, with that address alone.
+// paths returns one export for each address, with only that address.
 func (e Export) paths() []Export {
 	all := []Export{e}
 	for _, a := range e.More {

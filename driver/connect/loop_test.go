@@ -229,7 +229,8 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.NoError(t, exec.Command("losetup", foreign).Run())
 }
 
-// Two hosts on one machine each have their own device for a volume, and disconnect only that.
+// Two hosts on one machine each have their own device for a volume, and each disconnects only its
+// own.
 func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")

@@ -37,6 +37,7 @@ func TestPresentModulesAreNotLoadedAgain(t *testing.T) {
 			var ran []string
 			require.NoError(t, LoadModules(t.Context(), []string{"nvme-tcp"}, Options{Root: root, Exec: noModprobe(&ran)}))
 			assert.Empty(t, ran)
+			assert.Equal(t, []string{"nvme-tcp"}, LoadedTransports(Options{Root: root}))
 			err := LoadModules(t.Context(), []string{"nvme-tcp", "nvme-rdma", "iscsi"}, Options{Root: root, Exec: noModprobe(&ran)})
 			require.ErrorIs(t, err, ErrUnsupported)
 			assert.Equal(t, []string{"modprobe nvme-rdma", "modprobe iscsi_tcp"}, ran)
@@ -46,6 +47,7 @@ func TestPresentModulesAreNotLoadedAgain(t *testing.T) {
 
 func TestMissingModulesAreReported(t *testing.T) {
 	root := t.TempDir()
+	assert.Empty(t, LoadedTransports(Options{Root: root}))
 	var ran []string
 	err := LoadModules(t.Context(), []string{"nvme-tcp"}, Options{Root: root, Exec: noModprobe(&ran)})
 	require.ErrorIs(t, err, ErrUnsupported)

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// The kernel authenticates by DH-HMAC-CHAP when it connects, and again with the same keys when it
+// The kernel authenticates with DH-HMAC-CHAP when it connects, and again with the same keys when it
 // reconnects. It keeps the keys with the controller, so the node does not store them.
 
 // keyOptions returns what to append to [fabricsOptions] for an export's keys.
@@ -26,9 +26,9 @@ func keyOptions(e Export) string {
 	return options
 }
 
-// checkAuthenticates fails with [ErrUnsupported] if the kernel reports that it cannot authenticate.
-// Kernels before 5.17 do not list their options; they do not support authentication either, and
-// refuse the option.
+// checkAuthenticates fails with [ErrUnsupported] if the kernel reports that it does not support
+// authentication. Kernels before 5.17 do not list their options; they do not support authentication
+// either, and refuse the option.
 func (n *nvme) checkAuthenticates(e Export) error {
 	if e.Authentication == hostauth.None {
 		return nil

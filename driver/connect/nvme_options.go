@@ -125,7 +125,7 @@ func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	for _, key := range OptionKeys {
 		switch value := values[key]; {
 		case key == "hdr_digest" || key == "data_digest":
-			// The kernel refuses digests for other transports, which have checksums of their own.
+			// The kernel refuses digests for other transports, which have their own checksums.
 			if value == "true" && e.Transport == TCP {
 				opts = append(opts, key)
 			}

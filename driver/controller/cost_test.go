@@ -174,7 +174,7 @@ func (b *testController) readSizes(t *testing.T) {
 	stores, err := service.Stores(t.Context())
 	require.NoError(t, err)
 	_, err = service.Usage(t.Context(), stores[0])
-	for err != nil && t.Context().Err() == nil { // a reading ends after a minute, which is too short beside other work
+	for err != nil && t.Context().Err() == nil { // a reading ends after a minute, which is too short on a busy machine
 		_, err = service.Usage(t.Context(), stores[0])
 	}
 	require.NoError(t, err)

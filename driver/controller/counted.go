@@ -16,7 +16,7 @@ import (
 type counted struct {
 	spdkrpc.Caller
 	target  string
-	host    string // of the proxy
+	host    string // the proxy's host
 	metrics *metrics.Metrics
 	outages *outage.Log
 }

@@ -54,10 +54,10 @@ type crashTarget struct {
 	count int
 	at    int // the call that meets the fate; 0: none
 	fate  fate
-	dead  bool          // the controller is
-	ended chan struct{} // closed when the CSI call has ended, to which a reply is late
+	dead  bool          // the controller has died
+	ended chan struct{} // closed when the CSI call whose RPC gets a late reply has ended
 
-	overtake func() // makes the CSI call by another controller
+	overtake func() // makes the CSI call from another controller
 }
 
 const crashStore = "lvs0"
@@ -97,7 +97,7 @@ func newCrashTarget(t *testing.T) *crashTarget {
 // attachDisk does what a proxy does for a target that has just started.
 func (c *crashTarget) attachDisk() {
 	ctx := context.WithoutCancel(c.t.Context())
-	_, err := drivertest.Retry(driver.Code, func() (any, error) { // the first call may still meet the former connection
+	_, err := drivertest.Retry(driver.Code, func() (any, error) { // the first call may still use the previous connection
 		return nil, c.rpc.BdevWaitForExamine(ctx)
 	})
 	assert.NoError(c.t, err)

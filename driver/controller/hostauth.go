@@ -13,7 +13,7 @@ import (
 )
 
 // requiredKeys returns the keys that the node must authenticate with according to the volume
-// context, or nil if it need not authenticate.
+// context, or nil if it does not need to authenticate.
 func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, error) {
 	method, err := hostauth.ParseMethod(req.GetVolumeContext()[hostauth.KeyMethod])
 	if err != nil {

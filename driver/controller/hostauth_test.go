@@ -98,7 +98,7 @@ func TestPublishAuthenticated(t *testing.T) {
 }
 
 // With a Secret that contains only host keys, the controller uses its own credentials.
-func TestSecretWithKeysOnly(t *testing.T) {
+func TestSecretWithOnlyKeys(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.createAuthenticated(t, hostauth.DHCHAP, nil)
 	b.Controller.credentialsFile = t.TempDir() + "/missing"

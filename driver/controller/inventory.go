@@ -29,6 +29,38 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 		}
 	}
 	services = slices.DeleteFunc(services, func(s *volume.Service) bool { return len(names) > 0 && !slices.Contains(names, s.Name) })
+	return c.readEach(ctx, services, timeout, readInventory), nil
+}
+
+// InventoryOfFencedNodes reads which nodes are fenced on the targets of config.json, with the
+// controller's own credentials. It changes nothing. A target that cannot be read within timeout has
+// an error in its entry.
+func (c *Controller) InventoryOfFencedNodes(ctx context.Context, timeout time.Duration) (inventory.Inventory, error) {
+	services, err := c.openTargets(c.targets.placement, nil, "")
+	if err != nil {
+		return inventory.Inventory{}, err
+	}
+	return c.readEach(ctx, services, timeout, readFenced), nil
+}
+
+func readFenced(ctx context.Context, s *volume.Service, t *inventory.Target) error {
+	inspection, err := s.Exports().Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range inspection.Fenced {
+		listed := inventory.Fenced{Host: f.ID(), Label: f.Label}
+		if !f.Since.IsZero() {
+			listed.Since = &f.Since
+		}
+		t.Fenced = append(t.Fenced, listed)
+	}
+	return nil
+}
+
+// readEach reads targets concurrently. A target that cannot be read within timeout has an error in
+// its entry.
+func (c *Controller) readEach(ctx context.Context, services []*volume.Service, timeout time.Duration, read func(context.Context, *volume.Service, *inventory.Target) error) inventory.Inventory {
 	all := inventory.Inventory{Targets: make([]inventory.Target, len(services))}
 	var wg sync.WaitGroup
 	for i, s := range services {
@@ -36,11 +68,11 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
 			cfg, _ := c.targets.config(s.Name) // openTargets has found it
-			all.Targets[i] = inventoryOf(ctx, s, cfg, readInventory)
+			all.Targets[i] = inventoryOf(ctx, s, cfg, read)
 		})
 	}
 	wg.Wait()
-	return all, nil
+	return all
 }
 
 // InventoryOfSnapshots asks targets why snapshots cannot be deleted, with the controller's own
@@ -64,20 +96,9 @@ func (c *Controller) InventoryOfSnapshots(ctx context.Context, ids []string, tim
 		snapshots[id.Target] = append(snapshots[id.Target], id)
 	}
 	services = slices.DeleteFunc(services, func(s *volume.Service) bool { return len(snapshots[s.Name]) == 0 })
-	all := inventory.Inventory{Targets: make([]inventory.Target, len(services))}
-	var wg sync.WaitGroup
-	for i, s := range services {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, timeout)
-			defer cancel()
-			cfg, _ := c.targets.config(s.Name) // openTargets has found it
-			all.Targets[i] = inventoryOf(ctx, s, cfg, func(ctx context.Context, s *volume.Service, t *inventory.Target) error {
-				return readSnapshots(ctx, s, t, snapshots[s.Name])
-			})
-		})
-	}
-	wg.Wait()
-	return all, nil
+	return c.readEach(ctx, services, timeout, func(ctx context.Context, s *volume.Service, t *inventory.Target) error {
+		return readSnapshots(ctx, s, t, snapshots[s.Name])
+	}), nil
 }
 
 func readSnapshots(ctx context.Context, s *volume.Service, t *inventory.Target, ids []request.VolumeID) error {
@@ -137,7 +158,7 @@ func readInventory(ctx context.Context, s *volume.Service, t *inventory.Target) 
 	for _, v := range volumes {
 		st := byName[v.Store]
 		health := volume.HealthIn(st, v)
-		if v.SizeBytes == 0 { // SPDK reports no size of a volume without a bdev
+		if v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
 			if health, err = s.Health(ctx, v.UUID); errors.Is(err, volume.ErrNotFound) {
 				continue // deleted meanwhile
 			}

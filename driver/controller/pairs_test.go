@@ -16,7 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// A world holds the objects on which calls interfere: a volume, its clone and its snapshot.
+// A world holds the objects through which calls interfere with each other: a volume, its clone and
+// its snapshot.
 type world struct {
 	*crashBench
 	volume, clone *csi.Volume

@@ -66,7 +66,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 	// This is long enough for working targets, even on a busy machine; calls that need the hanging
 	// target take this long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
-	first := b.create(t, "before", 4*mib) // so that each target's connection is not new
+	first := b.create(t, "before", 4*mib) // so that each target is already connected
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))
 
 	undoDown := targets[1].replace(t, nil)
@@ -91,7 +91,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 				needed[a.Name] = true
 			}
 			req := b.request(name, 4*mib)
-			if i%2 == 1 { // needs another answer of the target
+			if i%2 == 1 { // needs another response from the target
 				req.VolumeCapabilities = []*csi.VolumeCapability{drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)}
 			}
 			made, err := b.CreateVolume(t.Context(), req)

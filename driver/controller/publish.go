@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerPublishVolume exports a volume to one node alone, or to one node beside others if its
-// access mode allows several.
+// ControllerPublishVolume exports a volume to only one node, or to one more node if its access mode
+// allows several.
 func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	switch {
 	case req.GetVolumeId() == "":

@@ -98,7 +98,7 @@ func TestMayFormat(t *testing.T) {
 
 // The target records in a volume's name that it was attached: a thick volume is never formatted
 // after its first attachment, unless an administrator restores the original name.
-func TestThickVolumeIsFormattedDuringItsFirstAttachmentOnly(t *testing.T) {
+func TestThickVolumeIsFormattedOnlyDuringItsFirstAttachment(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	req := b.request("pvc-1", 4*mib)

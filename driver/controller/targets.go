@@ -23,7 +23,7 @@ import (
 // targets holds the configured targets and the connections to their proxies.
 type targets struct {
 	configs   []config.Target
-	placement []placement.Target // the same, for package placement
+	placement []placement.Target // the same targets, for package placement
 	choice    placement.Choice
 	timeout   time.Duration // for a target to list its lvstores and volumes
 	check     time.Duration // interval between checks for leftovers; 0: none
@@ -118,7 +118,7 @@ func (t *targets) openEach(selected []placement.Target, tokens map[string]config
 	return services, nil
 }
 
-// placed returns a target as package placement knows it.
+// placed converts a target to package placement's type.
 func (t *targets) placed(name string) (placement.Target, error) {
 	c, err := t.config(name)
 	return placement.Target{Name: c.Name, Topology: c.Topology, Labels: c.Labels}, err

@@ -34,7 +34,7 @@ type fixture struct {
 	sim    *spdktest.Target // nil for a real target
 	files  map[string]string
 	keys   string                   // the directory of keys
-	info   *spdkrpc.ProxyTargetInfo // what the proxy says of the target
+	info   *spdkrpc.ProxyTargetInfo // what the proxy reports about the target
 }
 
 func newFixture(t *testing.T, tr export.Transport) *fixture {
@@ -87,7 +87,7 @@ func (f *fixture) publish(t *testing.T, v volume.Volume, node string) {
 	require.NoError(t, err)
 }
 
-// nest creates an lvstore on a bdev, as when a host writes one that the target then loads.
+// nest creates an lvstore on a bdev, as if a host had written it and the target had loaded it.
 func (f *fixture) nest(t *testing.T, store, bdev string) {
 	t.Helper()
 	_, err := f.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: bdev, LvsName: store, ClusterSz: new(uint32(1 << 20))})

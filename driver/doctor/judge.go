@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ofTarget returns what the target alone proves, except for exports that a fence explains: known
-// names the fenced nodes' volumes.
+// ofTarget returns the findings that the target alone proves, except for exports explained by a
+// fence: known lists the fenced nodes' volumes.
 func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	found := append(e.ofFenced(r, known), r.ofNested()...)
 	if errors.Is(r.err, volume.ErrStoreMissing) || errors.Is(r.err, volume.ErrNested) {

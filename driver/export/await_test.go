@@ -97,7 +97,7 @@ type heldQuery struct {
 	once     sync.Once
 	executed chan struct{}
 	answer   chan struct{}
-	hosts    atomic.Int32 // that were admitted
+	hosts    atomic.Int32 // number of admitted hosts
 }
 
 func (q *heldQuery) Call(ctx context.Context, method string, params, result any) error {

@@ -30,7 +30,7 @@ const (
 type Host struct {
 	NQN string // NVMe host NQN
 	// Multipath is a second NQN, under which the node connects if it has native multipath: such a
-	// node holds its I/O back while a volume is frozen. It is empty if the node has none.
+	// node holds back its I/O while a volume is frozen. It is empty if the node has none.
 	Multipath string
 	IQN       string // iSCSI initiator name
 	// Keys holds the secrets that the host must authenticate with, or nil if it need not.
@@ -81,7 +81,7 @@ func sameAddr(a, b string) bool {
 
 // Config sets how a target exports volumes.
 type Config struct {
-	Name      string // of the target, for messages
+	Name      string // the target's name, for messages
 	Transport Transport
 	// Listen holds the portals where the target listens for nodes, as the target sees them. Every
 	// export gets all of them.

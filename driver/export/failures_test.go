@@ -190,7 +190,7 @@ func (f *fixture) exported(t *testing.T, withoutGroups bool) []any {
 	t.Helper()
 	subsystems, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(t, err)
-	for _, s := range subsystems { // hosts are added at the same time
+	for _, s := range subsystems { // hosts are added concurrently
 		slices.SortFunc(s.Hosts, func(a, b spdkrpc.NVMfSubsystemHost) int { return strings.Compare(a.NQN, b.NQN) })
 	}
 	nodes, err := f.rpc.ISCSIGetTargetNodes(t.Context())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -117,7 +118,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 	var unmarked error
 	if !marked && !dryRun {
 		unmarked = readback.NewStep("mark the node as fenced", func() error {
-			return n.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: fenceNQN + h.id(), ModelNumber: new(printable(node)), AllowAnyHost: new(false), MaxNamespaces: new(uint32(exclusiveNamespaces))})
+			return n.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: fenceNQN + h.id(), SerialNumber: new(time.Now().UTC().Format(markTime)), ModelNumber: new(printable(node)), AllowAnyHost: new(false), MaxNamespaces: new(uint32(exclusiveNamespaces))})
 		}, func() (bool, error) { return n.isFenced(ctx, h) }).Run()
 		if unmarked != nil {
 			all = all[:0]

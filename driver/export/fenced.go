@@ -2,6 +2,7 @@ package export
 
 import (
 	"strings"
+	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -12,7 +13,13 @@ type FencedHost struct {
 	// Label is the host's name for people, limited to the mark's 40 printable characters; empty
 	// over iSCSI.
 	Label string
+	// Since is when the mark was set, in UTC and whole seconds. It is zero over iSCSI, and for
+	// marks of earlier releases.
+	Since time.Time
 }
+
+// markTime is the form of the time in a mark's serial number, which has at most 20 characters.
+const markTime = "20060102T150405Z"
 
 // Is reports whether h is the marked host.
 func (f FencedHost) Is(h Host) bool { return f.id != "" && f.id == h.id() }
@@ -26,6 +33,9 @@ func fencedIn(subs []spdkrpc.NVMfSubsystem) (all []FencedHost) {
 			f := FencedHost{id: id}
 			if sub.ModelNumber != nil {
 				f.Label = *sub.ModelNumber
+			}
+			if sub.SerialNumber != nil {
+				f.Since, _ = time.Parse(markTime, *sub.SerialNumber) // SPDK's own serial number is not a time
 			}
 			all = append(all, f)
 		}

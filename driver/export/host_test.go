@@ -152,7 +152,7 @@ func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 }
 
 // If another controller admits a host at the same moment, at most one host stays admitted.
-func TestTwoControllersAdmitOneHostAtMost(t *testing.T) {
+func TestTwoControllersAdmitAtMostOneHost(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, n2 := f.bdev(t), drivertest.Host("n2").NQN
 	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_host", After: func(ctx context.Context) {

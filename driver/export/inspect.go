@@ -25,7 +25,7 @@ type Found struct {
 	Complete bool
 	// NotListening holds the configured portals at which hosts cannot reach it.
 	NotListening []Portal
-	Foreign      string // a bdev that it exports and that is not the volume; usually empty
+	Foreign      string // an exported bdev other than the volume; usually empty
 }
 
 // A Group is one of the driver's initiator groups that no target node refers to.
@@ -40,7 +40,7 @@ type Group struct {
 // An Inspection holds what a target has under the driver's names.
 type Inspection struct {
 	Exports []Found
-	Unused  []Group // that no export needs
+	Unused  []Group // groups that no export needs
 	Fenced  []FencedHost
 }
 
@@ -213,7 +213,7 @@ func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, 
 
 // checkHoldsIO fails while a host without native multipath is connected.
 func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
-	var missing error // why the subsystem cannot be read; asked at the same time, because most volumes of a snapshot are not exported
+	var missing error // why the subsystem cannot be read; queried concurrently, because most volumes whose snapshot is taken are not exported
 	var reading sync.WaitGroup
 	reading.Go(func() { _, missing = n.subsystem(ctx, id) })
 	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})

@@ -15,13 +15,13 @@ import (
 
 // SPDK v26.05 crashes when a portal group is created on another portal group's address and port:
 // its error path frees what was never set up. Reading before creating is not enough, because two
-// controllers can run at the same time while leadership moves. So a call that creates the portal
-// group first creates an initiator group with a special tag, the claim. SPDK refuses a second group
-// with this tag. The claim is removed when the portal group exists, or was certainly not created.
-// If the outcome is unknown, or the controller dies, the claim stays.
+// controllers can run concurrently while leadership moves. So a call that creates the portal group
+// first creates an initiator group with a special tag, the claim. SPDK refuses a second group with
+// this tag. The claim is removed when the portal group exists, or was certainly not created. If the
+// outcome is unknown, or the controller dies, the claim stays.
 //
 // A claim that stays longer than any call can take is abandoned: a controller that has seen it for
-// so long removes it and sets its own. If two controllers do this at the same time, another
+// so long removes it and sets its own. If two controllers do this concurrently, another
 // initiator group, the removal, keeps them apart. Each claim has its own name, so that during the
 // removal a new claim is not mistaken for the abandoned one.
 const (

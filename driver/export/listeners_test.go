@@ -84,7 +84,7 @@ func TestRefusedListenerIsTolerated(t *testing.T) {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr, "")
 			ctx, id, n1 := t.Context(), f.bdev(t), drivertest.Host("n1")
-			up, down := f.Listen[0], export.Portal{Addr: "192.0.2.1", Port: f.Listen[0].Port} // an address for documentation
+			up, down := f.Listen[0], export.Portal{Addr: "192.0.2.1", Port: f.Listen[0].Port} // a documentation address
 			_, err := f.listeningOn(down).Admit(ctx, id, n1, mayExport)
 			require.ErrorIs(t, err, spdkrpc.InvalidParams)
 			require.ErrorContains(t, err, down.String())
@@ -106,7 +106,7 @@ func TestRefusedListenerIsTolerated(t *testing.T) {
 func TestListenerIsAddedLast(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, n1 := t.Context(), drivertest.MultipathHost("n1")
-	for range 20 { // calls that go out together have any order
+	for range 20 { // calls sent together may arrive in any order
 		id := f.bdev(t)
 		require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(id), AllowAnyHost: new(true), MaxNamespaces: new(uint32(1))}))
 		listen := &drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", Before: func(context.Context, any) error {

@@ -334,7 +334,7 @@ func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
 }
 
 // delete deletes the volume's subsystem. deleted reports whether the target confirmed it: then the
-// saved configuration no longer contains the subsystem either. Otherwise the subsystem was found
+// saved configuration no longer contains the subsystem either. Otherwise the subsystem was already
 // gone.
 func (n nvmf) delete(ctx context.Context, id string) (deleted bool, err error) {
 	deleted = true

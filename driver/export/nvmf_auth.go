@@ -180,7 +180,7 @@ func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error
 	}
 	all, err := s.rpc.KeyringGetKeys(ctx)
 	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {
-		return nil, nil // such a client cannot have placed any, nor can one of a release without a keyring
+		return nil, nil // such a client cannot have placed any keys, and releases without a keyring have none
 	}
 	for _, k := range all {
 		if name, ok := strings.CutPrefix(k.Name, s.KeyPrefix); ok && hostauth.IsName(name) && !k.Removed && k.Refcnt <= 1 {

@@ -21,8 +21,8 @@ import (
 type savedExports struct {
 	spdkrpc.Caller
 	missing []spdkrpc.ProxyMissingExport
-	again   bool  // they stay
-	fails   error // of the first call that removes something
+	again   bool  // the proxy keeps reporting them
+	fails   error // returned by the first call that removes something
 	removed []string
 }
 

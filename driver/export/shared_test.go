@@ -113,7 +113,8 @@ func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 	require.ErrorIs(t, err, export.ErrInUse)
 }
 
-// Two controllers that admit two hosts at the same moment, one of them alone, never admit both.
+// Two controllers that admit two hosts at the same moment, one of them exclusively, never admit
+// both.
 func TestTwoControllersShareAndAdmit(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, n1, n2 := f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// A Method is how hosts authenticate; empty if they do not.
+// A Method selects how hosts authenticate; it is empty if they do not.
 type Method string
 
 // The methods. They are the values of the class parameter authentication, and of KeyMethod in
@@ -99,7 +99,7 @@ type Keys struct {
 	HostUser, TargetUser string
 }
 
-// Both reports whether the target authenticates too.
+// Both reports whether the target also authenticates.
 func (k *Keys) Both() bool { return k != nil && !k.Target.IsZero() }
 
 // Format implements [fmt.Formatter].

@@ -31,7 +31,7 @@ func Of(nodeID string) Host {
 }
 
 // Multipath returns the host as which a node with native NVMe multipath connects to subsystems that
-// report ANA: such a node can be made to hold its I/O back. Targets admit both hosts, and can tell
+// report ANA: such a node can be made to hold back its I/O. Targets admit both hosts, and can tell
 // which one is connected. Both UUID and NQN differ from h's, because the kernel accepts only one
 // host identifier for a host NQN. The UUID has version 8, by which package export recognises it.
 func (h Host) Multipath() Host {

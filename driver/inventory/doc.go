@@ -1,6 +1,7 @@
-// Package inventory describes what storage servers have: lvstores, volumes and exports. The
-// controller reads it, the command spdk-csi inventory prints it as JSON, and the kubectl plugin
-// shows it.
+// Package inventory describes what storage servers have: lvstores, volumes, exports and fenced
+// nodes. It also describes the volumes staged on a node. The controller and the node plugin read
+// these facts, the commands spdk-csi inventory and spdk-csi node-status print them as JSON, and the
+// kubectl plugin shows them.
 //
 // It contains only values, so that a program that shows an inventory need not include an SPDK
 // client. It must not know how targets are read, or how the values are shown.

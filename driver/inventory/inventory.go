@@ -1,5 +1,7 @@
 package inventory
 
+import "time"
+
 // An Inventory holds all targets in config.json, in its order.
 type Inventory struct {
 	Targets []Target `json:"targets"`
@@ -14,8 +16,20 @@ type Target struct {
 	Error     string            `json:"error,omitempty"`
 	Stores    []Store           `json:"stores,omitempty"`
 	Volumes   []Volume          `json:"volumes,omitempty"`
-	// Snapshots holds the snapshots that were asked for; no others are listed.
+	// Snapshots holds the requested snapshots; no others are listed.
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
+	// Fenced holds the fenced nodes, if these were asked for.
+	Fenced []Fenced `json:"fenced,omitempty"`
+}
+
+// Fenced is a node that a target has marked as fenced.
+type Fenced struct {
+	// Host is the UUID at the end of the host NQN and initiator name of the node.
+	Host string `json:"host"`
+	// Label is the node's id, limited to 40 printable characters; empty over iSCSI.
+	Label string `json:"label,omitempty"`
+	// Since is when the node was fenced; nil if the mark does not say.
+	Since *time.Time `json:"since,omitempty"`
 }
 
 // A Snapshot is a snapshot of an lvstore that the driver may use.

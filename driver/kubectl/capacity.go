@@ -78,23 +78,27 @@ func Stores(inv inventory.Inventory) (all []Store) {
 // Inventory reads, through the controller's pod, what the named targets of config.json have, or all
 // if none is named. Targets that cannot be read have an error in their place.
 func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inventory, error) {
-	return c.inventory(ctx, "--target=", targets)
+	return c.inventory(ctx, prefixed("--target=", targets)...)
 }
 
 // InventoryOfSnapshots asks targets, through the controller's pod, why snapshots cannot be deleted.
 // ids are snapshot handles, as Kubernetes stores them. Targets that cannot be queried have an error
 // in their place.
 func (c Client) InventoryOfSnapshots(ctx context.Context, ids []string) (inventory.Inventory, error) {
-	return c.inventory(ctx, "--snapshot=", ids)
+	return c.inventory(ctx, prefixed("--snapshot=", ids)...)
 }
 
-func (c Client) inventory(ctx context.Context, flag string, values []string) (inventory.Inventory, error) {
-	args := []string{"inventory"}
+// prefixed returns an argument for each value of a flag.
+func prefixed(flag string, values []string) (args []string) {
 	for _, value := range values {
 		args = append(args, flag+value)
 	}
+	return args
+}
+
+func (c Client) inventory(ctx context.Context, args ...string) (inventory.Inventory, error) {
 	var out, notes bytes.Buffer
-	failed := c.Run(ctx, &out, &notes, args...)
+	failed := c.Run(ctx, &out, &notes, append([]string{"inventory"}, args...)...)
 	var all inventory.Inventory
 	if err := json.Unmarshal(out.Bytes(), &all); err == nil && len(all.Targets) > 0 {
 		return all, nil

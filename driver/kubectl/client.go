@@ -81,12 +81,17 @@ func list[T any](ctx context.Context, c Client, path string, query url.Values) (
 
 // command returns a command that runs spdk-csi in the controller's pod.
 func (c Client) command(ctx context.Context, stdin bool, args ...string) *exec.Cmd {
+	return c.commandIn(ctx, c.Controller, c.Container, stdin, args...)
+}
+
+// commandIn returns a command that runs spdk-csi in a container of a workload or pod.
+func (c Client) commandIn(ctx context.Context, workload, container string, stdin bool, args ...string) *exec.Cmd {
 	all := []string{"exec", "--namespace=" + c.Namespace}
 	if stdin {
 		all = append(all, "--stdin")
 	}
 	all = append(all, c.Flags...)
-	all = append(all, c.Controller, "--container="+c.Container, "--", "spdk-csi")
+	all = append(all, workload, "--container="+container, "--", "spdk-csi")
 	return exec.CommandContext(ctx, c.Program, append(all, args...)...)
 }
 

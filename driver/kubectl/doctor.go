@@ -89,6 +89,6 @@ func (c Client) writeList(ctx context.Context, delay time.Duration, others []byt
 		_, _ = io.WriteString(in, noList)
 		return err
 	}
-	_, _ = in.Write(slices.Concat(text, []byte("\n"), others)) // if doctor has ended already, its exit code says why
+	_, _ = in.Write(slices.Concat(text, []byte("\n"), others)) // if doctor has ended already, its exit code shows why
 	return nil
 }

@@ -76,6 +76,8 @@ type api struct {
 	// input.
 	commands [][]string
 	inputs   []string
+	// runOn answers a command in the pod of a node plugin, by its arguments; nil: run does.
+	runOn func(args string) (out, notes string, code int)
 	// run answers a command.
 	run func(input string) (out, notes string, code int)
 }
@@ -83,7 +85,7 @@ type api struct {
 func newAPI(t *testing.T) *api {
 	a := &api{
 		Client:  Client{Program: os.Args[0], Flags: []string{"--context=test"}, Namespace: "spdkcsi", Controller: "deployment/spdkcsi-controller", Container: "spdkcsi-controller"},
-		lists:   map[string][]string{volumesPath: nil, attachmentsPath: nil, nodesPath: nil, capacitiesPath: nil},
+		lists:   map[string][]string{volumesPath: nil, attachmentsPath: nil, csiNodesPath: nil, capacitiesPath: nil},
 		fails:   map[string]string{},
 		queries: map[string]url.Values{},
 	}
@@ -142,7 +144,11 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/exec":
 		a.commands, a.inputs = append(a.commands, r.URL.Query()["arg"]), append(a.inputs, string(input))
-		out, notes, code := a.run(string(input))
+		answer, in := a.run, string(input)
+		if args := strings.Join(r.URL.Query()["arg"], " "); a.runOn != nil && strings.Contains(args, " pod/") {
+			answer, in = a.runOn, args
+		}
+		out, notes, code := answer(in)
 		w.Header().Set("Notes", notes)
 		w.Header().Set("Exit-Code", strconv.Itoa(code))
 		_, _ = io.WriteString(w, out)
@@ -200,7 +206,7 @@ func (a *api) withVolumes() {
 		attachment("1", "pv-a", "worker-1", true), attachment("2", "pv-b", "worker-2", false),
 		`{"metadata": {"name": "3"}, "spec": {"attacher": "ebs.csi.aws.com", "nodeName": "worker-1", "source": {"persistentVolumeName": "pv-a"}}}`,
 	}
-	a.lists[nodesPath] = []string{
+	a.lists[csiNodesPath] = []string{
 		`{"metadata": {"name": "worker-1"}, "spec": {"drivers": [{"name": "ebs.csi.aws.com"}, {"name": "csi.spdk.io"}]}}`,
 		`{"metadata": {"name": "worker-2"}, "spec": {"drivers": [{"name": "csi.spdk.io"}]}}`, `{"metadata": {"name": "other"}, "spec": {"drivers": null}}`,
 	}

@@ -12,7 +12,8 @@ const (
 	volumesPath     = "/api/v1/persistentvolumes"
 	attachmentsPath = "/apis/storage.k8s.io/v1/volumeattachments"
 	capacitiesPath  = "/apis/storage.k8s.io/v1/csistoragecapacities"
-	nodesPath       = "/apis/storage.k8s.io/v1/csinodes"
+	csiNodesPath    = "/apis/storage.k8s.io/v1/csinodes"
+	nodesPath       = "/api/v1/nodes"
 	groupsPath      = "/apis"
 	snapshotGroup   = "snapshot.storage.k8s.io"
 	contentsPath    = "/apis/" + snapshotGroup + "/v1/volumesnapshotcontents"
@@ -52,9 +53,36 @@ type volumeAttachment struct {
 type csiNode struct {
 	Metadata metadata
 	Spec     struct {
-		Drivers []struct{ Name string }
+		Drivers []csiNodeDriver
 	}
 }
+
+type csiNodeDriver struct {
+	Name, NodeID string
+	Allocatable  struct{ Count *int64 }
+}
+
+// podsPath returns the path of the pods in a namespace.
+func podsPath(namespace string) string { return "/api/v1/namespaces/" + namespace + "/pods" }
+
+type pod struct {
+	Metadata metadata
+	Spec     struct {
+		NodeName   string
+		Containers []struct{ Name, Image string }
+	}
+	Status struct{ Conditions []condition }
+}
+
+type node struct {
+	Metadata metadata
+	Spec     struct{ Taints []taint }
+	Status   struct{ Conditions []condition }
+}
+
+type condition struct{ Type, Status string }
+
+type taint struct{ Key string }
 
 type snapshotContent struct {
 	Metadata metadata
@@ -101,9 +129,9 @@ func (c Client) attachments(ctx context.Context, driver string) (map[string][]vo
 
 // Nodes returns the names of the nodes on which a driver is registered.
 func (c Client) Nodes(ctx context.Context, driver string) (names []string, err error) {
-	all, err := list[csiNode](ctx, c, nodesPath, nil)
+	all, err := list[csiNode](ctx, c, csiNodesPath, nil)
 	for _, n := range all {
-		if slices.ContainsFunc(n.Spec.Drivers, func(d struct{ Name string }) bool { return d.Name == driver }) {
+		if slices.ContainsFunc(n.Spec.Drivers, func(d csiNodeDriver) bool { return d.Name == driver }) {
 			names = append(names, n.Metadata.Name)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Format is how rows are printed.
+// A Format selects how rows are printed.
 type Format string
 
 // Table prints the most important columns, Wide prints all.

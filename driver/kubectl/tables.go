@@ -118,6 +118,33 @@ func PrintSnapshots(w io.Writer, format Format, now time.Time, snapshots []Snaps
 	}, snapshots)
 }
 
+// PrintNodes prints nodes. With live, tables include columns with what the targets and the node
+// plugins know.
+func PrintNodes(w io.Writer, format Format, live bool, now time.Time, all []Node) error {
+	columns := []column[Node]{
+		{heading: "NODE", cell: func(n Node) string { return n.Name }},
+		{heading: "STATUS", cell: Node.conditions},
+		{heading: "PUBLISHED", cell: Node.published},
+	}
+	if live {
+		columns = append(columns, []column[Node]{
+			{heading: "FENCED", cell: func(n Node) string { return n.fenced(now) }},
+			{heading: "STAGED", cell: Node.staged},
+			{heading: "LOST-PATHS", cell: Node.lost},
+			{heading: "PROBLEMS", cell: Node.problems},
+			{heading: "TRANSPORTS", cell: Node.transports},
+			{heading: "VERSION", cell: Node.version},
+			{heading: "CHECKED", wide: true, cell: func(n Node) string { return n.checked(now) }},
+		}...)
+	}
+	return printRows(w, format, append(columns, []column[Node]{
+		{heading: "LIMIT", wide: true, cell: Node.limit},
+		{heading: "POD", wide: true, cell: func(n Node) string { return n.Pod }},
+		{heading: "IMAGE", wide: true, cell: func(n Node) string { return n.Image }},
+		{heading: "UNKNOWN", wide: true, cell: func(n Node) string { return strings.Join(n.Unknown, "; ") }},
+	}...), all)
+}
+
 // PrintCapacities prints capacities.
 func PrintCapacities(w io.Writer, format Format, all []Capacity) error {
 	return printRows(w, format, []column[Capacity]{

@@ -37,7 +37,7 @@ const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 // A Client calls the Kubernetes API as the pod's service account. It is safe for concurrent use.
 type Client struct {
 	server string // such as https://10.96.0.1:443
-	dir    string // has the token, which kubelet renews
+	dir    string // contains the token, which kubelet renews
 	http   *http.Client
 }
 

@@ -31,7 +31,8 @@ type api struct {
 	node        map[string]any // nil: there is no such node
 	csiNode     map[string]any
 	attachments []any
-	status      int // answers all calls with this HTTP status, unless 0
+	lists       map[string][]any // further objects, by path
+	status      int              // answers all calls with this HTTP status, unless 0
 	calls       []string
 	// beforePatch is called before a patch is applied, when another client's change could arrive.
 	beforePatch func()
@@ -117,11 +118,15 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		fails(a.status, "User \"system:serviceaccount:spdkcsi:spdkcsi-node-sa\" cannot do this")
 	case r.URL.Path == "/apis/storage.k8s.io/v1/csinodes/node-1" && a.csiNode != nil:
 		answer(http.StatusOK, a.csiNode)
-	case r.URL.Path == "/apis/storage.k8s.io/v1/volumeattachments":
+	case r.URL.Path == "/apis/storage.k8s.io/v1/volumeattachments" || a.lists[r.URL.Path] != nil:
+		all := a.attachments
+		if a.lists[r.URL.Path] != nil {
+			all = a.lists[r.URL.Path]
+		}
 		// Each page holds one item, so more calls are needed than with a real server.
 		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
-		page := map[string]any{"metadata": map[string]any{}, "items": a.attachments[min(from, len(a.attachments)):min(from+1, len(a.attachments))]}
-		if from+1 < len(a.attachments) {
+		page := map[string]any{"metadata": map[string]any{}, "items": all[min(from, len(all)):min(from+1, len(all))]}
+		if from+1 < len(all) {
 			page["metadata"] = map[string]any{"continue": strconv.Itoa(from + 1)}
 		}
 		answer(http.StatusOK, page)

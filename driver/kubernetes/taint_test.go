@@ -116,7 +116,7 @@ func TestTaintRemovalEndsWithTheProcess(t *testing.T) {
 	}
 }
 
-// A taint added by another client at the same time is kept, and the next attempt removes the
+// A taint added concurrently by another client is kept, and the next attempt removes the
 // driver's.
 func TestConcurrentChangeOfTaints(t *testing.T) {
 	a := newAPI(t)

@@ -88,7 +88,7 @@ func (l *LUKS) cryptsetup(stdin hostauth.Secret, args ...string) error {
 // the node is. Passphrases are random, so more memory would add little.
 const (
 	argonKiB    = 64 << 10
-	argonPasses = 4 // the least that cryptsetup accepts
+	argonPasses = 4 // cryptsetup's minimum
 	argonLanes  = 4
 )
 

@@ -73,7 +73,7 @@ type Volume struct {
 	// Keys holds the passphrases. Nil means that only an already open device can be used.
 	Keys     *Keys
 	ReadOnly bool
-	// Shared means that other nodes may have the device open at the same time. Then its header is
+	// Shared means that other nodes may have the device open concurrently. Then its header is
 	// not changed.
 	Shared bool
 	// Discards passes discards on to the encrypted device. Everyone who can read that device then

@@ -228,7 +228,7 @@ func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
 	w.slots = []string{first}
 	w.after = func(args []string) error {
 		if args[0] == "luksAddKey" {
-			w.slots = []string{first} // the header was written, and lost
+			w.slots = []string{first} // the header was written, but lost
 		}
 		return nil
 	}

@@ -65,16 +65,16 @@ func New(version string) *Metrics {
 	m := &Metrics{
 		operations:     counter("operations_total", "CSI calls that ended, by method and gRPC code.", "method", "code"),
 		duration:       histogram("operation_duration_seconds", "Time that CSI calls took.", "method"),
-		inFlight:       gauge("operations_in_flight", "CSI calls under way.", "method"),
+		inFlight:       gauge("operations_in_flight", "CSI calls in progress.", "method"),
 		targetCalls:    counter("target_calls_total", "SPDK RPCs that ended, by target, method and outcome.", "target", "method", "outcome"),
-		targetDuration: histogram("target_call_duration_seconds", "Time that SPDK RPCs took, the way to the target included.", "target"),
+		targetDuration: histogram("target_call_duration_seconds", "Time that SPDK RPCs took, including the way to the target.", "target"),
 		targetUp:       gauge("target_up", "Whether the target responded to the last SPDK RPC, even with an error. Before the first RPC, there is no series.", "target"),
 	}
-	m.reloaded = gauge("config_last_reload_successful", "Whether the controller's configuration was sound when it was last read. If not, the former one is in force.")
+	m.reloaded = gauge("config_last_reload_successful", "Whether the controller's configuration was valid when it was last read. If not, the previous one is in effect.")
 	m.lvstoreTotal = gauge("lvstore_total_bytes", "Size of an lvstore, as last read.", "target", "lvstore")
 	m.lvstoreFree = gauge("lvstore_free_bytes", "Space of an lvstore that no volume or snapshot occupies, as last read.", "target", "lvstore")
-	m.lvstorePromised = gauge("lvstore_promised_bytes", "Sizes of an lvstore's volumes, and space that only snapshots occupy. More than lvstore_total_bytes: thin volumes can fill the lvstore.", "target", "lvstore")
-	m.lvstoreChain = gauge("lvstore_longest_chain_snapshots", "Snapshots below the volume of an lvstore that has the most, also internal ones of clones. At 64, no more are taken of it.", "target", "lvstore")
+	m.lvstorePromised = gauge("lvstore_promised_bytes", "Sizes of an lvstore's volumes, and space that only snapshots occupy. If more than lvstore_total_bytes, thin volumes can fill the lvstore.", "target", "lvstore")
+	m.lvstoreChain = gauge("lvstore_longest_chain_snapshots", "Snapshots, including internal ones for clones, below the volume in an lvstore that has the most. At 64, no more are taken of it.", "target", "lvstore")
 	m.volumes = newVolumes()
 	m.nodeVolumes = newNodeVolumes()
 	for _, outcome := range []string{"ok", "failed"} {
@@ -82,7 +82,7 @@ func New(version string) *Metrics {
 	}
 	m.findings = gauge("findings", "What the last check of a target found, by kind: leftovers, interrupted operations, exports open to every host.", "target", "kind")
 	m.checked = gauge("last_check_timestamp_seconds", "When a target was last checked.", "target")
-	build := gauge("build_info", "1; the labels say what runs.", "version", "goversion")
+	build := gauge("build_info", "1; the labels are the versions of the driver and of Go.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain, m.findings, m.checked, m.volumes, m.nodeVolumes, build,
@@ -138,7 +138,7 @@ func (m *Metrics) Lvstores(target string, all []Lvstore) {
 		return
 	}
 	for _, g := range []*prometheus.GaugeVec{m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain} {
-		g.DeletePartialMatch(prometheus.Labels{"target": target}) // those that are gone
+		g.DeletePartialMatch(prometheus.Labels{"target": target}) // volumes that no longer exist
 	}
 	for _, l := range all {
 		m.lvstoreTotal.WithLabelValues(target, l.Name).Set(float64(l.Total))

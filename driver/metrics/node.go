@@ -9,7 +9,7 @@ import (
 // A NodeVolume is the state of one volume that is staged on this node.
 type NodeVolume struct {
 	Target, Volume string
-	State          string // of a short list
+	State          string // one of a few values
 	ReadOnly       bool   // the kernel made its file system read-only after errors
 	// Live and Expected count its paths. If Expected is 0, both are unknown.
 	Live, Expected int
@@ -29,15 +29,15 @@ func newNodeVolumes() *nodeVolumes {
 		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "node", name), help, append([]string{"target", "volume"}, labels...), nil)
 	}
 	return &nodeVolumes{
-		state:    desc("volume_state", "1; the label state tells the most severe problem of a volume that is staged on this node, or ok.", "state"),
+		state:    desc("volume_state", "1; the label state contains the most severe problem of a volume staged on this node, or ok.", "state"),
 		live:     desc("volume_paths_live", "Paths of a staged volume that can transport I/O."),
-		expected: desc("volume_paths_expected", "Paths that a staged volume has if all of its target's addresses answer."),
+		expected: desc("volume_paths_expected", "Paths that a staged volume has if all of its target's addresses respond."),
 		readOnly: desc("volume_read_only", "Whether the kernel made a staged volume's file system read-only after errors."),
 		reconnects: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: "node", Name: "reconnects_total", Help: "Attempts to restore connections that the kernel had given up, by outcome: ok or failed.",
 		}, []string{"outcome"}),
 		checked: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: "node", Name: "last_check_timestamp_seconds", Help: "When the volumes that are staged on this node were last looked at.",
+			Namespace: namespace, Subsystem: "node", Name: "last_check_timestamp_seconds", Help: "When the volumes staged on this node were last checked.",
 		}),
 	}
 }

@@ -31,7 +31,7 @@ func CheckType(fsType string) error {
 	return nil
 }
 
-// A value is what an option may have.
+// A value describes the values that an option may have.
 type value struct {
 	form  string
 	valid func(string) bool
@@ -40,8 +40,8 @@ type value struct {
 // An option has one value, or several comma-separated values of the form key=value.
 type option struct {
 	value
-	keys map[string]value // nil: one value
-	list bool             // several values with commas between them
+	keys map[string]value // nil: the option has one value
+	list bool             // several comma-separated values
 }
 
 func number(least, most int) value {
@@ -177,8 +177,8 @@ func Check(fsType, options string) error {
 // New describes a file system to create.
 type New struct {
 	Type    string
-	Options string // of the class, see [Check]
-	UUID    string // empty: at random
+	Options string // the class's options; see [Check]
+	UUID    string // empty: a random UUID
 	// Again means that an earlier mkfs was interrupted: what it left is overwritten.
 	Again bool
 }

@@ -4,8 +4,8 @@
 //
 // Every few seconds it reads sysfs, the mount table and each mounted file system, without access to
 // a device. Each read is bounded, and each volume has only one at a time: a read that hangs is
-// itself a finding. Findings are kept for the health calls, exported as metrics, and logged when
-// they change.
+// itself a finding. Findings are kept for the health calls, exported as metrics, written into a
+// status file for the command node-status, and logged when they change.
 //
 // The monitor restores connections that the kernel has given up, while no call is working on the
 // volume, and as connect does:

@@ -36,6 +36,9 @@ type Options struct {
 	Log       *slog.Logger
 	// Interval is the time between two checks of all volumes.
 	Interval time.Duration
+	// StatusFile is the file in which the monitor reports the findings of each round, as
+	// inventory.Staged in JSON; empty: none.
+	StatusFile string
 }
 
 const (
@@ -59,14 +62,17 @@ type Monitor struct {
 	metrics   *metrics.Metrics
 	log       *slog.Logger
 	interval  time.Duration
-	timeout   time.Duration // of the reads of a volume
+	timeout   time.Duration // for reading a volume's state
 	now       func() time.Time
 
-	reads    operation.Group // of the source
+	statusFile string
+	unreported bool // the status file could not be written
+
+	reads    operation.Group // of the source, and writes of the status file
 	adopted  bool
 	failed   bool               // the last round could not read the list of volumes or mounts
 	attempts map[string]attempt // by volume id
-	logged   map[string]State   // by volume id: what the log has last told
+	logged   map[string]State   // by volume id: the state that was logged last
 
 	mu     sync.Mutex
 	states map[string]State // by volume id
@@ -76,13 +82,16 @@ type Monitor struct {
 // New returns a monitor that has not checked anything yet.
 func New(o Options) *Monitor {
 	return &Monitor{
-		source: o.Source, connector: o.Connector, mounter: o.Mounter, metrics: o.Metrics, log: o.Log, interval: o.Interval,
+		source: o.Source, connector: o.Connector, mounter: o.Mounter, metrics: o.Metrics, log: o.Log, interval: o.Interval, statusFile: o.StatusFile,
 		timeout: readTimeout, now: time.Now, attempts: map[string]attempt{}, logged: map[string]State{}, states: map[string]State{}, forgot: map[string]bool{},
 	}
 }
 
-// Run checks all volumes every interval until ctx ends.
+// Run checks all volumes every interval until ctx ends. Then it removes the status file, which
+// nobody updates any more.
 func (m *Monitor) Run(ctx context.Context) {
+	m.removeStatus()
+	defer m.removeStatus()
 	ticker := time.NewTicker(m.interval)
 	defer ticker.Stop()
 	for {
@@ -163,6 +172,7 @@ func (m *Monitor) Check(ctx context.Context) {
 	m.keep(volumes, found)
 	m.reconnect(ctx, found)
 	m.export()
+	m.reportStatus(ctx, volumes)
 }
 
 // read lists the volumes and the mounts.

@@ -247,7 +247,7 @@ func TestOnlyChangesAreLogged(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(f.log.String(), "msg="), f.log.String())
 	assert.Contains(t, f.log.String(), `volume=`+id)
 	f.has(2, "connecting", "connecting")
-	m.Forget(id) // a call changed the volume, but not that
+	m.Forget(id) // a call changed the volume, but not its paths
 	m.Check(t.Context())
 	assert.Equal(t, 2, strings.Count(f.log.String(), "msg="), f.log.String())
 	assert.Contains(t, f.log.String(), "state=connecting was=paths_lost paths=0 expected=2")

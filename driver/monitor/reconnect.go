@@ -17,7 +17,7 @@ type attempt struct {
 // reconnect restores connections that the kernel has given up, for volumes whose next attempt is
 // due.
 func (m *Monitor) reconnect(ctx context.Context, found []State) {
-	var mu sync.Mutex // of m.attempts
+	var mu sync.Mutex // guards m.attempts
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, attemptsAtOnce)
 	for _, s := range found {

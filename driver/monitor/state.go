@@ -36,7 +36,7 @@ type Source interface {
 	Adopt(mounts []string) error
 }
 
-// A Kind is what is wrong with a volume.
+// A Kind is a kind of problem with a volume.
 type Kind string
 
 // The kinds, from the least to the most severe.
@@ -102,7 +102,7 @@ func (s State) kinds() string {
 	return strings.Join(names, ",")
 }
 
-// text tells all findings.
+// text describes all findings.
 func (s State) text() string {
 	var all []string
 	for _, f := range s.Findings {

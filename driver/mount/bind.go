@@ -75,7 +75,7 @@ func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly boo
 	return true, p.conflict(readOnly, flags)
 }
 
-// bindMount makes a bind mount and verifies it. A bind mount first has the options of its source
+// bindMount creates a bind mount and verifies it. A bind mount first has the options of its source
 // and is then changed; if that fails, bindMount unmounts it.
 func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
 	if err := ctx.Err(); err != nil {

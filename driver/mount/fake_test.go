@@ -86,7 +86,7 @@ func TestCheckExitCodes(t *testing.T) {
 	}
 }
 
-func TestDecideFormatsEmptyDevicesOnly(t *testing.T) {
+func TestDecideFormatsOnlyEmptyDevices(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		found  contents

@@ -70,7 +70,7 @@ type Stage struct {
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
-	// Shared means that other nodes may mount the device at the same time, also read-only. Then
+	// Shared means that other nodes may mount the device concurrently, also read-only. Then
 	// nothing is written to it: a file system whose journal has to be replayed is not mounted.
 	Shared bool
 	// MayFormat permits creating a file system if the device is empty. It must be false for volumes

@@ -59,7 +59,7 @@ func (m *Mounter) points() ([]Point, error) {
 			superOpts: strings.Split(info.VFSOptions, ","),
 		}
 		if info.FSType == btrfs {
-			// For it, the kernel lists a number that belongs to no device.
+			// For btrfs, the kernel lists a number that does not belong to a device.
 			if number, err := blockRdev(info.Source); err == nil {
 				all[i].number = number
 			}

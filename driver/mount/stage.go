@@ -60,7 +60,7 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	}
 	_, err = m.growMounted(ctx, s.Path, step)
 	if errors.Is(err, errNotGrown) {
-		// An error would keep a working file system from its pods for good.
+		// An error would permanently keep a working file system from its pods.
 		m.log.Warn("file system mounted, but not grown to the size of its device", "device", s.Device, "path", s.Path, "error", err)
 		return nil
 	}

@@ -47,7 +47,8 @@ func (t Table) Paths() []string {
 	return paths
 }
 
-// A Fault is why a mount cannot be used, as far as the kernel's mount table and sysfs show.
+// A Fault is a reason why a mount cannot be used, as far as the kernel's mount table and sysfs
+// show.
 type Fault string
 
 // The faults. NoFault does not mean that the file system works: see [Mounter.Probe] and

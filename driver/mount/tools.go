@@ -64,7 +64,7 @@ func (m *Mounter) format(s *Stage, found contents) error {
 }
 
 // fsck runs e2fsck on an ext4, which replays the journal and makes safe repairs. With the option
-// -f, it checks a file system that looks clean, too.
+// -f, it also checks a file system that looks clean.
 func (m *Mounter) fsck(device string, options ...string) error {
 	// Bits of the exit code of e2fsck(8).
 	const repaired, needsReboot, unrepaired = 1, 2, 4

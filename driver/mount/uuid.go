@@ -29,7 +29,7 @@ func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step
 	}
 	same, err := m.hasUUID(s)
 	if err == nil && !same && s.FSType == xfs {
-		// The log must be replayed first, as on a copy of a volume in use.
+		// The log must be replayed first, for example on a copy of a volume in use.
 		if err := ctx.Err(); err != nil {
 			return err
 		}

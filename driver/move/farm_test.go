@@ -33,7 +33,7 @@ type farm struct {
 	node    map[string]string // by volume
 	named   map[string]string // by volume
 	used    map[string]bool
-	growing int64 // by how much larger volumes are made than asked for
+	growing int64 // how much larger than requested volumes are created
 	// attached counts devices.
 	attached map[string]int
 	calls    int

@@ -66,7 +66,7 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	}
 	first, err := d.first()
 	if err == nil && (mayFormat || bytes.Equal(first, markOf(original.String()))) {
-		return errors.Join(ErrUnfinished, closeDevice()) // and it stays published, as while it is copied
+		return errors.Join(ErrUnfinished, closeDevice()) // and the copy stays published, as it was during copying
 	}
 	return errors.Join(err, closeDevice(), m.unpublish(copied.String(), NodeOf(original)))
 }

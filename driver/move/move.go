@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Kinds of failure. Other errors are those of the controller and the connector.
+// Kinds of failure. Other errors come from the controller and the connector.
 var (
 	// ErrDiffers: the copy's contents differ from the original's. The original is untouched.
 	ErrDiffers = errors.New("the copy differs from the original")
@@ -94,10 +94,11 @@ type moving struct {
 }
 
 // Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
-// verifies the copy. volumeContext is that of the original, as in its PersistentVolume; nil if it
-// does not require authentication. Copy fails while a node has the volume. If it succeeds, no node
-// can attach the original until Keep or DeleteOriginal. If it fails, the original is as before, and
-// Copy can be repeated: it continues where it stopped. A copy that is complete is only verified.
+// verifies the copy. volumeContext is the original's volume context, as in its PersistentVolume;
+// nil if it does not require authentication. Copy fails while a node has the volume. If it
+// succeeds, no node can attach the original until Keep or DeleteOriginal. If it fails, the original
+// is as before, and Copy can be repeated: it continues where it stopped. A copy that is complete is
+// only verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
 	if err != nil {

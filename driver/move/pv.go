@@ -64,7 +64,7 @@ func ParsePV(text []byte, driver string) (PV, error) {
 	return p, nil
 }
 
-// ofTheOld are the volume attributes that say where a volume is; the copy's replace them.
+// ofTheOld lists the volume attributes that contain a volume's location; the copy's replace them.
 var ofTheOld = []string{
 	connect.KeyTargetType, connect.KeyTargetAddr, connect.KeyTargetPort, connect.KeyTargetAddrs, connect.KeyNQN, connect.KeyIQN,
 	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat, hostauth.KeyMethod,

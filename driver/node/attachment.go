@@ -18,7 +18,7 @@ type attachment struct {
 
 	encryption  encryption
 	mkfsOptions string
-	uuid        string // of the file system; empty: as it is
+	uuid        string // of the file system; empty: leave it unchanged
 }
 
 // readAttachment reads the volume context and the publish context of a call. Where both have a key,

@@ -27,8 +27,8 @@ var causes = []error{
 }
 
 // However a step of a call fails, what the call has connected or mounted is undone, or the code
-// makes kubelet retry the call. kubelet ends a volume's life on the node by NodeUnstageVolume only
-// if it believes that the volume may be staged.
+// makes kubelet retry the call. kubelet ends a volume's life on the node with NodeUnstageVolume
+// only if it assumes that the volume may be staged.
 func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool
@@ -77,7 +77,7 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 						}
 						err := c.call(n, f, capability, target)
 						if err == nil {
-							return // the step repairs itself, as mount.ErrBroken of the check does
+							return // the call repairs what failed, as it does after mount.ErrBroken from the check
 						}
 						code := driver.Code(err)
 						final := !slices.Contains(repeatedByKubelet, code)

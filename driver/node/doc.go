@@ -2,9 +2,9 @@
 // node it runs on.
 //
 // The service parses a call, locks its volume (package request), and does the work through packages
-// connect and mount. A record in the staging directory contains what a staged volume is connected
+// connect and mount. A record in the staging directory describes what a staged volume is connected
 // to (record.go). Files in the node's state directory record which volumes were used on this node
 // (used.go).
 //
-// It must not know package controller, targets or SPDK's RPC: nodes never speak to a proxy.
+// It must not know package controller, targets or SPDK's RPC: nodes never call a proxy.
 package node

@@ -56,8 +56,7 @@ func TestStageWithKeys(t *testing.T) {
 	require.ErrorContains(t, err, "dhchap for NVMe-oF")
 }
 
-// A volume whose device is gone is connected again with the keys of NodePublishVolume, and not
-// without.
+// A volume whose device is gone is connected again only with the keys in NodePublishVolume.
 func TestPublishWithKeys(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)

@@ -32,7 +32,7 @@ type stageRecord struct {
 	// since: check the mounts.
 	Targets []string `json:"targets,omitzero"`
 
-	passphrases *luks.Keys // of the present call; nil: none
+	passphrases *luks.Keys // passed to the current call; nil: none
 }
 
 // recordVersion is the newest record format that this program knows. A record has the lowest

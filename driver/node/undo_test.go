@@ -138,7 +138,7 @@ func TestFailedStageIsUndone(t *testing.T) {
 	}
 }
 
-// An invalid request is answered with a final code only if no earlier call has staged the volume.
+// The code for an invalid request is final only if no earlier call has staged the volume.
 func TestInvalidRequestForStagedVolume(t *testing.T) {
 	for name, change := range map[string]func(*csi.NodeStageVolumeRequest){
 		"no capability":    func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = nil },

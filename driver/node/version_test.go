@@ -31,8 +31,8 @@ var goldenRecord = stageRecord{
 }
 
 // A node that is upgraded has volumes staged by the release before: their records can be read by
-// every later release. The golden file without a version is what releases before versions wrote,
-// and is never rewritten.
+// every later release. The golden file without a version contains what releases wrote before there
+// were versions, and is never rewritten.
 func TestRecordVersionsAreRead(t *testing.T) {
 	for _, name := range []string{"record-without-version.json", "record-v1.json"} {
 		staging := t.TempDir()
@@ -69,7 +69,7 @@ func TestRecordVersionsAreRead(t *testing.T) {
 	}
 }
 
-// A record that a later release wrote may say something that this release must not ignore. So
+// A record written by a later release may contain something that this release must not ignore. So
 // nothing is changed, and the codes make kubelet repeat the calls until the later release runs
 // again.
 func TestNewerRecordIsRefused(t *testing.T) {

@@ -6,5 +6,5 @@
 // so the next operation on the same object must not start meanwhile. A [Step] reports what an
 // operation is doing. [Share] lets all callers of a query wait for one call.
 //
-// It must not know what the operations are: no devices, no mounts, nothing of CSI.
+// It must not know what the operations are: no devices, no mounts, nothing about CSI.
 package operation

@@ -140,8 +140,8 @@ func (l *Log) Ongoing(target string) bool {
 	return false
 }
 
-// forget removes outages without failures for a long time. The counts of those in which the target
-// has not answered are logged.
+// forget removes outages without failures for a long time. The counts for outages in which the
+// target has not responded are logged.
 func (l *Log) forget(now time.Time) {
 	byTarget := func(a, b key) int { return cmp.Or(cmp.Compare(a.target, b.target), cmp.Compare(a.kind, b.kind)) }
 	for _, k := range slices.SortedFunc(maps.Keys(l.outages), byTarget) {

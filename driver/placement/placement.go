@@ -68,8 +68,8 @@ func draw(words ...string) float64 {
 
 // CheckCopy returns an error if a copy of a volume or snapshot on the target cannot be of the
 // class. Copies are thin, and are in the lvstore of their source. storeOfSource returns that
-// lvstore; it is called only if the class names lvstores. Errors are those of storeOfSource, or of
-// kind [class.ErrParameter].
+// lvstore; it is called only if the class names lvstores. It returns storeOfSource's errors, and
+// errors of kind [class.ErrParameter].
 func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {
 	switch {
 	case c.Thick:

@@ -11,7 +11,7 @@ import (
 // sides of the clone exist: the volume and its clone, or snapshots of them. A base with one clone
 // is no longer needed: when it is deleted, SPDK moves its contents to the clone.
 
-// removeWithBases deletes an lvol, and the bases above it that are not needed without it.
+// removeWithBases deletes an lvol, and the bases above it that are then no longer needed.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	above, err := s.bases(ctx, v)
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that lost a clone may have only one left. Deleting it can leave the base above it with
-	// one, too.
+	// A base that lost a clone may have only one left. Deleting it can also leave the base above it
+	// with one.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err

@@ -34,7 +34,7 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	for _, id := range ids {
 		v, err := s.GetSnapshot(ctx, id)
 		if errors.Is(err, ErrWrongKind) {
-			return Changes{}, fmt.Errorf("%w: %v", ErrNotFound, err) // another code than ErrWrongKind
+			return Changes{}, fmt.Errorf("%w: %v", ErrNotFound, err) // its code differs from that of ErrWrongKind
 		}
 		if err == nil {
 			v, err = s.WithSource(ctx, v)

@@ -140,8 +140,8 @@ func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volu
 	return s.lookUp(ctx, v.Store+"/"+name)
 }
 
-// clone creates the clone. It also returns the clone's parent, read again beside the clone; nil if
-// that failed.
+// clone creates the clone. It also returns the clone's parent, which is read again concurrently
+// with the clone; nil if that failed.
 func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origin, spec Spec, known beforeClone) (Volume, *Volume, error) {
 	name := LvolName(spec.Name)
 	counted, err := s.promise(ctx, st, name, max(source.SizeBytes, st.Size(spec.MinBytes)))
@@ -212,7 +212,7 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 	if failed == nil {
 		id, failed = s.snapshotNow(ctx, source, baseName(name, source.UUID))
 	}
-	if failed == nil { // it is read again beside the clone
+	if failed == nil { // it is read again while the clone is read
 		return Volume{UUID: id, Store: source.Store, Name: baseName(name, source.UUID), SizeBytes: source.SizeBytes, Thin: true, Snapshot: true, Base: source.Base, Clones: []string{source.Name}}, nil
 	}
 	if !readback.Clarifies(failed) {

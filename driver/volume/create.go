@@ -127,8 +127,8 @@ func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin,
 	return fmt.Errorf("target %s: %w: %s has thin=%t, but thin=%t is requested", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
 }
 
-// createdThin reports whether a volume was created thin. Taking a snapshot makes a volume thin, and
-// the snapshot keeps the former property, so the oldest snapshot of the volume decides.
+// createdThin reports whether a volume was created thin. Taking a snapshot makes a volume thin,
+// while the snapshot keeps the volume's property, so the volume's oldest snapshot decides.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v
 	for {
@@ -189,7 +189,7 @@ func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, 
 		}
 	}
 	room := func(known *Store) (st Store, err error) {
-		if known != nil && v.Thin { // what is free does not matter
+		if known != nil && v.Thin { // the free space does not matter
 			st = *known
 		} else if st, err = s.store(ctx, v.Store); err != nil {
 			return st, err

@@ -50,7 +50,7 @@ func TestCreateNoticesFullStore(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	// The outdated figures show enough free space. SPDK refuses, with the code that it has for
+	// The outdated figures show enough free space. SPDK refuses, with the code that it returns for
 	// every failure.
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, ErrNoSpace)
@@ -94,7 +94,8 @@ func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy)
 }
 
-// A volume keeps whether it was created thin, although snapshots make every volume thin.
+// A volume remains known as thin or thick, as it was created, although snapshots make every volume
+// thin.
 func TestVolumesStayThin(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")

@@ -90,7 +90,7 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 
 // confirmDeleted verifies that the deletion of a volume that the target does not list is complete,
 // by deleting it again. While SPDK clears the clusters of a volume, which can take minutes, it no
-// longer lists the volume, and refuses to delete it. Once the volume does not exist, SPDK answers
+// longer lists the volume, and refuses to delete it. Once the volume no longer exists, SPDK says
 // so.
 func (s *Service) confirmDeleted(ctx context.Context, id string) error {
 	// SPDK would delete a volume without a bdev in any lvstore.

@@ -9,8 +9,8 @@ import (
 )
 
 // deleteLvol deletes an lvol. When SPDK deletes a snapshot, it moves the snapshot's clusters to its
-// one clone without waiting for writes to the clone. So the proxy makes the hosts of that clone
-// hold their I/O back, and refuses if it cannot.
+// one clone without waiting for writes to the clone. So the proxy makes that clone's hosts hold
+// back their I/O, and refuses if it cannot.
 func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	if !v.Snapshot {
 		return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})

@@ -9,7 +9,7 @@ import (
 )
 
 // hasClones fails with ErrInUse if a snapshot has more than one clone. The error names what
-// Kubernetes knows of them: volumes, whose names are those of their PersistentVolumes, and
+// Kubernetes knows about them: volumes, whose names are those of their PersistentVolumes, and
 // requested snapshots. Below an internal snapshot, these are the volumes made from it.
 func (s *Service) hasClones(ctx context.Context, v Volume) error {
 	if len(v.Clones) < 2 {
@@ -27,7 +27,7 @@ func (s *Service) hasClones(ctx context.Context, v Volume) error {
 		s.Name, ErrInUse, v, len(v.Clones), strings.Join(clones, ", "), remedy)
 }
 
-// usersOf describes the clones of a snapshot, each by what Kubernetes knows of it.
+// usersOf describes a snapshot's clones, each by what Kubernetes knows about it.
 func (s *Service) usersOf(ctx context.Context, snap Volume) (clones []string, err error) {
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
 		users, err := s.dependants(ctx, snap.Store, name)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A refused deletion of a snapshot names what a user of Kubernetes can delete, not the driver's
-// internal snapshots.
+// The error for a refused deletion of a snapshot names what a Kubernetes user can delete, not the
+// driver's internal snapshots.
 func TestRefusedDeletionNamesPersistentVolumes(t *testing.T) {
 	b, v, s := newDetachingService(t)
 	b.DetachClones = false

@@ -57,7 +57,7 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 	return nil
 }
 
-// clonesToDetach returns all clones of a snapshot but one. It keeps the one that cannot be
+// clonesToDetach returns all but one of a snapshot's clones. It keeps the one that cannot be
 // detached, if there is one.
 func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Volume, err error) {
 	var stays []string
@@ -112,7 +112,7 @@ func (s *Service) undetachable(ctx context.Context, c, snap Volume) (why string,
 	return why, err
 }
 
-// checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore, beside the
+// checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore in addition to the
 // reserve.
 func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int) error {
 	st, err := s.store(ctx, snap.Store)
@@ -134,8 +134,8 @@ func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int
 	return nil
 }
 
-// decouple copies what a clone shares with its parent into the clone. The clone's parent is then
-// the parent's.
+// decouple copies what a clone shares with its parent into the clone. The clone's new parent is its
+// old parent's parent.
 func (s *Service) decouple(ctx context.Context, c, parent Volume) error {
 	failed := s.rpc.BdevLvolDecoupleParent(ctx, spdkrpc.BdevLvolDecoupleParentParams{Name: c.UUID})
 	if failed == nil {

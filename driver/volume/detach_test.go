@@ -92,7 +92,7 @@ func TestUndetachableClonesAreRefused(t *testing.T) {
 	busy := errors.New("claimed by another call")
 	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), s.UUID, func(string) error { return busy }), busy)
 
-	// SPDK loses data of volumes that it decouples at the same time.
+	// SPDK loses data of volumes that it decouples concurrently.
 	b.detaching.Lock()
 	refused(ErrBusy, "clones of another snapshot are being detached")
 	b.detaching.Unlock()

@@ -1,5 +1,5 @@
 // Package volume manages volumes on one SPDK target: it creates, clones, grows, snapshots and
-// deletes logical volumes by typed calls. Package export exports them; volume asks it whether a
+// deletes logical volumes with typed calls. Package export exports them; volume asks it whether a
 // volume is in use before it deletes or freezes one.
 //
 // Its only state is which lvstores it has seen (presence.go). Every operation reads the target's

@@ -59,7 +59,7 @@ func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 		return nil, err
 	}
 	pause := unlistedPause
-	lowest := map[string]int64{} // by lvstore, of the former readings
+	lowest := map[string]int64{} // by lvstore, from earlier readings
 	for reading := 1; ; reading++ {
 		after, read, err := s.readUnlisted(ctx, before)
 		if err != nil {

@@ -41,7 +41,7 @@ func testDroppedVolume(t *testing.T, r rpcschema.Release) {
 	unlisted, err := b.Unlisted(t.Context())
 	require.NoError(t, err)
 	another := NewTarget(b.Config).Service(b.rpc)
-	if r.Before(rpcschema.MustRelease("v24.05")) { // which do not report clusters
+	if r.Before(rpcschema.MustRelease("v24.05")) { // these releases do not report clusters
 		assert.Empty(t, unlisted)
 		return
 	}

@@ -19,7 +19,7 @@ import (
 // not the clocks: the older of two snapshots of a volume is the parent of the other.
 
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target.
-// If there are several, it returns the oldest, which is the one that callers have got.
+// If there are several, it returns the oldest, which is the one returned to callers.
 func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
 	lvols, err := s.lvolsSoon(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 // one. If another one is the oldest, keepOldest deletes the one that this call took, of which no
 // caller knows. Each call deletes only its own.
 //
-// Other calls may be deleting theirs at the same time, which changes the chain while it is read,
+// Other calls may be deleting theirs concurrently, which changes the chain while it is read,
 // and makes SPDK refuse a deletion. So keepOldest tries several times. named are the snapshots with
 // this name, if they were listed after this call has taken its own; otherwise nil.
 func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, named []spdkrpc.LvolInfo) (snap Snapshot, err error) {

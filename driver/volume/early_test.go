@@ -47,7 +47,7 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	require.NoError(t, err)
 
 	later := b.Now().Add(time.Minute)
-	b.Target.Now = func() time.Time { return later } // so that the second has another name
+	b.Target.Now = func() time.Time { return later } // so that the second one gets another name
 	again, err := s.Snapshot(t.Context(), "s", v.UUID)
 	require.NoError(t, err)
 	assert.Equal(t, first.UUID, again.UUID)
@@ -58,8 +58,7 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	assert.Len(t, all, 1)
 }
 
-// A list of the lvstores that were seen before is not enough while they are not those that there
-// are.
+// A list of the lvstores seen before is not enough if there are others now.
 func TestLvolsInNewLvstoresAreListed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -27,8 +27,8 @@ var (
 	// ErrBusy: the volume changed during the call, or another operation on it is in progress. Try
 	// again.
 	ErrBusy = export.ErrBusy
-	// ErrWrongKind: the object is a snapshot and not a volume, a volume and not a snapshot, or no
-	// logical volume.
+	// ErrWrongKind: the object is a snapshot and not a volume, a volume and not a snapshot, or not
+	// a logical volume.
 	ErrWrongKind = errors.New("not of the expected kind")
 	// ErrStoreMissing: an expected lvstore is not loaded, so it is unknown which volumes it has.
 	ErrStoreMissing = errors.New("lvstore missing")

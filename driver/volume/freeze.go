@@ -14,7 +14,7 @@ import (
 const maxDepth = 64
 
 // snapshotNow takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the
-// lvstore if hosts write during a snapshot, so the proxy makes the hosts hold their I/O back, and
+// lvstore if hosts write during a snapshot, so the proxy makes the hosts hold back their I/O, and
 // refuses if it cannot. The caller has checked that they can (CheckHoldsIO), and the depth of the
 // volume's chain.
 func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id string, err error) {
@@ -33,8 +33,8 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	return list[0].UUID, nil
 }
 
-// deletedMeanwhile makes an error of kind ErrBusy of SPDK's response that a volume, which was read
-// before, does not exist.
+// deletedMeanwhile converts SPDK's response that a volume read before does not exist to an error of
+// kind ErrBusy.
 func deletedMeanwhile(object string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
 		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, object, failed)

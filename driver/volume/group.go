@@ -16,13 +16,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A group snapshot is one snapshot of each of several volumes, all of the same moment. The proxy of
-// a target takes those of its volumes in one call: it freezes them all before the first snapshot.
-// The proxies of several targets wait for each other before their first snapshot (see moment.go).
-// SPDK knows no groups, so the names of the members say which they are. Each attempt to take a
-// group has an id of its own, which is in the names of all its members together with their number.
-// So members of two moments are never taken for one group, and a group of which a member is missing
-// is recognised.
+// A group snapshot is one snapshot of each of several volumes, all from the same moment. The proxy
+// of a target takes those of its volumes in one call: it freezes them all before the first
+// snapshot. The proxies of several targets wait for each other before their first snapshot (see
+// moment.go). SPDK knows no groups, so the members' names identify them. Each attempt to take a
+// group has its own id, which the names of all its members contain together with their number. So
+// members from two moments are never mistaken for one group, and a group with a missing member is
+// recognised.
 
 // A Group describes a group snapshot.
 type Group struct {
@@ -47,10 +47,11 @@ type Members struct {
 const MaxGroup = 32
 
 // TakeGroup takes snapshots of volumes at the same moment, as a group with a name. If a group with
-// that name exists, TakeGroup returns it, or fails with ErrIncompatible if it is of other volumes.
+// that name exists, TakeGroup returns it, or fails with ErrIncompatible if it contains snapshots of
+// other volumes.
 //
 // If an earlier attempt was interrupted so that only some of its snapshots exist, TakeGroup deletes
-// them and begins again: what it would add now would be of another moment.
+// them and begins again: what it would add now would be from another moment.
 //
 // others opens all other targets. They are asked only if members of an attempt are missing that may
 // be there.
@@ -80,7 +81,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	done := found.complete()
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
-		// Another call took the group at the same time. No caller knows of this one.
+		// Another call took the group concurrently. No caller knows of this one.
 		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(members), ErrBusy, name), removeMembers(ctx, found[id], nil))
 	case taken:
 		return describeGroup(ctx, id, found[id])
@@ -161,8 +162,8 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	return slices.Concat(m, found[id]), nil
 }
 
-// existingGroup returns the group of a name that callers have got: the oldest. It is of these
-// volumes, or the call fails.
+// existingGroup returns the group with a name that was returned to callers: the oldest. It fails if
+// that group contains snapshots of other volumes.
 func existingGroup(ctx context.Context, name string, done []GroupID, found groups, volumes []source) (Group, error) {
 	var wanted []string
 	for _, v := range volumes {

@@ -155,8 +155,8 @@ func TestUnfreezableGroupsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.InUse, "iSCSI, for example")
 }
 
-// A group never has snapshots of two moments: what is left of an interrupted attempt is deleted,
-// not completed.
+// A group never contains snapshots from two moments: what is left of an interrupted attempt is
+// deleted, not completed.
 func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)
@@ -172,7 +172,7 @@ func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	assert.NotContains(t, uuidsOf(g), left)
 	assert.Len(t, b.state(t).Lvols, 4, "nothing of the first attempt is left")
 
-	// A snapshot in use is not deleted: its user knows of the group.
+	// A snapshot in use is not deleted: its user knows about the group.
 	other := newGroupID("group-2", time.Now(), 2, 1)
 	left, err = b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: other.snapshotOf(sources[0])})
 	require.NoError(t, err)
@@ -198,12 +198,12 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	}
 	g, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
-	take(newGroupID("group-1", time.Now().Add(-time.Hour), 2, 1)) // by a clock that is late
+	take(newGroupID("group-1", time.Now().Add(-time.Hour), 2, 1)) // by a clock that is behind
 	again, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.NoError(t, err)
 	assert.Equal(t, g.ID, again.ID)
 
-	// Another controller takes the group at the same time: this one's is deleted.
+	// Another controller takes the group concurrently: this one's is deleted.
 	rival := newGroupID("group-2", time.Now(), 2, 1)
 	b.Service = b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: f, Method: "spdkgate_lvol_snapshot", After: func(context.Context) { take(rival) }}))
 	_, err = b.SnapshotGroup(t.Context(), "group-2", sources)

@@ -11,7 +11,7 @@ import (
 // A GroupID identifies a group snapshot.
 type GroupID struct {
 	Hash    string // of the group's requested name
-	Attempt string // its time, three random characters (the first is 0 if the volumes are of several targets), and one for the number of members
+	Attempt string // its time, three random characters (the first is 0 if the volumes are on several targets), and one for the number of members
 }
 
 const base32Digits = "abcdefghijklmnopqrstuvwxyz234567"

@@ -31,8 +31,7 @@ func sourcesOf(all []member) (ids []string) {
 // groups maps the attempts of one name to their members.
 type groups map[GroupID][]member
 
-// complete returns the attempts that have all their members, the one that was requested first
-// before others.
+// complete returns the attempts that have all their members, starting with the one requested first.
 func (g groups) complete() (ids []GroupID) {
 	for id, m := range g {
 		if len(m) == id.Size() {
@@ -114,7 +113,7 @@ func checkMembers(ctx context.Context, id GroupID, all []member, members []Membe
 }
 
 // removeHalfMade deletes the snapshots of an interrupted attempt, or none if one of them has
-// clones: then a caller knows of the group.
+// clones: then a caller knows about the group.
 func removeHalfMade(ctx context.Context, all []member) error {
 	for _, m := range all {
 		v, err := m.Get(ctx, m.lvol.UUID)

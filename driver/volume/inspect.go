@@ -31,10 +31,10 @@ type Listed struct {
 	Store    string
 	Name     string
 	Kind     Kind
-	Source   string  // UUID of the volume that a snapshot was taken of; empty if unknown
-	Requests string  // equal for snapshots that were requested under the same name; empty for all else
+	Source   string  // UUID of a snapshot's source volume; empty if unknown
+	Requests string  // equal for snapshots that were requested under the same name; empty for everything else
 	Degraded bool    // SPDK could not create its bdev
-	Group    GroupID // of which the snapshot is a member; empty if of none
+	Group    GroupID // the group that contains the snapshot; empty if none does
 	Nested   bool    // its lvstore is nested
 }
 
@@ -44,7 +44,7 @@ func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Na
 
 // Inspect lists the lvols of all lvstores of the target, including those that the driver must not
 // use. It fails with ErrStoreMissing if an lvstore is missing, because then it is unknown which
-// volumes exist. nested is what Nested returned.
+// volumes exist. nested is the result of Nested.
 func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store
 type Nested struct {
 	Kind string // "lvstore" or "RAID"
 	Name string
-	UUID string // empty for a RAID of a release that does not report it
+	UUID string // empty for a RAID if the release does not report it
 	Why  error  // of kind ErrNested
 }
 

@@ -14,8 +14,8 @@ import (
 
 // Limits of snapshots on several targets.
 const (
-	// hostsWait is how long hosts hold I/O back at most if this controller dies while their volumes
-	// are frozen.
+	// hostsWait is the longest time for which hosts hold back I/O if this controller dies while
+	// their volumes are frozen.
 	hostsWait = 2 * time.Second
 	// giveUpWait bounds the calls that end the freeze of a group that has failed.
 	giveUpWait = hostsWait
@@ -66,7 +66,7 @@ func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxyS
 	}
 	taken := taking.Wait()
 	if taken == nil {
-		return nil // also if the reply to a step was lost
+		return nil // even if the reply to a step was lost
 	}
 	return errors.Join(taken, err)
 }

@@ -83,7 +83,7 @@ func helperName(name string) string { return "helper." + hash(name) }
 type lvolName struct {
 	hash      string  // of the requested name; empty for a base and for a member of a group
 	group     GroupID // empty unless it is a member of a group
-	source    string  // UUID of the volume that the snapshot was taken of
+	source    string  // UUID of the snapshot's source volume
 	base      bool    // true for an internal snapshot, which cloning created
 	createdAt time.Time
 }

@@ -21,7 +21,7 @@ import (
 // lvstore is. The driver neither uses nested lvstores nor finds volumes in them.
 //
 // A nested lvstore can have the name, or even the UUID, of one that is not loaded. So what is known
-// of an lvstore's base bdev is valid for one call of the driver only.
+// about an lvstore's base bdev is valid only for one call to the driver.
 
 // asked holds what a call has learned about base bdevs.
 type asked struct {
@@ -51,7 +51,7 @@ type verdict struct {
 type askedKey struct{}
 
 // AskOnce returns a context in which a target is asked about each base bdev of its lvstores only
-// once. Use it for one call of the driver, and not longer.
+// once. Use it for only one call to the driver.
 func AskOnce(ctx context.Context) context.Context {
 	if _, ok := ctx.Value(askedKey{}).(*asked); ok {
 		return ctx
@@ -76,7 +76,7 @@ func (s *Service) checkBase(ctx context.Context, bdev string) error {
 	return s.judgeBase(ctx, bdev).err
 }
 
-// judgeBase is checkBase that also returns what else is known of the bdev.
+// judgeBase is like checkBase, and also returns what else is known about the bdev.
 func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 	b := s.askedBase(ctx, bdev)
 	select {
@@ -99,9 +99,9 @@ func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 // which of them matter.
 const mostAskedAhead = 4
 
-// askAhead asks about the base bdevs of the lvstores that were seen before, so that this needs no
-// round of its own later. If store is not empty, it asks only about the lvstore of that name. It
-// returns what judgeBase returned, by base bdev.
+// askAhead asks about the base bdevs of the lvstores that were seen before, so that this does not
+// need a separate round later. If store is not empty, it asks only about the lvstore of that name.
+// It returns what judgeBase returned, by base bdev.
 func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict {
 	known := s.seen.known()
 	if store != "" {
@@ -209,7 +209,7 @@ const (
 // member of their own.
 var devices = []string{"Malloc disk", "Null disk", "NVMe disk", "NVMe ZNS disk", "NVMe Passthrough disk", "AIO disk", "URING bdev", "xNVMe bdev", "DAOS bdev", "iSCSI LUN", "Ceph Rbd Disk", "VirtioBlk Disk", "Virtio SCSI Disk"}
 
-// basesIn returns the bdevs on which a bdev is.
+// basesIn returns the bdevs below a bdev, according to its description.
 func basesIn(b spdkrpc.BdevInfo) (bases []string, kind basesKind) {
 	d := b.DriverSpecific
 	switch {
@@ -275,9 +275,9 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
-// withoutNested returns the lvstores that are not nested, with what is known of their base bdevs.
-// ahead is what askAhead returned. It fails with ErrNested if a nested one has a name that is
-// configured.
+// withoutNested returns the lvstores that are not nested, with what is known about their base
+// bdevs. ahead is the result of askAhead. It fails with ErrNested if a nested one has a name that
+// is configured.
 func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
 	verdicts := make([]verdict, len(stores))
 	g, gctx := errgroup.WithContext(ctx)

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nest creates an lvstore on a bdev, with a volume in it, as a host's writes do that the target
-// then loads.
+// nest creates an lvstore on a bdev, with a volume in it, as if a host had written it and the
+// target had loaded it.
 func (b *testService) nest(t *testing.T, bdev, store, lvol string) (id string) {
 	t.Helper()
 	_, err := b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: bdev, LvsName: store, ClusterSz: new(uint32(1 << 20))})
@@ -156,7 +156,7 @@ func TestBasesAreAskedAheadForFewLvstores(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// The lvstore of a name that was seen before is not the one that a host has written since, even
+// An lvstore with a name that was seen before is not the one that a host has written since, even
 // with the same UUID.
 func TestNestedLvstoreDoesNotReplaceAnother(t *testing.T) {
 	b := newTestService(t, export.TCP)
@@ -202,8 +202,7 @@ func (r rewriting) Call(ctx context.Context, method string, params, result any) 
 	return json.Unmarshal(r.rewrite(method, text), result)
 }
 
-// A proxy shows the users of a tenant no base bdevs. It has to be one that hides nested lvstores
-// from them.
+// A proxy does not show base bdevs to a tenant's users, so it must hide nested lvstores from them.
 func TestHiddenBaseBdevsNeedANewProxy(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -146,8 +146,8 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 
 // lvolsSoon is like lvols, in one round instead of two: it lists the lvstores that were seen before
 // while it waits for the target to load them. So right after a restart of the target, it may miss
-// lvols. It is for callers that list the lvols again after they have made one, and then decide (see
-// keepOldest).
+// lvols. It is for callers that list the lvols again after they have created one, and then decide
+// (see keepOldest).
 func (s *Service) lvolsSoon(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	known := slices.DeleteFunc(s.seen.known(), func(st Store) bool { return !s.permits(st.Name) })
 	lists, failures := make([][]spdkrpc.LvolInfo, len(known)), make([]error, len(known))

@@ -27,7 +27,7 @@ type Space struct {
 	Reserve float64
 }
 
-// The maximum ages of the sum of an lvstore. An older sum than sumAge is read again in the
+// The maximum ages of the sum of an lvstore. A sum older than sumAge is read again in the
 // background, because volumes are also created by others. Before a volume is refused, a sum older
 // than sumAgeIfFull is read again.
 const (
@@ -194,7 +194,7 @@ func longestChain(bases map[string]string) (longest int) {
 		if d, known := depths[name]; known {
 			return d
 		}
-		depths[name] = len(bases) // ends a circle, which SPDK cannot have, but two readings could
+		depths[name] = len(bases) // ends a cycle: SPDK cannot have one, but two combined readings could
 		depths[name] = 1 + depth(base)
 		return depths[name]
 	}

@@ -24,8 +24,8 @@ type Config struct {
 	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones,
 	// if it has several.
 	DetachClones bool
-	// UncountedWrites says that the target does not count the clusters of volumes that are written:
-	// a simulated one.
+	// UncountedWrites means that the target does not count the clusters of volumes that are
+	// written: a simulated one.
 	UncountedWrites bool
 	// Space bounds what is promised to volumes.
 	Space Space
@@ -56,9 +56,9 @@ type Service struct {
 	rpc     *spdkrpc.Client
 	exports *export.Service
 	seen    *memory
-	reads   coalesce.Group // of what is the same for many calls
+	reads   coalesce.Group // reads whose result is the same for many calls
 
-	detaching sync.Mutex // one volume at a time: SPDK loses data of volumes that it decouples at the same time
+	detaching sync.Mutex // one volume at a time: SPDK loses data when it decouples several volumes concurrently
 }
 
 // Service returns a service that calls the target through client.
@@ -93,7 +93,7 @@ func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID 
 type Store struct {
 	UUID         string
 	Name         string
-	Base         string // the bdev that it is on
+	Base         string // the bdev that contains the store
 	ClusterBytes int64
 	TotalBytes   int64
 	FreeBytes    int64

@@ -78,7 +78,7 @@ func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRename
 }
 
 // lookUpEach looks for a volume under each of its names in an lvstore. If the volume may be renamed
-// meanwhile, it looks for one name after the other, so that one of the look-ups or both find it.
+// meanwhile, it looks for one name after the other, so that at least one of the look-ups finds it.
 func (s *Service) lookUpEach(ctx context.Context, store string, names []string, mayBeRenamed bool) (found []Volume, err error) {
 	each := make([]*Volume, len(names))
 	g, ctx := errgroup.WithContext(ctx)
@@ -109,7 +109,7 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 	return found, nil
 }
 
-// findCreated returns the volume with the name of an lvol after a call created it, or tried to. id
+// findCreated returns the volume with an lvol's name after a call created it, or tried to. id
 // is the UUID that SPDK returned, or empty. If a used volume with that name exists too, it was
 // created first, because otherwise SPDK would have refused its name. Then findCreated deletes the
 // volume id, of which no caller knows.

@@ -24,7 +24,7 @@ import (
 const (
 	storeMiB   = 200
 	clusterMiB = 4
-	// leastTag is the lowest tag of the initiator groups that package export makes for hosts.
+	// leastTag is the lowest tag of the initiator groups that package export creates for hosts.
 	leastTag = 1000
 )
 

@@ -22,7 +22,7 @@ func (m image) ReadAt(b []byte, at int64) (int, error) {
 	return copy(b, m[at:]), nil
 }
 
-// newImage makes an lvstore with three lvols. The thin volume "v" (blob 1, extent page 3) has
+// newImage creates an lvstore with three lvols. The thin volume "v" (blob 1, extent page 3) has
 // clusters 10 and 11. Its parent, the snapshot "s" (blob 2, extent page 4), has cluster 12. The
 // thick volume "t" (blob 5, continued on page 6) has no extent table.
 func newImage() image {

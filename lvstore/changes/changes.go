@@ -153,7 +153,7 @@ func (r *Reader) forget(q *query) {
 	}
 }
 
-// mismatch makes the error for unusable metadata.
+// mismatch returns the error for unusable metadata.
 func (q *query) mismatch(err error) error {
 	place := "lvstore " + q.store
 	if q.device != nil {
@@ -168,7 +168,7 @@ func (q *query) mismatch(err error) error {
 	return err
 }
 
-// contradiction makes the error for a mismatch between the device and the target.
+// contradiction returns the error for a mismatch between the device and the target.
 func (q *query) contradiction(format string, args ...any) error {
 	return q.mismatch(fmt.Errorf("%w: "+format, append([]any{blobstore.ErrMetadata}, args...)...))
 }

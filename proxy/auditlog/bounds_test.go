@@ -118,7 +118,7 @@ func TestEmptyFieldsAreNotLogged(t *testing.T) {
 	}
 }
 
-func TestSourcesAreShortened(t *testing.T) {
+func TestSourcesAreFormatted(t *testing.T) {
 	for want, s := range map[string]Source{
 		"192.0.2.1":           {Address: netip.MustParseAddrPort("192.0.2.1:0")},
 		"192.0.2.1:1":         {Address: netip.MustParseAddrPort("192.0.2.1:1")},

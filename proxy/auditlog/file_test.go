@@ -225,7 +225,7 @@ func TestConcurrentWritesAndRotation(t *testing.T) {
 	assert.Len(t, lines, 800)
 	l.sync()
 	require.NoError(t, l.Close())
-	l.sync() // what was due
+	l.sync() // syncs what was due
 	_, err := l.Write([]byte("late\n"))
 	require.True(t, errors.Is(err, os.ErrClosed))
 	assert.Zero(t, l.warnings.Load())

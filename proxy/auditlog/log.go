@@ -18,7 +18,7 @@ type Log struct {
 	throttle auditThrottle
 }
 
-// New makes a Log that writes to log. The schema defines which parameters name objects.
+// New returns a Log that writes to log. The schema defines which parameters name objects.
 func New(log *slog.Logger, schema *rpcschema.Document) *Log {
 	return &Log{log: log, schema: schema, throttle: auditThrottle{log: log}}
 }

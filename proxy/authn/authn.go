@@ -116,7 +116,7 @@ type Authenticator struct {
 	limiter *limiter
 }
 
-// New makes an Authenticator. Users need distinct names and distinct credentials; the error lists
+// New returns an Authenticator. Users need distinct names and distinct credentials; the error lists
 // every violation.
 func New(users []User, opts Options) (*Authenticator, error) {
 	if opts.FailuresPerMinute == 0 {

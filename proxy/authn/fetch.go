@@ -92,7 +92,7 @@ func discover(ctx context.Context, client *http.Client, issuer string) (string, 
 	return document.JWKSURI, nil
 }
 
-// client makes the HTTP client for one fetch. Fetches are rare, so no connection is kept open.
+// client returns the HTTP client for one fetch. Fetches are rare, so no connection is kept open.
 func (s keySource) client() (*http.Client, error) {
 	var pool *x509.CertPool
 	if s.authority != "" {

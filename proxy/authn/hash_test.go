@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// cheapBcrypt makes a bcrypt hash with low cost, for tests in which the cost does not matter.
+// cheapBcrypt returns a bcrypt hash with low cost, for tests in which the cost does not matter.
 func cheapBcrypt(t *testing.T, password string) string {
 	text, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(t, err)

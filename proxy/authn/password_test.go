@@ -20,7 +20,7 @@ var here = netip.MustParseAddr("192.0.2.1")
 type countingHash struct {
 	password string
 	price    uint64        // its kind
-	hashed   *atomic.Int32 // decoys are counted here, too
+	hashed   *atomic.Int32 // decoys are also counted here
 	decoyed  *atomic.Int32
 	block    chan struct{} // if not nil, matches waits for it
 }

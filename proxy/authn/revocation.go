@@ -13,7 +13,7 @@ import (
 type revocations []*x509.RevocationList
 
 // check fails if a certificate in path was revoked, or if this cannot be determined. It returns the
-// time until which its result is valid. path is that of a verified certificate and ends with the
+// time until which its result is valid. path is a verified certificate's path, which ends with the
 // authority.
 func (r revocations) check(path []*x509.Certificate, now time.Time) (until time.Time, err error) {
 	until = path[0].NotAfter

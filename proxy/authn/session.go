@@ -174,7 +174,7 @@ func (a *Authenticator) certificateFingerprint(e Evidence) mac {
 	return sumOf(a.certificates.sums, sessionCertificate, e.Certificates[0].Raw)
 }
 
-// bindingOf makes the Binding for a session that began with an issuer's token.
+// bindingOf returns the Binding for a session that began with an issuer's token.
 func (s *issuers) bindingOf(who Identity, i *issuer) Binding {
 	b := Binding{who: who, issuer: i.name}
 	b.fingerprint, _ = s.fingerprint(i, who.User)

@@ -20,7 +20,7 @@ const (
 	base62        = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// NewToken makes a bearer token. Its last characters are a checksum, which detects truncated and
+// NewToken creates a bearer token. Its last characters are a checksum, which detects truncated and
 // mistyped tokens and lets scanners avoid false alarms.
 func NewToken() string {
 	text := []byte(TokenPrefix)
@@ -59,7 +59,7 @@ type TokenHash struct {
 	NotAfter time.Time // zero: it does not expire
 }
 
-// HashToken makes the hash of a token.
+// HashToken returns the hash of a token.
 func HashToken(token string, notAfter time.Time) TokenHash {
 	return TokenHash{sum: sha256.Sum256([]byte(token)), NotAfter: notAfter.UTC().Truncate(time.Second)}
 }

@@ -66,7 +66,7 @@ func (s *Shown) load(from Source, log *slog.Logger) (cert *tls.Certificate, err 
 	return s.inMemory, err
 }
 
-// Load reads a source's certificate, or makes a self-signed one. It logs a warning if the
+// Load reads a source's certificate, or creates a self-signed one. It logs a warning if the
 // certificate expires soon.
 func Load(from Source, log *slog.Logger) (*tls.Certificate, error) {
 	if from.CertFile == "" {

@@ -60,7 +60,7 @@ func (s *Set) Closed() int {
 	return s.closed
 }
 
-// New makes an empty set. It writes to log which connections it closes.
+// New returns an empty set. It writes to log which connections it closes.
 func New(limits Limits, log *slog.Logger) *Set {
 	return &Set{limits: limits, log: log, sources: map[string]map[*Conn]struct{}{}}
 }

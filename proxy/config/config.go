@@ -88,7 +88,7 @@ func Default() Config {
 			Timeouts: Timeouts{Default: Duration(30 * time.Second)},
 			Save:     Save{Keep: 10}, SnapshotsInUse: SnapshotsRefuse,
 		},
-		Metrics:       Metrics{Volumes: 1000},
+		Metrics:       Metrics{Volumes: 1000, IOHistory: true},
 		Compatibility: Compatibility{Translate: true},
 		Console:       Console{Enabled: true, Idle: Duration(30 * time.Minute), Lifetime: Duration(12 * time.Hour)},
 

@@ -53,7 +53,7 @@ func (c *Config) validateLog() error {
 	return errors.Join(wrong...)
 }
 
-// NewLogger makes the logger for a configuration.
+// NewLogger returns the logger for a configuration.
 func NewLogger(w io.Writer, c Log) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
 	w = printable.NewWriter(w) // JSON does not escape all terminal control characters

@@ -18,11 +18,13 @@ type Metrics struct {
 	// LatencyHistograms lists the bdevs whose latency histograms are served at /metrics/target. The
 	// histograms must be enabled on the target.
 	LatencyHistograms []string `yaml:"latency_histograms"`
+	// IOHistory keeps the I/O rates of bdevs over the last hour.
+	IOHistory bool `yaml:"io_history"`
 }
 
 // Equal reports whether both are the same.
 func (m Metrics) Equal(o Metrics) bool {
-	return m.Listen == o.Listen && m.Volumes == o.Volumes && slices.Equal(m.LatencyHistograms, o.LatencyHistograms)
+	return m.Listen == o.Listen && m.Volumes == o.Volumes && m.IOHistory == o.IOHistory && slices.Equal(m.LatencyHistograms, o.LatencyHistograms)
 }
 
 const (

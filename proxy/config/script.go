@@ -15,7 +15,7 @@ type Script struct {
 	Cert                       string // PEM with certificate and key; "": plain HTTP
 }
 
-// Config makes a configuration that behaves like the script: one user, who may call everything.
+// Config returns a configuration that behaves like the script: one user, who may call everything.
 func (s Script) Config() (*Config, error) {
 	hash, err := authn.HashPassword(s.Password)
 	if err != nil {

@@ -53,7 +53,7 @@ func (s *Server) endOIDC(w http.ResponseWriter, r *http.Request) {
 	s.oidcPage(s.identifyCode)(w, r)
 }
 
-// oidcPage makes the page that a browser gets when it returns from an issuer.
+// oidcPage returns the page that a browser gets when it returns from an issuer.
 func (s *Server) oidcPage(identify func(v *web.Visit) error) http.HandlerFunc {
 	return s.Web.Page(web.Page{
 		Method: SignInMethod, Identify: identify, FromOtherSites: true,

@@ -37,7 +37,7 @@ type Options struct {
 	Process  string // identifies this process in event ids
 }
 
-// New makes a Server.
+// New returns a Server.
 func New(o Options) *Server {
 	files, err := Handler(Files())
 	if err != nil {

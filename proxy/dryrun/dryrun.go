@@ -19,8 +19,8 @@ type DryRun struct {
 	tenancy *tenancy.Tenancy
 }
 
-// Load makes a DryRun from a configuration file. It does not check the parts of the file that it
-// does not need; check-config does.
+// Load loads a configuration file, and returns a DryRun for it. It does not check the parts of the
+// file that it does not need; check-config does.
 func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	c, err := config.LoadWithoutSecrets(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	return d, nil
 }
 
-// New makes a DryRun from a configuration.
+// New returns a DryRun for a configuration.
 func New(c *config.Config, schema *rpcschema.Document) (*DryRun, error) {
 	roles, wrongRoles := policy.New(c.Roles, c.PolicyUsers(), schema)
 	tenants, wrongQuotas := c.TenancyTenants()
@@ -44,7 +44,7 @@ func New(c *config.Config, schema *rpcschema.Document) (*DryRun, error) {
 	return Of(c, schema, roles, scopes), nil
 }
 
-// Of makes a DryRun from a configuration whose stages already exist.
+// Of returns a DryRun for a configuration whose stages already exist.
 func Of(c *config.Config, schema *rpcschema.Document, roles *policy.Policy, scopes *tenancy.Tenancy) *DryRun {
 	return &DryRun{config: c, schema: schema, policy: roles, tenancy: scopes}
 }

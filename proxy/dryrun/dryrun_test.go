@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// load makes a DryRun from a configuration without secrets.
+// load returns a DryRun for a configuration without secrets.
 func load(t *testing.T, text string) *DryRun {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

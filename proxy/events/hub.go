@@ -48,7 +48,7 @@ type Hub struct {
 // when the process started, in seconds.
 const idBits = 20
 
-// New makes a Hub that keeps up to kept events.
+// New returns a Hub that keeps up to kept events.
 func New(kept int) *Hub {
 	return &Hub{
 		kept: kept, first: uint64(time.Now().Unix()) << idBits, lasting: map[string]Event{},

@@ -60,7 +60,7 @@ type Options struct {
 	Stopped  <-chan struct{}                   // closed when the proxy accepts no more requests
 }
 
-// New makes an Executor, and opens the directories named in its configuration.
+// New returns an Executor, and opens the directories named in its configuration.
 func New(o Options) (*Executor, error) {
 	e := &Executor{Options: o, changes: newChangesReader()}
 	var err error

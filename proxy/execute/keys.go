@@ -50,5 +50,5 @@ func (c Command) keyShare() keys.Share {
 	if c.Tenant == nil {
 		return keys.Share{}
 	}
-	return keys.Share{Most: c.Tenant.Quota.Keys, Has: func(name string) bool { return c.Tenant.Owns("key", name) }}
+	return sharedBy(c.Tenant)
 }

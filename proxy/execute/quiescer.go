@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
-// newQuiescer makes the Quiescer, which freezes volumes for snapshots, and opens its journal.
+// newQuiescer creates the Quiescer, which freezes volumes for snapshots, and opens its journal.
 func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer quiesce.Observer) (*quiesce.Quiescer, error) {
 	uids, err := c.PeerUIDs()
 	if err != nil {
@@ -43,7 +43,7 @@ const (
 	operationWait = 10 * time.Second
 )
 
-// enterOperation makes the function that grants slots to the Quiescer's operations. An operation
+// enterOperation returns the function that grants slots to the Quiescer's operations. An operation
 // counts as a running call of its user. Snapshots with a barrier have their own slots, so that no
 // other operation waits for their clients.
 func enterOperation(t *target.Target) func(ctx context.Context, user string, awaits bool) (func(), error) {

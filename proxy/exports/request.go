@@ -36,8 +36,8 @@ func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(form
 // A Request describes how a volume is to be exported.
 type Request struct {
 	Volume string // LVSTORE/LVOL or UUID
-	// NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If empty, it is
-	// that of the volume's existing export, or for a new export, one made from the UUID.
+	// NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If empty, the
+	// existing export's is used or, for a new export, one made from the UUID.
 	NQN     string
 	Serial  string // if empty, made from the volume's UUID
 	Hosts   []string

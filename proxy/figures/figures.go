@@ -30,6 +30,9 @@ type Figures struct {
 	Threads  []Thread
 	Pollers  []Poller
 
+	// Tenants holds what tenants use of their quotas. A Reader does not read it.
+	Tenants []TenantAmount
+
 	Calls    int // to SPDK, for this reading
 	Failures []Failure
 }
@@ -52,6 +55,13 @@ type Operation struct {
 // An IO counts the I/O of a bdev.
 type IO struct {
 	Read, Write, Unmap Operation
+}
+
+// A TenantAmount is what a tenant uses of one bound of its quota.
+type TenantAmount struct {
+	Tenant, Object string // the object is bytes, volumes, subsystems, hosts, listeners or keys
+	Used           uint64
+	Quota          *uint64 // nil if there is no bound
 }
 
 // A Store describes an lvstore.

@@ -62,7 +62,7 @@ func (b *bench) read() (*Figures, []string) {
 	return f, methods
 }
 
-// fill makes an lvstore with a thin volume, its snapshot and a thick volume, and exports one.
+// fill creates an lvstore with a thin volume, its snapshot and a thick volume, and exports one.
 func (b *bench) fill() {
 	size := `"size_in_mib":8`
 	if b.target.Release().Before(rpcschema.MustRelease("v23.05")) {

@@ -64,13 +64,13 @@ type asked struct {
 	absent bool // this target lacks it
 }
 
-// NewReader makes a Reader. It reads the latency histograms of the named bdevs. Names are those
+// NewReader returns a Reader. It reads the latency histograms of the named bdevs. Names are those
 // that SPDK lists, or LVSTORE/LVOL.
 func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
-// NewIOReader makes a Reader that reads only the I/O of volumes and other bdevs, for a person who
+// NewIOReader returns a Reader that reads only the I/O of volumes and other bdevs, for a person who
 // watches it for a while. If a call took time t, it waits 4 t before repeating it.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}

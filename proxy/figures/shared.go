@@ -18,7 +18,7 @@ type Shared struct {
 	running chan struct{} // closed when the running reading has ended; nil if none is running
 }
 
-// NewShared makes a Shared that calls read, at most once every age and for at most wait. Only one
+// NewShared returns a Shared that calls read, at most once every age and for at most wait. Only one
 // goroutine at a time calls read.
 func NewShared(read func(ctx context.Context) *Figures, age, wait time.Duration) *Shared {
 	return &Shared{read: read, age: age, wait: wait}

@@ -23,7 +23,7 @@ func (g *Gate) audit(c *Call) {
 	}
 }
 
-// entry makes the audit log entry for a call.
+// entry returns the audit log entry for a call.
 func (c *Call) entry(took time.Duration) *auditlog.Entry {
 	x, asked, decided, answered := c.In, c.asked, c.decided, c.answered
 	e := &auditlog.Entry{

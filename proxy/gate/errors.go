@@ -234,7 +234,7 @@ var rows = []row{
 		text: "the proxy failed during this call: see its log, under the id in X-Request-Id"},
 }
 
-// itself makes a JSON-RPC error the client's error.
+// itself passes a JSON-RPC error on as the client's error.
 func itself(found error, a *Answer) { a.Err = found.(*jsonrpc.Error) }
 
 func either(kinds ...kind) kind {

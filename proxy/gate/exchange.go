@@ -69,7 +69,7 @@ func NewExchange(source auditlog.Source) *Exchange {
 	return &Exchange{ID: NewID(), Arrived: time.Now(), Source: source}
 }
 
-// NewID makes an exchange's id for the log. It need not be unpredictable.
+// NewID returns an exchange's id for the log. It need not be unpredictable.
 func NewID() string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], rand.Uint64())

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// NewSettings makes the part of the configuration that a reload replaces. The stages take over what
-// former, which may be nil, remembers.
+// NewSettings returns the part of the configuration that a reload replaces. The stages take over
+// what former, which may be nil, remembers.
 func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings) (*Settings, error) {
 	if former == nil {
 		former = &Settings{}
@@ -54,7 +54,7 @@ func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings)
 	}, nil
 }
 
-// newAuthenticator makes the stage that authenticates the sender of a request. It keeps the keys
+// newAuthenticator creates the stage that authenticates the sender of a request. It keeps the keys
 // that former fetched from issuers.
 func newAuthenticator(c *config.Config, authorities *x509.CertPool, revoked []*x509.RevocationList, former *authn.Authenticator) (*authn.Authenticator, error) {
 	users, err := c.AuthUsers()
@@ -70,12 +70,12 @@ func newAuthenticator(c *config.Config, authorities *x509.CertPool, revoked []*x
 	})
 }
 
-// newPolicy makes the stage that authorizes calls.
+// newPolicy creates the stage that authorizes calls.
 func newPolicy(c *config.Config, schema *rpcschema.Document) (*policy.Policy, error) {
 	return policy.New(c.Roles, c.PolicyUsers(), schema)
 }
 
-// newTenancy makes the stage that determines which objects belong to which tenant. It keeps what
+// newTenancy creates the stage that determines which objects belong to which tenant. It keeps what
 // former counted for quotas.
 func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
 	tenants, err := c.TenancyTenants()

@@ -48,16 +48,26 @@ func (s Share) check(files Listing) error {
 	if s.Most == 0 {
 		return nil
 	}
-	n := 0
+	if n := s.used(files); n >= s.Most {
+		return refuse(syscall.ENOSPC, "this tenant has %d keys, and its quota is %d: remove some (spdkgate_key_remove), or ask the administrator of this proxy for a larger quota (quota.keys)", n, s.Most)
+	}
+	return nil
+}
+
+// used returns how many keys belong to the caller.
+func (s Share) used(files Listing) (n int) {
 	for _, f := range files.Files {
 		if s.Has(f.Name) {
 			n++
 		}
 	}
-	if n >= s.Most {
-		return refuse(syscall.ENOSPC, "this tenant has %d keys, and its quota is %d: remove some (spdkgate_key_remove), or ask the administrator of this proxy for a larger quota (quota.keys)", n, s.Most)
-	}
-	return nil
+	return n
+}
+
+// Used returns how many keys belong to a caller, as Add counts them.
+func (k *Keys) Used(share Share) (int, error) {
+	files, err := k.store.List()
+	return share.used(files), err
 }
 
 // New makes Keys.

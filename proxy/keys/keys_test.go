@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// secretOf makes a secret whose key is one byte repeated n times.
+// secretOf returns a secret whose key is one byte repeated n times.
 func secretOf(form, hash string, fill byte, n int) string {
 	key := []byte(strings.Repeat(string(fill), n))
 	return form + ":" + hash + ":" + base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(key, crc32.ChecksumIEEE(key))) + ":"

@@ -59,7 +59,7 @@ type series struct {
 
 const namespace = "spdk_proxy"
 
-// New makes the Metrics of a proxy without users.
+// New returns the Metrics of a proxy without users.
 func New(opts Options) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -71,7 +71,7 @@ func New(opts Options) *Metrics {
 		}, []string{"user", "method", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "call_duration_seconds", Buckets: buckets,
-			Help: "Time from a call's arrival to its response, of the calls that were sent to SPDK.",
+			Help: "Time from a call's arrival to its response, for calls that were sent to SPDK.",
 		}, []string{"method"}),
 	}
 	for _, name := range opts.Methods {

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// observerOf makes an Observer with settings and events, but without a target.
+// observerOf returns an Observer with settings and events, but without a target.
 func observerOf(t *testing.T, change ...func(*config.Config)) *Observer {
 	c := config.Default()
 	c.Users = []config.User{{Name: "admin", Roles: []string{"admin"}, TokenHashes: []string{"sha256:" + strings.Repeat("0", 64)}}}

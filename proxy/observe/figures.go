@@ -13,7 +13,9 @@ import (
 // ReadFigures makes one reading of the target's figures. Its calls take turns with those of users.
 func (o *Observer) ReadFigures(ctx context.Context) (made *figures.Figures) {
 	o.Gate.Contain("figures", func() {
-		made = o.reader.Read(ctx, o.targetToRead(ctx))
+		t := o.targetToRead(ctx)
+		made = o.reader.Read(ctx, t)
+		o.readTenants(ctx, t, made)
 		o.histogramLog.note(made, o.Gate.Log)
 	})
 	return made

@@ -9,6 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/events"
 	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/iohistory"
 	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -21,6 +22,8 @@ type Observer struct {
 	reader        *figures.Reader // of figures
 	targetMetrics *targetmetrics.Exporter
 	histogramLog  histogramLog // of readings
+	io            *ioFollower  // nil without a history
+	tenants       tenantReading
 }
 
 // Options of an Observer.
@@ -40,10 +43,13 @@ const (
 	probeWait = 2 * time.Second
 )
 
-// New makes an Observer.
+// New returns an Observer.
 func New(o Options, c *config.Config, schema *rpcschema.Document) *Observer {
 	b := &Observer{Options: o, reader: figures.NewReader(schema, c.Metrics.LatencyHistograms...), targetMetrics: targetmetrics.New(c.Metrics.Volumes)}
 	b.figures = figures.NewShared(b.ReadFigures, figuresAge, figuresWait)
+	if c.Metrics.IOHistory {
+		b.io = &ioFollower{reader: figures.NewIOReader(schema), history: iohistory.New()}
+	}
 	return b
 }
 

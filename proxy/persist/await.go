@@ -45,7 +45,7 @@ const pauseShare = 2
 const pollTime = 50 * time.Millisecond
 
 // AwaitSaved waits until all changes so far are in the file that a restarted target loads. process
-// is the value returned by Before. All calls waiting at the same time share one save. If the
+// is the value returned by Before. All calls that wait concurrently share one save. If the
 // changes cannot be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
 func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()

@@ -83,8 +83,8 @@ func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	return r.chosen, r.saved
 }
 
-// newChoice makes a Choice dated now. It uses the same clock as file systems, so that the time can
-// be compared with that of the target's socket.
+// newChoice returns a Choice dated now. It uses the same clock as file systems, so that the time
+// can be compared with that of the target's socket.
 func newChoice(previous *Configuration) (*Choice, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {

@@ -19,8 +19,8 @@ func processAt(at time.Time) string {
 	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
 }
 
-// newChoiceWorld makes a world with a process started an hour ago, whose nqn.a and nqn.b are saved,
-// and an older file that contains only nqn.old.
+// newChoiceWorld creates a world with a process started an hour ago, whose nqn.a and nqn.b are
+// saved, and an older file that contains only nqn.old.
 func newChoiceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	former := populated()
@@ -100,7 +100,7 @@ func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
 
 // The process that runs during the choice is known by its configuration, so a clock set back does
 // not matter.
-func TestChosenFileDoesNotDependOnTheClockAlone(t *testing.T) {
+func TestChosenFileDoesNotDependOnlyOnTheClock(t *testing.T) {
 	w := newChoiceWorld(t)
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
 	w.save()

@@ -78,7 +78,7 @@ type Saver struct {
 	readAt    time.Time         // its end
 }
 
-// New makes a Saver. It does nothing before Run, Save or Before is called.
+// New returns a Saver. It does nothing before Run, Save or Before is called.
 func New(o Options) *Saver {
 	o.After = defaulted(o.After, 2*time.Second)
 	o.AtLatest = max(defaulted(o.AtLatest, 15*time.Second), o.After)

@@ -42,7 +42,7 @@ func (w *world) answering(when func(subsystem string, answer func()), subsystem 
 	})
 }
 
-// change makes a volume and exports it, which changes the configuration of two subsystems.
+// change creates a volume and exports it, which changes the configuration of two subsystems.
 func (w *world) change(n int) {
 	w.target.set("bdev", optionsCall, keyCall, fmt.Sprintf(`{"method":"bdev_null_create","params":{"name":"n%d"}}`, n), examineCall)
 	w.target.set("nvmf", transportCall, subsystemCall(fmt.Sprint("nqn.n", n)))

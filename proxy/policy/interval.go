@@ -33,7 +33,7 @@ func (i interval) contains(n number) bool {
 	return (i.low == nil || !n.less(*i.low)) && (i.high == nil || !i.high.less(n))
 }
 
-// newInterval makes the interval between two numbers; nil means no bound.
+// newInterval returns the interval between two numbers; nil means no bound.
 func newInterval(low, high *Integer) (i interval) {
 	if low != nil {
 		i.low = new(low.number())

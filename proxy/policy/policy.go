@@ -39,7 +39,7 @@ type user struct {
 	learning  bool
 }
 
-// New makes a Policy from users and roles, in addition to the built-in roles. Each rule must match
+// New returns a Policy for users with the given roles or the built-in ones. Each rule must match
 // a method in the schema, and each pointer a parameter, because a mistake in a deny would allow
 // calls. The error joins all mistakes.
 func New(roles map[string]Role, users map[string]User, schema *rpcschema.Document) (*Policy, error) {
@@ -90,7 +90,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 	return p, nil
 }
 
-// newUser makes the decision for each method from the rules in the user's roles.
+// newUser decides each method by the rules in the user's roles.
 func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *user {
 	made := &user{decisions: map[string]Decision{}, roles: u.Roles, learning: u.Learning}
 	for _, role := range u.Roles {

@@ -57,7 +57,7 @@ func (b *bench) populate() {
 	require.NoError(b.t, b.rpc.NVMfCreateTransport(b.t.Context(), spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))
 }
 
-// quiescer makes a Quiescer for a socket, with the bench's journal.
+// quiescer returns a Quiescer for a socket, with the bench's journal.
 func (b *bench) quiescer(socket string) *Quiescer {
 	count := func(n *int, by int) { b.mu.Lock(); defer b.mu.Unlock(); *n += by }
 	return New(Options{

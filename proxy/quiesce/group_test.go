@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newGroupBench makes a bench with exported volumes.
+// newGroupBench creates a bench with exported volumes.
 func newGroupBench(t *testing.T, volumes ...string) *bench {
 	b := newBench(t, "v26.05")
 	for _, v := range volumes {

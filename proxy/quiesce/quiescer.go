@@ -18,7 +18,7 @@ type Options struct {
 	// processes have different names.
 	Process func(socket string) (string, error)
 	// Deleting waits until volumes may be deleted on a target with the given release. Until leave
-	// is called, calls that must not run at the same time wait. nil means that there are no such
+	// is called, calls that must not run concurrently wait. nil means that there are no such
 	// calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
 	// Enter waits until a user's operation may run. Each operation has its own connection, and SPDK
@@ -57,7 +57,7 @@ type Quiescer struct {
 // overdue is the duration beyond which a freeze is logged as a warning.
 const overdue = 2 * time.Second
 
-// New makes a Quiescer. It recovers nothing until Run or Recover is called.
+// New returns a Quiescer. It recovers nothing until Run or Recover is called.
 func New(o Options) *Quiescer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

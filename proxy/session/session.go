@@ -60,7 +60,7 @@ type entry[T any] struct {
 	until       time.Time // when the value expires; zero if it does not
 }
 
-// New makes an empty Store. now is the clock; nil is time.Now.
+// New returns an empty Store. now is the clock; nil is time.Now.
 func New[T any](limits Limits, now func() time.Time) *Store[T] {
 	if now == nil {
 		now = time.Now

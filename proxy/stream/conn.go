@@ -55,7 +55,7 @@ type transport interface {
 	// ending returns the last text sent to the client if nothing can be read after err; nil means
 	// none.
 	ending(err error) [][]byte
-	// frame makes the text to be sent from a response.
+	// frame returns the text to be sent for a response.
 	frame(parts [][]byte) [][]byte
 	// gone reports whether the client has closed the connection, for use while nobody reads from
 	// it.

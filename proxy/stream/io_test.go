@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// outputs makes an output whose writes the test reads, and a function that adds a response.
+// outputs returns an output whose writes the test reads, and a function that adds a response.
 func outputs(t *testing.T) (o *output, written *[]string, add func(text string, e *expected)) {
 	written = &[]string{}
 	o = &output{write: func(text []byte) error {

@@ -179,7 +179,8 @@ func (s *socket) skip(r io.Reader) {
 	}
 }
 
-// frame makes a text message from a response. The message is not masked, and consists of one frame.
+// frame returns a text message for a response. The message is not masked, and consists of one
+// frame.
 func (s *socket) frame(parts [][]byte) [][]byte { return frame(websocket.TextMessage, parts) }
 
 // pong responds to a ping, unless an earlier pong is still waiting to be written: a client that

@@ -30,7 +30,7 @@ type Conn struct {
 	loadOf map[string]int
 }
 
-// dial makes a connection for calls.
+// dial creates a connection for calls.
 func (t *Target) dial() (*Conn, *DownError) {
 	ctx, cancel := context.WithTimeout(context.Background(), t.connectWait)
 	defer cancel()

@@ -16,13 +16,13 @@ var (
 	ErrListing  = errors.New("volumes are being listed, and this release of SPDK crashes when a volume is deleted meanwhile")
 )
 
-// Releases without [rpcschema.ListsDuringDeletion] crash when these run at the same time.
+// Releases without [rpcschema.ListsDuringDeletion] crash when these run concurrently.
 var (
 	listing  = []string{"bdev_lvol_get_lvols"}
 	deleting = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
 )
 
-// listingGate prevents listings and deletions of volumes from running at the same time. Calls of
+// listingGate prevents listings and deletions of volumes from running concurrently. Calls of
 // one kind run concurrently. While a deletion waits, no further listing begins, because listings
 // are short. A waiting listing gives up after a while, because deletions may take minutes. Short
 // overlapping deletions do not keep listings out: when a listing begins to wait, no further
@@ -126,8 +126,8 @@ func (a *listingGate) end(n *int) {
 }
 
 // Deleting waits until volumes may be deleted on a target with release r. Until leave is called, no
-// call begins that must not run at the same time. It is for deletions on a Direct, whose calls do
-// not wait by themselves. The error is ErrListing or ErrAbandoned.
+// call begins that must not run concurrently. It is for deletions on a Direct, whose calls do not
+// wait by themselves. The error is ErrListing or ErrAbandoned.
 func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
 	return t.listing.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

@@ -255,7 +255,7 @@ func (q *queue) advanceAll() {
 	q.advance()
 }
 
-// busy makes the error for a call that got no slot.
+// busy returns the error for a call that got no slot.
 func (q *queue) busy(u *user, why string) *BusyError {
 	if q.slots < q.limits.Total {
 		return &BusyError{User: true, InFlight: u.slots, Why: why}

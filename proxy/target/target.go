@@ -71,7 +71,7 @@ type Target struct {
 	backoff     time.Duration // wait after the next failure
 }
 
-// New makes a Target. It does not connect yet.
+// New returns a Target. It does not connect yet.
 func New(c Config) *Target {
 	if c.Connections == 0 {
 		c.Connections = 4

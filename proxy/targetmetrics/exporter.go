@@ -38,7 +38,7 @@ type Exporter struct {
 	histograms map[string]*histogramSum // by the bdev's name
 }
 
-// New makes an Exporter that gives up to limit volumes, and up to limit other bdevs, their own
+// New returns an Exporter that gives up to limit volumes, and up to limit other bdevs, their own
 // series.
 func New(limit int) *Exporter {
 	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}, histograms: map[string]*histogramSum{}}

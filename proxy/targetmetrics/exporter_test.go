@@ -43,7 +43,10 @@ func full() *figures.Figures {
 		Reactors: []figures.Reactor{{Core: 1, Busy: 10, Idle: 30, Threads: 3}},
 		Buffers:  []figures.BufferPool{{Module: "bdev", Pool: "small", FromCache: 1, FromPool: 2, Retries: 3}},
 		Threads:  []figures.Thread{{Name: "app_thread", Busy: 1.5, Idle: 2, Active: 3, Timed: 4, Paused: 5}},
-		Pollers:  []figures.Poller{{Thread: "app_thread", Name: "p", Runs: 7, BusyRuns: 6}},
+		Tenants: []figures.TenantAmount{
+			{Tenant: "a", Object: "bytes", Used: 7, Quota: new(uint64(70))}, {Tenant: "a", Object: "volumes", Used: 8, Quota: new(uint64(80))}, {Tenant: "b", Object: "volumes", Used: 9},
+		},
+		Pollers: []figures.Poller{{Thread: "app_thread", Name: "p", Runs: 7, BusyRuns: 6}},
 	}
 }
 
@@ -78,6 +81,7 @@ func TestTextContainsAllMetrics(t *testing.T) {
 		"spdk_bdev_io_operations_total nvme0n1 read":                         5, "spdk_io_duration_up lvs0/v": 1, "spdk_nvmf_subsystems": 3, "spdk_nvmf_namespaces": 4, "spdk_nvmf_hosts": 5, "spdk_nvmf_any_host_subsystems": 1,
 		"spdk_nvmf_listeners TCP": 2, "spdk_nvmf_controllers": 3, "spdk_nvmf_queue_pairs g0 io": 4, "spdk_nvmf_queue_pairs g1 admin": 2,
 		"spdk_nvmf_queue_pairs_connected_total g0 admin": 11, "spdk_nvmf_pending_commands g0": 6, "spdk_nvmf_commands_completed_total g0": 99,
+		"spdk_tenant_used_bytes a": 7, "spdk_tenant_quota_bytes a": 70, "spdk_tenant_used_objects a volumes": 8, "spdk_tenant_quota_objects a volumes": 80, "spdk_tenant_used_objects b volumes": 9,
 		"spdk_iscsi_target_nodes": 2, "spdk_iscsi_luns": 3, "spdk_iscsi_connections": 1,
 		"spdk_reactor_busy_seconds_total 1": 10, "spdk_reactor_idle_seconds_total 1": 30, "spdk_reactor_threads 1": 3,
 		"spdk_iobuf_buffers_total bdev small cache": 1, "spdk_iobuf_buffers_total bdev small pool": 2, "spdk_iobuf_retries_total bdev small": 3,
@@ -88,6 +92,7 @@ func TestTextContainsAllMetrics(t *testing.T) {
 		assert.True(t, ok, series)
 		assert.InDelta(t, value, v, 0, series)
 	}
+	assert.NotContains(t, got, "spdk_tenant_quota_objects b volumes", "there is no bound")
 	assert.NotContains(t, got, "spdk_lvol_io_operations_total lvs0 snap\ufffd read", "its I/O is unknown")
 }
 

@@ -45,7 +45,7 @@ func (e *Exporter) writeHistograms(w *writer, f *figures.Figures) {
 	if len(f.Histograms) == 0 {
 		return
 	}
-	w.family("spdk_io_duration_up", gauge, "Whether the last reading of the bdev's latency histogram succeeded. The proxy's log has the reason if it did not.")
+	w.family("spdk_io_duration_up", gauge, "Whether the last reading of the bdev's latency histogram succeeded. If not, the proxy's log contains the reason.")
 	var volumes, bdevs []series
 	seen := map[string]bool{} // a volume may be named both by its alias and by its UUID
 	for i := range f.Histograms {

@@ -25,7 +25,7 @@ func writeNVMf(w *writer, n figures.NVMf) {
 	if len(n.PollGroups) == 0 {
 		return
 	}
-	w.one("spdk_nvmf_controllers", gauge, "Connected controllers, which are those of hosts.", float64(n.Controllers()))
+	w.one("spdk_nvmf_controllers", gauge, "Connected controllers, which belong to hosts.", float64(n.Controllers()))
 	each := func(name, kind, help string, value func(figures.PollGroup) uint64) {
 		w.family(name, kind, help)
 		for _, g := range n.PollGroups {

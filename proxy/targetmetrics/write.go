@@ -26,6 +26,7 @@ func (e *Exporter) write(f *figures.Figures) []byte {
 	e.writeStores(w, f)
 	e.writeVolumes(w, f)
 	e.writeHistograms(w, f)
+	writeTenants(w, f.Tenants)
 	writeNVMf(w, f.NVMf)
 	writeISCSI(w, f.ISCSI)
 	writeReactors(w, f)
@@ -34,7 +35,7 @@ func (e *Exporter) write(f *figures.Figures) []byte {
 }
 
 func (e *Exporter) writeTarget(w *writer, f *figures.Figures) {
-	w.one("spdk_up", gauge, "Whether the target answers and is past its startup. Without it, there are no other figures of the target.", truth(f.Up))
+	w.one("spdk_up", gauge, "Whether the target responds and is past its startup. Otherwise, there are no other figures about the target.", truth(f.Up))
 	w.family("spdk_state", gauge, "1 for the target's present state.")
 	for _, s := range states {
 		w.sample("spdk_state", labelled("state", s), truth(s == f.Phase))
@@ -43,14 +44,14 @@ func (e *Exporter) writeTarget(w *writer, f *figures.Figures) {
 		w.family("spdk_info", gauge, "1; the label is the target's release.")
 		w.sample("spdk_info", labelled("release", f.Release), 1)
 	}
-	w.one("spdk_restarts_total", counter, "Times that the target answered again after its connection had ended, since the proxy started.", float64(f.Restarts))
+	w.one("spdk_restarts_total", counter, "Times that the target responded again after its connection had ended, since the proxy started.", float64(f.Restarts))
 	if !f.Started.IsZero() {
 		w.one("spdk_start_time_seconds", gauge, "When the target started, in seconds since 1970, by the time that its reactors count.", unix(f.Started))
 	}
 	w.one("spdk_reading_timestamp_seconds", gauge, "When these figures were read, in seconds since 1970.", unix(f.Taken))
 	w.one("spdk_reading_duration_seconds", gauge, "How long reading these figures took.", f.Took.Seconds())
 	e.calls += f.Calls
-	w.one("spdk_reading_calls_total", counter, "Calls that the proxy made at the target to read figures.", float64(e.calls))
+	w.one("spdk_reading_calls_total", counter, "Calls that the proxy made to the target to read figures.", float64(e.calls))
 	for _, failed := range f.Failures {
 		e.failures[failed.Method]++
 	}
@@ -102,7 +103,7 @@ func (e *Exporter) writeVolumes(w *writer, f *figures.Figures) {
 		names = append(names, b.Name)
 	}
 	e.bdevs, bdevsLeft = admit(e.bdevs, names, e.limit)
-	w.family("spdk_series_omitted", gauge, "Objects that have no series of their own because there are more than metrics.volumes allows.")
+	w.family("spdk_series_omitted", gauge, "Objects that do not have their own series because there are more than metrics.volumes allows.")
 	w.count("spdk_series_omitted", labelled("object", "lvol"), uint64(volumesLeft))
 	w.count("spdk_series_omitted", labelled("object", "bdev"), uint64(bdevsLeft))
 	w.count("spdk_series_omitted", labelled("object", "poller"), uint64(max(0, len(f.Pollers)-max(e.limit, minPollers))))
@@ -120,7 +121,7 @@ func (e *Exporter) writeVolumes(w *writer, f *figures.Figures) {
 				w.count("spdk_lvol_size_bytes", labels[i], v.Size)
 			}
 		}
-		w.family("spdk_lvol_allocated_bytes", gauge, "Space that the volume or snapshot itself has allocated, without what its parents have. SPDK reports it since v24.05.")
+		w.family("spdk_lvol_allocated_bytes", gauge, "Space that the volume or snapshot itself has allocated, excluding its parents' space. SPDK reports it since v24.05.")
 		for i, v := range volumes {
 			if v.AllocatedKnown {
 				w.count("spdk_lvol_allocated_bytes", labels[i], v.Allocated)

@@ -183,7 +183,19 @@ func (a *account) noteDecrease() {
 func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sum = a.counted
+	sum = a.counted.plus(a.pendingLocked(c))
+	certain = a.exact && !a.decreased && len(a.running) == 0 && now().Before(a.at.Add(recountAfter))
+	return sum, now().Before(a.at.Add(countKeep)), certain
+}
+
+// pending returns what running calls, and those that may still be executed, may use.
+func (a *account) pending() amount {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pendingLocked(&claim{})
+}
+
+func (a *account) pendingLocked(c *claim) (sum amount) {
 	kept := a.unanswered[:0]
 	for _, l := range a.unanswered {
 		if !now().Before(l.until) {
@@ -200,8 +212,7 @@ func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	for _, asked := range a.running {
 		sum = sum.plus(asked)
 	}
-	certain = a.exact && !a.decreased && len(a.running) == 0 && now().Before(a.at.Add(recountAfter))
-	return sum, now().Before(a.at.Add(countKeep)), certain
+	return sum
 }
 
 // add counts a claim's call as a running call.

@@ -6,12 +6,17 @@ import (
 )
 
 // countVolumes counts the tenant's volumes at the target.
-func (g *Grant) countVolumes(ctx context.Context, ask Ask) (sum amount, err error) {
-	check := &ownershipCheck{scope: g.scope, ask: ask, began: now()}
+func (s *Scope) countVolumes(ctx context.Context, ask Ask) (amount, error) {
+	check := &ownershipCheck{scope: s, ask: ask, began: now()}
 	list, err := check.list(ctx)
 	if err != nil {
 		return amount{}, err
 	}
+	return check.countVolumes(ctx, list)
+}
+
+// countVolumes counts the tenant's volumes in a list of all bdevs.
+func (v *ownershipCheck) countVolumes(ctx context.Context, list string) (sum amount, err error) {
 	err = eachBdev(list, func(b *bdev) error {
 		switch {
 		case b.ambiguous:
@@ -19,7 +24,7 @@ func (g *Grant) countVolumes(ctx context.Context, ask Ask) (sum amount, err erro
 		case !b.lvol:
 			return nil
 		}
-		own, err := check.ownsBdev(ctx, b)
+		own, err := v.ownsBdev(ctx, b)
 		if own {
 			sum = sum.plus(amount{bytes: b.size(), volumes: 1})
 		}
@@ -28,40 +33,59 @@ func (g *Grant) countVolumes(ctx context.Context, ask Ask) (sum amount, err erro
 	return sum, err
 }
 
-// countExports counts, at the target, the tenant's subsystems, hosts and listeners.
-func (g *Grant) countExports(ctx context.Context, ask Ask) (sum amount, err error) {
-	check := &ownershipCheck{scope: g.scope, ask: ask, began: now()}
-	var subsystems []struct {
+// exportLists holds what the target exports.
+type exportLists struct {
+	subsystems []struct {
 		NQN       string     `json:"nqn"`
 		Hosts     []struct{} `json:"hosts"`
 		Listeners []struct{} `json:"listen_addresses"`
 	}
-	if err := query(ctx, ask, "nvmf_get_subsystems", &subsystems); err != nil {
+	nodes []struct { // iSCSI targets
+		Name string `json:"name"`
+	}
+}
+
+// readExports reads what the target exports, with iSCSI targets only if they can be tenants' own.
+func readExports(ctx context.Context, ask Ask, iscsi bool) (l exportLists, err error) {
+	if err := query(ctx, ask, "nvmf_get_subsystems", &l.subsystems); err != nil || !iscsi {
+		return l, err
+	}
+	return l, query(ctx, ask, "iscsi_get_target_nodes", &l.nodes)
+}
+
+// countExports counts, at the target, the tenant's subsystems, hosts and listeners. It forgets
+// subsystems that no longer exist.
+func (s *Scope) countExports(ctx context.Context, ask Ask) (amount, error) {
+	check := &ownershipCheck{scope: s, ask: ask, began: now()}
+	list, err := readExports(ctx, ask, len(s.IQNPrefixes) > 0)
+	if err != nil {
 		return amount{}, err
 	}
-	account := g.scope.exports
-	existing := make(map[string]bool, len(subsystems))
-	for _, s := range subsystems {
-		own, err := check.owns(ctx, "nqn", s.NQN)
+	sum, err := check.countExports(ctx, list)
+	if err != nil {
+		return amount{}, err
+	}
+	existing := make(map[string]bool, len(list.subsystems))
+	for _, one := range list.subsystems {
+		existing[one.NQN] = true
+	}
+	s.exports.forgetSubsystems(existing)
+	return sum, nil
+}
+
+// countExports counts the tenant's subsystems, hosts and listeners in a list.
+func (v *ownershipCheck) countExports(ctx context.Context, list exportLists) (sum amount, err error) {
+	for _, s := range list.subsystems {
+		own, err := v.owns(ctx, "nqn", s.NQN)
 		if err != nil {
 			return amount{}, err
 		}
-		if existing[s.NQN] = true; own || account.changed(s.NQN) {
+		if own || v.scope.exports.changed(s.NQN) {
 			sum = sum.plus(amount{subsystems: 1, hosts: uint64(len(s.Hosts)), listeners: uint64(len(s.Listeners))})
 		}
 	}
-	account.forgetSubsystems(existing)
-	if len(g.scope.IQNPrefixes) == 0 {
-		return sum, nil
-	}
-	var nodes []struct {
-		Name string `json:"name"`
-	}
-	if err := query(ctx, ask, "iscsi_get_target_nodes", &nodes); err != nil {
-		return amount{}, err
-	}
-	for _, n := range nodes {
-		if g.scope.ownsNamed("iqn", n.Name) {
+	for _, n := range list.nodes {
+		if v.scope.ownsNamed("iqn", n.Name) {
 			sum.subsystems++
 		}
 	}

@@ -37,7 +37,7 @@ func (w *world) subsystems() (list []spdkrpc.NVMfSubsystem) {
 	return list
 }
 
-// exportingWorld makes a target with two subsystems belonging to red, which has a quota, and one
+// exportingWorld creates a target with two subsystems belonging to red, which has a quota, and one
 // belonging to blue.
 func exportingWorld(t *testing.T, release string, q Quota) *world {
 	w := newWorld(t, release, func(red *Tenant) { red.Quota = q })

@@ -71,9 +71,9 @@ func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Tim
 	}
 	count := func() (amount, error) {
 		if a == g.scope.exports {
-			return g.countExports(ctx, ask)
+			return g.scope.countExports(ctx, ask)
 		}
-		return g.countVolumes(ctx, ask)
+		return g.scope.countVolumes(ctx, ask)
 	}
 	if fresh, certain, err := fits(); fresh && err == nil || certain {
 		return err

@@ -21,7 +21,7 @@ import (
 
 const mib = 1 << 20
 
-// emptyWorld makes a target with an empty lvstore belonging to red, which has a quota.
+// emptyWorld creates a target with an empty lvstore belonging to red, which has a quota.
 func emptyWorld(t *testing.T, release string, q Quota) *world {
 	w := newWorld(t, release, func(red *Tenant) { red.Quota, red.Allow = q, []string{AnySize} })
 	w.must("", "bdev_malloc_create", p{"name": "Base", "num_blocks": 131072, "block_size": 4096})

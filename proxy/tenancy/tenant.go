@@ -60,8 +60,9 @@ type Scope struct {
 	Tenant
 	tenancy   *Tenancy
 	addresses []address
-	volumes   *account // of bytes and volumes
-	exports   *account // of subsystems, hosts and listeners
+	volumes   *account      // of bytes and volumes
+	exports   *account      // of subsystems, hosts and listeners
+	counting  chan struct{} // has an element while Usage counts
 }
 
 // An address is an address to listen on; port 0 means all ports.
@@ -70,9 +71,9 @@ type address struct {
 	port uint16
 }
 
-// New makes a Tenancy. ofUser maps users to their tenants; users without one are absent. former, if
-// not nil, is a Tenancy for the same target, whose caches and counts are kept. The error joins all
-// mistakes.
+// New returns a Tenancy. ofUser maps users to their tenants; users without one are absent. former,
+// if not nil, is a Tenancy for the same target, whose caches and counts are kept. The error joins
+// all mistakes.
 func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
 	t := &Tenancy{
 		schema: schema, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
@@ -85,7 +86,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		return nil, err
 	}
 	for _, tenant := range tenants {
-		s := &Scope{Tenant: tenant, tenancy: t, volumes: newAccount(), exports: newAccount()}
+		s := &Scope{Tenant: tenant, tenancy: t, volumes: newAccount(), exports: newAccount(), counting: make(chan struct{}, 1)}
 		for _, a := range tenant.Addresses {
 			parsed, err := parseAddress(a)
 			if err != nil {

@@ -107,7 +107,7 @@ func newWorld(t testing.TB, release string, change ...func(*Tenant)) *world {
 	return worldOf(t, target.Socket(), target.Release(), change...)
 }
 
-// realWorld makes a world on a fresh real target, whose socket is given in SPDK_SOCK.
+// realWorld creates a world on a fresh real target, whose socket is given in SPDK_SOCK.
 func realWorld(t *testing.T, change ...func(*Tenant)) *world {
 	socket := realtarget.Socket(t)
 	var v spdkrpc.FrameworkVersion
@@ -210,7 +210,7 @@ func text(t testing.TB, result json.RawMessage) (s string) {
 	return s
 }
 
-// populate makes one tenant's objects, as the administrator.
+// populate creates one tenant's objects, as the administrator.
 func (w *world) populate(color string) things {
 	x := things{
 		lvs: "lvs-" + color, malloc: color + "-malloc", nqn: "nqn.2016-06.io.spdk:" + color + "-one",

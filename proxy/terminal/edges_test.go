@@ -80,8 +80,8 @@ func TestStatusParts(t *testing.T) {
 		assert.NotEmpty(t, lineWith(Page{}.Status(&s), heading), heading)
 	}
 	for _, s := range []Status{
-		{Warnings: []string{"w"}}, {broken: []string{"b"}}, {denied: []string{"m"}},
-		{Warnings: []string{"w"}, broken: []string{"b"}}, {broken: []string{"b"}, denied: []string{"m"}}, {Warnings: []string{"w"}, denied: []string{"m"}},
+		{Warnings: []string{"w"}}, {broken: []string{"b"}}, {denied: []figures.Failure{{Method: "m"}}},
+		{Warnings: []string{"w"}, broken: []string{"b"}}, {broken: []string{"b"}, denied: []figures.Failure{{Method: "m"}}}, {Warnings: []string{"w"}, denied: []figures.Failure{{Method: "m"}}},
 	} {
 		page := Page{}.Status(&s)
 		assert.Equal(t, 1, strings.Count(page, "\nWarnings\n"), page)

@@ -28,8 +28,8 @@ type Server struct {
 	Status    *Status `json:"status,omitempty"`
 }
 
-// NewServer makes a Server from its status. failed, if not nil, is the reason why there is no
-// status, and state is one word for it.
+// NewServer returns a Server with the given status. failed, if not nil, is the reason why there is
+// no status, and state is one word for it.
 func NewServer(name, url string, s *Status, state string, failed error) Server {
 	one := Server{Name: name, URL: url, State: state, Status: s}
 	if failed != nil {
@@ -64,7 +64,8 @@ func (s Server) problems() int {
 	return len(s.Status.Warnings) + len(s.Status.broken)
 }
 
-// NewFleet makes a Fleet. It sorts the servers so that those most in need of attention come first.
+// NewFleet returns a Fleet. It sorts the servers so that those most in need of attention come
+// first.
 func NewFleet(at time.Time, servers []Server) *Fleet {
 	f := &Fleet{Time: at.UTC(), Servers: slices.Clone(servers)}
 	slices.SortStableFunc(f.Servers, func(a, b Server) int {
@@ -172,7 +173,7 @@ func (f *Fleet) denied() (servers int, methods []string) {
 		}
 		servers++
 		for _, m := range s.Status.denied {
-			all[m] = true
+			all[m.Method] = true
 		}
 	}
 	return servers, slices.Sorted(maps.Keys(all))

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spdkgate/spdkgate/proxy/figures"
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
@@ -89,6 +90,7 @@ func (p Page) Status(s *Status) string {
 		}
 		b.WriteString(text + "\n")
 	}
+	own := s.own()
 	head := "SPDK " + s.Release
 	if s.Started != nil {
 		head += ", up " + since(s.Time.Sub(*s.Started))
@@ -110,12 +112,18 @@ func (p Page) Status(s *Status) string {
 		line("", "")
 		line("", fmt.Sprintf("Volumes      %d, and %s", s.Volumes, Plural(s.Snapshots, "snapshot")))
 		line("", fmt.Sprintf("Exports      %s with %s and %s, %s", Plural(s.Exports.Subsystems, "NVMe-oF subsystem"), Plural(s.Exports.Namespaces, "namespace"), Plural(s.Exports.Listeners, "listener"), Plural(s.Exports.TargetNodes, "iSCSI target")))
-		if !slices.Contains(s.denied, "nvmf_get_stats") {
+		if own == nil && !s.mayNot("nvmf_get_stats") {
 			line("", fmt.Sprintf("Connections  %s with %s, %d iSCSI", Plural(int(s.Connections.Controllers), "NVMe-oF controller"), Plural(int(s.Connections.QueuePairs), "queue pair"), s.Connections.ISCSI))
 		}
 		if s.Cores > 0 {
 			line("", fmt.Sprintf("Cores        %d, busy %.0f %% of their time", s.Cores, 100*s.Busy))
 		}
+	}
+	switch {
+	case own != nil:
+		p.tenant(&b, line, own)
+	case len(s.Tenants) > 0:
+		p.tenants(&b, line, s.Tenants)
 	}
 	if len(s.Users) > 0 {
 		line("", "")
@@ -138,9 +146,27 @@ func (p Page) Status(s *Status) string {
 		line("", "? "+b)
 	}
 	if len(s.denied) > 0 {
-		line("", "? not shown, because the user's roles or tenant do not permit it: "+strings.Join(s.denied, ", "))
+		methods := make([]string, len(s.denied))
+		for i, f := range s.denied {
+			methods[i] = f.Method
+		}
+		reason := "the user's roles or tenant do not permit it"
+		if own != nil {
+			reason = "the user's roles do not permit it"
+		}
+		line("", "? not shown, because "+reason+": "+strings.Join(methods, ", "))
+	}
+	if own != nil {
+		line("", "")
+		line("", "This is all that belongs to tenant "+own.Name+".")
+		line("", "Load and connections of the whole target are shown only to users without a tenant.")
 	}
 	return b.String()
+}
+
+// mayNot reports whether the user may not call a method that the status needs.
+func (s *Status) mayNot(method string) bool {
+	return slices.ContainsFunc(s.denied, func(f figures.Failure) bool { return f.Method == method })
 }
 
 // stores writes a bar for each lvstore, showing used, committed and free space.

@@ -40,11 +40,12 @@ type Status struct {
 	Cores       int         `json:"cores"`
 	Busy        float64     `json:"busy"` // share of the cores' time since the start, 0 to 1
 	Users       []User      `json:"users,omitempty"`
+	Tenants     []Tenant    `json:"tenants,omitempty"` // those that the user may see
 	Warnings    []string    `json:"warnings"`
 	Missing     []string    `json:"missing,omitempty"` // what could not be read, and why
 
-	denied []string // methods of Missing that the user may not call
-	broken []string // the rest of Missing
+	denied []figures.Failure // those of Missing that the user may not call
+	broken []string          // the rest of Missing
 }
 
 // A Store describes an lvstore; sizes are in bytes.
@@ -72,6 +73,9 @@ type Connections struct {
 	ISCSI       int    `json:"iscsi"`
 }
 
+// A Tenant is what spdkgate_get_tenants reports about one.
+type Tenant = spdkrpc.ProxyTenant
+
 // A User is a user who has made calls since the proxy started.
 type User struct {
 	Name    string `json:"name"`
@@ -96,7 +100,7 @@ const (
 	expiresSoon = 14 * 24 * time.Hour
 )
 
-// NewStatus makes a Status. metrics are the proxy's metrics in Prometheus' text format, or "".
+// NewStatus returns a Status. metrics are the proxy's metrics in Prometheus' text format, or "".
 func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 	s := &Status{Time: f.Taken.UTC(), Up: f.Up, State: f.Phase, Release: f.Release, Stores: []Store{}, Warnings: []string{}}
 	switch {
@@ -135,14 +139,19 @@ func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 		s.warn("modules had to wait for free buffers %s since the target started: raise the pools with iobuf_set_options", Plural(int(retries), "time"))
 	}
 	for _, failed := range f.Failures {
-		s.Missing = append(s.Missing, failed.Err.Error())
-		if spdkrpc.KindOf(failed.Err) == spdkrpc.Denied {
-			s.denied = append(s.denied, failed.Method)
-		} else {
-			s.broken = append(s.broken, failed.Err.Error())
-		}
+		s.AddFailure(failed.Method, failed.Err)
 	}
 	return s, s.addMetrics(metrics)
+}
+
+// AddFailure adds that a method's result could not be read.
+func (s *Status) AddFailure(method string, err error) {
+	s.Missing = append(s.Missing, err.Error())
+	if spdkrpc.KindOf(err) == spdkrpc.Denied {
+		s.denied = append(s.denied, figures.Failure{Method: method, Err: err})
+	} else {
+		s.broken = append(s.broken, err.Error())
+	}
 }
 
 func (s *Status) warn(format string, args ...any) {

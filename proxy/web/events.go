@@ -15,7 +15,7 @@ import (
 // events.
 const NotificationsMethod = "notify_get_notifications"
 
-// events makes the page with the target's and the proxy's events, a stream of server-sent events.
+// events returns the page with the target's and the proxy's events, a stream of server-sent events.
 // It ends when the client leaves or reads too slowly, when the user loses the right to it, or when
 // the proxy stops.
 func (s *Server) events() http.HandlerFunc {

@@ -15,7 +15,7 @@ import (
 // MaxHeaderBytes bounds a request's header.
 const MaxHeaderBytes = 16 << 10
 
-// HTTP makes the HTTP server around the handler. It has no ReadTimeout or WriteTimeout, because
+// HTTP returns the HTTP server around the handler. It has no ReadTimeout or WriteTimeout, because
 // these would also end slow calls: readBody sets a deadline for each body, and package clientconn
 // for each write.
 func (s *Server) HTTP(handler http.Handler, idle time.Duration) *http.Server {
@@ -33,7 +33,7 @@ func (s *Server) HTTP(handler http.Handler, idle time.Duration) *http.Server {
 	}
 }
 
-// DebugLog makes the log for net/http's messages.
+// DebugLog returns the log for net/http's messages.
 func DebugLog(to *slog.Logger) *log.Logger {
 	return slog.NewLogLogger(debugHandler{to.Handler()}, slog.LevelDebug)
 }

@@ -30,7 +30,7 @@ type Page struct {
 // towards the user's memory before the response is made.
 const maxOwnAnswer = 1 << 20
 
-// Page makes the handler of a page.
+// Page returns the handler of a page.
 func (s *Server) Page(p Page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.serve(w, r, endpoint{

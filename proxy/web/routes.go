@@ -67,7 +67,7 @@ func (s *Server) RefusePath(w http.ResponseWriter, r *http.Request) {
 		"no such path: POST JSON-RPC requests to /, or GET /healthz, /readyz, /openrpc.json, /metrics, /metrics/target or /events"))
 }
 
-// RefuseMethod makes the handler for requests whose HTTP method the path does not accept.
+// RefuseMethod returns the handler for requests whose HTTP method the path does not accept.
 func (s *Server) RefuseMethod(allow string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s.SkipAnyBody(w, r)

@@ -32,7 +32,7 @@ type Options struct {
 	StreamCheck    time.Duration // see streamCheckInterval; 0 means the default
 }
 
-// New makes a Server.
+// New returns a Server.
 func New(o Options) *Server {
 	if o.UnreadBodyWait == 0 {
 		o.UnreadBodyWait = unreadBodyWait

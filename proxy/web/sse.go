@@ -34,7 +34,7 @@ type Stream struct {
 // OpenStream counts a stream for a user. The response must be a page that is a stream.
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
-// Stream makes a page that is an endless stream of events, which run sends until Wait returns
+// Stream returns a page that is an endless stream of events, which run sends until Wait returns
 // false. may reports whether a user may still have the stream. The method must return what
 // OpenStream does.
 func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bool, run func(e *Stream)) http.HandlerFunc {

@@ -33,7 +33,7 @@ func (v Violation) String() string {
 
 // A Report is the result of checking one or more inputs.
 type Report struct {
-	Calls, Results, Errors int // numbers of checked ones
+	Calls, Results, Errors int // how many of each were checked
 	Violations             []Violation
 }
 

@@ -190,7 +190,7 @@ func lowerFirst(s string) string {
 	return s
 }
 
-// comment writes text as line comments, wrapped. A leading newline makes a paragraph of its own.
+// comment writes text as line comments, wrapped. A leading newline begins a separate paragraph.
 func comment(b *bytes.Buffer, indent, text string) {
 	if rest, ok := strings.CutPrefix(text, "\n"); ok {
 		fmt.Fprintf(b, "%s//\n", indent)

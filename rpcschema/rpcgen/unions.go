@@ -10,7 +10,7 @@ import (
 
 // A form is one of the types that a value of a union may have.
 type form struct {
-	json   string // JSON's name of the type
+	json   string // JSON's name for the type
 	schema *rpcschema.Schema
 }
 

@@ -34,7 +34,7 @@ func run(args ...string) (string, error) {
 	var out strings.Builder
 	cmd.SetOut(&out)
 	cmd.SetErr(io.Discard)
-	cmd.SetArgs(append([]string{}, args...)) // of nil, cobra takes those of the tests
+	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
 	err := cmd.Execute()
 	return out.String(), err
 }

@@ -37,7 +37,7 @@ func newWebSocket(ws *websocket.Conn, conn *gathering) *webSocket {
 		w.wake()
 		return nil
 	})
-	ws.SetCloseHandler(func(int, string) error { return nil }) // close answers
+	ws.SetCloseHandler(func(int, string) error { return nil }) // the method close responds
 	return w
 }
 

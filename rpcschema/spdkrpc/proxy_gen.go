@@ -9,13 +9,13 @@ import (
 // SpdkgateConfigAwait calls spdkgate_config_await: wait until all changes so far are in the configuration that a
 // restarted target loads.
 //
-// Calls that decide who reaches data are answered only after they are saved. This call is for a client that
-// finds such a change already made, by an earlier call whose response it may not have got. It answers at once if
-// everything is saved.
+// The proxy responds to calls that decide who can access data only after their changes are saved. This method is
+// for a client that finds such a change already made, by an earlier call whose response it may not have
+// received. It returns at once if everything is saved.
 //
-// The result: calls about NVMe-oF subsystems that the saved configuration has and the target lacks. A restarted
-// target may make them. A call that removes the object removes it from the saved configuration too, even if it
-// fails.
+// The result: calls about NVMe-oF subsystems that are in the saved configuration but not in effect on the
+// target. A restarted target may make them. A call that removes the object also removes it from the saved
+// configuration, even if the call fails.
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
 //
@@ -25,10 +25,10 @@ func (c *Client) SpdkgateConfigAwait(ctx context.Context, params SpdkgateConfigA
 	return result, err
 }
 
-// SpdkgateConfigGetSaved calls spdkgate_config_get_saved: read a saved configuration of the target.
+// SpdkgateConfigGetSaved calls spdkgate_config_get_saved: read one of the target's saved configurations.
 //
-// The text contains secrets, such as keys of crypto bdevs, so roles that hide secrets do not show it. The proxy
-// also answers while the target is down.
+// The text contains secrets, such as the keys of crypto bdevs, so roles that hide secrets do not show it. The
+// proxy also responds while the target is down.
 //
 // The result: the file with its text.
 //
@@ -47,7 +47,7 @@ func (c *Client) SpdkgateConfigGetSaved(ctx context.Context, params SpdkgateConf
 // SpdkgateConfigGetStatus calls spdkgate_config_get_status: report the state of the target's saved
 // configuration.
 //
-// The proxy also answers while the target is down.
+// The proxy also responds while the target is down.
 //
 // The result: the state.
 //
@@ -59,10 +59,10 @@ func (c *Client) SpdkgateConfigGetStatus(ctx context.Context) (result ProxySaved
 	return result, err
 }
 
-// SpdkgateConfigListSaved calls spdkgate_config_list_saved: list the saved configurations of the target.
+// SpdkgateConfigListSaved calls spdkgate_config_list_saved: list the target's saved configurations.
 //
 // These are the file that `spdk_tgt -c` loads, previous versions, and files that were set aside. `spdk-proxy
-// saved fetch` copies them to another host. The proxy also answers while the target is down.
+// saved fetch` copies them to another host. The proxy also responds while the target is down.
 //
 // The result: the files, the current one first.
 //
@@ -74,8 +74,8 @@ func (c *Client) SpdkgateConfigListSaved(ctx context.Context) (result []ProxySav
 	return result, err
 }
 
-// SpdkgateConfigSave calls spdkgate_config_save: save the target's configuration now, in the form that `spdk_tgt
-// -c` loads.
+// SpdkgateConfigSave calls spdkgate_config_save: save the target's configuration now, in the format that
+// `spdk_tgt -c` loads.
 //
 // The proxy saves the configuration automatically after each change. While the target lacks some of the saved
 // configuration, because it was started without it or has not loaded the file that an administrator chose, the
@@ -91,11 +91,29 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 	return result, err
 }
 
+// SpdkgateGetIOHistory calls spdkgate_get_io_history: report the I/O rates of a bdev for each minute of the last
+// hour, or of all bdevs for the last minute.
+//
+// The proxy reads the counters of all bdevs once a minute, unless the configuration has `metrics.io_history:
+// false`. It keeps the rates in memory, so they begin with its start. Samples over more than three minutes, over
+// a restart of the target, or over a reset of the counters are left out. A bdev without I/O in the last hour has
+// no samples. At most 4,096 bdevs have samples at the same time.
+//
+// The result: bdevs with samples.
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateGetIOHistory(ctx context.Context, params SpdkgateGetIOHistoryParams) (result []ProxyBdevIO, err error) {
+	err = c.call(ctx, "spdkgate_get_io_history", params, &result)
+	return result, err
+}
+
 // SpdkgateGetMetrics calls spdkgate_get_metrics: report the proxy's counters and state, in Prometheus' text
 // format.
 //
-// `GET /metrics` answers the same, without JSON around it. The series contain the names of all users, so users
-// of a tenant are refused. The proxy also answers while the target is down.
+// `GET /metrics` returns the same text, not wrapped in JSON. The series contain the names of all users, so a
+// tenant's users are refused. The proxy also responds while the target is down.
 //
 // The result: the metrics.
 //
@@ -110,9 +128,9 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 // SpdkgateGetTargetMetrics calls spdkgate_get_target_metrics: report SPDK's own figures about the target, in
 // Prometheus' text format.
 //
-// `GET /metrics/target` answers the same, without JSON around it. The figures are of all objects of the target,
-// so users of a tenant are refused. The proxy reads them at most every 10 seconds, for any number of callers.
-// While the target is down or in its startup state, the answer says so, and has no other figures.
+// `GET /metrics/target` returns the same text, not wrapped in JSON. The figures cover all objects on the target,
+// so a tenant's users are refused. The proxy reads them at most every 10 seconds, for any number of callers.
+// While the target is down or in its startup state, the response says so, and contains no other figures.
 //
 // The result: the metrics.
 //
@@ -124,18 +142,38 @@ func (c *Client) SpdkgateGetTargetMetrics(ctx context.Context) (result string, e
 	return result, err
 }
 
+// SpdkgateGetTenants calls spdkgate_get_tenants: report each tenant's names, its quota, and what it uses of its
+// quota.
+//
+// Users of a tenant get only their own tenant. For them, another tenant's name has the same error as one that no
+// tenant has. The proxy counts what is used as for decisions on calls, so calls whose response was lost count
+// for ten minutes as if they could still be executed. It lists all bdevs of the target for each call.
+//
+// The result: the tenants, sorted by name.
+//
+// Errors of the proxy:
+//   - -2: No such tenant
+//
+// spdk-proxy answers it by itself; SPDK has no such method.
+//
+// Only reads. State: runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateGetTenants(ctx context.Context, params SpdkgateGetTenantsParams) (result []ProxyTenant, err error) {
+	err = c.call(ctx, "spdkgate_get_tenants", params, &result)
+	return result, err
+}
+
 // SpdkgateKeyAdd calls spdkgate_key_add: store a secret on the target's host, and register it in the target's
 // keyring, for NVMe-oF authentication and TLS.
 //
 // The proxy writes the secret into a file that only the target's user can read, and never returns it. The call
-// may be repeated with the same secret. When the target is restarted with its saved configuration, it has the
-// key again. To change a key, add another one, give it to the hosts (`nvmf_subsystem_set_keys`), and remove the
-// old one.
+// can be repeated with the same secret. After the target restarts with its saved configuration, it has the key
+// again. To change a key, add another one, give it to the hosts (`nvmf_subsystem_set_keys`), and remove the old
+// one.
 //
 // Errors of the proxy:
-//   - -22: The secret has no known form, its length does not fit its hash, or its checksum is wrong
+//   - -22: The secret has an unknown format, its length does not fit its hash, or its checksum is wrong
 //   - -17: A key with this name exists, with another secret or not added by this method
-//   - -28: The limit to the number of keys is reached
+//   - -28: The limit on the number of keys is reached
 //   - -1: The target rejects the file
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
@@ -145,8 +183,8 @@ func (c *Client) SpdkgateKeyAdd(ctx context.Context, params SpdkgateKeyAddParams
 	return c.confirm(ctx, "spdkgate_key_add", params)
 }
 
-// SpdkgateKeyRemove calls spdkgate_key_remove: remove a key that `spdkgate_key_add` has added from the keyring,
-// and destroy its secret.
+// SpdkgateKeyRemove calls spdkgate_key_remove: remove a key added by `spdkgate_key_add` from the keyring, and
+// destroy its secret.
 //
 // The proxy refuses to remove a key that hosts still use: the hosts could no longer connect, and the target
 // could not start with its saved configuration.
@@ -163,25 +201,25 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 	return c.confirm(ctx, "spdkgate_key_remove", params)
 }
 
-// SpdkgateLvolChanges calls spdkgate_lvol_changes: report which clusters of a snapshot may differ from those of
-// an earlier snapshot, or which ones are allocated.
+// SpdkgateLvolChanges calls spdkgate_lvol_changes: report which of a snapshot's clusters may differ from an
+// earlier snapshot's, or which ones are allocated.
 //
-// With `base`, clusters that are not in the bitmap have the same content in both snapshots, which must be of one
-// lvstore. Without it, they read as zeros. Clusters beyond the end of a smaller base that are not in the bitmap
-// read as zeros, too. The snapshots need not be of the same volume. The proxy reads the metadata of the lvstore
-// from its device: a file or block device of the target's host that it may open (AIO, io_uring), or an NVMe
-// namespace through the target. It locks the snapshots and those below them meanwhile, reads twice, and compares
-// with what the target reports. Whatever does not match is an error, so the bitmap is never incomplete. External
-// snapshots, and snapshots of volumes that were shrunk, are refused.
+// With `base`, clusters that are not in the bitmap have the same content in both snapshots, which must be in the
+// same lvstore. Without `base`, they read as zeros, as do those beyond the end of a smaller base. The snapshots
+// need not be of the same volume. The proxy reads the lvstore's metadata from its device: a file or block device
+// on the target's host that the proxy may open (AIO, io_uring), or an NVMe namespace through the target.
+// Meanwhile, it locks the snapshots and those below them. It reads the metadata twice, and compares it with what
+// the target reports. Any mismatch is an error, so the bitmap is never incomplete. External snapshots, and
+// snapshots of volumes that were shrunk, are refused.
 //
 // The result: the clusters.
 //
 // Errors of the proxy:
 //   - -19: No such bdev, or it is not a logical volume
-//   - -22: The changes between these snapshots are not in the metadata: a volume that is no snapshot, different lvstores, external snapshots, a volume that was shrunk
-//   - -95: The proxy cannot read the device of the lvstore, or the release does not report how many clusters a snapshot has
-//   - -74: The metadata do not match what the target reports, or are damaged; retry, then check the lvstore
-//   - -32029: A snapshot is being deleted, or the device does not answer in time; retry
+//   - -22: The changes between these snapshots are not in the metadata: a volume that is not a snapshot, different lvstores, external snapshots, a volume that was shrunk
+//   - -95: The proxy cannot read the lvstore's device, or the release does not report how many clusters a snapshot has
+//   - -74: The metadata does not match what the target reports, or is damaged; retry, then check the lvstore
+//   - -32029: A snapshot is being deleted, or the device does not respond in time; retry
 //
 // spdk-proxy answers it by itself; SPDK has no such method.
 //
@@ -191,19 +229,19 @@ func (c *Client) SpdkgateLvolChanges(ctx context.Context, params SpdkgateLvolCha
 	return result, err
 }
 
-// SpdkgateLvolDelete calls spdkgate_lvol_delete: delete a logical volume or snapshot, also while hosts write to
-// the only clone of the snapshot.
+// SpdkgateLvolDelete calls spdkgate_lvol_delete: delete a logical volume or snapshot, even while hosts write to
+// the snapshot's only clone.
 //
-// When SPDK deletes a snapshot, the clone of the snapshot takes over its clusters; SPDK does not wait for I/O to
-// the clone. During the deletion, the proxy freezes a clone that subsystems with ANA reporting export over
-// NVMe-oF: its hosts hold I/O back. If the clone is in use and cannot be frozen, the proxy refuses the call with
-// -32009, and nothing was done. After -32029 nothing was done either, and a retry may succeed. Volumes, and
+// When SPDK deletes a snapshot, the snapshot's clone takes over its clusters, but SPDK does not wait for I/O to
+// the clone. During the deletion, the proxy freezes a clone exported over NVMe-oF by subsystems with ANA
+// reporting: its hosts hold back I/O. If the clone is in use and cannot be frozen, the proxy refuses the call
+// with -32009 and does nothing. After -32029, nothing was done either, and a retry may succeed. Volumes, and
 // snapshots whose clone is not in use, are deleted as by `bdev_lvol_delete`.
 //
 // The result: how it was deleted.
 //
 // Errors of the proxy:
-//   - -32009: The clone of the snapshot is in use and cannot be frozen
+//   - -32009: The snapshot's clone is in use and cannot be frozen
 //   - -32603: Deleting failed, for instance because a snapshot has several clones
 //   - -19: No such logical volume
 //
@@ -216,14 +254,14 @@ func (c *Client) SpdkgateLvolDelete(ctx context.Context, params SpdkgateLvolDele
 }
 
 // SpdkgateLvolSnapshot calls spdkgate_lvol_snapshot: take snapshots of one or more logical volumes at the same
-// moment, all or none, also while hosts write to the volumes.
+// moment, all or none, even while hosts write to the volumes.
 //
-// While it takes the snapshots, the proxy freezes volumes that subsystems with ANA reporting export over
-// NVMe-oF: their hosts hold I/O back for a fraction of a second, and the proxy waits for I/O in progress.
-// Volumes that are not in use need no freezing. The proxy cannot freeze a volume that iSCSI, NBD, ublk, vhost or
-// another bdev uses, or that a subsystem without ANA reporting exports: it refuses the call with -32009, and
-// nothing was done. After -32029 nothing was done either, and a retry may succeed. The list may contain each
-// volume only once.
+// While it takes the snapshots, the proxy freezes volumes exported over NVMe-oF by subsystems with ANA
+// reporting: their hosts hold back I/O for a fraction of a second, and the proxy waits for I/O in progress.
+// Volumes that are not in use do not need to be frozen. The proxy cannot freeze a volume that is used by iSCSI,
+// NBD, ublk, vhost or another bdev, or exported by a subsystem without ANA reporting: it then refuses the call
+// with -32009 and does nothing. After -32029, nothing was done either, and a retry may succeed. The list may
+// contain each volume only once.
 //
 // The result: the snapshots, in the order of the request.
 //
@@ -242,16 +280,16 @@ func (c *Client) SpdkgateLvolSnapshot(ctx context.Context, params SpdkgateLvolSn
 	return result, err
 }
 
-// SpdkgateLvolSnapshotBarrier calls spdkgate_lvol_snapshot_barrier: have snapshots of volumes of several targets
-// taken at the same moment.
+// SpdkgateLvolSnapshotBarrier calls spdkgate_lvol_snapshot_barrier: take snapshots of volumes on several targets
+// at the same moment.
 //
-// Choose a new random id, and call `spdkgate_lvol_snapshot` with a barrier of that id at each target. Meanwhile,
-// call this method at each with the step `await`, which is answered once nothing can be written to the volumes
-// of that target. When all are answered, call it with the step `open` at each: the snapshots are taken, and they
-// are of the same moment if all calls of `spdkgate_lvol_snapshot` succeed. If one of them fails, the snapshots
-// of the others are of no use. The step `give-up` ends the freeze of a target before its barrier is opened. Only
-// the user who makes the call with the barrier can name it. After -32029, what waits at the barrier, if anything
-// does, is not going to take snapshots.
+// Choose a new random id, and call `spdkgate_lvol_snapshot` with a barrier with that id on each target.
+// Meanwhile, call this method on each with the step `await`, which returns once nothing can be written to that
+// target's volumes. When all have returned, call it with the step `open` on each. The snapshots are then taken,
+// and they are from the same moment if all calls of `spdkgate_lvol_snapshot` succeed. If one of them fails, the
+// other snapshots are of no use. The step `give-up` ends the freeze on a target before its barrier is opened.
+// Only the user who makes the call with the barrier can name it. After -32029, no call that waits at the barrier
+// will take snapshots.
 //
 // Errors of the proxy:
 //   - -32029: No call waits at the barrier, or it was given up or not opened in time
@@ -268,7 +306,7 @@ func (c *Client) SpdkgateLvolSnapshotBarrier(ctx context.Context, params Spdkgat
 //
 // While SPDK's option `bdev_auto_examine` is on, which is its default, SPDK looks for lvstores, RAID superblocks
 // and partition tables in every new bdev, including logical volumes, and loads what a host wrote there. The
-// proxy reads the option once for each process of the target.
+// proxy reads the option once for each target process.
 //
 // The result: what the proxy knows about the target.
 //
@@ -280,15 +318,44 @@ func (c *Client) SpdkgateTargetGetInfo(ctx context.Context) (result ProxyTargetI
 	return result, err
 }
 
+// ProxyBdevIO describes the I/O of a bdev.
+type ProxyBdevIO struct {
+	// Name of the bdev, which is a UUID for a volume.
+	Name string `json:"name"`
+	// LVSTORE/LVOL, for a volume.
+	Alias *string `json:"alias,omitzero"`
+	// Samples, oldest first.
+	Samples []ProxyIOSample `json:"samples"`
+}
+
 // ProxyDeletion describes a logical volume that was deleted.
 type ProxyDeletion struct {
-	// Whether hosts had to hold I/O to the clone back; otherwise the clone was not in use.
+	// Whether hosts had to hold back I/O to the clone; otherwise the clone was not in use.
 	Frozen bool `json:"frozen"`
+}
+
+// ProxyIOSample describes the mean rates between two readings, about a minute apart. Latencies are 0 without
+// operations.
+type ProxyIOSample struct {
+	// When the interval ended, in seconds since 1970 UTC. Unit: s.
+	Time int64 `json:"time"`
+	// Reads per second.
+	ReadIOsPerSec float64 `json:"read_ios_per_sec"`
+	// Writes per second.
+	WriteIOsPerSec float64 `json:"write_ios_per_sec"`
+	// Bytes read per second.
+	ReadBytesPerSec float64 `json:"read_bytes_per_sec"`
+	// Bytes written per second.
+	WriteBytesPerSec float64 `json:"write_bytes_per_sec"`
+	// Mean latency of reads in microseconds.
+	ReadLatencyUS float64 `json:"read_latency_us"`
+	// Mean latency of writes in microseconds.
+	WriteLatencyUS float64 `json:"write_latency_us"`
 }
 
 // ProxyLvolChanges holds clusters of a snapshot.
 type ProxyLvolChanges struct {
-	// A bit for each cluster of the snapshot, in base64. Cluster i is bit i % 8 of byte i / 8, counted from the lowest.
+	// One bit for each of the snapshot's clusters, in base64. Cluster i is bit i % 8 of byte i / 8, counted from the lowest.
 	Bitmap string `json:"bitmap"`
 	// Size of a cluster. Unit: bytes.
 	ClusterSize uint64 `json:"cluster_size"`
@@ -298,7 +365,7 @@ type ProxyLvolChanges struct {
 	LUKS bool `json:"luks"`
 }
 
-// ProxyMissingExport describes a call that the saved configuration has and the target lacks.
+// ProxyMissingExport describes a call that is in the saved configuration but not in effect on the target.
 type ProxyMissingExport struct {
 	// Subsystem that the call names.
 	NQN string `json:"nqn"`
@@ -308,7 +375,7 @@ type ProxyMissingExport struct {
 	Host *string `json:"host,omitzero"`
 }
 
-// ProxySavedConfig describes the saved configuration of the target.
+// ProxySavedConfig describes the target's saved configuration.
 type ProxySavedConfig struct {
 	// File on the target's host.
 	File string `json:"file"`
@@ -316,7 +383,7 @@ type ProxySavedConfig struct {
 	SavedAt *string `json:"saved_at,omitzero"`
 	// Whether there are changes that are not saved yet.
 	Pending bool `json:"pending"`
-	// Objects that are in the file and not in the target, the first hundred. While there are any, the proxy does not overwrite the file.
+	// Objects that are in the file but not on the target, the first hundred. While there are any, the proxy does not overwrite the file.
 	Missing []string `json:"missing"`
 	// Number of all such objects.
 	MissingCount uint32 `json:"missing_count"`
@@ -330,13 +397,13 @@ type ProxySavedConfig struct {
 	Failed bool `json:"failed"`
 }
 
-// ProxySavedFile describes a saved configuration of the target.
+// ProxySavedFile holds one of the target's saved configurations.
 type ProxySavedFile struct {
 	// current.json, held.json, the time of a previous version, or a reason and a time.
 	Name string `json:"name"`
 	// When the file was written, in the format of RFC 3339.
 	SavedAt string `json:"saved_at"`
-	// Release of SPDK that had this configuration; empty if unknown.
+	// SPDK release of the target with this configuration; empty if unknown.
 	Release string `json:"release"`
 	// Number of calls in the file.
 	Calls uint32 `json:"calls"`
@@ -360,9 +427,9 @@ type ProxySavedText struct {
 
 // ProxySnapshot describes a snapshot that was taken.
 type ProxySnapshot struct {
-	// Name of the snapshot's bdev, which is the UUID of the snapshot.
+	// Name of the snapshot's bdev, which is the snapshot's UUID.
 	UUID string `json:"uuid"`
-	// Whether hosts had to hold I/O to the volume back; otherwise the volume was not in use.
+	// Whether hosts had to hold back I/O to the volume; otherwise the volume was not in use.
 	Frozen bool `json:"frozen"`
 }
 
@@ -370,7 +437,7 @@ type ProxySnapshot struct {
 type ProxySnapshotBarrier struct {
 	// Name of the barrier, new and random, so that no earlier call has used it.
 	ID string `json:"id"`
-	// How long hosts hold I/O back at most, until the barrier is opened. Then the call fails with -32029, and nothing was done. Unit: ms.
+	// The longest time for which hosts hold back I/O until the barrier is opened. After it, the call fails with -32029, and nothing was done. Unit: ms.
 	WaitMS uint32 `json:"wait_ms"`
 }
 
@@ -380,7 +447,7 @@ type ProxySnapshotRequest struct {
 	LvolName string `json:"lvol_name"`
 	// Name of the snapshot, unique in the lvstore, 1 to 63 bytes.
 	SnapshotName string `json:"snapshot_name"`
-	// Subsystem that exports the volume. With it, the proxy need not list all subsystems; a wrong one does no harm.
+	// Subsystem that exports the volume. With it, the proxy does not need to list all subsystems; a wrong one does no harm.
 	NQN *string `json:"nqn,omitzero"`
 }
 
@@ -394,11 +461,57 @@ type ProxyTargetInfo struct {
 	Acknowledged bool `json:"acknowledged"`
 }
 
+// ProxyTenant describes a tenant of the proxy.
+type ProxyTenant struct {
+	// Name of the tenant.
+	Name string `json:"name"`
+	// Whether the caller belongs to the tenant.
+	Own bool `json:"own"`
+	// What the tenant may use. A member that is left out has no bound.
+	Quota ProxyTenantAmounts `json:"quota"`
+	// What the tenant uses.
+	Used ProxyTenantAmounts `json:"used"`
+	// Lvstores of the tenant, with every volume in them.
+	Lvstores []string `json:"lvstores"`
+	// Globs over the names of its other bdevs.
+	Bdevs []string `json:"bdevs"`
+	// Prefixes of the NQNs of its subsystems.
+	NQNPrefixes []string `json:"nqn_prefixes"`
+	// A subsystem whose NQN is this prefix and the UUID of a volume belongs to the owner of the volume. Left out if there is none.
+	VolumeNQNPrefix *string `json:"volume_nqn_prefix,omitzero"`
+	// Prefixes of the names of its iSCSI targets.
+	IQNPrefixes []string `json:"iqn_prefixes"`
+	// Prefixes of the names of its keys.
+	KeyPrefixes []string `json:"key_prefixes"`
+	// Addresses at which its subsystems may listen, each with a port, or without one for all ports.
+	Addresses []string `json:"addresses"`
+	// Globs over the NQNs of the hosts that it may admit.
+	Hosts []string `json:"hosts"`
+	// Kinds of access that it may give beyond these hosts.
+	Allow []string `json:"allow"`
+}
+
+// ProxyTenantAmounts states what a tenant uses or may use.
+type ProxyTenantAmounts struct {
+	// Sizes of volumes and snapshots, in full even if they are thin. Unit: bytes.
+	Bytes *uint64 `json:"bytes,omitzero"`
+	// Volumes and snapshots.
+	Volumes *uint64 `json:"volumes,omitzero"`
+	// NVMe subsystems and iSCSI targets.
+	Subsystems *uint64 `json:"subsystems,omitzero"`
+	// Hosts admitted, over all subsystems.
+	Hosts *uint64 `json:"hosts,omitzero"`
+	// Listeners, over all subsystems.
+	Listeners *uint64 `json:"listeners,omitzero"`
+	// Keys stored by `spdkgate_key_add`. Left out if the configuration has no `target.keys`.
+	Keys *uint64 `json:"keys,omitzero"`
+}
+
 // SpdkgateConfigAwaitParams are the parameters of spdkgate_config_await.
 type SpdkgateConfigAwaitParams struct {
-	// The only NVMe-oF subsystem to report missing calls of.
+	// The only NVMe-oF subsystem whose missing calls are reported.
 	NQN *string `json:"nqn,omitzero"`
-	// The only host to report missing calls of.
+	// The only host whose missing calls are reported.
 	Host *string `json:"host,omitzero"`
 }
 
@@ -410,15 +523,27 @@ type SpdkgateConfigGetSavedParams struct {
 
 // SpdkgateConfigSaveParams are the parameters of spdkgate_config_save.
 type SpdkgateConfigSaveParams struct {
-	// Whether to save the configuration even though it lacks some of what is saved, or another file was chosen. The proxy then keeps the previous file aside, and never deletes it automatically. Default: false.
+	// Whether to save the configuration even though it lacks some of what is saved, or another file was chosen. The proxy then sets the previous file aside, and never deletes it automatically. Default: false.
 	AcceptLoss *bool `json:"accept_loss,omitzero"`
+}
+
+// SpdkgateGetIOHistoryParams are the parameters of spdkgate_get_io_history.
+type SpdkgateGetIOHistoryParams struct {
+	// The only bdev to report, with the samples of the last hour. Left out, each bdev that had I/O in the last minute is reported, with one sample.
+	Name *string `json:"name,omitzero"`
+}
+
+// SpdkgateGetTenantsParams are the parameters of spdkgate_get_tenants.
+type SpdkgateGetTenantsParams struct {
+	// The only tenant to report. Left out, all tenants that the user may see are reported.
+	Tenant *string `json:"tenant,omitzero"`
 }
 
 // SpdkgateKeyAddParams are the parameters of spdkgate_key_add.
 type SpdkgateKeyAddParams struct {
 	// Name of the key, unique in the keyring.
 	Name string `json:"name"`
-	// The secret in the form that `nvme gen-dhchap-key` (`DHHC-1:…:`) or `nvme gen-tls-key` (`NVMeTLSkey-1:…:`) writes. Secret.
+	// The secret, in the format printed by `nvme gen-dhchap-key` (`DHHC-1:…:`) or `nvme gen-tls-key` (`NVMeTLSkey-1:…:`). Secret.
 	Secret string `json:"secret"`
 }
 
@@ -432,7 +557,7 @@ type SpdkgateKeyRemoveParams struct {
 type SpdkgateLvolChangesParams struct {
 	// The snapshot, by UUID or as `LVSTORE/LVOL`.
 	Snapshot string `json:"snapshot"`
-	// The snapshot to compare with, by UUID or as `LVSTORE/LVOL`. Left out, the clusters that are allocated in the snapshot or in those below it are reported.
+	// The snapshot to compare with, by UUID or as `LVSTORE/LVOL`. If left out, the clusters allocated in the snapshot or in those below it are reported.
 	Base *string `json:"base,omitzero"`
 }
 
@@ -446,7 +571,7 @@ type SpdkgateLvolDeleteParams struct {
 type SpdkgateLvolSnapshotParams struct {
 	// Snapshots to take, of different volumes.
 	Snapshots []ProxySnapshotRequest `json:"snapshots"`
-	// Where the call waits once nothing can be written to the volumes, until `spdkgate_lvol_snapshot_barrier` opens it. Left out, the call does not wait.
+	// Where the call waits once nothing can be written to the volumes, until `spdkgate_lvol_snapshot_barrier` opens it. If left out, the call does not wait.
 	Barrier *ProxySnapshotBarrier `json:"barrier,omitzero"`
 }
 

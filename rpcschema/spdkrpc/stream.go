@@ -122,7 +122,7 @@ func (s *stream) update(change func(*inFlight)) {
 	}
 	f.closed, f.queue = true, nil
 	for _, c := range f.calls {
-		if c.progress != writing { // the goroutine that writes knows more of those
+		if c.progress != writing { // the goroutine that writes knows more about those
 			f.fail(c, f.err)
 		}
 	}

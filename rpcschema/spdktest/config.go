@@ -122,7 +122,7 @@ func (e *engine) fit(c configCall) (configCall, bool) {
 		}
 	}
 	if err != nil {
-		panic(err) // they are ours
+		panic(err) // the values are the engine's own
 	}
 	c.Params = params
 	return c, true

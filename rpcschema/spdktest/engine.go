@@ -115,7 +115,7 @@ var (
 	errSilent = errors.New("SPDK never responds here")
 )
 
-// before reports whether the target's release is older than another one.
+// before reports whether the target's release is older than the given one.
 func (e *engine) before(release string) bool {
 	return e.release.Before(rpcschema.MustRelease(release))
 }

@@ -80,7 +80,7 @@ type WrittenStore struct {
 type WrittenLvol struct {
 	Name     string
 	UUID     string // "": a new one
-	External string // UUID of the bdev that it is a clone of
+	External string // UUID of its external parent bdev
 }
 
 // WriteStore simulates a host that writes an lvstore into a volume, given by UUID. SPDK loads the

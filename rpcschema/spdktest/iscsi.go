@@ -12,7 +12,7 @@ import (
 type iscsiTarget struct {
 	options    spdkrpc.ISCSIOptions
 	optionsSet bool
-	portals    []*portalGroup // as all lists here, in the order of creation
+	portals    []*portalGroup // like all lists here, in the order of creation
 	initiators []*spdkrpc.ISCSIInitiatorGroup
 	auth       []*spdkrpc.ISCSIAuthGroup
 	nodes      []*targetNode

@@ -16,7 +16,7 @@ import (
 type key struct {
 	name, path string
 	refs       int
-	removed    bool // and exists only until its last user releases it
+	removed    bool // it exists only until its last user releases it
 }
 
 func (e *engine) key(name string) *key {

@@ -19,7 +19,7 @@ type storeRecord struct {
 	TotalClusters uint64 // of data
 	MetaClusters  uint64
 	MetaPages     uint64 // 4 KiB each
-	MaxClusters   uint64 // that the metadata has room for
+	MaxClusters   uint64 // for which the metadata has room
 	lvols         map[string]*lvolRecord
 	nextOrder     int
 }
@@ -37,11 +37,11 @@ type lvolRecord struct {
 	ReadOnly  bool
 	Snapshot  bool     // has had clones
 	Own       []uint64 // the clusters of a snapshot, if its metadata are written: see ownership.go
-	Parent    string   // UUID of the snapshot that it is a clone of
-	External  string   // UUID of the bdev that it is a clone of
+	Parent    string   // UUID of its parent snapshot
+	External  string   // UUID of its external parent bdev
 	Written   string   // UUID of the lvstore that a host has written into it
-	// superblock is that of the RAID that a host has written into it, or into a volume that it is a
-	// copy of.
+	// superblock is the superblock of the RAID that a host has written into the volume, or into one
+	// of which it is a copy.
 	superblock superblock
 }
 

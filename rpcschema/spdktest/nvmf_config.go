@@ -49,7 +49,7 @@ func (e *engine) transportParams(t spdkrpc.NVMfTransport) any {
 		err = json.Unmarshal(text, &shown)
 	}
 	if err != nil {
-		panic(err) // it is ours
+		panic(err) // the value is the engine's own
 	}
 	return shown[0]
 }

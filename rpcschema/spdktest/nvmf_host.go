@@ -37,7 +37,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 		return err
 	}
 	if s.host(p.Host) != nil && e.before("v24.09") {
-		return nil // admitted already: a success
+		return nil // already admitted: a success
 	}
 	h := &host{nqn: p.Host, psk: value(p.PSK)}
 	if err := e.takeKeys(h, p.DHCHAPKey, p.DHCHAPCtrlrKey, errInternal); err != nil {

@@ -112,7 +112,7 @@ func (e *engine) nvmfAddListener(p spdkrpc.NVMfSubsystemAddListenerParams) error
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Cannot establish secure channel, when 'allow_any_host' is set")
 	}
 	if s.listener(id) >= 0 && e.before("v24.05") {
-		return nil // listens already: a success
+		return nil // already listening: a success
 	}
 	if _, there := e.nvmf.transport(id.Trtype); !there || s.listener(id) >= 0 || !canListen(id) || len(s.listeners) == maxListeners {
 		return errInvalidParams

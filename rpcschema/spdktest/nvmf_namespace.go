@@ -46,7 +46,7 @@ func (e *engine) nvmfAddNS(p spdkrpc.NVMfSubsystemAddNSParams) (uint32, error) {
 		return 0, err
 	}
 	for ns.nsid == 0 || p.Namespace.NSID == nil && s.namespaces[ns.nsid] != nil {
-		ns.nsid++ // the lowest that is free
+		ns.nsid++ // the lowest free one
 		p.Namespace.NSID = nil
 	}
 	if ns.anaGroup == 0 {

@@ -15,10 +15,10 @@ import (
 
 // StoreMetadata is the content of an lvstore's metadata.
 type StoreMetadata struct {
-	File        string // on which the lvstore is
+	File        string // the file that contains the lvstore
 	UUID, Name  string
 	ClusterSize uint64 // bytes
-	Clusters    uint64 // of the file, with those of the metadata
+	Clusters    uint64 // in the file, including the metadata's
 	Pages       uint64 // of metadata, of 4 KiB
 	Snapshots   []SnapshotMetadata
 }
@@ -30,7 +30,7 @@ type SnapshotMetadata struct {
 	External   bool   // it reads from a bdev outside the lvstore
 	Clusters   uint64
 	Own        []uint64 // the clusters that it does not read from its parent
-	File       string   // with all of its bytes
+	File       string   // contains all of its bytes
 }
 
 func (e *engine) writesMetadata(s *storeRecord) bool {

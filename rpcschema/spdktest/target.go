@@ -38,9 +38,9 @@ type Options struct {
 	// Work is how long SPDK works on a volume's blob for a snapshot, clone, inflation, decoupling,
 	// resize or deletion. With 0, such calls never overlap.
 	Work time.Duration
-	// WriteMetadata writes the metadata of an lvstore on a file to that file, as SPDK has them
-	// there. It needs a DataDir, and is called before the call that changes snapshots is answered.
-	// It must keep MarkOffset and the bytes after it. Left out, the file has no metadata.
+	// WriteMetadata writes the metadata of an lvstore on a file to that file, in SPDK's format. It
+	// needs a DataDir, and is called before the call that changes snapshots is answered. It must
+	// keep MarkOffset and the bytes after it. Left out, the file has no metadata.
 	WriteMetadata func(StoreMetadata) error
 	// Faults are injected before the target listens.
 	Faults []Fault

@@ -82,7 +82,7 @@ func (b *bench) aio(path string) {
 	b.ok("bdev_aio_create", p{"name": "aio", "filename": path, "block_size": 512})
 }
 
-// store makes the lvstore lvs on a new disk and returns the disk.
+// store creates the lvstore lvs on a new disk and returns the disk.
 func (b *bench) store() string {
 	b.Helper()
 	path := b.disk(1024)

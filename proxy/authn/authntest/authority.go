@@ -24,7 +24,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority with a self-signed certificate.
+// NewAuthority returns an authority with a self-signed certificate.
 func NewAuthority(t testing.TB, name string) *Authority {
 	a := &Authority{t: t}
 	a.key = newKey(t)
@@ -53,7 +53,7 @@ func (a *Authority) template() *x509.Certificate {
 	}
 }
 
-// Intermediate makes an authority whose own certificate is signed by a.
+// Intermediate returns an authority whose own certificate is signed by a.
 func (a *Authority) Intermediate(name string) *Authority {
 	b := &Authority{t: a.t, key: newKey(a.t)}
 	template := a.template()
@@ -71,7 +71,7 @@ func (a *Authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x50
 	return cert
 }
 
-// Client makes a client certificate, valid for an hour, followed by the certificates of the
+// Client returns a client certificate, valid for an hour, followed by the certificates of the
 // authorities in above. change may modify it before it is signed.
 func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) tls.Certificate {
 	key, template := newKey(a.t), a.template()

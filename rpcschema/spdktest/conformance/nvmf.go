@@ -214,7 +214,7 @@ func testNamespaces(s *suite) {
 	assert.Nil(s, ns.Anagrpid)
 
 	refuse(nqn, P{"bdev_name": m1, "nsid": 1})
-	refuse(nqn, P{"bdev_name": m0, "nsid": 7}) // claimed already
+	refuse(nqn, P{"bdev_name": m0, "nsid": 7}) // already claimed
 	refuse(other, P{"bdev_name": m0})
 	refuse(nqn, P{"bdev_name": m1, "nsid": 33})
 	refuse(other, P{"bdev_name": m1, "nsid": 5})

@@ -178,7 +178,7 @@ func testWire(s *suite) {
 		}
 		for _, text := range []string{`{"jsonrpc":"2.0","method":"spdk_get_version"}`, `{"jsonrpc":"2.0","id":null,"method":"spdk_get_version"}`} {
 			w := s.sent(text)
-			if s.before("v26.05") { // a reply that lacks its end
+			if s.before("v26.05") { // a truncated reply
 				assert.Equal(s, `{"jsonrpc":"2.0","id":null,"result":{`, w.read(37))
 			} else {
 				w.silent()

@@ -46,7 +46,7 @@ func promtool(t *testing.T) string {
 	require.NoError(t, err)
 	root := filepath.Join(making, "root")
 	require.NoError(t, debian.Unpack(ctx, root, deb))
-	if err := os.Rename(root, folder); !errors.Is(err, os.ErrExist) { // a test beside this one may have made it
+	if err := os.Rename(root, folder); !errors.Is(err, os.ErrExist) { // a concurrent test may have created it
 		require.NoError(t, err)
 	}
 	return program

@@ -127,7 +127,7 @@ var driverRules = []rule{
 	{
 		who:    "monitor knows only what connect and mount tell",
 		binds:  is("driver/monitor"),
-		not:    driverPackagesBut("driver/monitor", "driver/connect", "driver/mount", "driver/operation", "driver/metrics"),
+		not:    driverPackagesBut("driver/monitor", "driver/connect", "driver/mount", "driver/operation", "driver/metrics", "driver/inventory"),
 		reason: "it watches what the node service has staged, and must not stage, mount or record anything by itself",
 	},
 	{

@@ -30,7 +30,7 @@ type pkg struct {
 	ImportPath, Name, Dir, Doc string
 	Imports                    []string // by the package itself
 	TestImports, XTestImports  []string
-	Deps                       []string // everything it is linked with
+	Deps                       []string // everything linked into it
 	GoFiles                    []string
 	TestGoFiles, XTestGoFiles  []string
 }

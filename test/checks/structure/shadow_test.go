@@ -107,7 +107,7 @@ func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 			if fields(n.Recv); n.Recv == nil {
 				declared(n.Name)
 			}
-		case *ast.FuncType: // also of declarations, literals and methods of interfaces
+		case *ast.FuncType: // including declarations, literals and interface methods
 			fields(n.TypeParams, n.Params, n.Results)
 		case *ast.AssignStmt:
 			expressions(n.Tok, n.Lhs...)

@@ -41,7 +41,7 @@ func TestPagesAreAccessible(t *testing.T) {
 		p.inject(source)
 		for _, s := range pictures {
 			if s.dark != dark && s.width == 1440 {
-				continue // each page once in its width
+				continue // each page is checked once, at its own width
 			}
 			p.look(s.width, s.height, dark)
 			p.show("none")

@@ -45,7 +45,7 @@ func chromium(t *testing.T) string {
 			return path
 		}
 	}
-	t.Fatal("missing: chromium. Get it with: sudo apt-get install chromium")
+	t.Fatal("Chromium is missing. Install it: sudo apt-get install chromium")
 	return ""
 }
 
@@ -85,7 +85,7 @@ func newPageAt(t *testing.T, w *world, more ...chromedp.ExecAllocatorOption) *pa
 			}
 		}
 		for _, problem := range p.problems {
-			t.Errorf("the browser's console has: %s", problem)
+			t.Errorf("the browser's console contains: %s", problem)
 		}
 	})
 	return p
@@ -204,7 +204,7 @@ func (p *page) tabTo(condition string) {
 		}
 		p.keys(kb.Tab)
 	}
-	p.fail(fmt.Errorf("80 times Tab did not come to %s", condition))
+	p.fail(fmt.Errorf("pressing Tab 80 times did not reach %s", condition))
 }
 
 // signIn signs a user in.

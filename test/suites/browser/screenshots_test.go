@@ -66,6 +66,14 @@ var pictures = []picture{
 		p.until(`!!document.querySelector(".verdict .alert")`)
 	}},
 	{name: "access-phone-dark", hash: "access", width: 390, height: 844, dark: true, wait: `document.querySelectorAll("tbody tr").length > 100`},
+	{name: "storage-light", hash: "storage", width: 1440, height: 900, wait: sizedDisks, after: openDisk},
+	{name: "storage-phone-dark", hash: "storage", width: 390, height: 844, dark: true, wait: sizedDisks},
+	{name: "storage-attach", hash: "storage", width: 1440, height: 900, wait: sizedDisks, after: func(p *page) { p.press("Attach a disk") }},
+	{name: "storage-delete-dark", hash: "storage", width: 1440, height: 900, dark: true, wait: sizedDisks, after: func(p *page) {
+		openDisk(p)
+		p.press("Delete the store")
+		p.until(`/Hosts may use|are lost/.test(document.querySelector("dialog").innerText)`)
+	}},
 	{name: "audit-phone", hash: "audit", width: 390, height: 844, wait: auditRows + " > 0"},
 	{name: "audit-light", hash: "audit", width: 1440, height: 900, wait: auditRows + " > 0"},
 	{name: "audit-dark", hash: "audit", width: 1440, height: 900, dark: true, wait: auditRows + " > 0", after: func(p *page) {

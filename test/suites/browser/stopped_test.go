@@ -60,8 +60,8 @@ tls: {self_signed_dir: %[2]s}
 target: {socket: %[2]s/spdk.sock, save: {dir: %[2]s/saved}}
 users:
   - {name: admin, password_hash: "%[3]s", roles: [admin]}
-  - {name: team, password_hash: "%[3]s", roles: [csi-controller], tenant: team}
-tenants: {team: {lvstores: [lvs0]}}
+  - {name: team, password_hash: "%[3]s", roles: [csi-controller, read-only], tenant: team}
+tenants: {team: {lvstores: [lvs0], quota: {gib: 5, volumes: 4}, addresses: ["192.0.2.11:4420"], hosts: ["nqn.2014-08.org.nvmexpress:uuid:*"]}}
 log: {format: json}
 `
 	require.NoError(t, w.serve(proxy, dir, address, fmt.Sprintf(small, address, dir, strings.TrimSpace(string(out)))))
@@ -73,7 +73,7 @@ func TestFirstVisit(t *testing.T) {
 	w, _ := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
-	t.Run("nothing warns of a target that loads nothing that hosts write", func(t *testing.T) {
+	t.Run("no warning about a target that loads nothing written by hosts", func(t *testing.T) {
 		p.has("108 %")
 		assert.NotContains(t, eval[string](p, `document.querySelector("main").innerText`), "bdev_auto_examine")
 	})
@@ -87,7 +87,7 @@ func TestFirstVisit(t *testing.T) {
 		p.do(chromedp.Reload())
 		p.has("Another saved configuration was chosen on ")
 	})
-	t.Run("an unknown address is no other page", func(t *testing.T) {
+	t.Run("an unknown address does not show another page", func(t *testing.T) {
 		p.show("volume")
 		p.has("The console has no page volume")
 		p.until(`document.title === "Page not found – SPDKGate"`)
@@ -127,7 +127,7 @@ func TestFirstVisit(t *testing.T) {
 		shown("c-id .strong", "6b1f00000001")
 		shown("c-hosts", "6b1f0000abcd")
 	})
-	t.Run("dialogs begin with their first field, and tell the truth", func(t *testing.T) {
+	t.Run("dialogs focus their first field and state what is lost", func(t *testing.T) {
 		p.show("volumes")
 		p.until(`/ [GM]iB$/.test(document.querySelector(".body .c-size")?.innerText)`)
 		p.press("Create")
@@ -139,18 +139,65 @@ func TestFirstVisit(t *testing.T) {
 		p.has("All data of lvs0/v (nothing allocated) is lost.")
 		p.press("Cancel")
 	})
-	t.Run("a tenant is told what it may not read", func(t *testing.T) {
+	t.Run("a tenant sees itself, and nothing untrue", func(t *testing.T) {
 		p.press("admin")
 		p.press("Sign out")
 		p.signIn("team")
 		p.until(`document.querySelectorAll(".stores li").length === 1`)
-		p.has("No warnings in what you may read.")
-		p.has("No activity is shown: the devices below the stores do not belong to the tenant team.")
-		p.until(`document.querySelector(".tiles").innerText.split("not shown to you").length === 3`)
+		p.has("No warnings about tenant team")
+		p.has("Quota of tenant team")
+		quota := func(label string) string {
+			return eval[string](p, `[...document.querySelectorAll(".quota li")].find((e) => e.innerText.startsWith("`+label+`"))?.innerText ?? ""`)
+		}
+		p.until(`document.querySelectorAll(".quota li").length === 5`)
+		assert.Equal(t, "Space\n4.30 GiB of 5 GiB used", strings.TrimSpace(quota("Space")))
+		assert.Equal(t, "Volumes and snapshots\n1 of 4 used", strings.TrimSpace(quota("Volumes")))
+		assert.Equal(t, 86, eval[int](p, `Number(document.querySelector(".quota [role=meter]").getAttribute("aria-valuenow"))`))
+		assert.Empty(t, quota("Keys"), "the proxy does not store any")
+		p.until(`/Read [0-9]/.test(document.querySelector(".plot").innerText)`)
+		p.has("I/O of your volumes")
+		p.has("No I/O at your volumes at present.")
 		text := eval[string](p, `document.querySelector("main").innerText`)
-		for _, untrue := range []string{"No such device", "not saved by the proxy", "not reported by this target"} {
+		for _, untrue := range []string{"No such device", "not saved by the proxy", "not reported by this target", "not shown to you", "target does not have it", "No activity", "do not permit"} {
 			assert.NotContains(t, text, untrue)
 		}
+		p.show("access")
+		p.has("192.0.2.11:4420")
+		p.has("nqn.2014-08.org.nvmexpress:uuid:*")
+	})
+	t.Run("a tenant sees which of its volumes are busiest", func(t *testing.T) {
+		p.show("none")
+		// The simulated target does no I/O, so the page is given growing counts.
+		eval[chromedp.Void](p, `(() => {
+			const real = window.fetch;
+			let n = 0;
+			window.fetch = async (path, init) => {
+				const response = await real(path, init);
+				if (!String(init?.body).includes("bdev_get_iostat")) return response;
+				const answer = await response.json();
+				n++;
+				for (const b of answer.result.bdevs) Object.assign(b, { num_read_ops: n * 1e6, bytes_read: n * 4096e6, read_latency_ticks: n * 1e6 });
+				return new Response(JSON.stringify(answer), { status: response.status, headers: response.headers });
+			};
+		})()`)
+		p.show("overview")
+		p.until(`document.querySelector(".busiest tbody td")?.innerText === "lvs0/v"`)
+		assert.Regexp(t, `^lvs0/v\s+[\d.]+ [kM]/s\s+[\d.]+ [MG]iB/s\s+[\d.]+ (ns|µs|ms)$`, eval[string](p, `document.querySelector(".busiest tbody tr").innerText`))
+		p.until(`!/Read (0|–)/.test(document.querySelector(".plot").innerText)`)
+		source := axe(t)
+		p.inject(source)
+		for _, width := range []int64{1440, 390} {
+			p.look(width, 900, width == 390)
+			eval[chromedp.Void](p, `new Promise((done) => setTimeout(done, 450))`) // transitions end
+			assert.Empty(t, eval[[]string](p, findings), "%d pixels", width)
+		}
+		p.look(1440, 900, false)
+	})
+	t.Run("the quota follows what the tenant creates", func(t *testing.T) {
+		_, err := w.target.call("bdev_lvol_create", object{"lvol_name": "w", "size_in_mib": 400, "lvs_name": "lvs0", "thin_provision": true})
+		require.NoError(t, err)
+		p.show("overview")
+		p.has("2 of 4 used")
 	})
 }
 

@@ -24,7 +24,7 @@ func TestFirstContentAppearsWithoutLayoutShifts(t *testing.T) {
 		"overview": `!!document.querySelector(".capacity")`, "volumes": listed, "exports": listed, "explorer?method=bdev_lvol_create": described,
 		"access": `document.querySelectorAll("tbody tr").length > 100`, "audit": auditRows + " > 0",
 	} {
-		p.do(chromedp.Navigate("about:blank")) // so that the next one is more than another part of the same page
+		p.do(chromedp.Navigate("about:blank")) // otherwise, the next one would only change the part shown of the same page
 		p.open("#/" + page)
 		p.until(content)
 		t.Logf("%-32s first paint %4.0f ms, content %4.0f ms after navigation", page,
@@ -142,11 +142,37 @@ func TestVolumeLifecycle(t *testing.T) {
 	}
 }
 
+// The list shows the I/O of the last minute and sorts by it; the panel shows the last hour. The
+// proxy needs two samples, a minute apart.
+func TestIOOfVolumes(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	p.show("volumes")
+	const rates = `[...document.querySelectorAll(".body .row .c-io")].map((c) => c.innerText)`
+	p.until(rates + `.some((r) => r.endsWith("/s"))`)
+	p.press("I/O")
+	p.press("I/O")
+	p.until(rates + `.slice(0, 5).every((r) => r.endsWith("/s"))`)
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.until(`document.querySelectorAll(".panel .io .plot canvas").length === 3`)
+	assert.Contains(t, eval[string](p, `document.querySelector(".panel .io .canvas").getAttribute("aria-label")`), "at most the last 1 h")
+
+	p = newPage(t)
+	p.signIn("viewer")
+	p.show("volumes?q=vol-09")
+	p.until(`document.querySelectorAll(".body .row").length > 5`)
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.until(`document.querySelector(".panel .io")?.innerText.includes("No I/O in the samples")`)
+}
+
 // A tenant's user sees the tenant's own objects, and no trace of others.
 func TestTenantSeesOnlyItsOwn(t *testing.T) {
 	p := newPage(t)
 	p.signIn("team")
 	p.until(`document.querySelectorAll(".stores li").length === 1`)
+	p.has("Your roles do not permit reading the quota")
+	p.has("I/O of your volumes")
+	p.until(`/Read [0-9]/.test(document.querySelector(".plot").innerText)`)
 	p.show("volumes")
 	p.until(`document.querySelector(".shown")?.innerText === "` + strconv.Itoa(teamVolumes) + ` of ` + strconv.Itoa(teamVolumes) + ` volumes"`)
 	text := eval[string](p, `document.body.innerText`)

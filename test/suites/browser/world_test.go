@@ -25,12 +25,12 @@ const password = "only for this run"
 
 // A world is a simulated target with volumes, and spdk-proxy.
 type world struct {
-	dir    string // with the programs and the proxy's certificate
+	dir    string // contains the programs and the proxy's certificate
 	url    string
 	target *caller
 	log    *logFile
 	hash   string // of the password
-	bdevs  gate   // of bdev_get_bdevs
+	bdevs  gate   // holds back calls of bdev_get_bdevs
 	stops  []func()
 }
 

@@ -15,7 +15,7 @@ import (
 type base struct {
 	bdev  string
 	image string // the file with the content
-	grow  func() // makes the bdev larger; nil: it cannot
+	grow  func() // makes the bdev larger; nil if it cannot grow
 }
 
 const disk = "disk0"
@@ -65,7 +65,7 @@ var bases = map[string]func(t *testing.T, bytes int64) (*target, base){
 
 func newImage(t *testing.T, bytes int64) string {
 	if os.Getenv("SPDK_TGT") == "" {
-		t.Skip("set SPDK_TGT=/path/to/spdk_tgt to run this")
+		t.Skip("set SPDK_TGT=/path/to/spdk_tgt to run this test")
 	}
 	image := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(image, nil, 0o600))

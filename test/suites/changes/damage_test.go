@@ -74,7 +74,7 @@ func TestDamagedMetadataIsRefused(t *testing.T) {
 		if kind != "lost cluster" || w.release.Has(rpcschema.CountsClusters) {
 			assert.Positive(t, total[kind], kind)
 		}
-		t.Logf("%-14s %d of %d pages, %d questions refused", kind, len(pages), super.MetadataPages, total[kind])
+		t.Logf("%-14s %d of %d pages, %d queries refused", kind, len(pages), super.MetadataPages, total[kind])
 	}
 }
 

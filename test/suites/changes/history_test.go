@@ -18,12 +18,12 @@ import (
 
 var (
 	histories = flag.Int("histories", 3, "number of random histories for each base")
-	steps     = flag.Int("steps", 40, "steps of a history")
+	steps     = flag.Int("steps", 40, "number of steps in each history")
 	seed      = flag.Int64("seed", 1, "seed of the first history")
 )
 
-// Whatever happened to the volumes, a snapshot can be restored from any other snapshot with its
-// changes.
+// Whatever happened to the volumes, each snapshot can be restored from any other one and the
+// reported changes.
 func TestChangesRestoreSnapshots(t *testing.T) {
 	for _, kind := range []string{"aio", "nvme", "uring"} {
 		t.Run(kind, func(t *testing.T) {
@@ -83,7 +83,7 @@ func (w *world) history() {
 	during := w.refused
 	w.refused = map[int]map[string]int{}
 	w.verify(40)
-	for code, texts := range w.refused { // nothing changes any more: a refusal has a reason
+	for code, texts := range w.refused { // nothing changes any more, so only this refusal is expected
 		assert.Equal(w.t, -22, code, "%v", texts)
 	}
 	for code, texts := range during {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	long = time.Minute // the limit of a wait that always ends earlier
+	long = time.Minute // a timeout that a passing test never reaches
 	mib  = 1 << 20
 )
 
@@ -34,7 +34,7 @@ type target struct {
 	ended   chan struct{}
 	socket  *spdkrpc.Socket
 	exports int
-	tcp     bool // it has the transport
+	tcp     bool // it has the TCP transport
 	onStart func()
 }
 

@@ -51,7 +51,7 @@ type world struct {
 	mu      sync.Mutex
 	snaps   map[string]*snapshot
 	stat    map[string]int
-	refused map[int]map[string]int // texts by code
+	refused map[int]map[string]int // error texts by code
 }
 
 func newWorld(t *testing.T, kind string, seed int64) *world {

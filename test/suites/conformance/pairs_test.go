@@ -85,9 +85,9 @@ func operations() (list []operation) {
 type farm struct {
 	t      *testing.T
 	dir    string
-	caller spdkrpc.Caller // of the proxy
+	caller spdkrpc.Caller // makes calls through the proxy
 	direct *spdkrpc.Client
-	free   uint64 // clusters of the empty lvstore
+	free   uint64 // number of free clusters in the empty lvstore
 }
 
 // call makes a call through the proxy, and retries it while the target is busy.
@@ -171,7 +171,7 @@ func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string
 		require.False(f.t, dead, "the target has died: %s", text)
 	}
 	wrong := append(f.checkListed(pair, outcomes), f.checkAllocated()...)
-	copying := strings.Contains(text, "shallow_copy") // which may still run
+	copying := strings.Contains(text, "shallow_copy") // which may still be running
 	if !copying {
 		wrong = append(wrong, f.reload()...)
 	}
@@ -266,7 +266,7 @@ func (f *farm) clear() {
 }
 
 // runAll runs pairs on a target in random order, all of them or a part in each round, until all
-// have run or the test's time is over.
+// have run or the test's time is up.
 func (f *farm) runAll(rounds, first int, longest time.Duration) {
 	f.createDisks()
 	defer f.call("nvmf_delete_subsystem", p{"nqn": subsystem}, nil)

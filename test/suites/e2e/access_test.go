@@ -14,7 +14,7 @@ import (
 )
 
 func TestReadWriteOnce(t *testing.T) {
-	n := parallelNamespace(t, "a second pod on another node gets a Multi-Attach error, and the volume when the first one has ended")
+	n := parallelNamespace(t, "a second pod on another node gets a Multi-Attach error, and gets the volume after the first pod has ended")
 	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(onNode(one, pod("first", "data")))
@@ -26,13 +26,13 @@ func TestReadWriteOnce(t *testing.T) {
 	n.run("delete", "pod", "first")
 	start := time.Now()
 	n.ready("second")
-	n.figure("%.1f s after the first one's end", time.Since(start).Seconds())
+	n.figure("%.1f s after the first pod's end", time.Since(start).Seconds())
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 	n.admits("data", two)
 }
 
 func TestReadWriteOncePod(t *testing.T) {
-	n := parallelNamespace(t, "a second pod on the same node waits while a pod has a ReadWriteOncePod volume, and gets it when that has ended")
+	n := parallelNamespace(t, "a second pod on the same node waits while a pod has a ReadWriteOncePod volume, and gets it after that pod has ended")
 	node := env.cluster.Nodes[0].Name
 	n.apply(claimOf("data", "ReadWriteOncePod", "Filesystem", ""))
 	n.apply(onNode(node, pod("first", "data")))
@@ -46,7 +46,7 @@ func TestReadWriteOncePod(t *testing.T) {
 }
 
 func TestReadWriteMany(t *testing.T) {
-	n := parallelNamespace(t, "pods on two nodes read what the other one writes to a raw block volume; one ends, the other writes on")
+	n := parallelNamespace(t, "pods on two nodes read what the other one writes to a raw block volume; when one pod ends, the other keeps writing")
 	one, two := env.cluster.Nodes[0].Name, env.cluster.Nodes[1].Name
 	n.apply(claimOf("shared", "ReadWriteMany", "Block", ""))
 	n.apply(onNode(one, blockPod("one", "shared")))
@@ -66,7 +66,7 @@ func TestReadWriteMany(t *testing.T) {
 }
 
 func TestReadOnlyMany(t *testing.T) {
-	n := parallelNamespace(t, "pods on two nodes read a copy of a volume at the same time, and neither can write")
+	n := parallelNamespace(t, "pods on two nodes read a copy of a volume concurrently, and neither can write")
 	n.apply(claim("source", storageClass, "64Mi", ""))
 	n.apply(pod("writer", "source"))
 	n.ready("writer")
@@ -88,13 +88,13 @@ func TestReadOnlyMany(t *testing.T) {
 }
 
 const (
-	// readDirectly prints the checksum of a device's data without the cache of the node.
-	// writeDirectly writes new data before that.
+	// readDirectly prints the checksum of a device's data, bypassing the node's cache.
+	// writeDirectly first writes new data.
 	readDirectly  = "dd if=/dev/volume bs=1M count=4 iflag=direct 2>/dev/null | sha256sum | cut -c1-64"
 	writeDirectly = "dd if=/dev/urandom of=/tmp/%[1]s bs=1M count=4 2>/dev/null; dd if=/tmp/%[1]s of=/dev/volume bs=1M oflag=direct 2>/dev/null; " + readDirectly
 )
 
-// claimOf returns a claim of 64 MiB with an access mode and a volume mode; source, which may be
+// claimOf returns a 64 MiB claim with an access mode and a volume mode; source, which may be
 // empty, is the YAML of its dataSource.
 func claimOf(name, access, mode, source string) string {
 	return strings.Replace(claim(name, storageClass, "64Mi", source), "accessModes: [ReadWriteOnce]", "volumeMode: "+mode+"\n  accessModes: ["+access+"]", 1)
@@ -105,8 +105,8 @@ func onNode(node, pod string) string {
 	return strings.Replace(pod, "\nspec:\n", "\nspec:\n  nodeSelector: {kubernetes.io/hostname: "+node+"}\n", 1)
 }
 
-// blockPod returns a pod that has the device of a claim at /dev/volume. It runs as root, to whom
-// the device belongs.
+// blockPod returns a pod with a claim's device at /dev/volume. It runs as root, which owns the
+// device.
 func blockPod(name, claim string) string {
 	return strings.NewReplacer(
 		"{runAsNonRoot: true, runAsUser: 65534, fsGroup: 65534}", "{runAsUser: 0}",
@@ -114,7 +114,7 @@ func blockPod(name, claim string) string {
 	).Replace(pod(name, claim))
 }
 
-// event waits for an event of a pod or claim, whose message contains some text.
+// event waits for an event about a pod or claim whose message contains a text.
 func (n *namespace) event(object, reason, text string) {
 	n.t.Helper()
 	n.eventually("event "+reason+" of "+object, func(ctx context.Context) error {
@@ -149,7 +149,7 @@ func (n *namespace) admitted(ctx context.Context, claim string) ([]string, error
 	return nil, err
 }
 
-// admits requires that the target admits exactly some nodes to a claim's volume.
+// admits requires that the target admits exactly the given nodes to a claim's volume.
 func (n *namespace) admits(claim string, nodes ...string) {
 	n.t.Helper()
 	now, err := n.admitted(context.Background(), claim)
@@ -157,7 +157,7 @@ func (n *namespace) admits(claim string, nodes ...string) {
 	assert.ElementsMatch(n.t, nodes, now, "nodes that the target admits")
 }
 
-// awaitAdmitted waits until the target admits exactly some nodes to a claim's volume.
+// awaitAdmitted waits until the target admits exactly the given nodes to a claim's volume.
 func (n *namespace) awaitAdmitted(claim string, nodes ...string) {
 	n.t.Helper()
 	n.eventually("the target admits only "+strings.Join(nodes, ", "), func(ctx context.Context) error {

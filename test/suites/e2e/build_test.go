@@ -26,12 +26,12 @@ const (
 type built struct {
 	Begin    time.Time
 	Programs artifacts.Programs
-	Node     string              // directory with the packages of the node
-	Shell    string              // directory with the packages of images that run shell scripts; empty without -upstream
-	Workload string              // directory with the packages of the workload's image
-	Modules  map[string]string   // directories with source, by module
-	Images   []string            // archives of the images of spdk-csi and spdk-proxy
-	Upstream map[string][]string // images of Kubernetes' own tests, by name; empty without -upstream
+	Node     string              // directory with the node's packages
+	Shell    string              // directory with the packages for images that run shell scripts; empty without -upstream
+	Workload string              // directory with the packages for the workload's image
+	Modules  map[string]string   // source directories, by module
+	Images   []string            // image archives of spdk-csi and spdk-proxy
+	Upstream map[string][]string // images for Kubernetes' own tests, by name; empty without -upstream
 }
 
 const snapshotter = "github.com/kubernetes-csi/external-snapshotter/"
@@ -46,7 +46,7 @@ const (
 func buildAll(ctx context.Context, store *artifacts.Store) (b built, err error) {
 	b = built{Begin: begin, Modules: map[string]string{}}
 	if *populator != "" && !*upstream {
-		return b, errors.New("-populator is for a test of -upstream: give both")
+		return b, errors.New("-populator adds a test to -upstream: give both")
 	}
 	policyPackages, err := policyPackages()
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 	changedMiB = 4 // 1 % of the volume
 )
 
-// devicePod returns a pod with devices, by the claims that they are of, and a directory /backup. It
-// has the programs of backups.
+// devicePod returns a pod that contains the backup programs, a device for each claim in devices,
+// and a directory /backup.
 func devicePod(name, account string, devices map[string]string) string {
 	var mounts, volumes strings.Builder
 	for device, claim := range devices {
@@ -45,7 +45,8 @@ spec:
 %s`, name, account, backupImage, mounts.String(), volumes.String())
 }
 
-// blockClaim returns a claim of a raw block volume, made from a snapshot if one is given.
+// blockClaim returns a claim for a raw block volume, which is restored from a snapshot if one is
+// given.
 func blockClaim(name, snapshot string) string {
 	source := "  volumeMode: Block\n"
 	if snapshot != "" {
@@ -60,8 +61,8 @@ func (n *namespace) takeSnapshot(name, claim string) {
 	n.await("volumesnapshot/"+name, "jsonpath={.status.readyToUse}=true")
 }
 
-// backupAccount creates the service account of a backup program in a namespace, with the manual's
-// rights there.
+// backupAccount creates a service account for a backup program in a namespace, with the permissions
+// there that the manual grants.
 func (n *namespace) backupAccount(name string) {
 	n.t.Helper()
 	n.apply(strings.NewReplacer("name: backup\n", "name: "+name+"\n", "[backup]", "["+name+"]", "namespace: default", "namespace: "+n.name).Replace(n.readExample("backup-rights.yaml")))
@@ -75,7 +76,7 @@ func (n *namespace) snapshotHandle(snapshot string) string {
 	return n.run("get", "volumesnapshotcontent", content, "--output=jsonpath={.status.snapshotHandle}")
 }
 
-// fails runs a script in a pod, which must fail, and returns its output.
+// fails runs a script that must fail in a pod, and returns its output.
 func (n *namespace) fails(pod, script string) string {
 	n.t.Helper()
 	out := n.exec(pod, "if "+script+" >/tmp/out 2>&1; then echo it succeeded; fi; cat /tmp/out")
@@ -126,14 +127,14 @@ func TestChangedBlocks(t *testing.T) {
 	n.exec("backup", in(blocks[3]))
 	n.exec("backup", "cmp /dev/tuesday /dev/restored")
 
-	// As Kubernetes' own suite runs it.
+	// Kubernetes' own suite runs it in this way.
 	verify := "snapshot-metadata-verifier -max-results 10 -starting-offset 0 -namespace " + n.name
 	n.exec("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy")
 	n.exec("backup", verify+" -snapshot tuesday -previous-snapshot monday -source-device-path /dev/tuesday -target-device-path /dev/monday")
 	n.exec("backup", fmt.Sprintf("dd if=/dev/urandom of=/dev/copy bs=1M seek=%d count=1 conv=fsync 2>/dev/null", volumeMiB-1))
-	assert.Contains(t, n.fails("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy"), "do not match", "the comparison notices a difference")
+	assert.Contains(t, n.fails("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy"), "do not match", "the comparison detects a difference")
 
-	// A caller may do the same in its own namespace, but not read the snapshots of this one.
+	// A caller may do the same in its own namespace, but must not read the snapshots in this one.
 	lister := "snapshot-metadata-lister -csi-driver " + driverName + " -n " + n.name + " -s tuesday"
 	n.exec("backup", lister)
 	other := &namespace{t: t, name: n.name + "-other", kubectl: env.cluster.Kubectl().In(n.name + "-other"), row: n.row}

@@ -18,13 +18,13 @@ import (
 
 var churn = flag.Int("churn", 0, "run TestChurn with this number of volumes, one after the other, for each of six users")
 
-// A claim is deleted when it is bound, not earlier: if csi-provisioner ends while it provisions a
-// claim that is deleted, it leaves the volume.
+// A claim is deleted only after it is bound: if csi-provisioner ends while it provisions a deleted
+// claim, it leaves the volume behind.
 func TestChurn(t *testing.T) {
 	if *churn == 0 {
 		t.Skip("takes minutes: give a number with -churn")
 	}
-	n := newNamespace(t, "volumes are made, used and deleted while the driver's processes are deleted, killed and stopped: each gets into use, and none is left")
+	n := newNamespace(t, "volumes are created, used and deleted while the driver's pods are deleted and its processes are killed and stopped: each volume can be used, and none is left over")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var users, trouble errgroup.Group
@@ -53,11 +53,11 @@ func TestChurn(t *testing.T) {
 	stop()
 	require.NoError(t, trouble.Wait())
 	require.NoError(t, err)
-	n.figure("%d volumes, trouble %d times", 6**churn, troubles)
+	n.figure("%d volumes, %d disturbances", 6**churn, troubles)
 	require.NoError(t, env.driver.inService(context.Background()))
 }
 
-// live makes a volume and a pod that uses it, and deletes both: when the pod runs, or earlier.
+// live creates a volume and a pod that uses it, and deletes both when the pod runs, or earlier.
 func (n *namespace) live(ctx context.Context, name string) error {
 	if _, err := n.kubectl.Run(ctx, claim(name, storageClass, "64Mi", "")+"---\n"+pod(name, name), "apply", "--filename=-"); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (n *namespace) live(ctx context.Context, name string) error {
 	return err
 }
 
-// trouble ends or stops processes of the driver, if it finds them: they may still be ending or
-// starting after the last trouble.
+// trouble ends or stops some of the driver's processes. It may find none, because they may still be
+// ending or starting after the last disturbance.
 func (n *namespace) trouble(ctx context.Context) error {
 	selected := func(app string) error {
 		_, err := env.driver.kubectl.Run(ctx, "", "delete", "pods", "--selector=app="+app, "--wait=false", "--grace-period=1")
@@ -96,14 +96,14 @@ func (n *namespace) trouble(ctx context.Context) error {
 		_, err = l.trySignal("", syscall.SIGKILL)
 	case kind == 3:
 		_, err = l.trySignal("csi-provisioner", syscall.SIGSTOP)
-		pause(ctx, 25*time.Second) // mostly longer than a lease
+		pause(ctx, 25*time.Second) // usually longer than a lease
 		_, errCont := l.trySignal("csi-provisioner", syscall.SIGCONT)
 		err = errors.Join(err, errCont)
 	}
 	return err
 }
 
-// pause waits for any time up to most.
+// pause waits for a random time, which is shorter than most.
 func pause(ctx context.Context, most time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -17,9 +17,9 @@ var claims = flag.Int("claims", 0, "run TestManyClaims with this number of claim
 
 func TestManyClaims(t *testing.T) {
 	if *claims == 0 {
-		t.Skip("measures: give a number with -claims")
+		t.Skip("this is a measurement: give a number with -claims")
 	}
-	n := newNamespace(t, fmt.Sprintf("%d claims made at once: each gets a volume, and all volumes are deleted with them", *claims))
+	n := newNamespace(t, fmt.Sprintf("%d claims created at once: each gets a volume, and all volumes are deleted with them", *claims))
 	var all strings.Builder
 	for i := range *claims {
 		all.WriteString(claim(fmt.Sprint("data-", i), storageClass, "4Mi", "") + "---\n")

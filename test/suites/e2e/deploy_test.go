@@ -19,8 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// It takes volumes that other tests are making or deleting for leftovers, until it has looked
-	// again a minute later.
+	// The check counts volumes that other tests are creating or deleting as leftovers until it
+	// looks again, a minute later.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)
@@ -30,7 +30,7 @@ func TestHelmTest(t *testing.T) {
 
 // The steps are those of deploy/kubernetes/README.md. The chart is installed again at the end.
 func TestKustomize(t *testing.T) {
-	n := newNamespace(t, "the chart is uninstalled, which leaves nothing but volumes, and the manifests are installed under a running pod, which keeps its volume; `kubectl delete -k` leaves volumes and claims, and nothing else; a driver that is installed later deletes a volume whose claim was deleted meanwhile")
+	n := newNamespace(t, "helm does not uninstall the chart while volumes exist; the chart is uninstalled with --no-hooks, which leaves nothing but volumes, and the manifests are installed under a running pod, which keeps its volume; `kubectl delete -k` leaves volumes and claims, and nothing else; a driver that is installed later deletes a volume whose claim was deleted meanwhile")
 	require.NoError(t, deletions.Wait(), "without a driver, volumes of earlier tests would stay")
 	n.apply(claim("kept", storageClass, "64Mi", ""))
 	n.apply(claim("deleted", storageClass, "64Mi", ""))
@@ -51,7 +51,11 @@ func TestKustomize(t *testing.T) {
 			require.NoError(t, install(context.Background()))
 		}
 	})
-	require.NoError(t, env.driver.uninstall(t.Context()))
+	err := env.driver.uninstall(t.Context())
+	require.ErrorContains(t, err, "Nothing was uninstalled: delete the claims and VolumeSnapshots first", "helm prints the log of the check")
+	require.ErrorContains(t, err, "2 PersistentVolumes (")
+	require.NoError(t, env.driver.inService(t.Context()), "the check failed before anything was deleted")
+	require.NoError(t, env.driver.uninstall(t.Context(), "--no-hooks"))
 	assert.Equal(t, written, n.sum("first", "/volume/file"), "without a driver")
 
 	start := time.Now()
@@ -65,7 +69,7 @@ func TestKustomize(t *testing.T) {
 	n.ready("second")
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 
-	// The manual's check, which says that there are volumes.
+	// This is the manual's check, which reports that there are volumes.
 	assert.NotEmpty(t, n.run("get", "pv", `--output=jsonpath={.items[?(@.spec.csi.driver=="`+driverName+`")].metadata.name}`))
 	n.run("delete", "pod", "second")
 	n.awaitAdmitted("kept")
@@ -95,8 +99,8 @@ func TestKustomize(t *testing.T) {
 	assert.Equal(t, written, n.sum("third", "/volume/file"))
 }
 
-// editedManifests returns a copy of the manifests with the storage server of the tests, and the
-// other differences of [driver.values].
+// editedManifests returns a copy of the manifests with the tests' storage server and the other
+// changes in [driver.values].
 func (n *namespace) editedManifests() string {
 	n.t.Helper()
 	dir := filepath.Join(n.t.TempDir(), "kubernetes")

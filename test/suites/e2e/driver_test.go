@@ -37,7 +37,7 @@ type driver struct {
 
 	metadataCA string // certificate of csi-snapshot-metadata
 
-	uninstalled bool // by a test, which found nothing left
+	uninstalled bool // by a test that found nothing left over
 }
 
 // start starts everything that the tests use.
@@ -76,7 +76,7 @@ func start(ctx context.Context, dir string, b built) error {
 	return d.install(ctx, b)
 }
 
-// nothingLeft returns an error if something of the tests' volumes is still there.
+// nothingLeft returns an error if anything from the tests' volumes is still there.
 func nothingLeft(ctx context.Context) error {
 	var left []string
 	for _, kind := range []string{"persistentvolumes", "volumeattachments", "volumesnapshotcontents"} {
@@ -105,7 +105,7 @@ func nothingLeft(ctx context.Context) error {
 	return nil
 }
 
-// noVolumeOf returns an error if a PersistentVolume of a namespace is left.
+// noVolumeOf returns an error if a PersistentVolume for a claim in the namespace is left.
 func noVolumeOf(ctx context.Context, namespace string) error {
 	out, err := env.cluster.Kubectl().Run(ctx, "", "get", "persistentvolumes", "--output=jsonpath={.items[?(@.spec.claimRef.namespace=='"+namespace+"')].metadata.name}")
 	if err == nil && out != "" {

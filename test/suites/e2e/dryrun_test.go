@@ -55,13 +55,13 @@ func TestManifestsAreValid(t *testing.T) {
 			}
 		}
 		objects += len(known)
-		// Under other names: the driver's objects are there, and some of their fields cannot be
-		// changed.
+		// The objects get other names, because the driver's already exist and some of their fields
+		// cannot be changed.
 		renamed := strings.NewReplacer("spdkcsi", n.name, driverName, n.name+".example").Replace(strings.Join(known, "\n---\n"))
 		_, err := n.kubectl.Run(context.Background(), renamed, "apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-")
 		assert.NoError(t, err, name)
 	}
-	n.figure("%d objects; without those of %d groups of CRDs that are not installed", objects, len(skipped))
+	n.figure("%d objects, without those in %d API groups whose CRDs are not installed", objects, len(skipped))
 }
 
 // missingGroup returns the API group of an object of the Prometheus operator or of cert-manager,
@@ -75,10 +75,10 @@ func missingGroup(object string) string {
 	return ""
 }
 
-// kustomize renders the manifests with a component; without one if the path is ".".
+// kustomize renders the manifests with a component, or without one if the path is ".".
 func (n *namespace) kustomize(component string) string {
 	n.t.Helper()
-	dir := n.t.TempDir() // kustomize wants relative paths
+	dir := n.t.TempDir() // kustomize requires relative paths
 	require.NoError(n.t, os.CopyFS(filepath.Join(dir, "base"), os.DirFS(filepath.Join(repository, "deploy/kubernetes"))))
 	kustomization := map[string]any{"resources": []string{"base"}}
 	if component != "." {

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNodePluginDeleted(t *testing.T) {
-	n := parallelNamespace(t, "the node plugin's pods are deleted: a pod keeps its volume, its end and the next pod work; a node that gets the startup taint meanwhile loses it")
+	n := parallelNamespace(t, "the node plugin's pods are deleted: a pod keeps its volume and can end, and the next pod can start; a node that gets the startup taint meanwhile loses it again")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
 	n.ready("first")
@@ -41,7 +41,7 @@ func TestNodePluginDeleted(t *testing.T) {
 }
 
 func TestPodKeepsItsVolumeWhenKubeletIsKilled(t *testing.T) {
-	n := newNamespace(t, "kubelet is killed and started: a pod keeps its volume, and its end and the next pod work")
+	n := newNamespace(t, "kubelet is killed and restarted: a pod keeps its volume and can end, and the next pod can start")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
 	n.ready("first")
@@ -61,7 +61,7 @@ func TestPodKeepsItsVolumeWhenKubeletIsKilled(t *testing.T) {
 }
 
 func TestVolumesWorkWithoutTheProxy(t *testing.T) {
-	n := disturbingNamespace(t, "the proxy is away: a pod writes on, a claim waits; when the proxy is back, the claim is bound and the pod can go")
+	n := disturbingNamespace(t, "the proxy is stopped: a pod keeps writing, and a claim waits; when the proxy is back, the claim is bound and the pod can end")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("writer", "data"))
 	n.ready("writer")
@@ -97,7 +97,7 @@ func (e *environment) run(t *testing.T, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// upgrade upgrades the chart to some values.
+// upgrade upgrades the chart with the given values.
 func (e *environment) upgrade(t *testing.T, values map[string]any) {
 	t.Helper()
 	require.NoError(t, e.driver.chart(context.Background(), "upgrade", values))

@@ -17,12 +17,12 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/image"
 )
 
-// notWritten are images of the manifests that deploy/image writes, or that no pod of the tests
+// notWritten lists images in the manifests that deploy/image writes, or that no pod in the tests
 // runs.
 var notWritten = []string{"spdk-csi", "csi-node-driver-registrar"}
 
-// writeImages writes an archive for each image of others that the manifests name, under the name
-// that it has there, so that manifests need no changes. It returns the archives of all images.
+// writeImages writes an archive for each third-party image in the manifests, under its name there,
+// so that the manifests need no changes. It returns the archives of all images.
 func writeImages(dir string, b built) ([]string, error) {
 	names, err := manifestImages(
 		filepath.Join(repository, "deploy/kubernetes"), filepath.Join(repository, "deploy/kubernetes/examples"), filepath.Join(repository, metadataComponent), snapshotControllerFolder(b))
@@ -33,6 +33,9 @@ func writeImages(dir string, b built) ([]string, error) {
 		delete(names, n)
 	}
 	names[backupTool] = []string{backupImage}
+	if *upstream {
+		names[installTool] = []string{installImage}
+	}
 	for name, references := range b.Upstream {
 		names[name] = append(names[name], references...)
 	}
@@ -59,20 +62,26 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		i, err := workload(b)
 		i.Names = append(references, cluster.PauseImage)
 		return i, err
-	case backupTool: // of TestChangedBlocks
+	case backupTool: // for TestChangedBlocks
 		program, err1 := b.program(name)
 		i, err2 := workload(b)
 		i.Names = references
 		i.Contents = append(i.Contents, image.File(program, "/bin/snapshot-metadata-lister", 0o755), image.Link("/bin/snapshot-metadata-verifier", "snapshot-metadata-lister"))
 		return i, errors.Join(err1, err2)
+	case installTool: // of Kubernetes' own tests, which install a program with it
+		program, err1 := b.program(backupTool)
+		i, err2 := workload(b)
+		i.Names = references
+		i.Contents = append(i.Contents, image.File("snapshotmetadata/go.sh", "/bin/go", 0o755), image.File(program, "/go/bin/snapshot-metadata-verifier", 0o755))
+		return i, errors.Join(err1, err2)
 	case "glibc-dns-testing", "nginx": // of Kubernetes' own tests, which run shell scripts with GNU's tools in them
 		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
 			image.Tree(b.Shell), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
 		}}, nil
-	case "hello-populator", "volume-data-source-validator": // of Kubernetes' own tests, as root
+	case "hello-populator", "volume-data-source-validator": // for Kubernetes' own tests, as root
 		program, err := b.program(name)
 		return image.Image{Names: references, Entrypoint: []string{"/" + name}, Contents: []image.Content{image.File(program, "/"+name, 0o755)}}, err
-	case "agnhost": // of Kubernetes' own tests, which run shell scripts in it
+	case "agnhost": // for Kubernetes' own tests, which run shell scripts in it
 		program, err1 := b.program(name)
 		i, err2 := workload(b)
 		i.Names, i.Entrypoint, i.Cmd = references, []string{"/agnhost"}, []string{"pause"}
@@ -90,7 +99,7 @@ const (
 	passwd     = "root:x:0:0:root:/root:/bin/sh\n"
 )
 
-// workload is the image of the tests' pods, and also keeps the namespaces of all pods.
+// workload is the image of the tests' pods, and also holds the namespaces of all pods.
 func workload(b built) (image.Image, error) {
 	busybox := filepath.Join(b.Workload, "bin/busybox")
 	i := image.Image{Cmd: []string{"/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{

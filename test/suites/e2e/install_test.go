@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	release        = "spdk-csi" // of the chart
+	release        = "spdk-csi" // the chart's release
 	rolloutTimeout = "--timeout=5m"
-	caFile         = "/etc/spdkcsi-ca/ca.crt" // in the driver's containers
+	caFile         = "/etc/spdkcsi-ca/ca.crt" // its path in the driver's containers
 )
 
 func snapshotControllerFolder(b built) string {
@@ -109,8 +109,8 @@ func (d *driver) inService(ctx context.Context) error {
 // data returns the directory with the simulated target's volumes.
 func (d *driver) data() string { return storage.DataDir(filepath.Join(d.dir, storageFolder)) }
 
-// values are all that differs from the chart's defaults: configuration, credentials, the proxy's
-// certificate, loop devices instead of NVMe/TCP, and images that are there.
+// values returns all values that differ from the chart's defaults: configuration, credentials, the
+// proxy's certificate, loop devices instead of NVMe/TCP, and images that are there.
 func (d *driver) values() map[string]any {
 	data := d.data()
 	return map[string]any{
@@ -121,7 +121,7 @@ func (d *driver) values() map[string]any {
 		"snapshotMetadata": map[string]any{"enabled": true, "caCertificate": d.metadataCA},
 		"networkPolicy":    networkPolicy(),
 		"node": map[string]any{
-			"lifecycle":         true, // and with it self-registration
+			"lifecycle":         true, // implies self-registration
 			"extraArgs":         []string{"--node-allow-loop"},
 			"extraVolumes":      []any{map[string]any{"name": "simulated-target", "hostPath": map[string]any{"path": data, "type": "Directory"}}},
 			"extraVolumeMounts": []any{map[string]any{"name": "simulated-target", "mountPath": data}},
@@ -129,7 +129,7 @@ func (d *driver) values() map[string]any {
 	}
 }
 
-// chart installs or upgrades the chart with some values, and further arguments of helm.
+// chart installs or upgrades the chart with values and further arguments for helm.
 func (d *driver) chart(ctx context.Context, command string, values map[string]any, further ...string) error {
 	text, err := json.Marshal(values)
 	if err != nil {
@@ -158,7 +158,7 @@ func (d *driver) runHelm(ctx context.Context, args ...string) (string, error) {
 	return d.helmIn(ctx, driverNamespace, args...)
 }
 
-// helmIn runs helm in a namespace, without any configuration of the user.
+// helmIn runs helm in a namespace, without any of the user's configuration.
 func (d *driver) helmIn(ctx context.Context, namespace string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, d.helm, append(args, "--namespace="+namespace)...)
 	cmd.Env = []string{"HOME=" + filepath.Join(d.dir, "helm"), "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + env.cluster.Kubeconfig()}
@@ -170,12 +170,13 @@ func (d *driver) helmIn(ctx context.Context, namespace string, args ...string) (
 	return stdout.String(), nil
 }
 
-// uninstall removes the chart, and returns an error if something of it is left.
-func (d *driver) uninstall(ctx context.Context) error {
-	if _, err := d.runHelm(ctx, "uninstall", release, "--wait", rolloutTimeout); err != nil {
+// uninstall removes the chart, with further flags for helm, and returns an error if something of it
+// is left.
+func (d *driver) uninstall(ctx context.Context, flags ...string) error {
+	if _, err := d.runHelm(ctx, append([]string{"uninstall", release, "--wait", rolloutTimeout}, flags...)...); err != nil {
 		return err
 	}
-	// Helm leaves the pods of tests, and the Secret is not of the chart.
+	// Helm leaves test pods, and the Secret does not belong to the chart.
 	for _, object := range []string{"pod/spdkcsi-test", "secret/" + metadataSecret} {
 		if _, err := d.kubectl.Run(ctx, "", "delete", object, "--ignore-not-found"); err != nil {
 			return err

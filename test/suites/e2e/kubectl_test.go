@@ -24,7 +24,7 @@ const (
 	pollInterval = 500 * time.Millisecond
 )
 
-// A namespace is one of the cluster, for one test.
+// A namespace is a namespace in the cluster, for one test.
 type namespace struct {
 	t       *testing.T
 	name    string
@@ -32,8 +32,9 @@ type namespace struct {
 	row     *result
 }
 
-// parallelNamespace makes a namespace for a test that runs beside others. The test must pass,
-// though slower, while a test of disturbingNamespace restarts the driver's pods or the proxy.
+// parallelNamespace creates a namespace for a test that runs concurrently with others. The test
+// must pass, even if more slowly, while a test with a disturbingNamespace restarts the driver's
+// pods or the proxy.
 func parallelNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	parallelTests <- struct{}{}
@@ -41,9 +42,9 @@ func parallelNamespace(t *testing.T, proof string) *namespace {
 	return newNamespace(t, proof)
 }
 
-// disturbingNamespace makes a namespace for a test that restarts the driver's pods or the proxy, or
-// that fails while another test does. These tests run one after the other, beside those of
-// parallelNamespace. They must not disturb pods that use volumes.
+// disturbingNamespace creates a namespace for a test that restarts the driver's pods or the proxy,
+// or that fails while another test does. These tests run one after another, concurrently with those
+// that use parallelNamespace. They must not disturb pods that use volumes.
 func disturbingNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	disturbance.Lock()
@@ -51,9 +52,10 @@ func disturbingNamespace(t *testing.T, proof string) *namespace {
 	return newNamespace(t, proof)
 }
 
-// newNamespace makes a namespace for a test that runs alone, before all others, because it disturbs
-// pods that use volumes, or changes what new volumes are. It also makes a row in the table of
-// results. When the test ends, the namespace is deleted with its volumes, while other tests run.
+// newNamespace creates a namespace for a test that runs alone, before all others, because it
+// disturbs pods that use volumes, or changes how new volumes are created. It also adds a row to the
+// table of results. When the test ends, the namespace is deleted with its volumes, while other
+// tests run.
 func newNamespace(t *testing.T, proof string) *namespace {
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
 	n := &namespace{t: t, name: name, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof, outcome: "passed"}}
@@ -89,8 +91,8 @@ func (n *namespace) deleted(ctx context.Context) error {
 	return eventually(ctx, func(ctx context.Context) error { return noVolumeOf(ctx, n.name) })
 }
 
-// objects returns the volumes on the target that were made for some claims, given by their uid or
-// the name of their PersistentVolume.
+// objects returns the target's volumes for claims, which are given by UID or by the name of their
+// PersistentVolume.
 func (n *namespace) objects(claims ...string) []string {
 	n.t.Helper()
 	all, err := env.driver.server.Objects(n.t.Context())
@@ -100,11 +102,11 @@ func (n *namespace) objects(claims ...string) []string {
 	})
 }
 
-// deletions are those of the namespaces of tests that have ended.
+// deletions runs the deletions of namespaces whose tests have ended.
 var deletions errgroup.Group
 
 var (
-	parallelTests = make(chan struct{}, 6) // most of them wait
+	parallelTests = make(chan struct{}, 6) // they mostly wait
 	disturbance   sync.Mutex
 )
 
@@ -137,7 +139,7 @@ func (n *namespace) apply(manifest string) {
 	n.input(manifest, "apply", "--filename=-")
 }
 
-// example applies an example of the manual.
+// example applies an example from the manual.
 func (n *namespace) example(name string) {
 	n.t.Helper()
 	n.apply(n.readExample(name))
@@ -178,8 +180,8 @@ func (n *namespace) eventually(what string, attempt func(ctx context.Context) er
 	require.NoError(n.t, eventually(context.Background(), attempt), what)
 }
 
-// eventually repeats an attempt until it succeeds, and returns the error of the last one that was
-// not cut off if it does not in time.
+// eventually repeats an attempt until it succeeds. If none succeeds in time, it returns the error
+// of the last one that was not cut off.
 func eventually(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()

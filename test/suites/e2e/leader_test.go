@@ -55,7 +55,7 @@ func provisioningLeader(ctx context.Context) (leader, error) {
 			return leader{name, uid}, nil
 		}
 	}
-	return leader{}, fmt.Errorf("%q leads, and is none of %v", holder, pods)
+	return leader{}, fmt.Errorf("%q leads, but is not one of %v", holder, pods)
 }
 
 // settledLeader waits until one of the controller's two pods leads. After a rollout has ended, the
@@ -69,7 +69,7 @@ func (n *namespace) settledLeader() (l leader) {
 	return l
 }
 
-// signal sends a signal to the processes of the pod that run a program; an empty name means all.
+// signal sends a signal to the pod's processes that run a program; an empty name means all.
 func (l leader) signal(t *testing.T, program string, s syscall.Signal) {
 	t.Helper()
 	found, err := l.trySignal(program, s)
@@ -126,7 +126,7 @@ func (n *namespace) oneVolumeEach() {
 }
 
 func TestDeletedLeaderIsReplaced(t *testing.T) {
-	n := disturbingNamespace(t, "the controller's leading pod is deleted while volumes are created: another one takes over")
+	n := disturbingNamespace(t, "the controller's leading pod is deleted while volumes are created: the other one takes over")
 	old := n.settledLeader()
 	n.createClaims()
 	start := time.Now()
@@ -158,7 +158,7 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 }
 
 func TestStoppedLeaderIsReplaced(t *testing.T) {
-	n := disturbingNamespace(t, "the leading provisioner is stopped (SIGSTOP) while volumes are created: another one takes over, and no claim gets two when the first runs on")
+	n := disturbingNamespace(t, "the leading provisioner is stopped (SIGSTOP) while volumes are created: the other one takes over, and no claim gets two volumes when the first resumes")
 	old := n.settledLeader()
 	n.createClaims()
 	start := time.Now()
@@ -174,7 +174,7 @@ func TestStoppedLeaderIsReplaced(t *testing.T) {
 		return err
 	})
 	old.signal(t, "csi-provisioner", syscall.SIGCONT)
-	n.eventually("the provisioner starts again, as it has lost the lease", func(ctx context.Context) error {
+	n.eventually("the provisioner starts again, because it has lost the lease", func(ctx context.Context) error {
 		out, err := env.driver.kubectl.Run(ctx, "", "get", "pod", old.pod, "--output=jsonpath={.status.containerStatuses[?(@.name=='spdkcsi-provisioner')].restartCount}")
 		if err == nil && out == "0" {
 			err = errors.New("it runs on")
@@ -184,7 +184,7 @@ func TestStoppedLeaderIsReplaced(t *testing.T) {
 	n.oneVolumeEach()
 }
 
-// lease returns the name of a sidecar's lease. The provisioner's has the driver's name alone.
+// lease returns the name of a sidecar's lease. The provisioner's is just the driver's name.
 func lease(all map[string]string, sidecar string) string {
 	for name := range all {
 		if strings.Contains(name, sidecar) {

@@ -25,7 +25,7 @@ func TestUnusedVolumeIsExpanded(t *testing.T) {
 	written, before := n.write("first", "/volume/file"), n.kib("first")
 	n.run("delete", "pod", "first")
 	n.run("patch", "pvc", "data", "--patch", `{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`)
-	n.await("pv/"+n.volume("data"), "jsonpath={.spec.capacity.storage}=128Mi") // before it is mounted again: this kernel may not grow it then
+	n.await("pv/"+n.volume("data"), "jsonpath={.spec.capacity.storage}=128Mi") // before it is mounted again: this kernel may refuse to grow it then
 	n.apply(pod("second", "data"))
 	n.ready("second")
 	n.await("pvc/data", "jsonpath={.status.capacity.storage}=128Mi")
@@ -34,7 +34,7 @@ func TestUnusedVolumeIsExpanded(t *testing.T) {
 }
 
 func TestRefusedExpansion(t *testing.T) {
-	n := parallelNamespace(t, "an ext4 volume is enlarged under a pod: where the kernel refuses to grow it while it is mounted, the pod writes on, and the next pod has the space")
+	n := parallelNamespace(t, "an ext4 volume is expanded while a pod uses it: if the kernel refuses to grow it while it is mounted, the pod keeps writing, and the next pod has the space")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
 	n.ready("first")
@@ -50,7 +50,7 @@ func TestRefusedExpansion(t *testing.T) {
 }
 
 func TestRetain(t *testing.T) {
-	n := parallelNamespace(t, "reclaim policy Retain: the volume outlives its claim, a new claim has its data, and with Delete it goes")
+	n := parallelNamespace(t, "reclaim policy Retain: the volume outlives its claim, and a new claim gets its data; with Delete, it is deleted")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.bound("data")
 	pv := n.volume("data")
@@ -80,7 +80,7 @@ func TestRetain(t *testing.T) {
 	n.run("patch", "pv", pv, "--patch", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
 }
 
-// retainCommands returns the patches of docs/csi-volumes.md that keep a volume and give it to a
+// retainCommands returns the patches in docs/csi-volumes.md that keep a volume and give it to a
 // claim named "again".
 func (n *namespace) retainCommands() (retain, name string) {
 	n.t.Helper()
@@ -94,7 +94,7 @@ func (n *namespace) retainCommands() (retain, name string) {
 }
 
 func TestStaticVolume(t *testing.T) {
-	n := parallelNamespace(t, "the manual's example of a volume made by hand: a pod uses it, and the driver never deletes it")
+	n := parallelNamespace(t, "the manual's example of a volume created by hand: a pod uses it, and the driver never deletes it")
 	ctx := t.Context()
 	uuid, err := env.driver.server.CreateVolume(ctx, "by-hand", 256)
 	require.NoError(t, err)
@@ -108,8 +108,9 @@ func TestStaticVolume(t *testing.T) {
 	n.keptVolume("spdkcsi-pvc-static", "spdkcsi-pv-static", uuid)
 }
 
-// A PersistentVolume as SPDK's spdk-csi made it with csi-provisioner, but for its names and Retain:
-// no Secret but that for provisioning, and the export in its attributes.
+// A PersistentVolume as created by SPDK's spdk-csi with csi-provisioner, except for its names and
+// Retain. It names no Secret except the one for provisioning, and its attributes describe the
+// export.
 const spdkCSIVolume = `apiVersion: v1
 kind: PersistentVolume
 metadata: {name: pvc-of-spdk-csi}
@@ -128,7 +129,7 @@ spec:
 `
 
 func TestSPDKCSIVolume(t *testing.T) {
-	n := parallelNamespace(t, "a PersistentVolume that SPDK's spdk-csi made: a pod uses it, and its export admits that node only")
+	n := parallelNamespace(t, "a PersistentVolume created by SPDK's spdk-csi: a pod uses it, and its export admits only that node")
 	ctx := t.Context()
 	uuid, err := env.driver.server.CreateVolume(ctx, "of-spdk-csi", 256)
 	require.NoError(t, err)
@@ -149,7 +150,7 @@ func (n *namespace) keptVolume(claim, pv, uuid string) {
 	written := n.write("first", "/volume/file")
 	everybody, err := env.driver.server.AdmitsEverybody(ctx, uuid)
 	require.NoError(n.t, err)
-	assert.False(n.t, everybody, "while it is used, the export admits its node only")
+	assert.False(n.t, everybody, "while it is used, the export admits only its node")
 	n.run("delete", "pod", "first")
 	n.apply(pod("second", claim))
 	n.ready("second")
@@ -158,7 +159,7 @@ func (n *namespace) keptVolume(claim, pv, uuid string) {
 	n.run("delete", "pvc", claim)
 	n.await("pv/"+pv, "jsonpath={.status.phase}=Released")
 	n.run("delete", "pv", pv)
-	require.NoError(n.t, env.driver.server.DeleteVolume(ctx, uuid), "the driver has removed the export, and not the volume")
+	require.NoError(n.t, env.driver.server.DeleteVolume(ctx, uuid), "the driver has removed the export, but not the volume")
 }
 
 const attributesClass = `apiVersion: storage.k8s.io/v1
@@ -169,7 +170,7 @@ parameters: {qosIOPS: "%d"}
 `
 
 func TestVolumeAttributesClass(t *testing.T) {
-	n := parallelNamespace(t, "a VolumeAttributesClass limits the I/O of a volume under a running pod, and another one changes the limit")
+	n := parallelNamespace(t, "a VolumeAttributesClass limits a volume's I/O while a pod uses it, and another one changes the limit")
 	for name, iops := range map[string]int{"silver": 5000, "gold": 20000} {
 		n.apply(fmt.Sprintf(attributesClass, name, iops))
 	}
@@ -202,7 +203,7 @@ spec:
 `
 
 func TestGroupSnapshot(t *testing.T) {
-	n := parallelNamespace(t, "a VolumeGroupSnapshot of two claims in use: both are restored with the data of its time")
+	n := parallelNamespace(t, "a VolumeGroupSnapshot of two claims in use: both are restored with their data from that time")
 	sums := map[string]string{}
 	for _, name := range []string{"log", "tables"} {
 		n.apply(claim(name, storageClass, "64Mi", ""))
@@ -229,7 +230,7 @@ func TestGroupSnapshot(t *testing.T) {
 	n.run("delete", "volumegroupsnapshot", "database", "--timeout=4m")
 }
 
-// snapshotOf returns the snapshot of a group that is of a claim's volume.
+// snapshotOf returns the snapshot in a group that was taken of a claim's volume.
 func (n *namespace) snapshotOf(claim string) string {
 	n.t.Helper()
 	handle := n.run("get", "pv", n.volume(claim), "--output=jsonpath={.spec.csi.volumeHandle}")
@@ -250,7 +251,7 @@ func TestSnapshotWithClones(t *testing.T) {
 	n.bound("restored")
 	content := n.run("get", "volumesnapshot", "snap", "--output=jsonpath={.status.boundVolumeSnapshotContentName}")
 	n.run("delete", "volumesnapshot", "snap", "--wait=false")
-	// csi-snapshotter v8.6.0 keeps the driver's message out of the event and of the content's
+	// csi-snapshotter v8.6.0 does not copy the driver's message to the event or the content's
 	// status.
 	n.eventually("the driver's log says why", func(ctx context.Context) error {
 		log, err := env.driver.kubectl.Run(ctx, "", "logs", "--selector=app="+driverDeployment, "--container="+driverDeployment, "--tail=-1")

@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	keep     = flag.Bool("keep", false, "keep the cluster until Ctrl-C when the tests have ended")
+	keep     = flag.Bool("keep", false, "when the tests have ended, keep the cluster until Ctrl-C")
 	logs     = flag.String("logs", "", "directory for the logs of all processes and pods")
-	parallel = flag.Int("compilers", 2, "compilers that run at the same time when Kubernetes is built")
+	parallel = flag.Int("compilers", 2, "number of concurrent compilers when Kubernetes is built")
 )
 
 // Tests wait for their turn by themselves: see parallelNamespace.
@@ -128,7 +128,7 @@ func runInside(dir string, m *testing.M) (int, error) {
 	return code, nil
 }
 
-// environment is what the tests use.
+// environment holds what the tests use.
 type environment struct {
 	cluster *cluster.Cluster
 	driver  *driver

@@ -16,12 +16,12 @@ import (
 // The repository's root, as seen from this package's directory.
 const repository = "../../.."
 
-// The component of the manifests that switches csi-snapshot-metadata on.
+// The manifests' component that enables csi-snapshot-metadata.
 const metadataComponent = "deploy/kubernetes/components/snapshot-metadata"
 
 var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 
-// manifestImages returns the images that the manifests in some directories name, by their name
+// manifestImages returns the images named in the manifests in the given directories, by their name
 // without registry and tag.
 func manifestImages(folders ...string) (map[string][]string, error) {
 	images := map[string][]string{}
@@ -55,17 +55,17 @@ func imageName(image string) string {
 	return name
 }
 
-// The images of the driver: that of the manifests, and another one for an upgrade.
+// The driver's images: the one in the manifests, and another one for an upgrade.
 const (
 	driverVersion = "v0.1.0"
 	otherVersion  = "v0.1.1-e2e"
 )
 
-// notBuilt are images of the manifests whose modules are not on the module proxy; see the package's
-// comment.
+// notBuilt lists images in the manifests whose modules are not on the module proxy; see the
+// package's comment.
 var notBuilt = []string{"csi-node-driver-registrar", "livenessprobe"}
 
-// The sidecars that the tests run are those of the manifests.
+// The tests run the sidecar versions that the manifests name.
 func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
 	var modules []byte
 	for _, file := range []string{"kubernetes/go.mod", "snapshotmetadata/go.mod"} {
@@ -89,7 +89,7 @@ func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
 		if major != "v1" {
 			module += "/" + major
 		}
-		assert.Regexp(t, `(?m)\t`+regexp.QuoteMeta(module+" "+version)+`( |$)`, string(modules), "deploy/kubernetes runs %s: build it in the go.mod of the tests", references[0])
+		assert.Regexp(t, `(?m)\t`+regexp.QuoteMeta(module+" "+version)+`( |$)`, string(modules), "deploy/kubernetes runs %s: require this version in the tests' go.mod", references[0])
 	}
 	assert.Equal(t, 5, checked)
 }

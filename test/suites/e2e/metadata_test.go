@@ -28,13 +28,17 @@ const (
 	metadataHost    = metadataService + "." + driverNamespace // in the certificate
 	metadataPort    = "6443"
 
-	backupTool  = "backuptool" // program, see its package
+	backupTool  = "backuptool" // a program; see its package
 	backupImage = "docker.io/spdkgate/" + backupTool + ":e2e"
+
+	installTool  = "golang"
+	installImage = "docker.io/library/golang:1.25.7" // as Kubernetes' test of SnapshotMetadata names it
 )
 
 const backupPage = "docs/backup-volumes.md"
 
-// pageCommand returns the command of the manual's page about backups that begins with some words.
+// pageCommand returns the command on the manual's page about backups that begins with the given
+// words.
 func pageCommand(words string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(repository, backupPage))
 	if err != nil {
@@ -48,7 +52,7 @@ func pageCommand(words string) (string, error) {
 	return "", fmt.Errorf("%s has no command that begins with %q", backupPage, words)
 }
 
-// pageShell runs a command of the page in a directory of the driver's.
+// pageShell runs a command from the page in the directory for csi-snapshot-metadata's files.
 func (d *driver) pageShell(ctx context.Context, words string) error {
 	command, err := pageCommand(words)
 	if err != nil {
@@ -138,7 +142,8 @@ func (n *namespace) serveMetadataService() {
 	})
 }
 
-// answer answers the questions of pods for the address of a name, and denies all others.
+// answer answers pods' DNS queries for the address of a name, and responds to all others that there
+// is no such name.
 func answer(conn net.PacketConn, name string, address net.IP) error {
 	const header = 12 // bytes
 	packet := make([]byte, 512)
@@ -202,7 +207,7 @@ func forward(ctx context.Context, client net.Conn) error {
 	return g.Wait()
 }
 
-// pageBlocks returns the code blocks of a section of the page.
+// pageBlocks returns the code blocks in a section of the page.
 func pageBlocks(t *testing.T, heading string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, backupPage))

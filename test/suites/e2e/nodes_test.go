@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/cluster"
 )
 
-// record is the command of a container that writes the numbers from 1 to a file, and prints each
-// when it is on the disk. It begins a new file when it is started again.
+// record is the command of a container that writes the numbers 1, 2, 3, … to a file, and prints
+// each when it is on disk. It begins a new file when it is restarted.
 const record = `f=0; while [ -e /volume/$f ]; do f=$((f+1)); done; i=0; while i=$((i+1)); do echo $i | dd of=/volume/$f oflag=append conv=notrunc,fsync 2>/dev/null && echo $i; done`
 
 func TestPowerLossOfANode(t *testing.T) {
@@ -45,7 +45,7 @@ func TestPowerLossOfANode(t *testing.T) {
 	n.ready("writer")
 	n.figure("pod after %.1f s", time.Since(start).Seconds())
 	lines := strings.Fields(n.exec("writer", "cat /volume/0"))
-	require.GreaterOrEqual(t, len(lines), synced, "numbers that were synced are lost")
+	require.GreaterOrEqual(t, len(lines), synced, "synced numbers are lost")
 	for i, l := range lines {
 		require.Equal(t, strconv.Itoa(i+1), l)
 	}
@@ -53,7 +53,7 @@ func TestPowerLossOfANode(t *testing.T) {
 	env.recovered(t)
 }
 
-// printed returns how many lines a pod's log has.
+// printed returns the number of lines in a pod's log.
 func (n *namespace) printed(ctx context.Context, pod string) int {
 	n.t.Helper()
 	out, err := n.kubectl.Run(ctx, "", "logs", pod)
@@ -114,6 +114,15 @@ func TestNodeLost(t *testing.T) {
 	n.figure("noticed after %.1f s", time.Since(start).Seconds())
 	env.fence(t, "fence", lost.Name)
 	n.admits("volume-set-0")
+	state, err := env.nodeState(t, lost.Name)
+	require.ErrorContains(t, err, "the node is not ready, so the node plugin was not asked")
+	assert.False(t, state.Ready)
+	assert.Nil(t, state.Status)
+	require.Len(t, state.Fenced, 1)
+	assert.Equal(t, storageServer, state.Fenced[0].Target)
+	since, err := time.Parse(time.RFC3339, state.Fenced[0].Since)
+	require.NoError(t, err)
+	assert.WithinRange(t, since, start.Add(-time.Second), time.Now())
 
 	start = time.Now()
 	env.run(t, "taint", "node", lost.Name, outOfService)
@@ -148,13 +157,13 @@ func TestNodeLost(t *testing.T) {
 	env.recovered(t)
 }
 
-// fence fences a node or ends that, with the kubectl plugin.
+// fence fences or unfences a node with the kubectl plugin.
 func (e *environment) fence(t *testing.T, command, node string) {
 	t.Helper()
 	e.plugin(t, command, node, "--yes")
 }
 
-// repair makes a node usable again, whatever a test left.
+// repair makes a node usable again, whatever a test has left behind.
 func (e *environment) repair(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	ctx := context.Background()

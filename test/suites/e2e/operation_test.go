@@ -15,7 +15,7 @@ import (
 )
 
 func TestUpgrade(t *testing.T) {
-	n := disturbingNamespace(t, "the chart is upgraded to another image and more arguments under a running pod: the pod keeps its volume, which then ends as usual")
+	n := disturbingNamespace(t, "the chart is upgraded to another image and more arguments while a pod runs: the pod keeps its volume, which is then detached and deleted as usual")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
 	n.ready("first")
@@ -43,7 +43,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestPasswordToToken(t *testing.T) {
-	n := newNamespace(t, "the controller changes from a password to tokens of its service account: a volume in use keeps its Secret and ends as usual, new ones name none")
+	n := newNamespace(t, "the controller changes from a password to tokens of its service account: a volume in use keeps its Secret and is later deleted as usual; new volumes name no Secret")
 	n.apply(claim("old", storageClass, "64Mi", ""))
 	n.apply(pod("old", "old"))
 	n.ready("old")
@@ -65,7 +65,7 @@ func TestPasswordToToken(t *testing.T) {
 	n.ready("new")
 	calls, err := env.driver.server.Calls(storage.TokenUser)
 	require.NoError(t, err)
-	assert.NotZero(t, calls, "calls that the proxy logged as those of the service account")
+	assert.NotZero(t, calls, "calls that the proxy logged for the service account")
 	assert.Empty(t, n.run("get", "pv", n.volume("new"), "--output=jsonpath={.spec.csi.controllerPublishSecretRef.name}"))
 	assert.Equal(t, driverSecret, n.run("get", "pv", n.volume("old"), "--output=jsonpath={.spec.csi.controllerPublishSecretRef.name}"))
 	volumes := []string{n.volume("old"), n.volume("new")}
@@ -85,7 +85,7 @@ metadata:
 `
 
 func TestPodSecurity(t *testing.T) {
-	n := parallelNamespace(t, "a namespace with Pod Security \"restricted\" admits the controller's pods, and refuses the node plugin's")
+	n := parallelNamespace(t, "a namespace with Pod Security \"restricted\" admits the controller's pods, but refuses the node plugin's")
 	n.apply(podSecurity)
 	t.Cleanup(func() { n.run("delete", "namespace", "podsecurity-restricted") })
 	restricted := namespace{t: t, kubectl: env.cluster.Kubectl().In("podsecurity-restricted")}

@@ -21,7 +21,7 @@ spec:
 %s`, name, class, size, source)
 }
 
-// pod returns a pod that has the volume of a claim at /volume.
+// pod returns a pod with a claim's volume at /volume.
 func pod(name, claim string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -32,7 +32,7 @@ spec:
 `, name, container("  "), claim)
 }
 
-// container returns the containers of a pod's specification.
+// container returns the containers for a pod's specification.
 func container(indent string) string {
 	return fmt.Sprintf(`%[1]sautomountServiceAccountToken: false
 %[1]sterminationGracePeriodSeconds: 5
@@ -46,8 +46,8 @@ func container(indent string) string {
 `, indent)
 }
 
-// xfsClass returns a storage class as spdkcsi-sc, but with XFS, which grows while it is mounted
-// also without CAP_SYS_RESOURCE.
+// xfsClass returns a storage class like spdkcsi-sc, but with XFS, which can grow while it is
+// mounted even without CAP_SYS_RESOURCE.
 func xfsClass(name string) string {
 	text := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -81,7 +81,7 @@ func (n *namespace) sum(pod, file string) string {
 	return n.exec(pod, fmt.Sprintf(sumFile, file))
 }
 
-// kib returns the size of the file system in a pod.
+// kib returns the size in KiB of the file system in a pod.
 func (n *namespace) kib(pod string) int {
 	n.t.Helper()
 	size, err := strconv.Atoi(n.exec(pod, `set -- $(df -k /volume | sed -n '$p'); echo $2`))

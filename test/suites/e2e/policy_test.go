@@ -40,7 +40,7 @@ func policyPackages() ([]string, error) {
 	return cluster.PolicyPackages, nil
 }
 
-// readers are who may read metrics: these pods of the namespace of TestNetworkPolicy.
+// readers lists who may read metrics: these pods in TestNetworkPolicy's namespace.
 func readers(namespace string) []any {
 	return []any{map[string]any{
 		"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}},
@@ -48,7 +48,8 @@ func readers(namespace string) []any {
 	}}
 }
 
-// networkPolicy are the values of the chart's NetworkPolicy, as narrow as they can be.
+// networkPolicy returns the values for the chart's NetworkPolicy, which permits as little as
+// possible.
 func networkPolicy() map[string]any {
 	if *policyController == "" {
 		return map[string]any{}
@@ -63,7 +64,7 @@ func TestNetworkPolicy(t *testing.T) {
 	if *policyController == "" {
 		t.Skip("only with ARGS=-network-policies=PATH")
 	}
-	n := disturbingNamespace(t, "with the chart's NetworkPolicy enforced, the controller reaches the API server, DNS and the storage server, and nothing else; its metrics are read by those whom values name, and by no other pod; kubelet probes it")
+	n := disturbingNamespace(t, "with the chart's NetworkPolicy enforced, the controller reaches the API server, DNS and the storage server, and nothing else; only the pods named in the values can read its metrics; kubelet probes it")
 	env.run(t, "create", "secret", "generic", "metrics", "--from-literal=token=secret")
 	values := env.driver.values()
 	t.Cleanup(func() {
@@ -104,7 +105,7 @@ func TestNetworkPolicy(t *testing.T) {
 			}
 		}
 		for _, from := range []string{"reader-0", "stranger-0", "reader-1", "stranger-1"} {
-			assert.False(t, n.connects(from, address+":9808"), "%s, port of the probe", from)
+			assert.False(t, n.connects(from, address+":9808"), "%s, the probe's port", from)
 		}
 		inside := n.inside(driverNamespace, p)
 		for _, to := range permitted {
@@ -135,7 +136,7 @@ func TestNetworkPolicyOfTheProxy(t *testing.T) {
 	if *policyController == "" {
 		t.Skip("only with ARGS=-network-policies=PATH")
 	}
-	n := parallelNamespace(t, "with the NetworkPolicy of spdk-proxy's chart enforced, pods that values name reach the proxy, others do not; kubelet probes it; it connects to nothing")
+	n := parallelNamespace(t, "with the NetworkPolicy of spdk-proxy's chart enforced, only the pods named in the values reach the proxy; kubelet probes it; it connects to nothing")
 	node := env.cluster.Nodes[0]
 	certificate, key, _, err := env.cluster.ServerCertificate("spdk-proxy", node.Address)
 	require.NoError(t, err)
@@ -216,9 +217,9 @@ func (n *namespace) refusesStrangers(to string) {
 	})
 }
 
-// clients starts a pod APP-0 on the first node, and APP-1 on the second: packets between pods of
-// one node pass through a bridge, and those between nodes are routed. The pods serve HTTP at
-// port 8080.
+// clients starts a pod APP-0 on the first node, and APP-1 on the second: packets between pods on
+// one node pass through a bridge, and those between nodes are routed. The pods serve HTTP at port
+// 8080.
 func (n *namespace) clients(apps ...string) {
 	n.t.Helper()
 	for i, node := range env.cluster.Nodes {
@@ -266,7 +267,7 @@ func (n *namespace) address(pod string) string {
 	return n.run("get", "pod", pod, "--output=jsonpath={.status.podIP}")
 }
 
-// inside starts a container in the network of a pod. It returns a function that runs a shell script
+// inside starts a container in a pod's network. It returns a function that runs a shell script
 // there and returns its output.
 func (n *namespace) inside(namespace, pod string) func(script string) string {
 	n.t.Helper()
@@ -286,7 +287,7 @@ func (n *namespace) inside(namespace, pod string) func(script string) string {
 	}
 }
 
-// listen accepts TCP connections at a port of the control plane's machine until the test ends. It
+// listen accepts TCP connections on a port of the control plane's machine until the test ends. It
 // returns the address and port.
 func listen(t *testing.T, port string) string {
 	t.Helper()

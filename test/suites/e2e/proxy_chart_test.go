@@ -18,7 +18,7 @@ import (
 )
 
 func TestProxyChart(t *testing.T) {
-	n := parallelNamespace(t, "the chart of spdk-proxy runs it beside a target, in a pod without capabilities: it serves the right password and refuses a wrong one; uninstalled, it leaves nothing")
+	n := parallelNamespace(t, "spdk-proxy's chart runs it beside a target, in a pod without capabilities: it accepts the right password and refuses a wrong one; helm uninstall leaves nothing behind")
 	ctx, node := t.Context(), env.cluster.Nodes[0]
 	certificate, key, ca, err := env.cluster.ServerCertificate("spdk-proxy", node.Address)
 	require.NoError(t, err)

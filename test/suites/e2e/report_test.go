@@ -27,7 +27,7 @@ func (n *namespace) report() {
 }
 
 // summary returns, in a few lines for the end of the output, what a namespace's claims, pods and
-// volumes wait for.
+// volumes are waiting for.
 func summary(ctx context.Context, namespace string) string {
 	k := env.cluster.Kubectl()
 	lines := []string{"namespace " + namespace + ":"}

@@ -25,7 +25,7 @@ const (
 // A storage server can only be used from one zone, and each node is a zone. With the label, the
 // driver's new pods know their zones.
 func TestZones(t *testing.T) {
-	n := newNamespace(t, "two storage servers, each reached from one zone: a claim with WaitForFirstConsumer is made where its pod can run, a later pod runs where the volume is, and a claim larger than what is free waits with an event; with Immediate, volumes are made on the server that has room, and their pods run in its zone")
+	n := newNamespace(t, "two storage servers, each reached from one zone: the volume for a claim with WaitForFirstConsumer is created where its pod can run, a later pod runs where the volume is, and a claim larger than the free space waits with an event; with Immediate, volumes are created on the server that has room, and their pods run in its zone")
 	one, two := env.cluster.Nodes[0], env.cluster.Nodes[1]
 	n.useZones(one.Name, two.Name)
 
@@ -60,8 +60,8 @@ func TestZones(t *testing.T) {
 	n.immediate(map[string]string{storageServer: one.Name, anotherServer: two.Name})
 }
 
-// immediate makes volumes before a pod needs them, on two storage servers that have room for one of
-// them each. zones are those of the servers, each of which is a node.
+// immediate creates volumes before a pod needs them, on two storage servers that each have room for
+// one of them. zones lists the servers' zones, each of which is a node.
 func (n *namespace) immediate(zones map[string]string) {
 	n.t.Helper()
 	const size = "40Gi" // of 64
@@ -111,7 +111,7 @@ func TestClaimLargerThanEachServerStaysPending(t *testing.T) {
 
 var zonalClass = strings.Replace(xfsClass("zonal"), "fstype: xfs", "fstype: ext4", 1) + "volumeBindingMode: WaitForFirstConsumer\n"
 
-// useZones makes each node a zone of its own, with a storage server that only it can use, until the
+// useZones makes each node its own zone, with a storage server that only it can use, until the
 // test ends.
 func (n *namespace) useZones(one, two string) {
 	n.t.Helper()
@@ -152,8 +152,8 @@ func (n *namespace) useZones(one, two string) {
 	n.figure("zones in use after %.1f s", time.Since(start).Seconds())
 }
 
-// reconfigure upgrades the chart and restarts the controller, which must be done when topology
-// appears or disappears.
+// reconfigure upgrades the chart and restarts the controller, which is necessary when topology is
+// enabled or disabled.
 func (e *environment) reconfigure(t *testing.T, values map[string]any) {
 	t.Helper()
 	e.upgrade(t, values)
@@ -161,7 +161,7 @@ func (e *environment) reconfigure(t *testing.T, values map[string]any) {
 	require.NoError(t, e.driver.inService(context.Background()))
 }
 
-// published returns an error unless the free space of a class is published for some zones.
+// published returns an error unless the free space for a class is published for the given zones.
 func (n *namespace) published(ctx context.Context, class string, zones ...string) error {
 	text, err := env.driver.kubectl.Run(ctx, "", "get", "csistoragecapacities", "--output=json")
 	if err != nil {

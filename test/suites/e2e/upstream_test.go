@@ -24,8 +24,8 @@ import (
 
 var upstream = flag.Bool("upstream", false, "also run Kubernetes' own tests of storage drivers, which takes long (with -run TestUpstream: only these)")
 
-// definition tells Kubernetes' tests what the driver can do. XFS needs 300 MiB. RWX would mean file
-// systems, too: TestReadWriteMany tests raw block volumes.
+// definition tells Kubernetes' tests what the driver can do. XFS needs 300 MiB. RWX would also mean
+// file systems, so TestReadWriteMany tests raw block volumes instead.
 const definition = `StorageClass: {FromExistingClassName: ` + storageClass + `}
 SnapshotClass: {FromExistingClassName: spdkcsi-snapclass}
 GroupSnapshotClass: {FromExistingClassName: spdkcsi-groupsnapclass}
@@ -65,8 +65,8 @@ func (s spec) name() string {
 	return strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
 }
 
-// TestUpstream runs the tests of k8s.io/kubernetes/test/e2e/storage/external, several at the same
-// time.
+// TestUpstream runs the tests of k8s.io/kubernetes/test/e2e/storage/external, several of them
+// concurrently.
 func TestUpstream(t *testing.T) {
 	if !*upstream {
 		t.Skip("only with ARGS=-upstream")
@@ -110,7 +110,8 @@ func TestUpstream(t *testing.T) {
 	n.judge(slices.Concat(reports...))
 }
 
-// unfit are tests for which the cluster is unfit: they restart kubelet over SSH, or need Windows.
+// unfit lists tests for which the cluster is unsuitable: they restart kubelet over SSH, or need
+// Windows.
 var unfit = regexp.MustCompile(`\[Disruptive\]|ntfs|Windows`)
 
 func fits(test string) bool {
@@ -147,7 +148,7 @@ func (n *namespace) judge(specs []spec) {
 // A suite is the program of Kubernetes' tests.
 type suite struct{ driver, dir string }
 
-// run runs the program, and returns its report also if tests failed.
+// run runs the program, and returns its report even if tests failed.
 func (s suite) run(ctx context.Context, name string, args ...string) ([]spec, error) {
 	report := filepath.Join(s.dir, name+".json")
 	log, err := os.Create(filepath.Join(env.cluster.Logs(), "upstream-"+name+".log"))
@@ -156,7 +157,7 @@ func (s suite) run(ctx context.Context, name string, args ...string) ([]spec, er
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, env.suite, append([]string{
-		"--kubeconfig=" + env.cluster.Kubeconfig(), "--storage.testdriver=" + s.driver, "--provider=local",
+		"--kubeconfig=" + env.cluster.Kubeconfig(), "--kubectl-path=" + filepath.Join(env.driver.programs, "kubectl"), "--storage.testdriver=" + s.driver, "--provider=local",
 		"--ginkgo.no-color", "--ginkgo.timeout=2h", "--ginkgo.json-report=" + report,
 	}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUpstream has no zones, because most of its tests use a volume on both nodes. It has no limit
-// of volumes, because its tests run at the same time. So the suites of these run by themselves,
-// with another configuration.
+// TestUpstream has no zones, because most of its tests use a volume on both nodes. It does not
+// limit the number of volumes, because its tests run concurrently. The suites for both therefore
+// run separately, with another configuration.
 
 func TestUpstreamZones(t *testing.T) {
 	if !*upstream {
@@ -34,24 +34,55 @@ func TestUpstreamLimits(t *testing.T) {
 		t.Skip("only with ARGS=-upstream")
 	}
 	n := newNamespace(t, "Kubernetes' own tests of the number of volumes that a node can have")
-	values := env.driver.values()
-	t.Cleanup(func() {
-		env.upgrade(t, env.driver.values())
-		require.NoError(t, env.driver.inService(context.Background()))
-	})
-	values["node"].(map[string]any)["maxVolumes"] = 10
-	env.upgrade(t, values)
-	require.NoError(t, env.driver.inService(t.Context()))
+	n.changeValues(func(values map[string]any) { values["node"].(map[string]any)["maxVolumes"] = 10 })
 	n.upstreamSuites(storageClass, "volumeLimits", "    volumeLimits: true\n")
 }
 
-// upstreamSuites runs suites of Kubernetes' own tests with a class, and with some lines after the
-// definition of the driver.
-func (n *namespace) upstreamSuites(class, names, capabilities string) {
+// TestUpstreamSnapshotMetadata runs what TestUpstream cannot, because external drivers are defined
+// without the namespace in which these tests create objects.
+func TestUpstreamSnapshotMetadata(t *testing.T) {
+	if !*upstream {
+		t.Skip("only with ARGS=-upstream")
+	}
+	n := newNamespace(t, "Kubernetes' own tests of SnapshotMetadata")
+	n.serveMetadataService()
+	// These tests delete snapshots before the volumes that they restored from them.
+	n.changeValues(func(values map[string]any) {
+		values["config"] = map[string]any{"snapshots": map[string]any{"deleteWithClones": "detach"}}
+	})
+	// Without a focus, Kubernetes skips tests of a feature that clusters may lack.
+	specs, err := n.upstreamSuite(storageClass, "").run(n.t.Context(), n.name, "--ginkgo.focus=Snapshot metadata of "+regexp.QuoteMeta(driverName))
+	require.NoError(t, err)
+	n.judge(specs)
+}
+
+// changeValues upgrades the chart with other values until the test ends.
+func (n *namespace) changeValues(change func(values map[string]any)) {
+	n.t.Helper()
+	n.t.Cleanup(func() {
+		env.upgrade(n.t, env.driver.values())
+		require.NoError(n.t, env.driver.inService(context.Background()))
+	})
+	values := env.driver.values()
+	change(values)
+	env.upgrade(n.t, values)
+	require.NoError(n.t, env.driver.inService(n.t.Context()))
+}
+
+// upstreamSuite returns the program with a class, and with some lines after the definition of the
+// driver.
+func (n *namespace) upstreamSuite(class, capabilities string) suite {
 	n.t.Helper()
 	s := suite{dir: n.t.TempDir()}
 	s.driver = filepath.Join(s.dir, "driver.yaml")
 	require.NoError(n.t, os.WriteFile(s.driver, fmt.Appendf(nil, strings.Replace(definition, storageClass, class, 1)+capabilities, canGrowMounted(n)), 0o600))
+	return s
+}
+
+// upstreamSuites runs suites of Kubernetes' own tests, with upstreamSuite's class and lines.
+func (n *namespace) upstreamSuites(class, names, capabilities string) {
+	n.t.Helper()
+	s := n.upstreamSuite(class, capabilities)
 	n.apply(fmt.Sprintf(attributesClass, "upstream", 5000))
 	n.t.Cleanup(func() { n.run("delete", "volumeattributesclass", "upstream") })
 	all, err := s.run(n.t.Context(), n.name+"-all", "--ginkgo.dry-run")

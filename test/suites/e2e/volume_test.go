@@ -57,7 +57,7 @@ func TestExpansion(t *testing.T) {
 }
 
 func TestSnapshots(t *testing.T) {
-	n := parallelNamespace(t, "the manual's examples: a snapshot is restored with the data of its time, a clone has the present data")
+	n := parallelNamespace(t, "the manual's examples: a snapshot is restored with its data from that time, and a clone has the current data")
 	n.example("testpod.yaml")
 	n.ready("spdkcsi-test")
 	first := n.write("spdkcsi-test", "/spdkvol/file")
@@ -103,7 +103,7 @@ spec:
 
 func TestStatefulSet(t *testing.T) {
 	const replicas = 10
-	n := parallelNamespace(t, "a StatefulSet of 10: each replica keeps its own data when all are deleted")
+	n := parallelNamespace(t, "a StatefulSet with 10 replicas: each keeps its own data when all pods are deleted")
 	manifest := fmt.Sprintf(statefulSet, replicas, container("      "))
 	roll := func(what string) {
 		start := time.Now()
@@ -146,5 +146,5 @@ func TestClaimWaitsForTheRightPassword(t *testing.T) {
 	start := time.Now()
 	env.upgrade(t, right)
 	n.bound("data")
-	n.figure("bound %.1f s after the Secret was repaired", time.Since(start).Seconds())
+	n.figure("bound %.1f s after the Secret was corrected", time.Since(start).Seconds())
 }

@@ -34,7 +34,7 @@ import (
 // deletes the volumes, by the same CSI calls that Kubernetes' sidecars make.
 type csiTarget struct {
 	*controller.Controller
-	old       bool   // its release makes copies only of volumes that others may read when deleted, and only of the same size
+	old       bool   // its release copies only volumes whose deleted data others may read, and only at the same size
 	config    []byte // config.json
 	secret    string // secret.json
 	volumes   map[string]*csi.Volume

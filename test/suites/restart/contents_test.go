@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// UUIDs in the contents created by forgeAll. The method of replaces them.
+// UUIDs in the contents created by forgeAll. The method named of replaces them.
 const (
 	anyVictim   = "11111111-1111-4111-8111-111111111111"
 	anySnapshot = "22222222-2222-4222-8222-222222222222"

@@ -88,7 +88,7 @@ func (d *driverWorld) target() doctor.Target {
 
 // again restarts the target with the saved file.
 func (d *driverWorld) again() {
-	if !d.start(d.saved()...) { // the file may have the namespace of a volume that was just deleted
+	if !d.start(d.saved()...) { // the file may contain the namespace of a volume that was just deleted
 		require.True(d.t, d.start(d.saved("--json-ignore-init-errors")...))
 	}
 	d.fresh()
@@ -112,7 +112,7 @@ func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 		require.True(t, time.Now().Before(deadline), "%s, and then %v", where, err)
 		time.Sleep(50 * time.Millisecond)
 	}
-	if method != "" { // what was answered holds
+	if method != "" { // the result reported earlier still holds
 		d.kill()
 		d.again()
 	}

@@ -47,7 +47,7 @@ type hostileTenant struct {
 	secret           []byte // what blue's volume contains
 	victim, snapshot string // blue's volume, and its snapshot
 	known            []string
-	volumes          map[string]bool // that red has: whether it can be written
+	volumes          map[string]bool // red's volumes; true if they can be written
 	ownStore         bool            // red has made lvs-own since the last restart
 	done             []string        // what red did
 }
@@ -269,7 +269,7 @@ func (h *hostileTenant) check() {
 			require.Contains(h.t, h.volumes, n.Name, s.NQN)
 		}
 	}
-	if h.simulated == nil { // which has no data
+	if h.simulated == nil { // it stores no data
 		require.True(h.t, bytes.Equal(h.secret, h.read(h.blue, volumeNQN+h.victim, h.victim)))
 	}
 }
@@ -341,7 +341,7 @@ func (h *hostileTenant) run() {
 		}
 		h.kill()
 		h.done = append(h.done, "the target is killed")
-		if !h.start(h.saved()...) { // the file can have the namespace of a volume that was just deleted
+		if !h.start(h.saved()...) { // the file may contain the namespace of a volume that was just deleted
 			require.True(t, h.start(h.saved("--json-ignore-init-errors")...))
 		}
 		h.fresh()

@@ -24,7 +24,7 @@ import (
 // A forgedLvol is a clone of an external bdev, in an lvstore written by a host into its volume.
 type forgedLvol struct {
 	name   string
-	uuid   string // the clone's own UUID; "": what SPDK chooses
+	uuid   string // the clone's own UUID; "": SPDK chooses one
 	parent string // UUID of the bdev that it is a clone of
 	raid   string // name of a RAID with superblock on the clone; "": none
 }

@@ -115,7 +115,7 @@ var operations = []operation{
 		d.ok(err)
 		switch err = d.mover().DeleteOriginal(ctx, d.volumeID(), copied, nil); {
 		case errors.Is(err, volume.ErrNotFound):
-			return nil // as an administrator sees who repeats it
+			return nil // an administrator who repeats it sees this error
 		case errors.Is(err, move.ErrNotLocked), errors.Is(err, move.ErrUnfinished): // interrupted: the error says to repeat the move
 			return errors.Join(err, d.copyElsewhere(ctx))
 		default:
@@ -133,7 +133,7 @@ func capability(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability
 	return &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}, AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}
 }
 
-var parameters = map[string]string{"clearMethod": string(class.ClearUnmap)} // with which releases before v24.05 clone
+var parameters = map[string]string{"clearMethod": string(class.ClearUnmap)} // without it, releases before v24.05 cannot clone
 
 func (d *driverWorld) createFrom(ctx context.Context, name string, source *csi.VolumeContentSource) (id string, err error) {
 	v, err := d.CreateVolume(ctx, &csi.CreateVolumeRequest{

@@ -27,7 +27,7 @@ func TestConsoleCommands(t *testing.T) {
 		t.Skipf("set %s to scripts/rpc.py of an SPDK source tree to run this", variable)
 	}
 	if _, err := exec.LookPath("chromium"); err != nil {
-		t.Skip("missing: chromium. Get it with: sudo apt-get install chromium")
+		t.Skip("Chromium is missing. Install it: sudo apt-get install chromium")
 	}
 	tree := filepath.Dir(filepath.Dir(script))
 	release := treeRelease(t, tree)
@@ -79,7 +79,7 @@ func TestConsoleCommands(t *testing.T) {
 // contain secrets.
 func TestConsoleReadsSecretsFromFiles(t *testing.T) {
 	if _, err := exec.LookPath("chromium"); err != nil {
-		t.Skip("missing: chromium. Get it with: sudo apt-get install chromium")
+		t.Skip("Chromium is missing. Install it: sudo apt-get install chromium")
 	}
 	doc := rpcschema.Default()
 	release := rpcschema.MustRelease("v26.05")

@@ -85,7 +85,7 @@ func TestCommands(t *testing.T) {
 	require.GreaterOrEqual(t, len(list), 60)
 	const key = "NVMeTLSkey-1:01:MDAxMTIyMzM0NDU1NjY3Nzg4OTlhYWJiY2NkZGVlZmZwJEiQ:"
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "key"), []byte(key), 0o600))
-	w.run(w.target, "nvmf_create_transport -t TCP", "") // which cannot be removed; it may be there
+	w.run(w.target, "nvmf_create_transport -t TCP", "") // it cannot be removed, so it may exist already
 	all := func(socket string) (outcomes []outcome) {
 		disk := filepath.Join(w.dir, "disk")
 		require.NoError(t, os.RemoveAll(disk))

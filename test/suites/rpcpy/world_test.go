@@ -92,7 +92,7 @@ users: [{name: user, password_hash: %q, local: {users: ["%d"]}, roles: [%s]}]
 	return c
 }
 
-// release returns the target's.
+// release returns the target's release.
 func (w *world) release() rpcschema.Release {
 	caller := spdkrpc.NewSocket(w.target)
 	defer func() { _ = caller.Close() }()

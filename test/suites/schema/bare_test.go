@@ -33,7 +33,7 @@ func (b *bench) withoutParams() {
 		switch m.WithoutParams() {
 		case rpcschema.ParamsNone:
 			if since, taken := takenSince[m.Name]; taken && !b.release.Before(since) {
-				continue // and no harm is done by leaving it out
+				continue // leaving it out does no harm
 			}
 			assert.Error(b, object, "%s accepts {}", m.Name)
 			assert.False(b, same(object, none), "%s: both are refused alike: %v", m.Name, none)

@@ -23,7 +23,7 @@ type fake struct {
 
 	mu       sync.Mutex
 	expected string           // the method that will be called
-	answer   jsonrpc.Response // to that method
+	answer   jsonrpc.Response // the response to that method
 	method   string           // of the last call
 	params   any              // of the last call; nil: none
 	arrivals int

@@ -70,7 +70,7 @@ func TestMaskOf(t *testing.T) {
 	}
 }
 
-// names holds the names of the objects created by make.calls, by kind of resource.
+// names holds the names of the objects created by make.calls, by resource kind.
 func (b *bench) names() map[string]string {
 	names := map[string]string{
 		"bdev": "malloc0", "lvstore": "lvs0", "lvol-name": "vol0", "nqn": testNQN, "host-nqn": "nqn.2016-06.io.spdk:host1",

@@ -21,7 +21,7 @@ import (
 // An orderedWriter writes to volumes in turn, as blocks.WriteInTurn does.
 type orderedWriter interface {
 	progress(n uint64)      // waits until n more writes are acknowledged
-	longest() time.Duration // of a write since the last call of longest
+	longest() time.Duration // the longest write since the last call of longest
 }
 
 // A dependentWriter writes with package initiator.

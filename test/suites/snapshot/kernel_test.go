@@ -104,7 +104,7 @@ type reports struct {
 	mu      sync.Mutex
 	all     []control.Progress // by volume, from the latest report
 	longest []time.Duration    // by volume, since guestWriter.longest was called last
-	end     bool               // the machine shall end
+	end     bool               // the machine must end
 	changed chan struct{}      // closed with each report
 	ended   chan struct{}      // closed when the machine has ended
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	long  = time.Minute // the bound of a wait that always ends earlier
+	long  = time.Minute // a timeout that a passing test never reaches
 	mib   = 1 << 20
 	store = "lvs0"
 	disk  = "disk0"
@@ -40,7 +40,7 @@ func newTarget(t *testing.T) *target { return newTargetOn(t, 0) }
 // newTargetOn returns a target that polls on the given core. Two targets cannot share a core.
 func newTargetOn(t *testing.T, core int) *target {
 	if os.Getenv("SPDK_TGT") == "" {
-		t.Skip("set SPDK_TGT=/path/to/spdk_tgt to run this")
+		t.Skip("set SPDK_TGT=/path/to/spdk_tgt to run this test")
 	}
 	g := &target{t: t, dir: t.TempDir(), core: core}
 	require.NoError(t, os.WriteFile(g.image(), nil, 0o600))

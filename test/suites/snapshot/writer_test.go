@@ -20,7 +20,7 @@ type writer interface {
 	acked() uint64          // at least this many writes are acknowledged
 	begun() uint64          // at most this many writes have begun
 	progress(n uint64)      // waits until n more writes are acknowledged
-	longest() time.Duration // of a write since the last call of longest
+	longest() time.Duration // the longest write since the last call of longest
 	stop()
 	writes() blocks.Stream
 }

@@ -1,18 +1,18 @@
 // Command bench measures the cost of spdk-proxy. In one run on one target, it measures:
 //   - calls per second and latencies directly on the target's socket, through spdk-proxy with TLS,
-//     and at the local socket of spdk-proxy;
-//   - the same for a stream of the proxy (WebSocket), and for two floors: a handler and a stream
-//     that forward calls and decide nothing;
-//   - the same for a user of a tenant;
+//     and on spdk-proxy's local socket;
+//   - the same on a stream (WebSocket) of the proxy, and on two floors: a handler and a stream that
+//     only forward calls;
+//   - the same for a tenant's user;
 //   - the same for SPDK's rpc_http_proxy.py, if $RPC_HTTP_PROXY is its path;
-//   - changes that decide who reaches data, by a proxy that saves them before it answers
-//     (target.save), and by one that does not;
-//   - volumes per second by CSI calls, beside a bare loop on the target's socket;
+//   - changes to who can access data, through a proxy that saves them before it responds
+//     (target.save), and through one that does not;
+//   - volumes per second through CSI calls, compared with a bare loop on the target's socket;
 //   - the proxy's memory.
 //
 // It compares the figures with the limits for production.
 //
-// The target is the one at $SPDK_SOCK, or else a simulated one in a process of its own. The bench
+// The target is the one at $SPDK_SOCK, or else a simulated one in a separate process. The bench
 // creates an lvstore on it, in $SPDK_AIO_FILE or in memory, and deletes it at the end.
 package main
 
@@ -31,15 +31,15 @@ import (
 )
 
 func main() {
-	simulate := flag.Bool("simulate", false, "run the simulated target; the bench starts itself with it")
-	floorOf := flag.String("floor", "", "run the floor in front of this socket; the bench starts itself with it")
+	simulate := flag.Bool("simulate", false, "run the simulated target; the bench starts itself with this flag")
+	floorOf := flag.String("floor", "", "run the floor in front of this socket; the bench starts itself with this flag")
 	certificate := flag.String("certificate", "", "directory of the floor's certificate")
 	poll := flag.Duration("poll", 0, "interval at which the simulated target polls its sockets; a real one polls every 4ms")
 	span := flag.Duration("span", 2*time.Second, "duration of each measurement")
 	levels := flag.String("in-flight", "1,16,64,256", "numbers of calls in flight")
-	volumes := flag.Int("volumes", 200, "number of volumes that are created, published, unpublished and deleted; 0 for none")
+	volumes := flag.Int("volumes", 200, "number of volumes to create, publish, unpublish and delete; 0 for none")
 	profile := flag.String("profile", "", "file for a CPU profile of spdk-proxy, recorded with 64 calls in flight")
-	program := flag.String("proxy", "", "spdk-proxy to measure, such as one of another commit; otherwise the bench builds one")
+	program := flag.String("proxy", "", "spdk-proxy to measure, such as one built from another commit; by default, the bench builds one")
 	flag.Parse()
 	// The clients share the processors with the proxy: collect garbage less often.
 	debug.SetGCPercent(400)

@@ -139,7 +139,7 @@ tenants:
 	defer func() { _ = log.Close() }()
 	p.cmd = exec.CommandContext(ctx, program, "serve", "--config", config)
 	p.cmd.Stderr = log
-	p.cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+dir) // of the socket that gives profiles
+	p.cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+dir) // for the socket that serves profiles
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start spdk-proxy: %w", err)
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A saving holds the figures for changes that decide who can access data, for one number of calls
-// in flight.
+// A saving holds the figures for changes to who can access data, for one number of calls in flight.
 type saving struct {
 	inFlight      int
 	without, with figures // target.save

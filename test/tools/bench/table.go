@@ -29,10 +29,10 @@ type report struct {
 type row struct {
 	inFlight        int
 	raw, proxy      figures // spdk_get_version: on the socket, and through the proxy
-	floor           figures // the same by POST through a handler that decides nothing
-	stream          figures // the same on a stream of the proxy
-	streamFloor     figures // the same on a stream that decides nothing
-	local           figures // the same at the local socket of the proxy
+	floor           figures // the same by POST through a handler that only forwards calls
+	stream          figures // the same on one of the proxy's streams
+	streamFloor     figures // the same on a stream that only forwards calls
+	local           figures // the same on the proxy's local socket
 	tenant, mixture figures // a tenant's user through the proxy: spdk_get_version, and the mixture
 }
 
@@ -46,15 +46,15 @@ func (r *report) at(inFlight int) (row, bool) {
 }
 
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "target: %s\nspdk-proxy: in a process of its own, with TLS, passwords, roles, queues and a log file\n", r.target)
-	table(out, "\nspdk_get_version on the socket and through the proxy, user without a tenant:", "in flight\tsocket calls/s\tp50 ms\tp99 ms\tproxy calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t", func(w io.Writer) {
+	fmt.Fprintf(out, "target: %s\nspdk-proxy: in a separate process, with TLS, passwords, roles, queues and a log file\n", r.target)
+	table(out, "\nspdk_get_version on the socket and through the proxy, as a user without a tenant:", "in flight\tsocket calls/s\tp50 ms\tp99 ms\tproxy calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t", func(w io.Writer) {
 		for _, x := range r.rows {
 			fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%.0f\t%s\t%s\t%.2f\t%d\t\n", x.inFlight,
 				x.raw.perSecond, ms(x.raw.p50), ms(x.raw.p99), x.proxy.perSecond, ms(x.proxy.p50), ms(x.proxy.p99),
 				x.proxy.perSecond/x.raw.perSecond, x.proxy.cpuPerCall.Microseconds())
 		}
 	})
-	table(out, "\nCPU time of the server for a call, beside a server that forwards and decides nothing; and calls on one stream:",
+	table(out, "\nThe server's CPU time per call, compared with a server that only forwards; and calls on one stream:",
 		"in flight\tfloor POST µs\tPOST µs\tratio\tfloor stream µs\tstream µs\tratio\tstream/POST\tstream calls/s\tp50 ms\tp99 ms\tstream/socket\t", func(w io.Writer) {
 			for _, x := range r.rows {
 				fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%d\t%d\t%.2f\t%.2f\t%.0f\t%s\t%s\t%.2f\t\n", x.inFlight,
@@ -63,13 +63,13 @@ func (r *report) print(out io.Writer) {
 					x.stream.perSecond, ms(x.stream.p50), ms(x.stream.p99), x.stream.perSecond/x.raw.perSecond)
 			}
 		})
-	table(out, "\nspdk_get_version at the local socket of the proxy (listen_unix), one connection as on the target's socket:", "in flight\tsocket calls/s\tlocal calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t", func(w io.Writer) {
+	table(out, "\nspdk_get_version on the proxy's local socket (listen_unix), over one connection as on the target's socket:", "in flight\tsocket calls/s\tlocal calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t", func(w io.Writer) {
 		for _, x := range r.rows {
 			fmt.Fprintf(w, "%d\t%.0f\t%.0f\t%s\t%s\t%.2f\t%d\t\n", x.inFlight, x.raw.perSecond, x.local.perSecond, ms(x.local.p50), ms(x.local.p99),
 				x.local.perSecond/x.raw.perSecond, x.local.cpuPerCall.Microseconds())
 		}
 	})
-	table(out, "\nuser of a tenant with a quota, through the proxy: spdk_get_version, and a mixture (bdev_get_bdevs, bdev_lvol_get_lvols, nvmf_get_subsystems, bdev_lvol_create, bdev_lvol_delete):",
+	table(out, "\na tenant's user with a quota, through the proxy: spdk_get_version, and a mixture (bdev_get_bdevs, bdev_lvol_get_lvols, nvmf_get_subsystems, bdev_lvol_create, bdev_lvol_delete):",
 		"in flight\tversion calls/s\tp50 ms\tp99 ms\tproxy CPU µs/call\tmixture calls/s\tp50 ms\tp99 ms\tproxy CPU µs/call\t", func(w io.Writer) {
 			for _, x := range r.rows {
 				fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%d\t%.0f\t%s\t%s\t%d\t\n", x.inFlight,
@@ -88,8 +88,8 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintf(out, "\nrpc_http_proxy.py, %d in flight: %.0f calls/s, p50 %s ms, p99 %s ms, %d calls lost\n", r.atPeak, r.python.perSecond, ms(r.python.p50), ms(r.python.p99), r.lost)
 	}
 	if r.volumes > 0 {
-		title := fmt.Sprintf("\n%d volumes created, published, unpublished and deleted, %d in flight: by a bare loop on the socket, which makes the same changes without any check, and by CSI calls; medians of %d rounds:", r.volumes, volumesInFlight, rounds)
-		table(out, title, "\tvolumes/s\t"+strings.Join(steps, " p50 ms\t")+" p50 ms\tvolumes/s of each round\t", func(w io.Writer) {
+		title := fmt.Sprintf("\n%d volumes created, published, unpublished and deleted, %d in flight: by a bare loop on the socket, which makes the same changes without any checks, and by CSI calls; medians of %d rounds:", r.volumes, volumesInFlight, rounds)
+		table(out, title, "\tvolumes/s\t"+strings.Join(steps, " p50 ms\t")+" p50 ms\tvolumes/s in each round\t", func(w io.Writer) {
 			for _, x := range []struct {
 				name string
 				f    *volumeFigures
@@ -101,7 +101,7 @@ func (r *report) print(out io.Writer) {
 				fmt.Fprintf(w, "%.0f\t\n", x.f.perSecond)
 			}
 		})
-		fmt.Fprintf(out, "CPU time for each volume by CSI: %s\n", r.byCSI.cpuPerVolume())
+		fmt.Fprintf(out, "CPU time per volume through CSI: %s\n", r.byCSI.cpuPerVolume())
 	}
 	fmt.Fprintf(out, "\nresident memory of the idle proxy: %s after the first call, %s after the load\n", mib(r.rss), mib(r.rssLoad))
 	table(out, "", "limit\tfigure\tresult\t", func(w io.Writer) {
@@ -138,7 +138,7 @@ func (r *report) bounds() (list []bound) {
 		add(fmt.Sprintf("stream ≤ 0.65 × the CPU time of a POST, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", x.stream.costs(x.proxy)), r.real, x.stream.costs(x.proxy) <= 0.65)
 		add(fmt.Sprintf("stream ≥ 0.9 × socket, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", x.stream.perSecond/x.raw.perSecond), r.real, x.stream.perSecond >= 0.9*x.raw.perSecond)
 		local := x.local.perSecond / x.raw.perSecond
-		add(fmt.Sprintf("≥ 0.95 × socket at the local socket, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", local), r.real, local >= 0.95)
+		add(fmt.Sprintf("≥ 0.95 × socket on the local socket, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", local), r.real, local >= 0.95)
 		if r.python != nil {
 			times := x.proxy.perSecond / r.python.perSecond
 			add(fmt.Sprintf("≥ 50 × rpc_http_proxy.py, %d in flight, real target", r.atPeak), fmt.Sprintf("%.0f", times), r.real, times >= 50)
@@ -149,8 +149,8 @@ func (r *report) bounds() (list []bound) {
 			add(fmt.Sprintf("≤ 60 µs CPU per call, %d in flight, %s, simulated target", r.atPeak, bound), fmt.Sprintf("%d µs", f.cpuPerCall.Microseconds()), !r.real, f.cpuPerCall <= 60*time.Microsecond)
 		}
 		cpu("spdk_get_version", x.proxy)
-		cpu("spdk_get_version of a tenant", x.tenant)
-		cpu("mixture of a tenant", x.mixture)
+		cpu("a tenant's spdk_get_version", x.tenant)
+		cpu("a tenant's mixture", x.mixture)
 	}
 	if r.volumes > 0 {
 		ratio := r.byCSI.rate() / r.bare.rate()

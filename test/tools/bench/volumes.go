@@ -20,7 +20,7 @@ import (
 const (
 	volumesBase  = "spdkgate-bench-volumes-base"
 	volumesStore = "spdkgate-bench-volumes"
-	rounds       = 3 // of the bare loop and of CSI, in turn, so that both meet the same disturbances
+	rounds       = 3 // for the bare loop and CSI in turn, so that both meet the same disturbances
 )
 
 // A cycle creates, exports, unexports and deletes one volume, and returns how long each step took.

@@ -34,9 +34,9 @@ const (
 // A world holds all of the demo's processes, whose files are in one directory.
 type world struct {
 	dir       string
-	bin       string // of spdk-proxy and spdk-csi
+	bin       string // directory with spdk-proxy and spdk-csi
 	target    *spdktest.Target
-	local     *spdkrpc.Client // of the administrator, directly on the target's socket
+	local     *spdkrpc.Client // the administrator's, directly on the target's socket
 	proxyURL  string
 	passwords map[string]string
 	programs  []*exec.Cmd

@@ -45,7 +45,7 @@ func main() {
 		os.Exit(1)
 	}
 	if percent < *least {
-		fmt.Fprintf(os.Stderr, "mutate: the tests detect %d %% of the changes, but should detect %d %%\n", percent, *least)
+		fmt.Fprintf(os.Stderr, "mutate: the tests detect %d %% of the changes, but must detect %d %%\n", percent, *least)
 		os.Exit(1)
 	}
 }

@@ -49,7 +49,7 @@ func TestSample(t *testing.T) {
 
 // The tests of a package that imports the changed one can detect what the changed package's own
 // tests do not.
-func TestImporters(t *testing.T) {
+func TestImportersDetectChanges(t *testing.T) {
 	packages, err := load(t.Context(), []string{"./testdata/sum"})
 	require.NoError(t, err)
 	packages[0].importers, err = load(t.Context(), []string{"./testdata/importer"})

@@ -24,8 +24,8 @@ type controller struct {
 	csi.ControllerClient
 	cmd  *exec.Cmd
 	conn *grpc.ClientConn
-	dir  string   // with the program
-	env  []string // that names its configuration
+	dir  string   // contains the program
+	env  []string // names the configuration files
 
 	mu      sync.Mutex
 	created map[string]string // ids by name

@@ -1,16 +1,17 @@
-// Command scale measures one controller of spdk-csi, in a process of its own, with many storage
-// servers, each a simulated target behind an spdk-proxy, that have many volumes. It prints how long
-// calls take, how many RPCs they need, and what memory and CPU time the controller takes:
+// Command scale measures one spdk-csi controller, in a separate process, with many storage servers
+// and many volumes. Each storage server is a simulated target behind an spdk-proxy. It prints how
+// long calls take, how many RPCs they need, and how much memory and CPU time the controller uses
+// for:
 //
-//   - 1,000 volumes that are created at once, by a controller that has just started, and again;
-//   - capacity, and the list of all volumes, as csi-provisioner and csi-attacher ask for them;
-//   - their publication to many nodes, and that of as many to a few nodes, which are then drained;
-//     the fencing of one of them;
-//   - the same 1,000 volumes while some storage servers are down;
-//   - their deletion.
+//   - creating 1,000 volumes at once, with a controller that has just started, and then again;
+//   - capacity, and the list of all volumes, as requested by csi-provisioner and csi-attacher;
+//   - publishing the volumes to many nodes, and as many volumes to a few nodes, which are then
+//     drained; fencing one of these nodes;
+//   - creating 1,000 volumes again while some storage servers are down;
+//   - deleting the volumes.
 //
-// Targets, proxies and this program share a process, and the machine, with the controller: the
-// figures show how the cost grows, and not how fast a cluster is.
+// Targets, proxies and this program share a process, and share the machine with the controller: the
+// figures show how the cost grows, not how fast a cluster is.
 package main
 
 import (
@@ -25,7 +26,7 @@ import (
 	"time"
 )
 
-// settings are what is measured.
+// settings holds the parameters of a run.
 type settings struct {
 	targets, volumes, creates, inFlight, down, nodes, drained int
 	poll, targetTimeout                                       time.Duration
@@ -33,15 +34,15 @@ type settings struct {
 
 func main() {
 	var s settings
-	flag.IntVar(&s.targets, "targets", 100, "storage servers")
-	flag.IntVar(&s.volumes, "volumes", 100_000, "volumes that exist, on all storage servers together; one in ten is exported")
-	flag.IntVar(&s.creates, "creates", 1000, "volumes that are created")
+	flag.IntVar(&s.targets, "targets", 100, "number of storage servers")
+	flag.IntVar(&s.volumes, "volumes", 100_000, "number of existing volumes, on all storage servers together; one in ten is exported")
+	flag.IntVar(&s.creates, "creates", 1000, "number of volumes to create")
 	flag.IntVar(&s.inFlight, "in-flight", 100, "calls in flight; csi-provisioner has 100 workers")
-	flag.IntVar(&s.down, "down", 5, "storage servers that are stopped")
-	flag.IntVar(&s.nodes, "nodes", 1000, "nodes that use volumes")
-	flag.IntVar(&s.drained, "drained", 50, "nodes that are drained; their volumes move to the others")
-	flag.DurationVar(&s.poll, "poll", 0, "interval at which targets poll; 4ms is that of real ones")
-	flag.DurationVar(&s.targetTimeout, "target-timeout", time.Minute, "targetTimeout of config.json; its default, 10s, is too short if the machine has other work")
+	flag.IntVar(&s.down, "down", 5, "number of storage servers to stop")
+	flag.IntVar(&s.nodes, "nodes", 1000, "number of nodes that use volumes")
+	flag.IntVar(&s.drained, "drained", 50, "number of nodes to drain; their volumes move to the others")
+	flag.DurationVar(&s.poll, "poll", 0, "interval at which targets poll; real ones poll every 4ms")
+	flag.DurationVar(&s.targetTimeout, "target-timeout", time.Minute, "targetTimeout of config.json; its default, 10s, is too short on a busy machine")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -19,8 +19,7 @@ type meter struct {
 	out        io.Writer
 }
 
-// perCall limits a call. The sidecars give up after a minute; here, lists may take as long as they
-// need.
+// perCall limits a call. The sidecars give up after a minute, but lists may take longer here.
 const perCall = 30 * time.Minute
 
 func (m meter) measure(ctx context.Context, name string, calls, inFlight int, call func(context.Context, int) (string, error)) {

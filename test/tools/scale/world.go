@@ -44,7 +44,7 @@ func (s *server) stopProxy() error {
 type world struct {
 	dir     string
 	servers []*server
-	rpcs    int // that targets have got
+	rpcs    int // that the targets have received
 }
 
 func newWorld(s settings) (_ *world, err error) {
@@ -128,7 +128,7 @@ func (w *world) writeFiles(s settings) error {
 	return errors.Join(os.WriteFile(filepath.Join(w.dir, "config.json"), configText, 0o600), os.WriteFile(filepath.Join(w.dir, "secret.json"), secret, 0o600))
 }
 
-// fill creates the lvstores and the volumes that exist at the start, without the proxies.
+// fill creates the lvstores and the initial volumes, without using the proxies.
 func (w *world) fill(ctx context.Context, volumes int) error {
 	const atOnce = 4 // storage servers
 	g, ctx := errgroup.WithContext(ctx)

@@ -24,7 +24,7 @@ type book struct {
 	entries map[string]int    // log entries of calls, by user, except the openings of streams
 	tallies map[string]*tally
 
-	mostStreams int64    // that were open at once
+	mostStreams int64    // largest number open at once
 	wrongs      []string // the first violations
 	nWrong      int      // the number of violations
 }

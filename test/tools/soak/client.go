@@ -128,7 +128,7 @@ func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 		p.world.book.wrong("%s: received the response to id %s for the request %s", p.user, answer.ID, id)
 	}
 	if owner, logged := p.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || owner != p.user {
-		p.world.book.wrong("%s: the log has for its request %s the user %q", p.user, resp.Header.Get("X-Request-Id"), owner)
+		p.world.book.wrong("%s: the log names the user %q for its request %s", p.user, owner, resp.Header.Get("X-Request-Id"))
 	}
 	return answer.reply(resp.StatusCode)
 }
@@ -185,7 +185,7 @@ func (w *world) flood(ctx context.Context) {
 	}
 }
 
-// Users who have no tenant's volumes of their own.
+// Users without volumes of their own.
 const (
 	flooder     = "flooder"
 	hostileUser = "hostile" // belongs to the first tenant

@@ -26,7 +26,7 @@ type configs struct {
 	path      string
 	authority *x509.Certificate
 	texts     []string
-	invalid   int // index of the one that must be refused
+	invalid   int // index of the configuration that must be refused
 }
 
 func (c *configs) make(w *world) error {

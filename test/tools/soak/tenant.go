@@ -20,7 +20,7 @@ type tenant struct {
 	world   *world
 	name    string
 	user    string
-	clients []*client // the workers have them in turn
+	clients []*client // the workers use them in turn
 
 	mu      sync.Mutex
 	volumes map[string]presence // by lvol name

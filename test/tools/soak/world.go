@@ -35,7 +35,7 @@ type world struct {
 	upSince atomic.Int64 // when the target last became available, in nanoseconds since 1970
 
 	kills, reloads, refusals atomic.Int64
-	streams                  atomic.Int64 // that are open, of users who are not hostile
+	streams                  atomic.Int64 // number of open streams, except hostile users'
 	peak                     usage
 }
 

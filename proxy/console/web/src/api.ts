@@ -1,4 +1,4 @@
-// Calls of the proxy: JSON-RPC, the session, and server-sent events.
+// Calls to the proxy: JSON-RPC, the session, and server-sent events.
 
 export interface Session {
   user: string;
@@ -22,7 +22,7 @@ export interface Ways {
 
 export type ErrorKind = "denied" | "invalid" | "busy" | "unreachable" | "spdk" | "missing" | "network";
 
-// CallError is a call that failed, with what the proxy or SPDK said.
+// CallError describes a failed call, with the error from the proxy or SPDK.
 export class CallError extends Error {
   constructor(message: string, readonly kind: ErrorKind, readonly code = 0, readonly status = 0, readonly text = "") {
     super(message);
@@ -45,7 +45,7 @@ export function onSessionEnd(f: () => void) {
 
 let answered: (method: string, error?: CallError) => void = () => {};
 
-// onAnswer sets what follows how calls end: with a result, or with an error.
+// onAnswer sets a function that is called when a call ends, with a result or an error.
 export function onAnswer(f: (method: string, error?: CallError) => void) {
   answered = f;
 }
@@ -59,7 +59,7 @@ export const idleFor = () => Date.now() - lastInput;
 async function request(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (csrf) headers.set("X-CSRF-Token", csrf);
-  if (idleFor() > 10000) headers.set("X-Background", "1"); // it is no use of the session
+  if (idleFor() > 10000) headers.set("X-Background", "1"); // this call does not count as use of the session
   try {
     return await fetch(path, { credentials: "same-origin", cache: "no-store", redirect: "error", ...init, headers });
   } catch (e) {
@@ -78,12 +78,12 @@ async function textOf(response: Response): Promise<string> {
   }
 }
 
-// parsed reads JSON of a response.
+// parsed parses the JSON in a response.
 function parsed(text: string) {
   try { return JSON.parse(text); } catch { throw new CallError("the response is not JSON: is there another server between the browser and the proxy?", "network"); }
 }
 
-// failure returns the error of an answer that is not a result.
+// failure returns the error in a response without a result.
 function failure(status: number, text: string): CallError {
   let message = text.trim().slice(0, 500), code = 0;
   try {
@@ -97,7 +97,7 @@ function failure(status: number, text: string): CallError {
 let id = 0;
 
 export interface Answer {
-  text: string; // of the whole response
+  text: string; // the text of the whole response
   result: unknown;
   milliseconds: number;
 }
@@ -165,9 +165,9 @@ export async function signOut(everywhere: boolean) {
 
 const closeAfter = 30000; // ms
 
-// listen follows a stream of server-sent events. The browser connects again after a loss; state tells how it is going. A page that
-// is hidden for half a minute gives the connection up, because browsers have only six for all tabs; reopened says that it came back.
-// So does a page that is left: the browser keeps it for the button "back", with its connections.
+// listen follows a stream of server-sent events. The browser reconnects after a loss; state receives the connection's state. A page hidden
+// for half a minute closes its connection, because browsers allow only six for all tabs; reopened is called when it is opened again. A page
+// that the user leaves also closes its connection, because the browser keeps the page for the Back button.
 export function listen(path: string, types: string[], event: (type: string, data: string, id: string) => void, state: (s: "open" | "waiting" | "closed") => void, reopened = () => {}) {
   let source: EventSource | null = null, timer = 0;
   const open = () => {

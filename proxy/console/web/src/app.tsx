@@ -11,6 +11,7 @@ import { Access } from "./pages/access";
 import { Audit } from "./pages/audit";
 import { Explorer } from "./pages/explorer";
 import { Exports } from "./pages/exports";
+import { Storage } from "./pages/storage";
 import { announce, link, remember, remembered, route, useCell } from "./state";
 import { Announcements, Button, Dialog, Empty, Icon } from "./ui/parts";
 import { look } from "./ui/plot";
@@ -21,6 +22,7 @@ const pages: Page[] = [
   { id: "overview", name: "Overview", show: Overview },
   { id: "volumes", name: "Volumes", show: Volumes },
   { id: "exports", name: "Exports", show: Exports },
+  { id: "storage", name: "Storage", show: Storage },
   { id: "explorer", name: "Explorer", title: "RPC explorer", show: Explorer },
   { id: "access", name: "Access", show: Access },
   { id: "audit", name: "Audit", show: Audit, administrators: true },

@@ -1,4 +1,4 @@
-// How quantities are written: sizes in binary units, rates for each second.
+// Formats quantities: sizes in binary units, rates per second.
 
 const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
@@ -47,13 +47,13 @@ export function duration(seconds: number): string {
   return `${s} s`;
 }
 
-// Objects of Intl are made when they are first used, because each takes 10 ms while the page loads.
+// Intl objects are created at first use, because each would add 10 ms to loading the page.
 let clock: Intl.DateTimeFormat | undefined, shortDay: Intl.DateTimeFormat | undefined, longDay: Intl.DateTimeFormat | undefined, collator: Intl.Collator | undefined;
 const clockFormat = () => clock ??= new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const shortDayFormat = () => shortDay ??= new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const dayFormat = () => longDay ??= new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
 
-// byName returns a comparison of names that takes digits as numbers.
+// byName returns a comparison of names that compares digits as numbers.
 export const byName = () => (collator ??= new Intl.Collator("en", { numeric: true })).compare;
 
 export function time(t: string | number | Date): string {
@@ -73,7 +73,7 @@ export function date(t: string | number | Date): string {
 
 export const plural = (n: number, one: string, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
 
-// metric reads the samples of one metric of a text in Prometheus' format.
+// metric reads one metric's samples from a text in Prometheus' format.
 export function metric(text: string, name: string): { labels: Record<string, string>; value: number }[] {
   const found = [];
   for (const line of text.split("\n")) {

@@ -1,5 +1,5 @@
-// What must not be shown as it is: control characters, which people do not see, and those that change the order of text. Names of
-// a target's objects, and what clients send, may contain them. The Go package printable has the same list.
+// Characters that must not be shown unescaped: invisible control characters, and those that change the order of text. Names of a target's
+// objects, and text sent by clients, may contain them. The Go package printable has the same list.
 import { options } from "preact";
 
 const unsafe = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
@@ -9,11 +9,11 @@ export const printable = (text: string) => text.replace(unsafe, (c) => "\\u" + c
 
 const shown = ["title", "aria-label", "aria-valuetext", "aria-description", "placeholder", "alt", "label"];
 
-// escapeText makes Preact escape all text that it shows. Values of inputs, addresses and ids stay as they are.
+// escapeText makes Preact escape all text that it shows. Input values, addresses and ids stay unchanged.
 export function escapeText() {
   const before = options.vnode;
   options.vnode = (vnode) => {
-    const props: unknown = vnode.props; // of a node of text: the text
+    const props: unknown = vnode.props; // for a text node: the text
     if (typeof props === "string") vnode.props = printable(props) as never;
     else if (typeof vnode.type === "string") {
       const given = props as Record<string, unknown>;

@@ -1,7 +1,7 @@
-// State that several components show, and polling that stops while nobody looks.
+// State shared by several components, and polling that stops while the page is hidden.
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-// A Cell is a value that components follow.
+// A Cell holds a value that components follow.
 export class Cell<T> {
   private followers = new Set<() => void>();
   constructor(private current: T) {}
@@ -35,8 +35,8 @@ export interface Loaded<T> {
   refresh: () => void;
 }
 
-// useLoad runs load when the component appears and when a dependency changes; with every, also so often (in ms) while the page is
-// visible. After an error the previous data stays.
+// useLoad runs load when the component appears and when a dependency changes; with every, also at this interval (in ms) while the page is
+// visible. After an error, the previous data stays.
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, dependencies: unknown[], every = 0): Loaded<T> {
   const [state, set] = useState<{ data?: T; error?: Error; loading: boolean }>({ loading: true });
   const again = useRef<() => void>(() => {});
@@ -93,7 +93,7 @@ export function link(page: string, values: Record<string, string | undefined> = 
   return `#/${page}${query ? "?" + query : ""}`;
 }
 
-// change replaces values of the route without an entry in the history.
+// change replaces values in the route without adding an entry to the history.
 export function change(values: Record<string, string | undefined>) {
   if (location.hash !== parsed) return; // the user has gone to another address, which is not shown yet
   const now = route.value;
@@ -107,7 +107,7 @@ export function go(page: string, values: Record<string, string | undefined> = {}
   location.hash = link(page, values);
 }
 
-// said is what screen readers announce.
+// said contains the text that screen readers announce.
 export const said = new Cell("");
 
 export function announce(text: string) {
@@ -115,7 +115,7 @@ export function announce(text: string) {
   setTimeout(() => { said.value = text; }, 50);
 }
 
-// notes are messages at the edge of the window that go away.
+// notes contains messages that appear briefly at the edge of the window.
 export interface Note { id: number; text: string; bad: boolean }
 export const notes = new Cell<Note[]>([]);
 let lastNote = 0;
@@ -131,12 +131,12 @@ export function dismiss(id: number) {
   notes.value = notes.value.filter((n) => n.id !== id);
 }
 
-// useSearch is a page's search, which the address keeps: what is typed, how to change it, and what to search for, which follows a
-// moment after the last key.
+// useSearch returns a page's search, which the address stores: the typed text, a function that changes it, and the text to search for,
+// which is updated a moment after the last key.
 export function useSearch(): [text: string, setText: (text: string) => void, query: string] {
   const given = useCell(route).values.q ?? "";
   const [text, setText] = useState(given), [query, setQuery] = useState(given);
-  const known = useRef(given); // what the address says after the last change here
+  const known = useRef(given); // the search in the address after the last change made here
   useLayoutEffect(() => {
     if (given === known.current) return;
     known.current = given; // another address was opened
@@ -155,7 +155,7 @@ export function useSearch(): [text: string, setText: (text: string) => void, que
   return [text, setText, query];
 }
 
-// remembered is a value of localStorage, which may be unavailable.
+// remembered returns a value in localStorage, which may be unavailable.
 export function remembered(key: string): string {
   try { return localStorage.getItem("spdkgate." + key) ?? ""; } catch { return ""; }
 }

@@ -46,7 +46,7 @@ func run() error {
 	}
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		return fmt.Errorf("missing: chromium. Get it with: sudo apt-get install chromium: %w", err)
+		return fmt.Errorf("Chromium is missing. Install it: sudo apt-get install chromium: %w", err)
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox)...)
 	defer stop()

@@ -10,9 +10,9 @@ import (
 	"runtime"
 )
 
-// Image builds the image of a program for this machine with the repository's own builder, and
-// returns the path of its archive. If Debian's mirror has replaced packages that the committed lock
-// names, the image has the current ones.
+// Image builds a program's image for this machine with the repository's own builder, and returns
+// the path of its archive. If Debian's mirror has replaced packages named in the committed lock
+// file, the image contains the current ones.
 func (s *Store) Image(ctx context.Context, repository, program, version string) (string, error) {
 	dir := filepath.Join(s.root, "images", version)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -24,7 +24,7 @@ func (s *Store) Image(ctx context.Context, repository, program, version string) 
 	if err == nil {
 		return archive, nil
 	}
-	s.log("the image cannot be built with the committed lock, so a lock with Debian's current packages is made: %v", err)
+	s.log("the image cannot be built with the committed lock file, so one with Debian's current packages is created: %v", err)
 	current := filepath.Join(s.root, "images", "packages.lock")
 	if updateErr := buildImage(ctx, repository, append(args, "-lock", current, "-update-lock")...); updateErr != nil {
 		return "", errors.Join(err, updateErr)

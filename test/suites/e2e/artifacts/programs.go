@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Programs are built programs, by name.
+// Programs maps the names of built programs to their paths.
 type Programs map[string]string
 
-// A tool is a program that a module lists as its tool.
+// A tool is a program listed as a tool in a module's go.mod.
 type tool struct{ name, pkg, version string }
 
-// Tools builds the tools of the module in a directory, which must have a go.mod and a go.sum of its
-// own. parallel limits the compilers that run at the same time.
+// Tools builds the tools of the module in a directory, which must contain its own go.mod and
+// go.sum. parallel is the maximum number of concurrent compilers.
 func (s *Store) Tools(ctx context.Context, module string, parallel int) (Programs, error) {
 	var parts [][]byte
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -56,8 +56,8 @@ func (s *Store) Tools(ctx context.Context, module string, parallel int) (Program
 	return programs, nil
 }
 
-// Own builds programs of the module in a directory each time. The go command's cache makes this
-// short.
+// Own builds programs from the module in a directory. It always runs the go command, whose cache
+// makes this fast.
 func (s *Store) Own(ctx context.Context, module, version string, packages ...string) (Programs, error) {
 	dir := filepath.Join(s.root, "own")
 	programs := Programs{}
@@ -106,8 +106,8 @@ func toolsOf(ctx context.Context, module string) ([]tool, error) {
 
 var major = regexp.MustCompile(`/v[0-9]+$`)
 
-// programOf returns the name of the program that a package builds, as the go command does, but
-// "etcd" for etcd's server.
+// programOf returns the name that the go command gives to a package's program, except "etcd" for
+// etcd's server.
 func programOf(pkg string) string {
 	if strings.HasPrefix(pkg, "go.etcd.io/etcd/server") {
 		return "etcd"
@@ -115,7 +115,7 @@ func programOf(pkg string) string {
 	return path.Base(major.ReplaceAllString(pkg, ""))
 }
 
-// flags returns the linker's flags, with the version where Kubernetes' programs and the sidecars
+// flags returns the linker flags that set the version where Kubernetes' programs and the sidecars
 // look for it.
 func (t tool) flags() string {
 	flags := "-s -w -X main.version=" + t.version
@@ -130,8 +130,8 @@ func (t tool) flags() string {
 	return flags + " -X k8s.io/client-go/pkg/version.gitVersion=" + t.version
 }
 
-// ModuleDir returns the directory with the source of a module that another one, in a directory,
-// requires.
+// ModuleDir returns the source directory of the module required, on which the module in the
+// directory module depends.
 func ModuleDir(ctx context.Context, module, required string) (string, error) {
 	if _, err := list(ctx, module, "-m", required); err != nil {
 		return "", err

@@ -19,18 +19,18 @@ import (
 // Log reports progress.
 type Log func(format string, args ...any)
 
-// unused is the age after which directories of former versions are removed.
+// unused is the age after which directories of earlier versions are removed.
 const unused = 30 * 24 * time.Hour
 
 // A Store is a directory of built programs and unpacked packages, outside the clone. One process at
 // a time can have it open.
 type Store struct {
-	root string // of all versions
+	root string // contains all versions
 	log  Log
 	lock *os.File
 }
 
-// Open opens the store of this user, and waits for another process that has it open.
+// Open opens this user's store. It waits while another process has the store open.
 func Open(log Log) (*Store, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -15,19 +15,19 @@ const (
 	startTimeout = 5 * time.Minute
 )
 
-// Options describe a cluster.
+// Options describes a cluster.
 type Options struct {
 	Dir      string            // state directory of the sandbox
 	Cgroup   string            // parent of the pods' cgroups; exists in all hierarchies
 	Programs map[string]string // etcd, kube-apiserver, ..., kubelet, kubectl
-	Packages string            // directory with the files of the packages in Packages
+	Packages string            // directory with the unpacked packages listed in the variable Packages
 	Images   []string          // archives; one of them contains PauseImage
 	Nodes    int               // number of nodes
 	// StartupTaint is the key of the taint with which a new node registers.
 	StartupTaint string
 	Log          func(format string, args ...any)
-	// Unplug detaches the block devices of a node that lost its power, whose processes and mounts
-	// have ended.
+	// Unplug detaches the block devices of a node that has lost power, after its processes and
+	// mounts have ended.
 	Unplug func(node string) error
 	// PolicyController is the program kube-router. It enforces NetworkPolicies on each node, where
 	// Packages then also has those in PolicyPackages, and the pods' ports of the node work. Empty:
@@ -35,14 +35,15 @@ type Options struct {
 	PolicyController string
 }
 
-// PauseImage is the name of the image that keeps the namespaces of a pod. One of the images must
-// have it.
+// PauseImage is the name of the image that holds a pod's namespaces. One of the images must have
+// this name.
 const PauseImage = "registry.k8s.io/pause:3.6"
 
-// Packages are the Debian packages with the programs that a node needs besides Kubernetes' own.
+// Packages lists the Debian packages with the programs that a node needs in addition to Kubernetes'
+// own.
 var Packages = []string{"containerd", "runc", "containernetworking-plugins", "iproute2"}
 
-// PolicyPackages are the Debian packages with the programs that kube-router needs.
+// PolicyPackages lists the Debian packages with the programs that kube-router needs.
 var PolicyPackages = []string{"ipset", "iptables"}
 
 // A Cluster is a running cluster.

@@ -61,7 +61,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// client returns the flags of a process that is a client of the API.
+// client returns the flags for a process that is an API client.
 func (c *Cluster) client(user string) []string {
 	config := c.pki.path(user + ".kubeconfig")
 	return []string{"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config}

@@ -13,20 +13,21 @@ import (
 
 // Addresses inside the sandbox.
 const (
-	// Address is that of the control plane's machine, which nodes and pods reach.
+	// Address is the address of the control plane's machine, where nodes and pods reach it.
 	Address = "10.99.0.1"
 
-	// ServiceAddress is that of Service kubernetes. It is on the loopback interface, as there is no
-	// kube-proxy.
+	// ServiceAddress is the address of the Service kubernetes. It is on the loopback interface,
+	// because there is no kube-proxy.
 	ServiceAddress = "10.96.0.1"
 	serviceRange   = "10.96.0.0/24"
 )
 
-// nodeFolders are directories of Kubernetes, of which each node has its own.
+// nodeFolders lists the Kubernetes directories of which each node has its own.
 var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
 
-// prepareHost adds the packages' programs to /usr, makes the directories that nodes hide, and the
-// network between the nodes. All of it ends with the sandbox, and nothing of the machine changes.
+// prepareHost adds the packages' programs to /usr, and creates the directories that nodes replace
+// with their own, and the network between the nodes. All of this ends with the sandbox, and the
+// machine does not change.
 func (c *Cluster) prepareHost() error {
 	for _, o := range []struct{ dir, lower string }{
 		{"/usr", "/usr:" + filepath.Join(c.options.Packages, "usr")}, {"/var/lib", "/var/lib"},
@@ -52,8 +53,8 @@ func (c *Cluster) prepareHost() error {
 	return c.prepareNetwork()
 }
 
-// network is a bridge to which the nodes are connected. With an address of its own, it does not
-// take those of its ports.
+// network creates a bridge to which the nodes are connected. It has a fixed MAC address, because
+// otherwise the bridge would take its ports' addresses.
 const network = `link set lo up
 address add ` + ServiceAddress + `/32 dev lo
 link add lan0 address 02:00:00:00:00:01 type bridge
@@ -69,7 +70,7 @@ func (c *Cluster) prepareNetwork() error {
 	return errors.Join(ip(commands), forward())
 }
 
-// ip runs commands of the program ip.
+// ip runs commands with the program ip.
 func ip(commands string) error {
 	cmd := exec.Command("ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(commands)
@@ -79,5 +80,5 @@ func ip(commands string) error {
 	return nil
 }
 
-// forward lets packets of pods pass.
+// forward lets packets from and to pods pass.
 func forward() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }

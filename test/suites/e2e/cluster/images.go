@@ -12,7 +12,7 @@ import (
 const containerdRoot = "/var/lib/containerd"
 
 // installImages starts the first node's containerd, imports the images, and gives all other nodes
-// copies of them. Importing them on each node would take this time for every node.
+// copies of them. Importing them on each node would take as long again for each.
 func (c *Cluster) installImages(ctx context.Context) error {
 	if len(c.Nodes) == 0 {
 		return nil
@@ -39,8 +39,8 @@ func (c *Cluster) installImages(ctx context.Context) error {
 	return first.startContainerd(ctx)
 }
 
-// copyImages copies the directory of a containerd that does not run. Only the databases are copied:
-// layers never change, so that the copy has links to their files.
+// copyImages copies the directory of a containerd that is not running. Only the databases are
+// really copied: layers never change, so the copy contains links to their files.
 func copyImages(ctx context.Context, from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// restrict_oom_score_adj: the sandbox may run in a container that may not lower its score.
+// restrict_oom_score_adj: the sandbox may run in a container that is not allowed to lower its
+// score.
 const containerdConfig = `version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "` + PauseImage + `"
@@ -40,7 +41,7 @@ const cniConfig = `{
 }
 `
 
-// portmapConfig makes the pods' ports of the node work. The plugin needs iptables.
+// portmapConfig makes the pods' host ports work. The plugin needs iptables.
 const portmapConfig = `, {"type": "portmap", "capabilities": {"portMappings": true}}`
 
 // syncFrequency and nodeStatusUpdateFrequency are shorter than kubelet's defaults, with which a pod
@@ -111,8 +112,8 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 }
 
 // StartKubelet starts kubelet, even after it was killed, and waits until it reports that the node
-// is ready. As a service manager does, it starts kubelet again if that ends: it ends when
-// containerd's CRI service is not initialized, which nothing but kubelet asks for.
+// is ready. Like a service manager, StartKubelet starts it again if it exits. It exits as long as
+// containerd's CRI service is not initialized, which nothing but kubelet queries.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	const starts, pause = 20, time.Second
 	for i := 1; ; i++ {
@@ -129,7 +130,7 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 }
 
 func (n *Node) startKubelet(ctx context.Context) error {
-	since := time.Now().Truncate(time.Second) // as the API has it
+	since := time.Now().Truncate(time.Second) // the API's times have whole seconds
 	var err error
 	n.Kubelet, err = n.start("kubelet", n.cluster.options.Programs["kubelet"],
 		"--kubeconfig="+n.cluster.pki.path(n.Name+".kubeconfig"), "--config="+n.path("kubelet.yaml"),
@@ -144,7 +145,8 @@ func (n *Node) startKubelet(ctx context.Context) error {
 	return err
 }
 
-// reported returns an error unless kubelet has reported since some time that the node is ready.
+// reported returns an error unless kubelet has reported since the given time that the node is
+// ready.
 func (n *Node) reported(ctx context.Context, since time.Time) error {
 	const ready = `--output=jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.lastHeartbeatTime}{end}`
 	text, err := n.cluster.Kubectl().Run(ctx, "", "get", "node", n.Name, ready)

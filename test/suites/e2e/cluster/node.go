@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/sandbox"
 )
 
-// A Node is a node of the cluster, with a machine of its own. Its methods may be called by one
-// goroutine at a time.
+// A Node is a node in the cluster, with its own machine. Only one goroutine may call its methods at
+// a time.
 type Node struct {
 	Name    string
 	Address string
@@ -22,7 +22,7 @@ type Node struct {
 	Kubelet *Process
 
 	cluster    *Cluster
-	number     int // from 1
+	number     int // counted from 1
 	boots      int
 	machine    *sandbox.Machine // nil while the node has no power
 	containerd *Process
@@ -32,7 +32,7 @@ func (c *Cluster) node(number int) *Node {
 	return &Node{Name: fmt.Sprint("node-", number), Address: fmt.Sprint("10.99.0.", 10+number), cluster: c, number: number}
 }
 
-// Node returns the node with a name.
+// Node returns the node with the given name.
 func (c *Cluster) Node(name string) (*Node, error) {
 	for _, n := range c.Nodes {
 		if n.Name == name {
@@ -47,9 +47,9 @@ func (n *Node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.cluster.path(n.Name)}, parts...)...)
 }
 
-// Disk returns the path under which a path below /var/lib/kubelet, /var/lib/containerd,
-// /var/lib/cni or /var/log of the node can be reached without it, even while it has no power.
-// Mounts are not visible there.
+// Disk translates a path on the node, below /var/lib/kubelet, /var/lib/containerd, /var/lib/cni or
+// /var/log, to a path outside the node. It works even while the node has no power. Mounts are not
+// visible there.
 func (n *Node) Disk(path string) string { return n.path(path) }
 
 // On reports whether the node has power.
@@ -57,7 +57,7 @@ func (n *Node) On() bool { return n.machine != nil }
 
 func (n *Node) cgroup() string { return filepath.Join(n.cluster.options.Cgroup, n.Name) }
 
-// pods returns the range of the addresses of the node's pods.
+// pods returns the address range of the node's pods.
 func (n *Node) pods() string { return fmt.Sprintf("10.244.%d.0/24", n.number) }
 
 // boot starts the node's machine and containerd.
@@ -98,8 +98,8 @@ func (n *Node) prepare() error {
 	return errors.Join(ip(fmt.Sprintf("link set lo up\naddress add %s/24 dev eth0\nlink set eth0 up\nroute add default via %s\n", n.Address, Address)), forward())
 }
 
-// connect connects the machine to the bridge. The name of the bridge's port is new at each boot, as
-// the kernel removes the port of a machine that has ended some time later.
+// connect connects the machine to the bridge. The bridge's port gets a new name at each boot,
+// because the kernel removes the port of an ended machine only some time later.
 func (n *Node) connect() error {
 	port := fmt.Sprintf("%s.%d", n.Name, n.boots)
 	return ip(fmt.Sprintf("link add %[1]s type veth peer name eth0 netns %[2]d\nlink set %[1]s master lan0 up\n", port, n.machine.Pid()))
@@ -120,9 +120,9 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.startPolicies(ctx)
 }
 
-// PowerOff ends all processes of the node at once. Data that its file systems have not yet written
-// to block devices is lost. Its mounts, its cgroups and the files of /run end, and its block
-// devices are detached.
+// PowerOff kills all of the node's processes at once. Data that its file systems have not yet
+// written to block devices is lost. Its mounts, its cgroups and the files in /run disappear, and
+// its block devices are detached.
 func (n *Node) PowerOff() error {
 	volumes, err := n.openVolumes()
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	scheduler  = "scheduler"
 )
 
-// groups are the name and the groups by which the API knows each user. Each node is a user, too.
+// groups holds each user's name and groups in the API. Each node is also a user.
 var groups = map[string][2]string{
 	admin:      {"admin", "system:masters"},
 	controller: {"system:kube-controller-manager", ""},
@@ -40,8 +40,8 @@ type authority struct {
 
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
-// newAuthority makes a certificate authority with the certificates, keys and tokens of a cluster in
-// a directory.
+// newAuthority creates a certificate authority and a cluster's certificates, keys and tokens in a
+// directory.
 func newAuthority(dir string, nodes []*Node) (*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (a *authority) issue(name string, cert *x509.Certificate, key *ecdsa.Privat
 }
 
 // ServerCertificate issues a certificate for a server at an address. It returns the files with the
-// certificate, its key, and the authority.
+// certificate, its key, and the authority's certificate.
 func (c *Cluster) ServerCertificate(name, address string) (certificate, key, ca string, err error) {
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Programs of the package iptables, without the links that its installation makes.
+// Programs in the package iptables, without the links that its installation creates.
 const (
 	iptablesFolder  = "/usr/sbin/"
 	iptablesProgram = "xtables-nft-multi"
 )
 
-// linkIPTables makes the links by which iptables is called, also where the machine's /usr, below
-// that of the sandbox, has it.
+// linkIPTables creates the links by which iptables is called. They replace those in the machine's
+// /usr, which is visible through the sandbox's.
 func linkIPTables() error {
 	var err error
 	for _, name := range []string{"iptables", "iptables-save", "iptables-restore"} {
@@ -31,16 +31,16 @@ func linkIPTables() error {
 	return err
 }
 
-// healthPort is that at which kube-router says that it works.
+// healthPort is the port on which kube-router reports its health.
 const healthPort = 20244
 
 // startPolicies starts kube-router on the node, for NetworkPolicies only, and waits until it works.
-// Addresses and routes stay those of the bridge plugin.
+// The bridge plugin continues to set addresses and routes.
 func (n *Node) startPolicies(ctx context.Context) error {
 	if n.cluster.options.PolicyController == "" {
 		return nil
 	}
-	// Packets between pods of the node pass through the bridge alone.
+	// Packets between pods on the same node pass only through the bridge.
 	err := n.machine.Do(func() error { return os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0) })
 	if err != nil {
 		return fmt.Errorf("let policies apply to the bridge of %s: %w", n.Name, err)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Mount is a mount below /var/lib/kubelet of a node.
+// A Mount is a mount below a node's /var/lib/kubelet.
 type Mount struct{ Device, Path, Kind string }
 
 // Mounts returns the mounts below /var/lib/kubelet. A node without power has none.
@@ -33,7 +33,7 @@ func (n *Node) Mounts() ([]Mount, error) {
 	return found, nil
 }
 
-// openVolumes opens the file systems on loop devices, so that they stay mounted for a moment when
+// openVolumes opens the file systems on loop devices, so that they stay mounted for a moment after
 // the node's processes have ended.
 func (n *Node) openVolumes() ([]*os.File, error) {
 	mounts, err := n.Mounts()
@@ -43,9 +43,9 @@ func (n *Node) openVolumes() ([]*os.File, error) {
 	return openEach(fmt.Sprintf("/proc/%d/root", n.machine.Pid()), mounts)
 }
 
-// openEach opens each file system on a loop device once, however often it is mounted below root, if
-// shutDown can end it. XFS that is shut down answers even fstat with EIO: such a file system needs
-// no end.
+// openEach opens each file system on a loop device that shutDown can end. It opens each once,
+// however often it is mounted below root, and skips an XFS that is already shut down, on which even
+// fstat fails with EIO.
 func openEach(root string, mounts []Mount) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -87,14 +87,14 @@ func openEach(root string, mounts []Mount) (files []*os.File, err error) {
 
 const (
 	loopMajor = 7
-	// shutdownFS, of ext4 and XFS, ends a file system without writing anything: FS_IOC_SHUTDOWN
-	// with NOLOGFLUSH.
+	// shutdownFS is an ioctl that ends an ext4 or XFS file system without writing anything:
+	// FS_IOC_SHUTDOWN with NOLOGFLUSH.
 	shutdownFS = 0x8004587d
 	noLogFlush = 2
 )
 
-// shutDown ends the file system of an open file without writing anything. It fails unless that is
-// on a loop device.
+// shutDown ends the file system of an open file without writing anything. It fails unless the file
+// system is on a loop device.
 func shutDown(f *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {

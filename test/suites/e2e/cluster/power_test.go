@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Synced data survives; other data is lost. Another process of the machine may sync everything at
-// any time, so one attempt of several must show the loss.
-func TestShutDown(t *testing.T) {
+// Synced data survives; other data is lost. Another process on the machine may sync everything at
+// any time, so it suffices that one of several attempts shows the loss.
+func TestShutDownLosesUnsyncedData(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")
 	}
@@ -65,21 +65,21 @@ func TestShutDown(t *testing.T) {
 			break
 		}
 	}
-	assert.True(t, lost, "what was not synced survived 20 times")
+	assert.True(t, lost, "unsynced data survived 20 times")
 }
 
-// Only file systems on loop devices are ended. /proc would come to no harm.
-func TestShutDownOfOtherFileSystems(t *testing.T) {
+// Only file systems on loop devices are ended. Even without this check, /proc would not be harmed.
+func TestShutDownRefusesOtherFileSystems(t *testing.T) {
 	folder, err := os.Open("/proc")
 	require.NoError(t, err)
 	defer folder.Close()
 	require.ErrorContains(t, shutDown(folder), "is not on a loop device")
 }
 
-// A volume is mounted twice, for the node and for its pod. XFS that is shut down answers even fstat
-// with EIO, so it must be ended once, and a node with such a volume can be powered off all the
-// same.
-func TestOpenEachOfSeveralMounts(t *testing.T) {
+// A volume is mounted twice, for the node and for its pod. On an XFS that is shut down, even fstat
+// fails with EIO. So it must be ended only once, and a node with such a volume can still be powered
+// off.
+func TestOpenEachOpensEachFileSystemOnce(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")
 	}
@@ -120,7 +120,7 @@ func TestOpenEachOfSeveralMounts(t *testing.T) {
 			require.NoError(t, files[0].Close())
 			files, err = openEach("/", mounts[:2])
 			require.NoError(t, err)
-			for _, f := range files { // ext4 does not mind
+			for _, f := range files { // ext4 can be shut down twice
 				require.NoError(t, shutDown(f))
 				require.NoError(t, f.Close())
 			}

@@ -20,7 +20,7 @@ type Image struct {
 	Cmd        []string
 	Env        []string
 	User       string
-	Contents   []Content // in their order; a later one may replace files of an earlier one
+	Contents   []Content // in order; a later one may replace files in an earlier one
 }
 
 // Write writes the image's archive to a file.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The archive has the image's configuration, and the digest in it is that of the layer.
-func TestWrite(t *testing.T) {
+// The archive contains the image's configuration, which contains the layer's digest.
+func TestWriteImage(t *testing.T) {
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "tree")
 	require.NoError(t, os.MkdirAll(filepath.Join(tree, "usr/bin"), 0o755))

@@ -19,8 +19,8 @@ type layer struct {
 	folders map[string]bool // written already
 }
 
-// Tree adds everything below a directory of this machine at the image's root. The image has the
-// modes of the files.
+// Tree adds everything below a directory on this machine at the image's root. It keeps the files'
+// modes.
 func Tree(dir string) Content {
 	return func(l *layer) error {
 		return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -36,7 +36,7 @@ func Tree(dir string) Content {
 	}
 }
 
-// File adds a file of this machine at a path of the image, with a mode.
+// File adds a file on this machine at a path in the image, with the given mode.
 func File(from, to string, mode fs.FileMode) Content {
 	return func(l *layer) error {
 		file, err := os.Open(from)
@@ -52,7 +52,7 @@ func File(from, to string, mode fs.FileMode) Content {
 	}
 }
 
-// Text adds a file with the text at a path of the image.
+// Text adds a file with the text at a path in the image.
 func Text(to, text string) Content {
 	return func(l *layer) error {
 		return l.write(&tar.Header{Name: to, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}, strings.NewReader(text))
@@ -66,7 +66,7 @@ func Link(from, to string) Content {
 	}
 }
 
-// Folder adds an empty directory with a mode; 0o1777 is that of /tmp.
+// Folder adds an empty directory with the given mode, such as 0o1777 for /tmp.
 func Folder(name string, mode int64) Content {
 	return func(l *layer) error {
 		return l.write(&tar.Header{Name: strings.Trim(name, "/") + "/", Mode: mode, Typeflag: tar.TypeDir}, nil)

@@ -1,3 +1,3 @@
 // Package image writes container images of one layer, as archives that `ctr images import` reads.
-// It needs neither a daemon, a registry nor root. It knows nothing of what is in the images.
+// It does not need a daemon, a registry or root. It knows nothing about the contents of the images.
 package image

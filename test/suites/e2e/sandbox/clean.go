@@ -16,13 +16,13 @@ import (
 
 const (
 	sysctlFile = "sysctls.json"
-	// Mounts and cgroups end shortly after their last process. cleanTimeout is the most that clean
-	// waits for that.
+	// Mounts and cgroups end shortly after their last process. cleanTimeout is how long clean waits
+	// for that.
 	cleanTimeout  = 20 * time.Second
 	cleanInterval = 50 * time.Millisecond
 )
 
-// prepare saves the kernel settings and makes the cgroups.
+// prepare saves the kernel settings and creates the cgroups.
 func prepare(dir string, o Options) error {
 	values := map[string]string{}
 	for _, name := range o.Sysctls {
@@ -50,7 +50,7 @@ func prepare(dir string, o Options) error {
 	return nil
 }
 
-// clean removes what a sandbox whose processes have ended left on the machine, and at last its
+// clean removes what a sandbox has left on the machine after its processes ended, and finally its
 // state directory.
 func clean(dir string, o Options) error {
 	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir), anyLabel) })}
@@ -66,7 +66,7 @@ func clean(dir string, o Options) error {
 	return os.RemoveAll(dir)
 }
 
-// save copies a directory, unless the run ended before it made the directory.
+// save copies a directory, unless the run ended before it created the directory.
 func save(from, to string) error {
 	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -131,7 +131,8 @@ func hierarchies() []string {
 	return found
 }
 
-// removeCgroup removes a cgroup with all below it, and returns those that cannot be removed yet.
+// removeCgroup removes a cgroup with everything below it, and returns those that cannot be removed
+// yet.
 func removeCgroup(dir string) (left []string, err error) {
 	var all []string
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -152,7 +153,7 @@ func removeCgroup(dir string) (left []string, err error) {
 	return left, err
 }
 
-// MakeCgroup makes a cgroup below the sandbox's in all hierarchies.
+// MakeCgroup creates a cgroup below the sandbox's in all hierarchies.
 func MakeCgroup(name string) error {
 	for _, h := range hierarchies() {
 		if err := os.MkdirAll(filepath.Join(h, name), 0o755); err != nil {

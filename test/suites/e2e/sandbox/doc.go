@@ -1,6 +1,6 @@
-// Package sandbox runs this program again in mount, network, process, host name and IPC namespaces
-// of its own. When the first process of the sandbox ends, the kernel ends all others, and with them
+// Package sandbox runs this program again in its own mount, network, process, host name and IPC
+// namespaces. When the first process of the sandbox ends, the kernel ends all others, and with them
 // every mount and network interface. Run restores what namespaces do not contain: kernel settings,
 // loop devices, cgroups and the state directory, even after a crash of an earlier run. The package
-// knows nothing of Kubernetes.
+// knows nothing about Kubernetes.
 package sandbox

@@ -42,8 +42,7 @@ func runInit() (int, error) {
 	}
 }
 
-// becomeFirst makes this process, which is the first of new namespaces, independent of those
-// around.
+// becomeFirst makes this process, the first in new namespaces, independent of the surrounding ones.
 func becomeFirst(hostName string) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	for _, m := range []struct {

@@ -62,13 +62,13 @@ func loops(dir string, match func(label string) bool) ([]string, error) {
 				continue
 			}
 			ours[number], again = true, true
-			found = append([]string{"/dev/" + name}, found...) // one on another one comes before it
+			found = append([]string{"/dev/" + name}, found...) // a device on another one comes before it
 		}
 	}
 	return found, nil
 }
 
-// loopInfo returns the state of a loop device and its number; no state if it is not attached.
+// loopInfo returns a loop device's state and number; there is no state if it is not attached.
 func loopInfo(path string) (*unix.LoopInfo64, uint64, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,8 +119,8 @@ func detach(path string) error {
 	return nil
 }
 
-// DetachLoops detaches the loop devices on files below a directory whose label has some prefix, and
-// those on such devices. Whatever used them must have ended.
+// DetachLoops detaches the loop devices on files below a directory whose label has the given
+// prefix, and those on such devices. Whatever used them must have ended.
 func DetachLoops(dir, prefix string) error {
 	return eventually("loop devices", func() ([]string, error) {
 		return detachLoops(dir, func(label string) bool { return strings.HasPrefix(label, prefix) })

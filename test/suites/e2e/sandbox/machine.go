@@ -18,16 +18,16 @@ const (
 	machineVariable = "SPDKGATE_SANDBOX_MACHINE"
 )
 
-// A Machine has processes, mounts, a network, a host name and IPC of its own inside the sandbox, as
-// another computer has. It shares the kernel with the sandbox: devices, kernel settings, cgroups,
-// and the files that its mounts do not hide.
+// A Machine has its own processes, mounts, network, host name and IPC inside the sandbox, like a
+// separate computer. It shares the kernel with the sandbox: devices, kernel settings, cgroups, and
+// the files that its mounts do not hide.
 type Machine struct {
 	Name string
 	init *exec.Cmd
 }
 
-// StartMachine starts a machine with copies of the caller's mounts. It has no network interface
-// that is up, and no process but its first one.
+// StartMachine starts a machine with copies of the caller's mounts. None of its network interfaces
+// is up, and it has no process except the first.
 func StartMachine(name string) (*Machine, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -71,23 +71,23 @@ func runMachine() error {
 // Pid returns the id of the machine's first process, in the sandbox.
 func (m *Machine) Pid() int { return m.init.Process.Pid }
 
-// Kill kills all processes of the machine at once. With them, its mounts and network interfaces
-// end. Kill returns when the caller has waited for those that it started by Do, so something else
-// must do that meanwhile.
+// Kill kills all of the machine's processes at once, which ends its mounts and network interfaces.
+// It returns only when the processes started in Do have been waited for, so another goroutine must
+// do that meanwhile.
 func (m *Machine) Kill() error {
 	if err := m.init.Process.Kill(); err != nil {
 		return err
 	}
 	var exit *exec.ExitError
 	if err := m.init.Wait(); !errors.As(err, &exit) {
-		return fmt.Errorf("machine %s did not end by the signal: %w", m.Name, err)
+		return fmt.Errorf("machine %s was not ended by the signal: %w", m.Name, err)
 	}
 	return nil
 }
 
 // Do runs a function that sees the machine's mounts, network and host name. Processes that it
-// starts belong to the machine. It must leave file names, network and processes to the goroutine in
-// which it runs.
+// starts belong to the machine. It must not use file names, the network or processes in other
+// goroutines.
 func (m *Machine) Do(f func() error) error {
 	return onOwnThread(func() error {
 		// Threads share the root directory, and a thread that shares it cannot change its mounts.
@@ -112,7 +112,7 @@ func (m *Machine) Do(f func() error) error {
 	})
 }
 
-// onOwnThread runs a function on a thread that ends after it.
+// onOwnThread runs a function on a thread that ends when the function returns.
 func onOwnThread(f func() error) error {
 	result := make(chan error)
 	go func() {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disturbMachine checks that a machine has everything of its own and loses it when it is killed,
-// and leaves a machine that runs. It runs inside a sandbox.
+// disturbMachine checks that a machine has its own of everything and loses it when it is killed. It
+// leaves a running machine behind. It runs inside a sandbox.
 func disturbMachine(dir string) error {
 	cgroup := filepath.Join(Cgroup(dir), "machine-1")
 	if err := MakeCgroup(cgroup); err != nil {
@@ -31,14 +31,14 @@ func disturbMachine(dir string) error {
 		if err := unix.Mount("tmpfs", folder, "tmpfs", 0, ""); err != nil {
 			return err
 		}
-		// The child's orphan belongs to the machine, too.
+		// The child's orphan also belongs to the machine.
 		child = exec.Command("sh", "-c", "echo of the machine > "+folder+"/file; sleep 1000 & exec sleep 1000")
 		return child.Start()
 	})
 	if err != nil {
 		return err
 	}
-	// disturb has made the interface inside0 in the sandbox.
+	// disturb has created the interface inside0 in the sandbox.
 	if err := m.Do(func() error {
 		return prints("machine-1 0", "sh", "-c", "echo $(uname -n) $(grep -c inside0 /proc/net/dev)")
 	}); err != nil {
@@ -62,7 +62,7 @@ func disturbMachine(dir string) error {
 	return err
 }
 
-// prints returns an error unless a program prints a text.
+// prints returns an error unless a program prints the given text.
 func prints(want, program string, args ...string) error {
 	out, err := exec.Command(program, args...).CombinedOutput()
 	if err == nil && strings.TrimSpace(string(out)) != want {

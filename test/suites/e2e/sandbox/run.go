@@ -23,7 +23,7 @@ const (
 	stageMain = "main" // the program itself
 )
 
-// Options describe a sandbox.
+// Options describes a sandbox.
 type Options struct {
 	Parent  string   // directory for the state directory
 	Name    string   // begins the names of the state directory and the cgroup; unique to this kind of sandbox
@@ -77,7 +77,7 @@ func Run(ctx context.Context, o Options) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // pods that are not root reach volumes below it
+	if err := os.Chmod(dir, 0o755); err != nil { // pods that do not run as root use volumes below it
 		return 1, err
 	}
 	lock, err := hold(dir)

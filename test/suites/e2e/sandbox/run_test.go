@@ -18,13 +18,13 @@ import (
 
 const (
 	testSysctl = "kernel.keys.root_maxkeys" // harmless if a test is killed
-	// caseVariable says what the program does inside, and outerVariable that it is a sandbox's
-	// outer process in a process of its own.
+	// caseVariable selects what the program does inside. outerVariable is set if a sandbox's outer
+	// part runs in a separate process.
 	caseVariable  = "SPDKGATE_SANDBOX_CASE"
 	outerVariable = "SPDKGATE_SANDBOX_PARENT"
-	// loopsVariable is a file for the names of the loop devices that are attached inside, one for
-	// each line. It is outside the state directory: when that is gone, nothing else reports whose a
-	// device is.
+	// loopsVariable names a file that lists the loop devices attached inside, one per line. It is
+	// outside the state directory: once that is gone, nothing else shows which devices were the
+	// sandbox's.
 	loopsVariable = "SPDKGATE_SANDBOX_LOOPS"
 )
 
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// disturb leaves everything that a sandbox removes, and an orphaned process; at last it writes the
+// disturb leaves everything that a sandbox removes, and an orphaned process. Finally, it writes the
 // file "ready".
 func disturb(dir string) error {
 	folder := filepath.Join(dir, "disks")
@@ -77,7 +77,7 @@ func options(parent string) Options {
 	return Options{Parent: parent, Name: "sandbox-test", Sysctls: []string{testSysctl}, LoopDir: "disks", Log: func(string, ...any) {}}
 }
 
-// A machine is the state that a sandbox must not change.
+// A machine records the machine's state, which a sandbox must not change.
 type machine struct {
 	sysctl, loops, mounts, interfaces, cgroups string
 }
@@ -145,8 +145,8 @@ func TestRunLeavesNothing(t *testing.T) {
 	requireNothingLeft(t, parent, before)
 }
 
-// A run that ends before there is anything to keep is removed, too.
-func TestRunThatSavesNothing(t *testing.T) {
+// A run that ends before there is anything to keep is also removed.
+func TestRunThatSavesNothingIsRemoved(t *testing.T) {
 	parent, before := prepareTest(t)
 	o := options(parent)
 	o.Saved, o.Keep = "logs", t.TempDir()

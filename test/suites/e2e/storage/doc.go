@@ -1,4 +1,4 @@
-// Package storage is the storage server of the cluster's tests: a simulated target whose volumes
-// are files with real data, and spdk-proxy as a process of its own. It says how the driver reaches
-// them, and what the target has. It knows nothing of Kubernetes.
+// Package storage provides the storage server for the cluster's tests: a simulated target whose
+// volumes are files with real data, and spdk-proxy in a separate process. It returns the driver's
+// configuration for them and the target's state. It knows nothing about Kubernetes.
 package storage

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// hosts is the UUID namespace in which the driver hashes the names of nodes, in all releases.
+// hosts is the UUID namespace in which all releases of the driver hash node names.
 var hosts = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
 func hostID(node string) string { return uuid.NewSHA1(hosts, []byte(node)).String() }
@@ -17,10 +17,10 @@ func hostID(node string) string { return uuid.NewSHA1(hosts, []byte(node)).Strin
 // Host returns the NQN under which targets know a node.
 func Host(node string) string { return "nqn.2014-08.org.nvmexpress:uuid:" + hostID(node) }
 
-// LoopLabel returns the beginning of the labels of a node's loop devices on volumes.
+// LoopLabel returns the prefix of the labels on a node's loop devices for volumes.
 func LoopLabel(node string) string { return "spdkgate:" + hostID(node)[:8] + ":" }
 
-// Admitted returns which of some nodes each export of a volume admits, by NQN.
+// Admitted returns which of the given nodes each of a volume's exports admits, by NQN.
 func (s *Server) Admitted(ctx context.Context, nodes ...string) (map[string][]string, error) {
 	subsystems, err := s.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {
@@ -41,8 +41,8 @@ func (s *Server) Admitted(ctx context.Context, nodes ...string) (map[string][]st
 	return admitted, nil
 }
 
-// Authenticates reports whether the target requires a key of a node, with which each export of a
-// volume that admits it authenticates.
+// Authenticates reports whether at least one export admits a node, and each that does requires the
+// node's key.
 func (s *Server) Authenticates(ctx context.Context, node string) (bool, error) {
 	subsystems, err := s.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	admitted, all := 0, true

@@ -13,17 +13,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A metadataWriter writes the metadata of an lvstore as SPDK has them on the device, so that the
-// proxy reads there which clusters a snapshot has. As on a real target, a snapshot stays where it
-// is while others come and go, and clusters that it takes over from another one move to it.
+// A metadataWriter writes an lvstore's metadata to the device in SPDK's format, so that the proxy
+// can read there which clusters a snapshot owns. As on a real target, a snapshot stays where it is
+// while others come and go, and clusters that it takes over from another one move to it.
 //
 // The device contains the metadata and the beginning of each snapshot. The other bytes are in the
-// files of the volumes.
+// volumes' files.
 type metadataWriter struct {
 	written map[int64][]byte // by offset
-	blobs   map[string]int   // by UUID of the snapshot
+	blobs   map[string]int   // by the snapshot's UUID
 	extents map[string][]uint32
-	places  map[string]map[uint64]uint32 // clusters of the device
+	places  map[string]map[uint64]uint32 // clusters on the device
 	page    uint32                       // the next free one
 	cluster uint32                       // where to look for a free one next
 }
@@ -32,7 +32,7 @@ func newMetadataWriter() *metadataWriter {
 	return &metadataWriter{written: map[int64][]byte{}, blobs: map[string]int{}, extents: map[string][]uint32{}, places: map[string]map[uint64]uint32{}, page: 1}
 }
 
-var errMetadataFull = errors.New("the simulated lvstore has no more room for snapshots")
+var errMetadataFull = errors.New("the simulated lvstore has no room for more snapshots")
 
 // write writes what has changed.
 func (w *metadataWriter) write(m spdktest.StoreMetadata) error {
@@ -127,7 +127,7 @@ func (w *metadataWriter) place(m spdktest.StoreMetadata) error {
 	return nil
 }
 
-// startBytes are read by the proxy, which looks for the header of LUKS there.
+// startBytes is the size of the beginning in which the proxy looks for a LUKS header.
 const startBytes = 64 << 10
 
 func beginning(file string) ([]byte, error) {

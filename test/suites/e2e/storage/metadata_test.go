@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A history is a target with one volume, and the content of each snapshot of it.
+// A history is a target with one volume, and the content of each of its snapshots.
 type history struct {
 	*testing.T
 	target    *spdktest.Target
@@ -103,7 +103,7 @@ func (h *history) changed(snapshot, base string) (list []int) {
 	return list
 }
 
-// restored returns a base with the changed clusters of a snapshot.
+// restored returns a base after a snapshot's changed clusters were copied to it.
 func (h *history) restored(snapshot, base string) []byte {
 	content := make([]byte, len(h.snapshots[snapshot]))
 	copy(content, h.snapshots[base])
@@ -113,10 +113,10 @@ func (h *history) restored(snapshot, base string) []byte {
 	return content
 }
 
-func TestMetadataNameTheWrittenClusters(t *testing.T) {
+func TestMetadataListsTheWrittenClusters(t *testing.T) {
 	h := newHistory(t, true)
 	h.write(0, []byte("first"))
-	h.write(600*clusterSize+5, []byte("far away")) // in the second extent page
+	h.write(600*clusterSize+5, []byte("far away")) // listed in the second extent page
 	h.snapshot("a")
 	h.write(3*clusterSize, []byte("new"))
 	h.write(600*clusterSize, make([]byte, 100)) // zeros instead of data
@@ -145,7 +145,7 @@ func TestThickVolumesOwnAllClusters(t *testing.T) {
 	assert.Equal(t, []int{1}, h.changed("b", "a"))
 }
 
-// Each pair of snapshots is restored from the older one and the changes.
+// In each pair of snapshots, the later one is restored from the earlier one and the changes.
 func TestMetadataOfRandomHistories(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory(t, true)

@@ -19,16 +19,16 @@ import (
 
 const (
 	lvstore   = "lvs0"
-	diskBytes = 64 << 30 // of a sparse file
+	diskBytes = 64 << 30 // size of a sparse file
 	user      = "spdkcsi"
 
-	// TokenUser is the user who authenticates by a token of the cluster.
+	// TokenUser is the user who authenticates with a token issued by the cluster.
 	TokenUser = "spdkcsi-token"
 )
 
-// Options describe a storage server.
+// Options describes a storage server.
 type Options struct {
-	Name    string // in the driver's configuration
+	Name    string // its name in the driver's configuration
 	Dir     string // for data and configuration
 	Proxy   string // the program spdk-proxy
 	Address string // IP address on which the proxy listens
@@ -39,7 +39,7 @@ type Options struct {
 	Subject string
 }
 
-// A Server is a target with its proxy. Its methods may be called by one goroutine at a time.
+// A Server is a target with its proxy. Only one goroutine may call its methods at a time.
 type Server struct {
 	options  Options
 	target   *spdktest.Target
@@ -121,7 +121,7 @@ func (s *Server) configureProxy(ctx context.Context) error {
 	return os.WriteFile(s.path("spdk-proxy.yaml"), []byte(text), 0o600)
 }
 
-// StartAnother starts a server like this one, with a name, a port and a directory of its own.
+// StartAnother starts a server like this one, with its own name, port and directory.
 func (s *Server) StartAnother(ctx context.Context, name, port, dir string) (*Server, error) {
 	o := s.options
 	o.Name, o.Port, o.Dir = name, port, dir
@@ -165,7 +165,7 @@ func (s *Server) StopProxy() error {
 	return s.proxy.Wait()
 }
 
-// CA returns the certificate of the proxy.
+// CA returns the proxy's certificate.
 func (s *Server) CA() string { return s.ca }
 
 func (s *Server) ask(ctx context.Context) error {
@@ -206,7 +206,7 @@ func (s *Server) Config(caFile string) map[string]any {
 	}
 }
 
-// Account returns the driver's account at the proxy, as its credentials have it.
+// Account returns the driver's account at the proxy, in the form of its credentials.
 func (s *Server) Account() map[string]any {
 	return map[string]any{"name": s.options.Name, "username": user, "password": s.password}
 }

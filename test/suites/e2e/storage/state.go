@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Authorities returns the authorities of a PEM file.
+// Authorities returns the authorities in a PEM-encoded text.
 func Authorities(pem string) *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AppendCertsFromPEM([]byte(pem)) // without a certificate in it, connections fail and say so
@@ -39,7 +39,7 @@ func (s *Server) Objects(ctx context.Context) ([]string, error) {
 	return found, nil
 }
 
-// IOPS returns the limit of a volume's I/O operations per second; 0 is none.
+// IOPS returns the limit on a volume's I/O operations per second; 0 means none.
 func (s *Server) IOPS(ctx context.Context, uuid string) (uint64, error) {
 	bdevs, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &uuid})
 	if err != nil {
@@ -56,8 +56,8 @@ func (s *Server) CreateVolume(ctx context.Context, name string, mib uint64) (str
 
 func nqnOf(uuid string) string { return "nqn.2020-04.io.spdk.csi:uuid:" + uuid }
 
-// ExportAsSPDKCSI exports a volume as SPDK's spdk-csi does: for every host, and without the
-// volume's UUID as that of the namespace.
+// ExportAsSPDKCSI exports a volume as SPDK's spdk-csi does: to every host, and with a namespace
+// UUID that is not the volume's.
 func (s *Server) ExportAsSPDKCSI(ctx context.Context, uuid string) (nqn string, err error) {
 	nqn = nqnOf(uuid)
 	if err := s.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: nqn, AllowAnyHost: new(true), SerialNumber: new("spdkcsi-sn"), ModelNumber: &uuid}); err != nil {

@@ -26,7 +26,7 @@ const (
 	ISCSI     = "iscsi"
 	Writer    = "writer"    // writes to volumes until the host tells it to end
 	Ordered   = "ordered"   // writes to volumes in turn until the host tells it to end
-	Node      = "node"      // calls of spdk-csi --node over its socket
+	Node      = "node"      // calls to spdk-csi --node over its socket
 	Killed    = "killed"    // the same, and the plugin is killed at its steps
 	Encrypted = "encrypted" // encrypted volumes, and the plugin is killed while it encrypts one
 	Deleted   = "deleted"   // searches a new volume for bytes of a deleted one
@@ -147,7 +147,7 @@ type Progress struct {
 	Volume  string
 	Begun   uint64        // number of the last write that began
 	Acked   uint64        // number of the last write that was acknowledged
-	Longest time.Duration // of the writes since the last report
+	Longest time.Duration // the longest write since the last report
 }
 
 // ProgressReply reports whether the guest should end.

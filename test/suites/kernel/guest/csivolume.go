@@ -28,7 +28,7 @@ type csiVolume struct {
 	id      string
 	context map[string]string // volume context and publish context
 	fsType  string            // empty: raw block
-	secrets map[string]string // of the calls
+	secrets map[string]string // for the calls
 	ro      bool              // ReadOnlyMany
 	ending  bool              // the pod's end has begun
 	sum     [sha256.Size]byte

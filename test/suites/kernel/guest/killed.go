@@ -63,7 +63,7 @@ type killing struct {
 	plugin  *plugin
 	volumes int
 
-	encrypted bool             // the volumes
+	encrypted bool             // the volumes are encrypted
 	only      func(point) bool // the points at which to kill; nil: all
 	parts     int              // the number of runs that together kill at all points, if not all are taken
 	first     int              // the part of this run
@@ -72,7 +72,7 @@ type killing struct {
 // each kills the plugin at each point in a call.
 func (k *killing) each(c killedCall, fsType string) {
 	if k.volumes == 0 {
-		k.step("first volume", func(ctx context.Context) (string, error) { // for it, the plugin makes directories
+		k.step("first volume", func(ctx context.Context) (string, error) { // the plugin creates directories for it
 			v, err := k.begin(ctx, killedCall{before: calls{callStage, callPublish}}, fsType)
 			if err != nil {
 				return "", err

@@ -61,9 +61,9 @@ func (s *scenario) lostDevice(p *plugin) {
 	v.delete()
 }
 
-// unstagedWithoutTarget ends a pod while the target is away and some data has not been written.
-// Kubelet retries its calls until the volume is gone from the node, which must take no longer than
-// the kernel tries to reach the target.
+// unstagedWithoutTarget ends a pod while the target is unreachable and some data has not been
+// written. Kubelet retries its calls until the volume is gone from the node, which must take no
+// longer than the kernel tries to reach the target.
 func (s *scenario) unstagedWithoutTarget(p *plugin, fsType string) {
 	v := s.newCSIVolume(p, "away-"+fsType, smallest(fsType), fsType)
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "10", "reconnect_delay": "1"})

@@ -26,7 +26,7 @@ type scenario struct {
 	host     *host
 	target   target
 	all      bool           // also the cases that take long
-	sameSize bool           // copies cannot be larger than what they are copies of
+	sameSize bool           // copies cannot be larger than their source
 	chosen   *regexp.Regexp // the cases to run; nil: all
 	name     string         // of the test case
 	limit    time.Duration  // of one step; 0: 10 minutes

@@ -20,7 +20,7 @@ import (
 // no code for this: a seccomp filter notifies this process of the call. This process then lets the
 // call continue, or kills the process that made it. seccomp_unotify(2) describes the interface.
 type tracer struct {
-	ours, theirs *os.File // of the UNIX socket that passes the filter's descriptor
+	ours, theirs *os.File // ends of the UNIX socket that passes the filter's descriptor
 	listener     int
 	plugin       int // process id
 	ended        chan error
@@ -248,7 +248,7 @@ func filter() []unix.SockFilter {
 // runTraced installs the filter, passes its descriptor to the tracer, and executes the program in
 // args.
 func runTraced(args []string) error {
-	runtime.LockOSThread() // the filter is that of one thread, which survives the exec
+	runtime.LockOSThread() // the filter belongs to one thread, which survives the exec
 	program := filter()
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, filterNewListener|filterWaitKillable, uintptr(unsafe.Pointer(&fprog)))

@@ -1,4 +1,4 @@
-// The I/O of the stores' devices over the last minutes, and events. Both go on while other pages are shown.
+// The I/O of the stores' devices, or of a tenant's volumes, over the last minutes, and events. Both go on while other pages are shown.
 import { CallError, call, listen, onAnswer } from "../api";
 import { Cell } from "../state";
 import { document_ } from "./document";
@@ -15,9 +15,11 @@ interface Statistics {
   }[];
 }
 
-interface Sums { at: number; rate: number; readOps: number; writeOps: number; readBytes: number; writeBytes: number; readTicks: number; writeTicks: number }
+type Counts = NonNullable<Statistics["bdevs"]>[number];
 
-// A Sample is the activity between two looks. Latencies are in microseconds, and null without I/O.
+interface Reading { at: number; rate: number; counts: Map<string, Counts> }
+
+// A Sample is the activity between two readings. Latencies are in microseconds, and null without I/O.
 export interface Sample {
   at: number; // seconds since 1970
   readOps: number; writeOps: number; readBytes: number; writeBytes: number;
@@ -27,13 +29,19 @@ export interface Sample {
 export const interval = 5000;
 const kept = 60;
 
-// watched are the stores whose devices are sampled.
+// watched contains the stores whose devices are sampled.
 export const watched = new Cell<Store[]>([]);
 
 export const samples = new Cell<Sample[]>([]);
 export const samplesError = new Cell("");
-let before: Sums | null = null;
-let unreadable = false; // the devices are not the tenant's
+let before: Reading | null = null;
+let notBefore = 0; // when the next reading may begin, in ms since 1970
+
+// A Rate is the I/O of one volume between two looks.
+export interface Rate { name: string; ops: number; bytes: number; latency: number | null }
+
+// busiest are the tenant's volumes with most I/O, or null as long as they are unknown.
+export const busiest = new Cell<Rate[] | null>(null);
 
 // targetDown reports whether the target does not answer.
 export const targetDown = new Cell(false);
@@ -44,8 +52,10 @@ onAnswer((method, error) => {
 });
 
 function forget() {
-  before = null;
-  unreadable = targetDown.value = false;
+  before = own = null;
+  notBefore = 0;
+  busiest.value = null;
+  targetDown.value = false;
   samples.value = [];
   samplesError.value = "";
   watched.value = [];
@@ -66,50 +76,86 @@ let sampling = false;
 const noSuchObject = -19; // SPDK's error code
 
 async function sample(stores: Store[]) {
-  const names = [...new Set(stores.map((s) => s.base_bdev))];
-  if (names.length === 0 || sampling || unreadable) return;
+  const ofTenant = session.value?.tenant != null, began = Date.now();
+  if (sampling || began < notBefore || (!ofTenant && stores.length === 0)) return;
   sampling = true;
   try {
-    const now = sum(await statistics(names));
-    const old = before;
-    before = now;
+    // A tenant may not read the devices below its stores, so it gets the I/O of its volumes.
+    const names = ofTenant ? await ownVolumes() : new Map(stores.map((s) => [s.base_bdev, s.base_bdev]));
+    const read = names.size > 0 ? await statistics([...names.keys()]) : null;
+    if (ofTenant) notBefore = Date.now() + 4 * (Date.now() - began); // with thousands of volumes, a reading keeps the target busy
+    samplesError.value = "";
+    if (!read) {
+      before = null;
+      busiest.value = [];
+      return;
+    }
+    const old = before, now = before = { at: read.ticks, rate: read.tick_rate, counts: new Map((read.bdevs ?? []).map((b) => [b.name, b])) };
     const seconds = old ? (now.at - old.at) / now.rate : 0;
-    if (!old || seconds <= 0 || seconds > 30 || now.readOps < old.readOps || now.writeOps < old.writeOps) return;
+    if (!old || seconds <= 0 || seconds > 60) return;
+    const total = between(old, now);
     const latency = (ticks: number, ops: number) => (ops > 0 && ticks >= 0 ? (ticks / ops / now.rate) * 1e6 : null);
     samples.value = [...samples.value.slice(1 - kept), {
       at: Date.now() / 1000,
-      readOps: (now.readOps - old.readOps) / seconds, writeOps: (now.writeOps - old.writeOps) / seconds,
-      readBytes: (now.readBytes - old.readBytes) / seconds, writeBytes: (now.writeBytes - old.writeBytes) / seconds,
-      readLatency: latency(now.readTicks - old.readTicks, now.readOps - old.readOps),
-      writeLatency: latency(now.writeTicks - old.writeTicks, now.writeOps - old.writeOps),
+      readOps: total.readOps / seconds, writeOps: total.writeOps / seconds,
+      readBytes: total.readBytes / seconds, writeBytes: total.writeBytes / seconds,
+      readLatency: latency(total.readTicks, total.readOps), writeLatency: latency(total.writeTicks, total.writeOps),
     }];
-    samplesError.value = "";
+    if (ofTenant) busiest.value = total.each.filter((o) => o.ops > 0).sort((a, b) => b.ops - a.ops).slice(0, 5)
+      .map((o) => ({ name: names.get(o.name) ?? o.name, ops: o.ops / seconds, bytes: o.bytes / seconds, latency: latency(o.ticks, o.ops) }));
   } catch (e) {
+    const deleted = ofTenant && e instanceof CallError && e.code === noSuchObject; // a volume, since it was listed
+    own = null;
+    if (deleted) return;
     before = null;
-    unreadable = session.value?.tenant != null && e instanceof CallError && e.code === noSuchObject;
-    samplesError.value = unreadable ? `the devices below the stores do not belong to the tenant ${session.value!.tenant}.` : (e as Error).message;
+    samplesError.value = (e as Error).message;
   } finally {
     sampling = false;
   }
 }
 
+// own has the names of the tenant's volumes by their bdevs', or null if they must be listed again.
+let own: Map<string, string> | null = null;
+let ownAt = 0;
+
+async function ownVolumes(): Promise<Map<string, string>> {
+  if (own && Date.now() - ownAt < 60000) return own;
+  const list = await call<{ uuid: string; alias: string }[]>("bdev_lvol_get_lvols");
+  ownAt = Date.now();
+  return own = new Map(list.map((v) => [v.uuid, v.alias]));
+}
+
+const atOnce = 1024; // names that SPDK takes in one call
+const oneByOne = 256; // bdevs that are read one by one, by releases without that parameter
+
 // statistics asks for several bdevs in one call, if the target's release has the parameter for that.
 async function statistics(names: string[]): Promise<Statistics> {
   const method = document_.value?.methods.find((m) => m.name === "bdev_get_iostat");
-  if (method?.params.some((p) => p.name === "names")) return call<Statistics>("bdev_get_iostat", { names });
-  const all = await Promise.all(names.map((name) => call<Statistics>("bdev_get_iostat", { name })));
+  const parts: object[] = [];
+  if (method?.params.some((p) => p.name === "names")) for (let i = 0; i < names.length; i += atOnce) parts.push({ names: names.slice(i, i + atOnce) });
+  else if (names.length > oneByOne) throw new Error(`this release of SPDK reports the I/O of one bdev for each call, and there are more than ${oneByOne}.`);
+  else parts.push(...names.map((name) => ({ name })));
+  const all = await Promise.all(parts.map((params) => call<Statistics>("bdev_get_iostat", params)));
   return { ...all[0], bdevs: all.flatMap((s) => s.bdevs ?? []) };
 }
 
-function sum(s: Statistics): Sums {
-  const total: Sums = { at: s.ticks, rate: s.tick_rate, readOps: 0, writeOps: 0, readBytes: 0, writeBytes: 0, readTicks: 0, writeTicks: 0 };
-  for (const b of s.bdevs ?? []) {
-    total.readOps += b.num_read_ops ?? 0;
-    total.writeOps += b.num_write_ops ?? 0;
-    total.readBytes += b.bytes_read ?? 0;
-    total.writeBytes += b.bytes_written ?? 0;
-    total.readTicks += b.read_latency_ticks ?? 0;
-    total.writeTicks += b.write_latency_ticks ?? 0;
+// between adds up the I/O between two readings, of all bdevs that are in both. A bdev whose counts went back has none.
+function between(old: Reading, now: Reading) {
+  const total = { readOps: 0, writeOps: 0, readBytes: 0, writeBytes: 0, readTicks: 0, writeTicks: 0, each: [] as { name: string; ops: number; bytes: number; ticks: number }[] };
+  for (const [name, b] of now.counts) {
+    const a = old.counts.get(name);
+    const since = (of: (c: Counts) => number | undefined) => (of(b) ?? 0) - (a ? of(a) ?? 0 : 0);
+    const readOps = since((c) => c.num_read_ops), writeOps = since((c) => c.num_write_ops);
+    if (!a || readOps < 0 || writeOps < 0) continue;
+    const readBytes = since((c) => c.bytes_read), writeBytes = since((c) => c.bytes_written);
+    const readTicks = since((c) => c.read_latency_ticks), writeTicks = since((c) => c.write_latency_ticks);
+    total.readOps += readOps;
+    total.writeOps += writeOps;
+    total.readBytes += readBytes;
+    total.writeBytes += writeBytes;
+    total.readTicks += readTicks;
+    total.writeTicks += writeTicks;
+    total.each.push({ name, ops: readOps + writeOps, bytes: readBytes + writeBytes, ticks: readTicks + writeTicks });
   }
   return total;
 }
@@ -117,7 +163,7 @@ function sum(s: Statistics): Sums {
 export interface TargetEvent { id: number | string; time: string; type: string; object?: string; text: string }
 
 export const events = new Cell<TargetEvent[]>([]);
-// conditions are events that last, such as a quota that is nearly used.
+// conditions are lasting events, such as a quota that is nearly used up.
 export const conditions = new Cell<TargetEvent[]>([]);
 
 const lasts = new Set(["lvstore_full", "quota_near", "certificate_expires"]);
@@ -130,7 +176,7 @@ const eventTypes = [
 
 export const eventState = new Cell<"open" | "waiting" | "closed">("waiting");
 
-// followEvents listens to the server's events while somebody is signed in.
+// followEvents listens to the server's events while a user is signed in.
 export function followEvents() {
   return listen("/events", eventTypes, (type, data) => {
     let event: TargetEvent;
@@ -143,6 +189,9 @@ export function followEvents() {
       conditions.value = of === type ? [...others, event] : others;
     }
     events.value = [event, ...events.value.filter((e) => e.id !== event.id)].slice(0, 100);
-    if (/^(bdev_|target_|gap)/.test(type)) inventoryStale.value = true;
+    if (/^(bdev_|target_|gap)/.test(type)) {
+      inventoryStale.value = true;
+      own = null;
+    }
   }, (s) => { eventState.value = s; }, () => { inventoryStale.value = true; });
 }

@@ -24,14 +24,14 @@ export interface Filter {
   decision?: string;
   from?: string; // local time, as in an input of the type datetime-local
   to?: string;
-  reads?: string; // "shown": the console's own reads, too
+  reads?: string; // "shown": include the console's own reads
 }
 
 export const objects = (l: Line) => (Array.isArray(l.resources) ? l.resources.join(", ") : l.resources ?? "");
 export const failed = (l: Line) => !!l.error || (typeof l.status === "number" && l.status >= 400);
 const refused = (l: Line) => (l.decision !== "allow" && l.decision !== "learn") || failed(l);
 
-const canceled = 499; // the page was left before the answer
+const canceled = 499; // the user left the page before the response
 
 // outcome is the decision, or "failed" for a permitted call that failed.
 export const outcome = (l: Line) => (l.decision === "allow" && failed(l) ? "failed" : l.decision ?? "");
@@ -52,7 +52,7 @@ function word(text: string): (l: Line) => boolean {
   return (l) => (member ?? everything)(l).toLowerCase().includes(wanted);
 }
 
-// shows returns which lines a filter leaves.
+// shows returns a function that reports whether a line passes the filter.
 export function shows(f: Filter, methods: Map<string, Method>): (l: Line) => boolean {
   const words = f.query.toLowerCase().split(/\s+/).filter(Boolean).map(word);
   const from = f.from ? Date.parse(f.from) : -Infinity;
@@ -66,8 +66,7 @@ export function shows(f: Filter, methods: Map<string, Method>): (l: Line) => boo
   };
 }
 
-// known reports whether a line came before: a stream that is opened again begins with old ones. An
-// id is PROCESS-NUMBER.
+// known reports whether a line was received before: a reopened stream begins with old lines. An id is PROCESS-NUMBER.
 export function known(id: string, last: string): boolean {
   const [process, number] = id.split("-"), [lastProcess, lastNumber] = last.split("-");
   return process === lastProcess && Number(number) <= Number(lastNumber);
@@ -77,7 +76,7 @@ export const jsonLines = (lines: Line[]) => lines.map(({ n: _, ...l }) => JSON.s
 
 const header = ["time", "user", "auth", "credential", "source", "method", "resources", "decision", "rule", "status", "code", "error", "latency_ms", "tenant", "request_id", "params"];
 
-// csv returns a table. Clients choose some of the text, so none of it may begin a formula.
+// csv returns a table. Clients choose some of the text, so no cell may begin like a formula.
 export function csv(lines: Line[]): string {
   const cell = (value: unknown) => {
     const text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);

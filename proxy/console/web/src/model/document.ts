@@ -1,4 +1,4 @@
-// The OpenRPC document of what the user may call.
+// The OpenRPC document of the methods that the user may call.
 import { call, getText } from "../api";
 import { Cell } from "../state";
 import { allowed, can, session } from "./session";
@@ -91,7 +91,7 @@ export interface Document {
 
 export const document_ = new Cell<Document | null>(null);
 
-// documentError says why there is no document.
+// documentError contains the reason why there is no document.
 export const documentError = new Cell("");
 
 let loading: Promise<void> | null = null;
@@ -114,8 +114,7 @@ async function load() {
   }
 }
 
-// present has the names and aliases of the methods that the target was built with, or null as long
-// as they are unknown.
+// present contains the names and aliases of the methods in the target's build, or null while they are unknown.
 export const present = new Cell<Set<string> | null>(null);
 
 // loadPresent reads which methods the target has. It fails silently: the page then shows all.
@@ -133,7 +132,7 @@ session.follow(() => {
   present.value = null;
 });
 
-// lacks reports whether the target was built without a method, names being those of present.
+// lacks reports whether the target was built without a method. names is the value of present.
 export const lacks = (m: Method, names: Set<string> | null) =>
   names !== null && !m["x-spdk-served-by"] && ![m.name, ...(m["x-spdk-aliases"] ?? [])].some((n) => names.has(n));
 

@@ -1,13 +1,13 @@
-// Figures of the target that the proxy collects for Prometheus. Reading them costs the target nothing.
+// The target's figures that the proxy collects for Prometheus. Reading them costs the target nothing.
 import { CallError, getText } from "../api";
 import { metric } from "../format";
 
 export interface Figures {
   promised: Map<string, number>; // by store, in bytes
-  volumes: number; // with clones
+  volumes: number; // including clones
   snapshots: number;
   started: number; // seconds since 1970, NaN if unknown
-  restarts: number; // that the proxy has seen
+  restarts: number; // restarts that the proxy has seen
 }
 
 const names = ["spdk_lvstore_committed_bytes", "spdk_lvstore_volumes", "spdk_lvstore_snapshots", "spdk_start_time_seconds", "spdk_restarts_total"];

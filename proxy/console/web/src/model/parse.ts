@@ -1,8 +1,8 @@
-// Parameters that are written as JSON, as entries of the form.
+// Converts parameters written as JSON to entries in the form.
 import { Method, Schema, resolve } from "./document";
 import { Entry, Problems, formKind } from "./value";
 
-// A Tagged is a value of JSON in which numbers keep their digits: a string begins with s, a number with n.
+// A Tagged is a JSON value in which numbers keep their digits: strings begin with s, and numbers with n.
 type Tagged = null | boolean | string | Tagged[] | { [name: string]: Tagged };
 
 const tokens = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
@@ -46,7 +46,7 @@ function entriesOf(schemas: Record<string, Schema>, v: { [name: string]: Tagged 
   return entries;
 }
 
-// indented is JSON text with a line for each member.
+// indented formats JSON text with one line for each member.
 export function indented(text: string): string {
   let indent = "";
   return (text || "{}").replace(/"(?:[^"\\]|\\.)*"|\{\}|\[\]|[{}[\],]\s*|:\s*/g, (token) => {
@@ -62,7 +62,7 @@ export function indented(text: string): string {
   });
 }
 
-// parseParams reads the parameters of a call, and finds what the form cannot hold. It returns null for what is not a JSON object.
+// parseParams reads the parameters of a call, and finds what the form cannot hold. It returns null if the text is not a JSON object.
 export function parseParams(m: Method, text: string): { entries: { [name: string]: Entry }; problems: Problems } | null {
   const problems: Problems = new Map();
   if (!text.trim()) return { entries: {}, problems };

@@ -1,15 +1,15 @@
-// A call as a command of SPDK's scripts/rpc.py, by the words that the schema has for each parameter (x-spdk-rpcpy).
+// Formats a call as a command for SPDK's scripts/rpc.py, with the words that the schema contains for each parameter (x-spdk-rpcpy).
 import { Method, RPCPyWord, Schema, resolve } from "./document";
 import { Entry, formKind, isRecord, toJSON } from "./value";
 import { shellWord } from "./shell";
 
-// A Given is a parameter, or a member of one, that the call has.
+// A Given is a parameter of the call, or a member of one.
 interface Given { schema: Schema; entry: Entry }
 
 const mib = 1048576n;
 
-// rpcpyCommand returns the name of a method with the values that have no option, and each option with its value, quoted for a shell. It
-// returns null if rpc.py cannot make the call: if it has no option for a parameter, needs one that is not given, or adds a value of its own.
+// rpcpyCommand returns a method's name with the positional values, and each option with its value, quoted for a shell. It returns null if
+// rpc.py cannot make the call: if it has no option for a parameter, requires one that is not given, or adds its own value.
 export function rpcpyCommand(m: Method, entry: { [name: string]: Entry }): string[] | null {
   const known = m["x-spdk-rpcpy"];
   if (!known || m.params.some((p) => p.required && entry[p.name] === undefined)) return null;
@@ -51,10 +51,10 @@ function collect(path: string, schema: Schema, entry: Entry, given: Map<string, 
   else for (const [name, member] of members) collect(`${path}.${name}`, member, (entry as { [name: string]: Entry })[name], given);
 }
 
-// isValue reports whether rpc.py does not take a text for an option. A negative number is a value.
+// isValue reports whether rpc.py reads a text as a value, not as an option. A negative number is a value.
 const isValue = (text: string) => text[0] !== "-" || /^-\d+(\.\d+)?$/.test(text);
 
-// plainText is a text or number without quotes; null for anything else.
+// plainText returns a text or number without quotes, and null for anything else.
 function plainText(schema: Schema, entry: Entry): string | null {
   const text = toJSON(schema, entry);
   if (text === undefined) return null;
@@ -77,7 +77,7 @@ function scalarText(w: RPCPyWord, g: Given, given: Map<string, Given>): string |
   return bytes > 0n && bytes % mib === 0n ? String(bytes / mib) : null;
 }
 
-// listText is a list as one word; null if an item contains what separates items or their members.
+// listText formats a list as one word. It returns null if an item contains a separator of items or members.
 function listText(w: RPCPyWord, g: Given): string | null {
   if (!Array.isArray(g.entry) || !g.schema.items) return null;
   const separator = w.list === "comma" ? "," : " ", reserved = w.list === "comma" ? /,/ : /\s/;

@@ -1,8 +1,8 @@
-// Secrets in calls. They must not be in the arguments of a process, which all users of a host can read.
+// Secrets in calls. They must not be in a process's arguments, which all users on a host can read.
 import { Method, Param, Schema, resolve } from "./document";
 import { Entry } from "./value";
 
-// mayHaveSecrets reports whether values of a schema may be, or contain, secrets. spdk-proxy call refuses these as arguments.
+// mayHaveSecrets reports whether a schema's values may be or contain secrets, which `spdk-proxy call` refuses as arguments.
 export function mayHaveSecrets(p: Param): boolean {
   const seen = new Set<Schema>(); // schemas may contain themselves
   const within = (schema: Schema): boolean => {
@@ -18,5 +18,5 @@ export function mayHaveSecrets(p: Param): boolean {
   return within(p.schema);
 }
 
-// mayUseSecrets reports whether a call may have a secret.
+// mayUseSecrets reports whether a call may contain a secret.
 export const mayUseSecrets = (m: Method, entry: { [name: string]: Entry }) => m.params.some((p) => entry[p.name] !== undefined && mayHaveSecrets(p));

@@ -1,4 +1,4 @@
-// The session of the user, and what the user may call.
+// The user's session, and what the user may call.
 import * as api from "../api";
 import { Cell } from "../state";
 
@@ -6,7 +6,7 @@ export const session = new Cell<api.Session | null>(null);
 export const ways = new Cell<api.Ways | null>(null);
 export const farewell = new Cell("");
 
-// allowed has the names of the methods that the user may call, or null as long as they are unknown.
+// allowed contains the names of the methods that the user may call, or null while they are unknown.
 export const allowed = new Cell<Set<string> | null>(null);
 
 export function begin(s: api.Session) {
@@ -40,7 +40,7 @@ export async function leave(everywhere: boolean) {
 
 export const can = (method: string) => allowed.value?.has(method) ?? false;
 
-// watchIdle ends the session after so long without input, as the server would.
+// watchIdle ends the session after the given time without input, as the server would.
 export function watchIdle() {
   const timer = setInterval(() => {
     const limit = session.value?.idle_seconds;

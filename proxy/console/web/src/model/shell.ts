@@ -1,6 +1,6 @@
-// Words of a shell's command line.
+// Words on a shell's command line.
 
-// quote makes one word of any text.
+// quote turns any text into one word.
 export const quote = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
 
 // shellWord quotes a text unless it means the same without quotes. zsh replaces words that begin with =.

@@ -1,4 +1,4 @@
-// A call as other programs make it.
+// Shows how other programs make a call.
 import { Method, resolve } from "./document";
 import { Entry, formKind, toJSON } from "./value";
 import { rpcpyCommand } from "./rpcpy";
@@ -10,13 +10,13 @@ export function asJSON(m: Method, params: string): string {
   return `{"jsonrpc": "2.0", "id": 1, "method": ${JSON.stringify(m.name)}${params ? `, "params": ${params}` : ""}}`;
 }
 
-// asCurl is a call by curl. A secret comes by standard input.
+// asCurl shows a call with curl. A secret comes from standard input.
 export function asCurl(m: Method, entry: { [name: string]: Entry }, params: string): string {
   const body = asJSON(m, params), data = mayUseSecrets(m, entry) ? `@- <<'END'\n${body}\nEND` : quote(body);
   return `curl --cacert tls.crt --user ${quote(session.value?.user ?? "admin")} ${location.origin}/ \\\n  -H 'Content-Type: application/json' \\\n  -d ${data}`;
 }
 
-// asCommand is a call by spdk-proxy. A secret comes from a file.
+// asCommand shows a call with spdk-proxy. A secret comes from a file.
 export function asCommand(m: Method, entry: { [name: string]: Entry }): string {
   const notes: string[] = [];
   const words = m.params.flatMap((p) => {
@@ -33,7 +33,7 @@ export function asCommand(m: Method, entry: { [name: string]: Entry }): string {
 const place = "# in SPDK's folder, on the storage server";
 const socket = "/run/spdk-proxy-rpc.sock";
 
-// asRPCPy is a command of SPDK's rpc.py if that makes the same call. Otherwise it is a command that makes the call by the client of rpc.py.
+// asRPCPy shows a command for SPDK's rpc.py if that makes the same call, and otherwise a program that makes the call with rpc.py's client.
 export function asRPCPy(m: Method, entry: { [name: string]: Entry }, params: string): string {
   const secret = mayUseSecrets(m, entry), words = secret ? null : rpcpyCommand(m, entry);
   if (words) {
@@ -45,7 +45,7 @@ export function asRPCPy(m: Method, entry: { [name: string]: Entry }, params: str
   return `${place}, by the client of rpc.py${why}\nPYTHONPATH=python python3 - <<'END'\nimport json\nfrom spdk.rpc.client import JSONRPCClient\n\nclient = JSONRPCClient("${socket}")\nprint(json.dumps(client.call("${m.name}"${given}), indent=2))\nEND`;
 }
 
-// asGo is a call by the typed client if all given parameters are simple, and otherwise by name.
+// asGo shows a call with the typed client if all given parameters are simple, and otherwise a call by name.
 export function asGo(m: Method, entry: { [name: string]: Entry }, params: string): string {
   return typedGo(m, entry) ?? `var result json.RawMessage\nerr := caller.Call(ctx, "${m.name}", ${params ? `json.RawMessage(\`${params}\`)` : "nil"}, &result)`;
 }

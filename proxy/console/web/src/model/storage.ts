@@ -1,6 +1,7 @@
-// What the target stores and exports, read by ordinary calls.
+// What the target stores and exports, read with ordinary calls.
+import { useEffect, useLayoutEffect } from "preact/hooks";
 import { CallError, call } from "../api";
-import { Cell } from "../state";
+import { Cell, useCell } from "../state";
 import { session } from "./session";
 
 export interface Store {
@@ -12,14 +13,23 @@ export interface Store {
   cluster_size: number;
 }
 
-interface Bdev {
+export interface Bdev {
   name: string;
   aliases?: string[];
   uuid?: string;
+  product_name?: string;
   block_size: number;
   num_blocks: number;
+  claimed?: boolean;
   assigned_rate_limits?: Limits;
-  driver_specific?: { lvol?: Lvol };
+  driver_specific?: { lvol?: Lvol; aio?: { filename: string }; uring?: { filename: string }; nvme?: NVMe | NVMe[] };
+}
+
+interface NVMe {
+  pci_address?: string;
+  trid?: Address & { subnqn?: string };
+  ctrlr_data?: { model_number?: string; serial_number?: string };
+  ns_data?: { id: number };
 }
 
 export interface Limits {
@@ -29,7 +39,7 @@ export interface Limits {
   w_mbytes_per_sec: number;
 }
 
-// An Entry is a volume in SPDK's list of logical volumes, which is shorter and faster than that of bdevs: it has no sizes.
+// An Entry is a volume in SPDK's list of logical volumes, which is shorter and faster than the list of bdevs, because it lacks sizes.
 interface Entry {
   alias: string;
   uuid: string;
@@ -96,17 +106,31 @@ export interface Volume {
   exports: Export[];
 }
 
+// A Disk is a bdev that is not a logical volume.
+export interface Disk {
+  name: string;
+  product: string;
+  size: number;
+  blockSize: number;
+  origin: string; // path or address
+  model: string; // and serial number
+  controller: string; // of an NVMe namespace
+  claimed: boolean;
+  store?: string;
+  exports: Export[];
+}
+
 export interface Inventory {
   stores: Store[];
   volumes: Volume[];
-  disks: string[]; // names of all other bdevs
+  disks: Disk[]; // all other bdevs
   subsystems: Subsystem[] | null; // null: not permitted
   nodes: TargetNode[] | null;
   at: number;
   refused: string[]; // methods
 }
 
-// orRefused gives undefined for a call that policy refuses or that the target does not have.
+// orRefused returns undefined if the policy refuses the call or the target lacks the method.
 async function orRefused<T>(refused: string[], method: string, params?: object): Promise<T | undefined> {
   try {
     return await call<T>(method, params);
@@ -120,7 +144,8 @@ async function orRefused<T>(refused: string[], method: string, params?: object):
 
 export const inventory = new Cell<Inventory | null>(null);
 
-// firstLook is what lists can show before the inventory is there: exports, and soon also volumes, without sizes, limits and parents.
+// firstLook contains what lists can show before the inventory has been read: exports, and soon also volumes, without sizes, limits and
+// parents.
 export const firstLook = new Cell<Inventory | null>(null);
 export const inventoryError = new Cell<Error | null>(null);
 export const inventoryStale = new Cell(false);
@@ -130,7 +155,8 @@ session.follow(() => { if (!session.value) inventory.value = firstLook.value = n
 let reading: Promise<void> | null = null;
 let again = false;
 
-// readInventory reads all volumes and exports. During a reading, which may have missed the latest change, it has another one follow.
+// readInventory reads all volumes and exports. If a reading is in progress, which may have missed the latest change, another one follows
+// it.
 export function readInventory(): Promise<void> {
   again = reading !== null;
   reading ??= readUntilCurrent().finally(() => { reading = null; });
@@ -150,13 +176,26 @@ async function readUntilCurrent() {
   } while (again);
 }
 
-// freshInventory reads again what is older than so many ms.
+// freshInventory reads the inventory again if it is older than the given number of ms.
 export function freshInventory(age: number): Promise<void> {
   const now = inventory.value;
   return now && !inventoryStale.value && Date.now() - now.at < age ? Promise.resolve() : reading ?? readInventory();
 }
 
-// read asks for the long list of bdevs last, because SPDK answers nothing else meanwhile. The first time, what is known is shown earlier.
+// useInventory returns the inventory for a page, and reads it again after an event.
+export function useInventory(): Inventory | null {
+  const found = useCell(inventory), stale = useCell(inventoryStale);
+  useLayoutEffect(() => { void freshInventory(30000); }, []);
+  useEffect(() => {
+    if (!stale || document.hidden) return;
+    const timer = setTimeout(() => void readInventory(), 3000);
+    return () => clearTimeout(timer);
+  }, [stale]);
+  return found;
+}
+
+// read requests the long list of bdevs last, because SPDK does not respond to anything else meanwhile. The first time, what is already
+// known is shown earlier.
 async function read(first: boolean): Promise<Inventory> {
   inventoryStale.value = false;
   const refused: string[] = [];
@@ -166,7 +205,7 @@ async function read(first: boolean): Promise<Inventory> {
     orRefused<TargetNode[]>(refused, "iscsi_get_target_nodes"),
   ]);
   const entries = first ? orRefused<Entry[]>(refused, "bdev_lvol_get_lvols") : undefined;
-  entries?.catch(() => {}); // if the others fail, nobody waits for it
+  entries?.catch(() => {}); // if the others fail, nothing waits for it
   const [stores = [], subsystems, nodes] = await short;
   const known: Inventory = { stores, volumes: [], disks: [], subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
   const exports = exportsByBdev(subsystems ?? [], nodes ?? []);
@@ -177,10 +216,10 @@ async function read(first: boolean): Promise<Inventory> {
   }
   const bdevs = await orRefused<Bdev[]>(refused, "bdev_get_bdevs") ?? [];
   const byUUID = new Map(stores.map((s) => [s.uuid, s]));
-  const volumes: Volume[] = [], disks: string[] = [];
+  const volumes: Volume[] = [], disks: Disk[] = [];
   for (const b of bdevs) {
     const lvol = b.driver_specific?.lvol;
-    if (!lvol) disks.push(b.name);
+    if (!lvol) disks.push(diskOf(b, stores, exports.get(b.name) ?? []));
     else volumes.push(volumeOf(b, lvol, byUUID.get(lvol.lvol_store_uuid), exports));
   }
   return { ...known, volumes, disks, at: Date.now() };
@@ -213,6 +252,18 @@ function volumeOf(b: Bdev, lvol: Lvol, store: Store | undefined, exports: Map<st
   };
 }
 
+function diskOf(b: Bdev, stores: Store[], exports: Export[]): Disk {
+  const d = b.driver_specific, nvme = Array.isArray(d?.nvme) ? d.nvme[0] : d?.nvme;
+  const suffix = `n${nvme?.ns_data?.id}`;
+  return {
+    name: b.name, product: b.product_name ?? "", size: b.block_size * b.num_blocks, blockSize: b.block_size,
+    origin: d?.aio?.filename ?? d?.uring?.filename ?? nvme?.pci_address ?? (nvme?.trid ? `${address(nvme.trid)} ${nvme.trid.subnqn ?? ""}`.trim() : ""),
+    model: [nvme?.ctrlr_data?.model_number, nvme?.ctrlr_data?.serial_number].filter(Boolean).join(", "),
+    controller: nvme && b.name.endsWith(suffix) ? b.name.slice(0, -suffix.length) : "",
+    claimed: b.claimed ?? true, store: stores.find((s) => s.base_bdev === b.name)?.name, exports,
+  };
+}
+
 function exportsByBdev(subsystems: Subsystem[], nodes: TargetNode[]): Map<string, Export[]> {
   const found = new Map<string, Export[]>();
   const add = (bdev: string | undefined, e: Export) => {
@@ -223,7 +274,7 @@ function exportsByBdev(subsystems: Subsystem[], nodes: TargetNode[]): Map<string
   return found;
 }
 
-// promised is the sum of the sizes of a store's volumes; shared clusters of snapshots count once.
+// promised returns the sum of the sizes of a store's volumes. Clusters shared by snapshots count once.
 export function promised(volumes: Volume[], store: string): number {
   let sum = 0;
   for (const v of volumes) if (v.store === store) sum += v.kind === "snapshot" ? v.used || 0 : v.size;

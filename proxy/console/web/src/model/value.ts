@@ -1,16 +1,15 @@
-// Values of a form: what the user wrote, its JSON, and what is wrong with it. Integers stay text, because 64 bits exceed
-// JavaScript's numbers.
+// A form's values: what the user wrote, its JSON, and its problems. Integers remain text, because JavaScript's numbers cannot hold 64 bits.
 import { Method, Param, Schema, resolve } from "./document";
 
-// An Entry is what the user wrote for one schema: undefined is left out.
+// An Entry is what the user wrote for one schema. undefined means left out.
 export type Entry = undefined | string | boolean | Entry[] | { [name: string]: Entry };
 
-// A Problem says what is wrong at a place such as "namespace.nsid".
+// A Problem describes what is wrong at a place such as "namespace.nsid".
 export type Problems = Map<string, string>;
 
 export const isRecord = (e: Entry): e is { [name: string]: Entry } => typeof e === "object" && !Array.isArray(e);
 
-// formKind is how a value is entered.
+// formKind returns how a value is entered.
 export function formKind(schema: Schema): "choice" | "boolean" | "text" | "number" | "list" | "object" | "json" {
   const s = resolve(schema);
   if (s.enum) return "choice";
@@ -24,7 +23,7 @@ export function formKind(schema: Schema): "choice" | "boolean" | "text" | "numbe
   return "json";
 }
 
-// toJSON writes an entry as JSON text. Entries with problems are written as well as it goes.
+// toJSON formats an entry as JSON text. Entries with problems are formatted as well as possible.
 export function toJSON(schema: Schema, entry: Entry): string | undefined {
   const s = resolve(schema);
   if (entry === undefined) return undefined;
@@ -47,7 +46,7 @@ function objectJSON(members: [string, Schema][], entry: { [name: string]: Entry 
   return `{${parts.join(", ")}}`;
 }
 
-// paramsJSON is the text of a call's parameters, or "" if the call has none.
+// paramsJSON returns a call's parameters as JSON text, or "" if the call has none.
 export function paramsJSON(m: Method, entry: { [name: string]: Entry }): string {
   const text = objectJSON(m.params.map((p) => [p.name, p.schema]), entry);
   return text === "{}" && m["x-spdk-params"] !== "object" ? "" : text;
@@ -55,7 +54,7 @@ export function paramsJSON(m: Method, entry: { [name: string]: Entry }): string 
 
 const uuid = /^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
-// check finds what is wrong with an entry. place is where it is in the form.
+// check finds an entry's problems. place is its place in the form.
 export function check(schema: Schema, entry: Entry, place: string, problems: Problems) {
   const s = resolve(schema);
   if (entry === undefined) return;
@@ -124,7 +123,7 @@ function checkJSON(text: string, say: (text: string) => void) {
   try { JSON.parse(text); } catch { say("Give JSON"); }
 }
 
-// Groups is what says that some of several members are needed.
+// Groups lists groups of members of which exactly one, or at least one, is required.
 interface Groups { "x-spdk-one-of"?: string[][]; "x-spdk-any-of"?: string[][] }
 
 function checkGroups(of: Groups, members: { [name: string]: Entry }, place: string, problems: Problems) {
@@ -133,7 +132,7 @@ function checkGroups(of: Groups, members: { [name: string]: Entry }, place: stri
   for (const names of of["x-spdk-any-of"] ?? []) if (given(names).length === 0) problems.set(place, `Give at least one of ${names.join(", ")}`);
 }
 
-// checkParams finds what is wrong with a whole form.
+// checkParams finds the problems in a whole form.
 export function checkParams(m: Method, entry: { [name: string]: Entry }): Problems {
   const problems: Problems = new Map();
   for (const p of m.params) {
@@ -144,7 +143,7 @@ export function checkParams(m: Method, entry: { [name: string]: Entry }): Proble
   return problems;
 }
 
-// describe says what a value may be: its type, unit, limits and default.
+// describe returns a description of the allowed values: type, unit, limits and default.
 export function describe(p: { schema: Schema; required?: boolean }): string {
   const s = resolve(p.schema);
   const parts: string[] = [];
@@ -164,7 +163,7 @@ function typeName(schema?: Schema): string {
   return s.format ?? s.type ?? "any JSON";
 }
 
-// objectName is the name of the object that a call is about, which the user types before a destructive call.
+// objectName returns the name of the object that a call affects, which the user types before a destructive call.
 export function objectName(m: Method, entry: { [name: string]: Entry }): string {
   const named = (p: Param) => typeof entry[p.name] === "string" && entry[p.name] !== "";
   const found = m.params.find((p) => named(p) && resolve(p.schema)["x-spdk-resource"] !== undefined) ?? m.params.find((p) => p.required && named(p));

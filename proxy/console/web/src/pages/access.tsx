@@ -4,6 +4,7 @@ import { getJSON, postJSON } from "../api";
 import * as format from "../format";
 import { session } from "../model/session";
 import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
+import { TenantNames } from "./quota";
 import { Alert, Button, Empty, ErrorNote, Field, Search } from "../ui/parts";
 
 interface MethodAccess { name: string; decision: "allowed" | "refused" | "conditional"; rule: string; depends?: string[]; learning?: boolean; redacted?: boolean }
@@ -34,6 +35,7 @@ export function Access() {
           <dt>User</dt><dd>{s.user}</dd>
           <dt>Roles</dt><dd>{s.roles.join(", ") || "none"}</dd>
           <dt>Tenant</dt><dd>{s.tenant ? <>{s.tenant}: you see and change only its objects</> : "none: you see all objects"}</dd>
+          {s.tenant && <TenantNames />}
           <dt>Signed in by</dt><dd>{s.method}</dd>
           <dt>Methods</dt><dd class="figures">{data ? `${number("allowed")} allowed, ${number("conditional")} depending on parameters, ${number("refused")} refused` : "…"}</dd>
         </dl>

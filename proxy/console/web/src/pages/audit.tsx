@@ -1,4 +1,4 @@
-// The audit log as it is written: who called what, and who was refused.
+// The live audit log: who called what, and who was refused.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { listen } from "../api";
 import * as format from "../format";

@@ -1,4 +1,4 @@
-// Fields of a form that is made from the schema.
+// Fields of a form generated from the schema.
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
 import { Schema, resolve } from "../model/document";
@@ -18,7 +18,7 @@ interface Props {
   onEntry: (e: Entry, place: string) => void;
 }
 
-// EntryField is one value with its name, meaning and problem. Objects and lists contain others.
+// EntryField is the field for one value, with its name, meaning and problem. Objects and lists contain other fields.
 export function EntryField(p: Props) {
   const s = resolve(p.schema), kind = formKind(s);
   const id = useId();
@@ -56,7 +56,7 @@ function Input({ schema: s, entry, required, place, onEntry, given }: Props & { 
   return <input {...given} type={(s["x-spdk-sensitive"] ? "password" : "text") as "text"} autocomplete="off" spellcheck={false} value={text} placeholder={s.default !== undefined ? String(s.default) : ""} onInput={(e) => set(e.currentTarget.value || undefined)} />;
 }
 
-// NameInput takes the name of an object, and offers those that exist.
+// NameInput is an input for an object's name that offers existing ones.
 function NameInput({ given, resource, text, onText }: { given: object; resource: string; text: string; onText: (text: string) => void }) {
   const list = useId();
   const [used, setUsed] = useState(false);

@@ -17,7 +17,7 @@ function found(methods: Method[], query: string): Method[] {
   return methods.map((m) => ({ m, n: score(m) })).filter((x) => x.n > 0).sort((a, b) => b.n - a.n).map((x) => x.m);
 }
 
-// moveFocus moves the focus in the list of methods by arrow keys: the list is one stop for Tab.
+// moveFocus moves the focus within the list of methods with the arrow keys: the list is a single stop for Tab.
 function moveFocus(e: KeyboardEvent) {
   const links = [...(e.currentTarget as HTMLElement).querySelectorAll("a")];
   const at = links.indexOf(document.activeElement as HTMLAnchorElement);

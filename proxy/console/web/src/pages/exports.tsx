@@ -1,9 +1,9 @@
 // What is exported to whom: NVMe-oF subsystems and iSCSI target nodes.
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
-import { Address, Inventory, Subsystem, TargetNode, address, firstLook, freshInventory, inventory, inventoryError, readInventory } from "../model/storage";
+import { Address, Inventory, Subsystem, TargetNode, address, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
 import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Alert, Button, Copy, Empty, Ends, ErrorNote, Search } from "../ui/parts";
@@ -45,11 +45,10 @@ const columns: Column<Row>[] = [
 ];
 
 export function Exports() {
-  const whole = useCell(inventory), early = useCell(firstLook), found = whole ?? early, error = useCell(inventoryError), here = useCell(route).values;
+  const whole = useInventory(), early = useCell(firstLook), found = whole ?? early, error = useCell(inventoryError), here = useCell(route).values;
   const [text, setText, searched] = useSearch(), query = searched.toLowerCase();
   const sort: Sort = { key: here.sort?.replace(/^-/, "") || "id", down: here.sort?.startsWith("-") ?? false };
   useCell(allowed);
-  useLayoutEffect(() => { void freshInventory(30000); }, []);
   const rows = useMemo(() => {
     const list = found ? rowsOf(found).filter((r) => (!here.kind || r.kind === here.kind) && (!query || `${r.id} ${r.listeners} ${r.hosts}`.toLowerCase().includes(query))) : [];
     const key = sort.key as "id" | "kind" | "units" | "listeners" | "hosts";
@@ -135,7 +134,7 @@ function Initiators({ node }: { node: string }) {
 
 interface Listener { address: Address; ana_states?: { ana_group?: number; anagrpid?: number; ana_state?: string; state?: string }[] }
 
-// ANA asks on demand only, because SPDK pauses the subsystem to answer.
+// ANA queries the target only on demand, because SPDK pauses the subsystem to respond.
 function ANA({ nqn }: { nqn: string }) {
   const [found, set] = useState<Listener[] | null>(null);
   const [error, setError] = useState<Error | null>(null);

@@ -1,4 +1,4 @@
-// One method: what it does, a form for its parameters, the call, and its answer.
+// One method: what it does, a form for its parameters, the call, and its response.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Answer, CallError, callText } from "../api";
 import * as format from "../format";
@@ -15,7 +15,7 @@ import { ParamsEditor, problemsOf } from "./params_editor";
 
 type Entries = { [name: string]: Entry };
 
-// A Past is a call that was made. Calls are kept as long as the page is open, because they may contain secrets.
+// A Past is a call made earlier. Calls are kept only while the page is open, because they may contain secrets.
 interface Past { id: number; method: string; entries: Entries; at: number; milliseconds: number; error?: string }
 
 const history_ = new Cell<Past[]>([]);
@@ -34,7 +34,7 @@ export function MethodView({ method: m, lacking }: { method: Method; lacking: bo
   const [written, setWritten] = useState<string | null>(null); // the parameters as JSON; null: they are in the form
   const problems = useMemo(() => (written === null ? checkParams(m, entries) : problemsOf(m, written)), [m, entries, written]);
   const params = paramsJSON(m, entries);
-  const fits = written === null || parseParams(m, written)?.problems.size === 0; // into the form
+  const fits = written === null || parseParams(m, written)?.problems.size === 0; // the JSON fits into the form
   useEffect(() => { box.current?.focus({ preventScroll: true }); announce(m.name); }, []);
 
   const enter = (name: string, e: Entry, place: string) => {

@@ -2,11 +2,12 @@
 import { useEffect, useMemo } from "preact/hooks";
 import { CallError, call } from "../api";
 import * as format from "../format";
-import { Sample, conditions, events, interval, samples, samplesError, targetDown, watched } from "../model/activity";
+import { Sample, busiest, conditions, events, interval, samples, samplesError, targetDown, watched } from "../model/activity";
 import { allowed, session } from "../model/session";
 import { Store, capacity, free, freshInventory, inventory, promised, used } from "../model/storage";
 import { Figures, readFigures } from "../model/figures";
 import { Loaded, link, useCell, useLoad } from "../state";
+import { Quota } from "./quota";
 import { Alert, CapacityBar, Empty, ErrorNote, ShareBar } from "../ui/parts";
 import { Line, Plot } from "../ui/plot";
 
@@ -20,7 +21,7 @@ interface Look { stores: Store[] | null; version: string; reactors: Reactors | n
 
 let lastReactors: Reactors | null = null;
 
-// hidden reports whether a user may not call a method. What administrators may not call, this proxy and target do not have.
+// hidden reports whether policy denies a method to a user. Methods that administrators cannot call do not exist on this proxy and target.
 const hidden = (may: Set<string>, method: string) => !may.has(method) && !session.value?.administrator;
 
 const orNull = async <T,>(p: Promise<T>): Promise<T | null> => {
@@ -35,7 +36,7 @@ async function lookAtTarget(signal: AbortSignal): Promise<Look> {
   const [stores, version, reactors] = await Promise.all([
     orNull(call<Store[]>("bdev_lvol_get_lvstores", undefined, signal)),
     orNull(call<{ version: string }>("spdk_get_version", undefined, signal)),
-    orNull(call<Reactors>("framework_get_reactors", undefined, signal)),
+    session.value?.tenant ? null : orNull(call<Reactors>("framework_get_reactors", undefined, signal)),
   ]);
   lastReactors = reactors;
   if (stores) watched.value = stores;
@@ -47,6 +48,7 @@ export function Overview() {
   const may = useCell(allowed);
   const status = useLoad(() => readStatus(may), [may], 30000);
   const found = useCell(inventory);
+  const tenant = useCell(session)?.tenant;
   const figures = useLoad(readFigures, [], 60000);
   const none = figures.data === null || (!!figures.error && !figures.data);
   useEffect(() => { if (none) void freshInventory(120000); }, [none]);
@@ -63,12 +65,13 @@ export function Overview() {
       <section class="card stores">
         <h2>Stores</h2>
         {!look.data ? <p class="faint">Loading…</p> : stores === null ? <Empty title="Your roles do not permit listing stores">The method is bdev_lvol_get_lvstores.</Empty> :
-          stores!.length === 0 ? <Empty title="No stores">Create one with bdev_lvol_create_lvstore.</Empty> :
+          stores!.length === 0 ? <Empty title="No stores">Create one on the page <a href={link("storage")}>Storage</a>.</Empty> :
             <ul>{stores!.map((s) => <StoreRow key={s.uuid} store={s} promised={given(s.name)} />)}</ul>}
       </section>
+      {tenant && <Quota tenant={tenant} />}
       <Plots />
       <div class="two">
-        <Reactors_ now={look.data?.reactors ?? null} before={look.data?.before ?? null} loading={!look.data} />
+        {tenant ? <Busiest /> : <Reactors_ now={look.data?.reactors ?? null} before={look.data?.before ?? null} loading={!look.data} />}
         <Events />
       </div>
     </div>
@@ -79,7 +82,7 @@ function StoreRow({ store, promised: given }: { store: Store; promised?: number 
   const total = capacity(store);
   return (
     <li>
-      <div class="line"><a class="strong" href={link("volumes", { store: store.name })}>{store.name}</a><span class="faint">on {store.base_bdev}</span><span class="grow" /><span class="figures"><b>{format.bytes(used(store))}</b> of {format.bytes(total)} used</span></div>
+      <div class="line"><a class="strong" href={link("volumes", { store: store.name })}>{store.name}</a>{store.base_bdev && <span class="faint">on {store.base_bdev}</span>}<span class="grow" /><span class="figures"><b>{format.bytes(used(store))}</b> of {format.bytes(total)} used</span></div>
       <CapacityBar label={`Capacity of ${store.name}`} used={used(store)} promised={given} total={total} />
       <div class="line faint figures"><span>{format.bytes(free(store))} free</span><span class="grow" /><span class={given !== undefined && given > total ? "over" : ""}>{given === undefined ? "\u00a0" : `${format.bytes(given)} promised to volumes, ${format.percent(given / total)}`}</span></div>
     </li>
@@ -104,7 +107,7 @@ async function readStatus(may: Set<string> | null): Promise<Status> {
 
 function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status: Loaded<Status>; given: (store: string) => number | undefined; figures?: Figures | null }) {
   const list: { level: "bad" | "warn"; text: string }[] = [];
-  const log = useCell(events), lasting = useCell(conditions), down = useCell(targetDown), may = useCell(allowed);
+  const log = useCell(events), lasting = useCell(conditions), down = useCell(targetDown), may = useCell(allowed), tenant = useCell(session)?.tenant;
   if (down || (status.data && !status.data.targetUp)) list.push({ level: "bad", text: "The target does not answer. Figures on this page are from before. Check that spdk_tgt runs." });
   for (const s of look.data?.stores ?? []) {
     const share = used(s) / capacity(s), owed = given(s.name);
@@ -139,13 +142,13 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
   const ready = look.data && status.data;
   const unread = [
     ...(look.data && look.data.stores === null ? ["the stores"] : []),
-    ...(may && hidden(may, "spdkgate_config_get_status") ? ["the state of the saved configuration"] : []),
-    ...(may && (hidden(may, "spdkgate_get_metrics") || session.value?.tenant) ? ["when certificates and tokens expire"] : []),
+    ...(may && !tenant && hidden(may, "spdkgate_config_get_status") ? ["the state of the saved configuration"] : []),
+    ...(may && !tenant && hidden(may, "spdkgate_get_metrics") ? ["when certificates and tokens expire"] : []),
   ];
   return (
     <section class="warnings" aria-label="Warnings" aria-live="polite">
       {list.length ? list.map((w) => <Alert key={w.text} level={w.level}>{w.text}</Alert>) :
-        <p class="calm">{!ready || !may ? "\u00a0" : unread.length ? <Alert level="info">No warnings in what you may read. Your roles or tenant do not permit reading {unread.join(" and ")}.</Alert> : <Alert level="good">No warnings</Alert>}</p>}
+        <p class="calm">{!ready || !may ? "\u00a0" : unread.length ? <Alert level="info">No warnings in what you may read. Your roles do not permit reading {unread.join(" and ")}.</Alert> : <Alert level="good">{tenant ? `No warnings about tenant ${tenant}` : "No warnings"}</Alert>}</p>}
     </section>
   );
 }
@@ -157,16 +160,16 @@ function Tiles({ look, status, volumes, started }: { look?: Look; status?: Statu
   const uptime = started ? Date.now() / 1000 - started : r ? Math.max(...r.reactors.map((c) => (c.busy + c.idle) / r.tick_rate)) : NaN;
   const totals = (look?.stores ?? []).reduce((t, s) => ({ used: t.used + used(s), all: t.all + capacity(s) }), { used: 0, all: 0 });
   const saved = status?.saved;
-  const tiles: [string, string, string][] = [
+  const tiles: [string, string, string, boolean?][] = [ // the last: it concerns the whole target, of which tenants see nothing
     ["SPDK", look ? session.value?.release ?? (/v\d[\w.-]*/.exec(look.version)?.[0] ?? "–") : "", look ? `proxy ${session.value?.version ?? ""}` : ""],
-    ["Uptime of the target", look ? format.duration(uptime) : "", uptime > 0 ? `since ${format.date(Date.now() - uptime * 1000)}` : !look || !may ? "" : hidden(may, "framework_get_reactors") ? "not shown to you" : "not reported by this target"],
+    ["Uptime of the target", look ? format.duration(uptime) : "", uptime > 0 ? `since ${format.date(Date.now() - uptime * 1000)}` : !look || !may ? "" : hidden(may, "framework_get_reactors") ? "not shown to you" : "not reported by this target", true],
     ["Capacity used", look ? (look.stores ? format.percent(totals.used / totals.all) : "–") : "", look?.stores ? `${format.bytes(totals.used)} of ${format.bytes(totals.all)}` : ""],
     ["Volumes", volumes === undefined ? "" : format.count(volumes), volumes === undefined ? "" : "with snapshots and clones"],
-    ["Saved configuration", status ? (saved ? (saved.failed ? "Failed" : saved.pending ? "Pending" : "Saved") : "–") : "", saved?.saved_at ? format.date(saved.saved_at) : !status || !may ? "" : hidden(may, "spdkgate_config_get_status") ? "not shown to you" : "not saved by the proxy"],
+    ["Saved configuration", status ? (saved ? (saved.failed ? "Failed" : saved.pending ? "Pending" : "Saved") : "–") : "", saved?.saved_at ? format.date(saved.saved_at) : !status || !may ? "" : hidden(may, "spdkgate_config_get_status") ? "not shown to you" : "not saved by the proxy", true],
   ];
   return (
     <dl class="tiles">
-      {tiles.map(([name, value, about]) => <div class="card" key={name}><dt>{name}</dt><dd><b>{value || "\u00a0"}</b><span class="faint" title={about}>{about || "\u00a0"}</span></dd></div>)}
+      {tiles.filter((t) => !t[3] || !session.value?.tenant).map(([name, value, about]) => <div class="card" key={name}><dt>{name}</dt><dd><b>{value || "\u00a0"}</b><span class="faint" title={about}>{about || "\u00a0"}</span></dd></div>)}
     </dl>
   );
 }
@@ -186,7 +189,7 @@ function Plots() {
         <Plot title="Throughput" binary times={times} format={format.bytesPerSecond} lines={lines((s) => s.readBytes, (s) => s.writeBytes)} />
         <Plot title="Mean latency" times={times} format={format.microseconds} lines={lines((s) => s.readLatency, (s) => s.writeLatency)} />
       </div>
-      <p class="faint small">I/O of the devices below the stores, every {interval / 1000} s while the console is visible.</p>
+      <p class="faint small">{session.value?.tenant ? "I/O of your volumes" : "I/O of the devices below the stores"}, every {interval / 1000} s while the console is visible.</p>
     </section>
   );
 }
@@ -202,6 +205,19 @@ function Reactors_({ now, before, loading }: { now: Reactors | null; before: Rea
       <h2>Reactors</h2>
       {now ? <ul>{now.reactors.map((r) => <li key={r.lcore}><span>Core {r.lcore}</span><ShareBar share={busy(r.lcore)} label={`Core ${r.lcore} busy`} /><b class="figures">{format.percent(busy(r.lcore))}</b></li>)}</ul> :
         <p class="faint">{loading ? "Loading…" : "Not available: the method framework_get_reactors is refused, or the target does not have it."}</p>}
+    </section>
+  );
+}
+
+// Busiest lists the tenant's volumes with most I/O.
+function Busiest() {
+  const list = useCell(busiest), problem = useCell(samplesError);
+  return (
+    <section class="card busiest">
+      <h2>Busiest volumes</h2>
+      {!list ? <p class="faint">{problem ? "Not known" : "Loading…"}</p> : list.length === 0 ? <p class="faint">No I/O at your volumes at present.</p> :
+        <table><thead><tr><th scope="col">Volume</th><th scope="col">Operations</th><th scope="col">Throughput</th><th scope="col">Mean latency</th></tr></thead>
+          <tbody>{list.map((r) => <tr key={r.name}><td><a href={link("volumes", { q: r.name })}>{r.name}</a></td><td class="figures">{format.perSecond(r.ops)}</td><td class="figures">{format.bytesPerSecond(r.bytes)}</td><td class="figures">{r.latency === null ? "–" : format.microseconds(r.latency)}</td></tr>)}</tbody></table>}
     </section>
   );
 }

@@ -1,4 +1,4 @@
-// The parameters of a call as JSON text, checked by the schema while it is written.
+// A call's parameters as JSON text, checked against the schema while the user types.
 import { useId, useState } from "preact/hooks";
 import { Method } from "../model/document";
 import { parseParams } from "../model/parse";
@@ -11,7 +11,7 @@ interface Props {
   onEntries: (entries: { [name: string]: Entry }) => void;
 }
 
-// problemsOf finds what is wrong with parameters that are written as JSON.
+// problemsOf finds the problems in parameters written as JSON.
 export function problemsOf(m: Method, text: string): Problems {
   const parsed = parseParams(m, text);
   if (!parsed) return new Map([["", "This is not a JSON object, such as {\"name\": \"value\"}"]]);

@@ -1,4 +1,4 @@
-// The page that asks who the user is.
+// The sign-in page.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Ways, signIn } from "../api";

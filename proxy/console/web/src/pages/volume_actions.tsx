@@ -1,60 +1,12 @@
-// What can be done with volumes: each dialog says what will happen, then makes one call.
-import type { ComponentChildren } from "preact";
+// Actions on volumes: each dialog explains what will happen, and then makes one call.
 import { useState } from "preact/hooks";
-import { CallError, call } from "../api";
 import * as format from "../format";
 import { can } from "../model/session";
-import { Store, Volume, capacity, free, promised, readInventory } from "../model/storage";
-import { notify } from "../state";
-import { Alert, Button, Dialog, Failure, Field } from "../ui/parts";
+import { Store, Volume, capacity, free, promised } from "../model/storage";
+import { ActionForm, Confirm, NameInput } from "../ui/action_form";
+import { Field } from "../ui/parts";
 
 const MiB = 1048576;
-
-interface FormProps {
-  title: string;
-  action: string;
-  danger?: boolean;
-  ready: boolean;
-  method: string;
-  params: object;
-  done: string;
-  effect: ComponentChildren;
-  children?: ComponentChildren;
-  onClose: () => void;
-  onDone?: () => void;
-}
-
-// ActionForm makes a call when it is submitted, and shows the call before.
-function ActionForm({ title, action, danger, ready, method, params, done, effect, children, onClose, onDone }: FormProps) {
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState<CallError | null>(null);
-  const submit = async (e: Event) => {
-    e.preventDefault();
-    setBusy(true);
-    setError(null);
-    try {
-      await call(method, params);
-      notify(done);
-      onClose();
-      onDone?.();
-      void readInventory();
-    } catch (e) {
-      setError(e as CallError);
-      setBusy(false);
-    }
-  };
-  return (
-    <Dialog title={title} onClose={onClose}>
-      <form onSubmit={(e) => void submit(e)}>
-        {children}
-        <Alert level={danger ? "warn" : "info"}>{effect}</Alert>
-        <details class="call"><summary>The call</summary><pre tabIndex={0}>{JSON.stringify({ method, params }, null, 2)}</pre></details>
-        {error && <Alert level="bad"><Failure error={error} /></Alert>}
-        <footer><Button onClick={onClose}>Cancel</Button><Button type="submit" kind={danger ? "danger" : "primary"} disabled={!ready || busy}>{busy ? "Working…" : action}</Button></footer>
-      </form>
-    </Dialog>
-  );
-}
 
 function SizeInput({ id, size, onSize, ...about }: { id: string; size: number; onSize: (mib: number) => void }) {
   const factors: Record<string, number> = { MiB: 1, GiB: 1024, TiB: 1048576 };
@@ -90,7 +42,7 @@ export function CreateVolume({ stores, volumes, store: first, onClose }: { store
       effect={!store ? "Choose a store." : tight ? `${storeName} has only ${format.bytes(free(store))} free, and a thick volume takes its whole size at once.` :
         <>{thin ? "Takes no space until hosts write." : `Takes ${format.bytes(size * MiB)} at once; ${format.bytes(free(store) - size * MiB)} stay free.`} Afterwards {format.bytes(after)} of {format.bytes(capacity(store))} ({format.percent(after / capacity(store))}) are promised. No host can reach it until it is exported.</>}>
       <Field label="Store">{(f) => <select {...f} value={storeName} onChange={(e) => setStore(e.currentTarget.value)}>{stores.map((s) => <option key={s.uuid} value={s.name}>{s.name} ({format.bytes(free(s))} free)</option>)}</select>}</Field>
-      <Field label="Name" error={taken ? `${storeName} has a volume with this name` : long ? "At most 63 bytes" : ""}>{(f) => <input {...f} value={name} required autocomplete="off" spellcheck={false} onInput={(e) => setName(e.currentTarget.value)} />}</Field>
+      <NameInput name={name} onInput={setName} error={taken ? `${storeName} has a volume with this name` : long ? "At most 63 bytes" : ""} />
       <Field label="Size">{(f) => <SizeInput {...f} size={size} onSize={setSize} />}</Field>
       <label class="check"><input type="checkbox" checked={thin} onChange={(e) => setThin(e.currentTarget.checked)} /> Thin: allocate space when it is first written</label>
     </ActionForm>
@@ -120,7 +72,7 @@ export function SnapshotVolume({ volume: v, onClose }: { volume: Volume; onClose
       method={own ? "spdkgate_lvol_snapshot" : "bdev_lvol_snapshot"}
       params={own ? { snapshots: [{ lvol_name: v.alias, snapshot_name: name }] } : { lvol_name: v.alias, snapshot_name: name }}
       effect={<>The snapshot keeps the volume's present contents, takes no space at first, and stays when the volume changes. {v.exports.length > 0 && "Hosts hold their I/O back for a moment meanwhile. "}What is written afterwards takes new space in {v.store}.</>}>
-      <Field label="Name of the snapshot">{(f) => <input {...f} value={name} required autocomplete="off" spellcheck={false} onInput={(e) => setName(e.currentTarget.value)} />}</Field>
+      <NameInput label="Name of the snapshot" name={name} onInput={setName} />
     </ActionForm>
   );
 }
@@ -148,7 +100,7 @@ export function DeleteVolume({ volume: v, onClose, onDone }: { volume: Volume; o
       effect={stuck ? `This snapshot has ${v.clones.length} clones. SPDK deletes a snapshot only when at most one is left.` : <>
         {v.kind === "snapshot" && v.clones.length === 1 ? `The clone ${v.clones[0]} takes over the snapshot's data, and stays.` : `All data of ${v.alias} (${Number.isNaN(v.used) ? `${format.bytes(v.size)} in size` : v.used === 0 ? "nothing allocated" : `${format.bytes(v.used)} allocated`}) is lost. This cannot be undone.`}
         {v.exports.length > 0 && ` It is exported by ${v.exports.map((e) => e.name).join(", ")}: hosts lose it at once.`}</>}>
-      {!stuck && <Field label={`To confirm, type ${v.name}`}>{(f) => <input {...f} value={typed} autocomplete="off" spellcheck={false} onInput={(e) => setTyped(e.currentTarget.value)} />}</Field>}
+      {!stuck && <Confirm name={v.name} typed={typed} onInput={setTyped} />}
     </ActionForm>
   );
 }

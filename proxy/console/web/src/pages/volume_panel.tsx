@@ -1,11 +1,13 @@
 // What is known about one volume.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
+import { type IOSample, mayReadHistory, useHistory } from "../model/io";
 import { allowed, can } from "../model/session";
 import { Inventory, Volume, address } from "../model/storage";
 import { announce, change, link, useCell } from "../state";
 import { Alert, Button, Copy, ErrorNote, ShareBar } from "../ui/parts";
+import { Line, Plot } from "../ui/plot";
 import { DeleteVolume, GrowVolume, LimitVolume, SnapshotVolume } from "./volume_actions";
 import { limits } from "./volumes";
 
@@ -45,6 +47,7 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
           return <li key={c}>{clone ? <a href={link("volumes", { id: clone.id })} onClick={(e) => { e.preventDefault(); change({ id: clone.id }); }}>{clone.name}</a> : c}</li>;
         })}{v.clones.length > 20 && <li>and {v.clones.length - 20} more</li>}</ul></dd></>}
       </dl>
+      {mayReadHistory() && <VolumeIO id={v.id} />}
       <h3>Exports</h3>
       {v.exports.length === 0 ? <p class="faint">{all.subsystems === null && all.nodes === null ? "Your roles do not permit listing exports." : "Not exported: no host can reach this volume."}</p> :
         v.exports.map((e) => <ExportOf key={e.name + e.unit} kind={e.kind} name={e.name} unit={e.unit} all={all} />)}
@@ -53,6 +56,26 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
       {action === "limit" && <LimitVolume volume={v} onClose={close} />}
       {action === "delete" && <DeleteVolume volume={v} onClose={close} onDone={onClose} />}
     </aside>
+  );
+}
+
+// VolumeIO shows the last hour.
+function VolumeIO({ id }: { id: string }) {
+  const { data, error, refresh } = useHistory(id);
+  const times = useMemo(() => (data ?? []).map((s) => s.time), [data]);
+  if (error && !data) return <ErrorNote error={error} retry={refresh} />;
+  const lines = (read: (s: IOSample) => number | null, write: (s: IOSample) => number | null): Line[] => [
+    { name: "Read", color: "--line-a", values: data!.map(read) }, { name: "Write", color: "--line-b", values: data!.map(write) },
+  ];
+  return (
+    <section class="io" aria-label="I/O of the last hour">
+      <h3>I/O of the last hour</h3>
+      {!data ? <p class="faint">Reading…</p> : data.length === 0 ? <p class="faint">No I/O in the samples that the proxy has kept, one per minute.</p> : <>
+        <Plot title="Operations" span={3600} times={times} format={format.perSecond} lines={lines((s) => s.read_ios_per_sec, (s) => s.write_ios_per_sec)} />
+        <Plot title="Throughput" span={3600} binary times={times} format={format.bytesPerSecond} lines={lines((s) => s.read_bytes_per_sec, (s) => s.write_bytes_per_sec)} />
+        <Plot title="Mean latency" span={3600} times={times} format={format.microseconds} lines={lines((s) => s.read_latency_us || null, (s) => s.write_latency_us || null)} />
+      </>}
+    </section>
   );
 }
 
@@ -73,7 +96,7 @@ function ExportOf({ kind, name, unit, all }: { kind: string; name: string; unit:
   );
 }
 
-// Connected asks on demand only, because SPDK pauses the subsystem to answer.
+// Connected queries the target only on demand, because SPDK pauses the subsystem to respond.
 export function Connected({ nqn }: { nqn: string }) {
   const [found, set] = useState<Controller[] | null>(null);
   const [error, setError] = useState<Error | null>(null);

@@ -1,8 +1,9 @@
-// All volumes and snapshots: search, order, tree, and what can be done with them.
-import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
+// All volumes and snapshots: search, sorting, tree, and actions.
+import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
-import { Inventory, Volume, firstLook, freshInventory, inventory, inventoryError, inventoryStale, readInventory } from "../model/storage";
+import { type IOSample, operations, throughput, useRates } from "../model/io";
+import { Inventory, Volume, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
 import { announce, change, route, useCell, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Button, Empty, Ends, ErrorNote, Search } from "../ui/parts";
@@ -37,13 +38,19 @@ function exportsOf(v: Volume): string {
   return `${v.exports[0].kind} ${short}` + (v.exports.length > 1 ? ` and ${v.exports.length - 1} more` : "");
 }
 
+// ioColumn shows the I/O of the last minute.
+const ioColumn = (rates: Map<string, IOSample>): Column<Volume> => ({
+  key: "io", title: "I/O", sorts: true, number: true,
+  show: (v) => { const s = rates.get(v.id); return s ? <span title={`read ${format.perSecond(s.read_ios_per_sec)}, write ${format.perSecond(s.write_ios_per_sec)}, ${format.bytesPerSecond(throughput(s))}, in the last minute`}>{format.perSecond(operations(s))}</span> : ""; },
+});
+
 const values: Record<string, (v: Volume) => number | string> = {
   name: (v) => v.name, store: (v) => v.store, size: (v) => v.size, used: (v) => v.used || 0, limits: (v) => v.limits?.rw_ios_per_sec || limits(v) ? 1 : 0,
   exports: (v) => v.exports.length ? v.exports[0].name : "",
 };
 
-function ordered(list: Volume[], sort: Sort): Volume[] {
-  const value = values[sort.key] ?? values.name, compare = format.byName();
+function ordered(list: Volume[], sort: Sort, rates: Map<string, IOSample> | null): Volume[] {
+  const value = sort.key === "io" ? (v: Volume) => operations(rates?.get(v.id)) : values[sort.key] ?? values.name, compare = format.byName();
   const keyed = list.map((v) => ({ v, key: value(v) }));
   keyed.sort((a, b) => typeof a.key === "number" ? a.key - (b.key as number) : compare(a.key, b.key as string));
   if (sort.down) keyed.reverse();
@@ -56,7 +63,7 @@ function matches(v: Volume, words: string[]): boolean {
 
 interface Branch { volume: Volume; depth: number; open?: boolean }
 
-// branches lists the tree of snapshots and clones. With a search, all ancestors of what was found are open.
+// branches lists the tree of snapshots and clones. During a search, all ancestors of the matches are open.
 function branches(all: Volume[], shown: Volume[], open: Set<string>, searching: boolean): Branch[] {
   const byAlias = new Map(all.map((v) => [v.alias, v]));
   const wanted = new Set(shown);
@@ -81,9 +88,10 @@ function branches(all: Volume[], shown: Volume[], open: Set<string>, searching: 
 }
 
 export function Volumes() {
-  const whole = useCell(inventory), early = useCell(firstLook), error = useCell(inventoryError), stale = useCell(inventoryStale), here = useCell(route).values;
+  const whole = useInventory(), early = useCell(firstLook), error = useCell(inventoryError), here = useCell(route).values;
   const may = useCell(allowed);
   const [text, setText, query] = useSearch();
+  const rates = useRates();
   const [open, setOpen] = useState(new Set<string>());
   const [creating, setCreating] = useState(false);
   const sort: Sort = { key: here.sort?.replace(/^-/, "") || "name", down: here.sort?.startsWith("-") ?? false };
@@ -92,17 +100,10 @@ export function Volumes() {
   // The first look has neither parents nor sizes.
   const found = whole ?? (early?.volumes.length && !tree && ["name", "store", "exports"].includes(sort.key) ? early : null);
 
-  useLayoutEffect(() => { void freshInventory(30000); }, []);
-  useEffect(() => {
-    if (!stale || document.hidden) return;
-    const timer = setTimeout(() => void readInventory(), 3000);
-    return () => clearTimeout(timer);
-  }, [stale]);
-
   const shown = useMemo(() => {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-    return ordered((found?.volumes ?? []).filter((v) => (!kind || v.kind === kind) && (!here.store || v.store === here.store) && matches(v, words)), sort);
-  }, [found, query, kind, here.store, sort.key, sort.down]);
+    return ordered((found?.volumes ?? []).filter((v) => (!kind || v.kind === kind) && (!here.store || v.store === here.store) && matches(v, words)), sort, rates);
+  }, [found, query, kind, here.store, sort.key, sort.down, sort.key === "io" ? rates : null]);
   const rows: Branch[] = useMemo(
     () => (tree ? branches(found?.volumes ?? [], shown, open, query !== "") : shown.map((volume) => ({ volume, depth: 0 }))), [tree, shown, open, found, query]);
   useEffect(() => { if (found && query) announce(format.plural(shown.length, "volume") + " found"); }, [shown.length, query]);
@@ -114,7 +115,7 @@ export function Volumes() {
     else next.delete(b.volume.id);
     setOpen(next);
   };
-  const branchColumns = useMemo(() => columns.map((c): Column<Branch> => ({ ...c, show: (b) => c.show(b.volume) })), []);
+  const branchColumns = useMemo(() => (rates ? columns.toSpliced(-1, 0, ioColumn(rates)) : columns).map((c): Column<Branch> => ({ ...c, show: (b) => c.show(b.volume) })), [rates]);
   return (
     <div class={`list-page ${chosen ? "with-panel" : ""}`}>
       <div class="toolbar">

@@ -1,4 +1,4 @@
-// An answer as a tree, as a table, and as text.
+// A response as a tree, as a table, and as text.
 import { useState } from "preact/hooks";
 import { Code, Tabs } from "./parts";
 
@@ -42,7 +42,7 @@ function labelOf(v: Value, i: number): string {
   return typeof name === "string" ? `${i} ${name}` : String(i);
 }
 
-// rowsOf is the list of objects that a value is, or has as its only list.
+// rowsOf returns a list of objects: the value itself, or the longest list in it.
 function rowsOf(value: Value): Record<string, Value>[] | null {
   const list = Array.isArray(value) ? value : isObject(value) ? Object.values(value).filter(Array.isArray).sort((a, b) => b.length - a.length)[0] : undefined;
   return Array.isArray(list) && list.length > 0 && list.every(isObject) ? (list as Record<string, Value>[]) : null;

@@ -96,7 +96,7 @@ export function Grid<Row>(p: Props<Row>) {
 
   const from = Math.max(0, Math.min(first, p.rows.length - visible) - spare);
   const shown = p.rows.slice(from, from + visible + 2 * spare);
-  // Elements of rows that scroll out of view are used again for those that scroll into view.
+  // Elements of rows that scroll out of view are reused for those that scroll into view.
   const slots = visible + 2 * spare;
   const activeShown = at >= from && at < from + shown.length;
   return (
@@ -128,7 +128,7 @@ export function Grid<Row>(p: Props<Row>) {
 
 interface LineProps<Row> { grid: Props<Row>; row: Row; index: number; id: string; active: boolean; activate: (index: number) => void }
 
-// A Line is a row in view. While the list scrolls, only the lines that get another row are made anew.
+// A Line is a row in view. While the list scrolls, only lines that show another row are rendered again.
 class Line<Row> extends Component<LineProps<Row>> {
   shouldComponentUpdate(next: LineProps<Row>) {
     const now = this.props;
@@ -153,5 +153,5 @@ class Line<Row> extends Component<LineProps<Row>> {
   }
 }
 
-// nextSort sorts by another column, or turns the order of the same one.
+// nextSort sorts by another column, or reverses the order of the same one.
 export const nextSort = (now: Sort, key: string): Sort => ({ key, down: now.key === key ? !now.down : false });

@@ -1,4 +1,4 @@
-// Small parts that all pages use.
+// Small components for all pages.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { CallError } from "../api";
@@ -9,6 +9,7 @@ const paths: Record<string, string> = {
   overview: "M3 12h4l3-8 4 16 3-8h4",
   volumes: "M4 6c0-1.7 3.6-3 8-3s8 1.3 8 3-3.6 3-8 3-8-1.3-8-3zM4 6v6c0 1.7 3.6 3 8 3s8-1.3 8-3V6M4 12v6c0 1.7 3.6 3 8 3s8-1.3 8-3v-6",
   exports: "M6 3v8a4 4 0 0 0 4 4h8M14 11l4 4-4 4M6 15v6",
+  storage: "M4 5h16v6H4zM4 13h16v6H4zM7 8h.5M7 16h.5M11 8h6M11 16h6",
   explorer: "M8 6l-5 6 5 6M16 6l5 6-5 6M14 4l-4 16",
   access: "M12 3l8 3v6c0 5-3.4 8-8 9-4.6-1-8-4-8-9V6zM9 12l2 2 4-4",
   audit: "M5 3h10l4 4v14H5zM9 11h6M9 15h6M9 7h2",
@@ -77,7 +78,7 @@ export function Dialog({ title, onClose, children, wide }: { title: string; onCl
   );
 }
 
-// Alert is a message in the page.
+// Alert is a message on the page.
 export function Alert({ level, children, action }: { level: "bad" | "warn" | "good" | "info"; children: ComponentChildren; action?: ComponentChildren }) {
   const icon = level === "good" ? "good" : level === "info" ? "info" : "warning";
   return <div class={`alert ${level}`} role={level === "bad" ? "alert" : undefined}><Icon name={icon} /><div class="grow">{children}</div>{action}</div>;
@@ -87,7 +88,7 @@ export function ErrorNote({ error, retry }: { error: Error; retry?: () => void }
   return <Alert level="bad" action={retry && <Button icon="refresh" onClick={retry}>Retry</Button>}><Failure error={error} /></Alert>;
 }
 
-// meanings are what SPDK's error codes say to people.
+// meanings explains SPDK's error codes to people.
 const meanings: Record<number, string> = {
   [-1]: "The target is not in the state that this call needs.",
   [-2]: "There is no such object.",
@@ -99,7 +100,7 @@ const meanings: Record<number, string> = {
   [-95]: "The target does not support this.",
 };
 
-// Failure says why a call failed: what it means, and what SPDK or the proxy said.
+// Failure shows why a call failed: an explanation, and the message from SPDK or the proxy.
 export function Failure({ error }: { error: Error }) {
   const { kind, code } = error instanceof CallError ? error : { kind: "network", code: 0 };
   const meaning = kind === "spdk" ? meanings[code] : undefined;
@@ -129,12 +130,12 @@ export function Field({ label, hint, error, children }: { label: string; hint?: 
   );
 }
 
-// Rich shows `names` of a text as code.
+// Rich shows `names` in a text as code.
 export function Rich({ text = "" }: { text?: string }) {
   return <>{text.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;
 }
 
-// CapacityBar shows what is used of a store, and by a thin line what is promised to its volumes.
+// CapacityBar shows how much of a store is used, and with a thin line how much is promised to its volumes.
 export function CapacityBar({ label, used, promised, total }: { label: string; used: number; promised?: number; total: number }) {
   const share = total > 0 ? used / total : 0;
   const given = promised === undefined || total <= 0 ? undefined : promised / total;

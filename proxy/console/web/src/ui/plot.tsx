@@ -1,10 +1,10 @@
 // Plots of the last minutes, drawn by uPlot.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { time as clock } from "../format";
+import { duration, time as clock } from "../format";
 import { Cell, useCell } from "../state";
 
-// look changes when the theme does, so that plots are drawn in its colours.
+// look changes with the theme, so that plots use its colours.
 export const look = new Cell(0);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { look.value++; });
 
@@ -19,12 +19,11 @@ function color(name: string): string {
 
 export interface Line { name: string; color: "--line-a" | "--line-b"; values: (number | null)[] }
 
-// powers are the distances of grid lines of bytes.
+// powers are the distances between grid lines for bytes.
 const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const height = 132;
-const span = 300; // seconds
 
-export function Plot({ title, times, lines, format, binary }: { title: string; times: number[]; lines: Line[]; format: (n: number) => string; binary?: boolean }) {
+export function Plot({ title, times, lines, format, binary, span = 300 }: { title: string; times: number[]; lines: Line[]; format: (n: number) => string; binary?: boolean; span?: number }) { // span in seconds
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const theme = useCell(look);
@@ -39,14 +38,14 @@ export function Plot({ title, times, lines, format, binary }: { title: string; t
         x: { time: true, range: (_u, min, max) => (max ? [max - Math.min(span, Math.max(60, max - min)), max] : [Date.now() / 1000 - 60, Date.now() / 1000]) },
         y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.15 : 1] },
       },
-      axes: [{ ...axis, size: 22, space: 62, incrs: [15, 30, 60, 120, 300], values: (_u, at) => at.map((t) => clock(t * 1000)) }, { ...axis, size: 66, space: 34, ...(binary ? { incrs: powers } : {}), values: (_u, at) => at.map((n) => (n === 0 ? "0" : format(n))) }],
+      axes: [{ ...axis, size: 22, space: 62, incrs: [15, 30, 60, 120, 300, 600, 1200], values: (_u, at) => at.map((t) => clock(t * 1000)) }, { ...axis, size: 66, space: 34, ...(binary ? { incrs: powers } : {}), values: (_u, at) => at.map((n) => (n === 0 ? "0" : format(n))) }],
       series: [{}, ...lines.map((l) => ({ label: l.name, stroke: color(l.color), width: 1.6, fill: color(l.color + "-soft"), points: { show: (u: uPlot) => u.data[0].length < 3, size: 4 }, spanGaps: false }))],
     }, [[], ...lines.map(() => [])], box);
     plot.current = made;
     const sized = new ResizeObserver(() => { if (box.clientWidth) made.setSize({ width: box.clientWidth, height }); });
     sized.observe(box);
     return () => { sized.disconnect(); made.destroy(); plot.current = null; };
-  }, [theme, lines.length]);
+  }, [theme, lines.length, span]);
   useEffect(() => { plot.current?.setData([times, ...lines.map((l) => l.values)] as uPlot.AlignedData); }, [times, theme]);
   const last = (l: Line) => l.values.at(-1);
   const told = lines.map((l) => `${l.name} ${last(l) == null ? "–" : format(last(l)!)}`).join(", ");
@@ -54,7 +53,7 @@ export function Plot({ title, times, lines, format, binary }: { title: string; t
     <section class="card plot">
       <h3>{title}</h3>
       <p class="legend">{lines.map((l) => <span key={l.name}><i style={{ background: `var(${l.color})` }} />{l.name} <b>{last(l) == null ? "–" : format(last(l)!)}</b></span>)}</p>
-      <div class="canvas" ref={place} role="img" aria-label={`${title}, at most the last five minutes. Now: ${told}`} />
+      <div class="canvas" ref={place} role="img" aria-label={`${title}, at most the last ${duration(span)}. Now: ${told}`} />
     </section>
   );
 }

@@ -1,4 +1,4 @@
-// Names of objects that a field offers, from what the user can see.
+// Object names that a field offers, from what the user can see.
 import { useEffect, useState } from "preact/hooks";
 import { byName } from "../format";
 import { can } from "../model/session";
@@ -7,9 +7,9 @@ import { useCell } from "../state";
 
 const most = 20;
 
-// sources are the names of the objects of each kind.
+// sources contains functions that return the names of all objects of a kind.
 const sources: Record<string, (all: NonNullable<typeof inventory.value>) => string[]> = {
-  bdev: (all) => [...all.disks, ...all.volumes.map((v) => v.alias)],
+  bdev: (all) => [...all.disks.map((d) => d.name), ...all.volumes.map((v) => v.alias)],
   lvstore: (all) => all.stores.map((s) => s.name),
   "lvstore-uuid": (all) => all.stores.map((s) => s.uuid),
   nqn: (all) => (all.subsystems ?? []).map((s) => s.nqn),
@@ -19,7 +19,7 @@ const sources: Record<string, (all: NonNullable<typeof inventory.value>) => stri
 
 export const suggests = (resource: string | undefined) => resource !== undefined && resource in sources && (can("bdev_get_bdevs") || can("nvmf_get_subsystems"));
 
-// Suggestions is the list of a field. The target is asked when the field has the focus.
+// Suggestions is a field's list of names. The target is queried when the field has the focus.
 export function Suggestions({ id, resource, text }: { id: string; resource: string; text: string }) {
   const whole = useCell(inventory), early = useCell(firstLook), all = whole ?? early;
   const [names, set] = useState<string[]>([]);

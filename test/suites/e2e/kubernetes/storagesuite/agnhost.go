@@ -2,5 +2,6 @@
 
 package main
 
-// The image that Kubernetes' tests run their scripts in. Named here so that go.sum has its modules.
+// Kubernetes' tests run their scripts in this image. It is imported here so that go.sum lists its
+// modules.
 import _ "k8s.io/kubernetes/test/images/agnhost"

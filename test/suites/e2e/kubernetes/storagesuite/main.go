@@ -1,6 +1,6 @@
 // Storagesuite runs Kubernetes' own tests of external storage drivers
-// (k8s.io/kubernetes/test/e2e/storage/external) alone, without the rest of Kubernetes' tests. Its
-// flags are those of e2e.test.
+// (k8s.io/kubernetes/test/e2e/storage/external) and of SnapshotMetadata alone, without the rest of
+// Kubernetes' tests. Its flags are those of e2e.test.
 package main
 
 import (
@@ -30,6 +30,7 @@ func main() {
 	flag.Parse()
 	testfiles.AddFileSource(e2etestingmanifests.GetE2ETestingManifestsFS())
 	framework.AfterReadingAllFlags(&framework.TestContext)
+	defineMetadataTests()
 	gomega.RegisterFailHandler(framework.Fail)
 	s := &suite{}
 	suiteConfig, reporterConfig := framework.CreateGinkgoConfig()

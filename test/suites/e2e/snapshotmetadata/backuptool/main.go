@@ -1,7 +1,7 @@
-// Backuptool is both of the example programs of external-snapshot-metadata, by the name under which
-// it is started: snapshot-metadata-lister prints the blocks of a snapshot, and
-// snapshot-metadata-verifier copies them from a device to another one and compares the two. Their
-// sources are modules that are not on the module proxy. Package iterator is, and does all the work.
+// Backuptool replaces both example programs of external-snapshot-metadata, depending on the name
+// under which it is started: snapshot-metadata-lister prints the blocks of a snapshot, and
+// snapshot-metadata-verifier copies them from one device to another and compares the two. The
+// programs' modules are not on the module proxy, unlike package iterator, which does all the work.
 package main
 
 import (

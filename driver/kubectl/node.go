@@ -1,0 +1,244 @@
+package kubectl
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spdkgate/spdkgate/driver/inventory"
+)
+
+// A Node is a node that runs the driver, or that is fenced. What could not be read is nil, never a
+// guess.
+type Node struct {
+	Name string `json:"name"`
+	// InCluster reports whether there is a Node object.
+	InCluster *bool `json:"inCluster"`
+	// Ready is the node's own condition, and PluginReady that of the node plugin's pod. Registered
+	// reports whether kubelet has registered the driver.
+	Ready       *bool `json:"ready"`
+	PluginReady *bool `json:"pluginReady"`
+	Registered  *bool `json:"registered"`
+	// OutOfService reports whether the node has the taint node.kubernetes.io/out-of-service.
+	OutOfService bool   `json:"outOfService"`
+	Pod          string `json:"pod,omitempty"`
+	Image        string `json:"image,omitempty"`
+	Limit        *int64 `json:"limit,omitempty"` // number of volumes that the node can have; nil: any number
+	// Attached, Attaching and Detaching count the VolumeAttachments of the driver.
+	Attached  *int `json:"attached"`
+	Attaching *int `json:"attaching"`
+	Detaching *int `json:"detaching"`
+	// Fenced holds the targets on which the node is fenced, and Unread those that could not be
+	// read. Both are nil if none was asked.
+	Fenced []FencedOn `json:"fenced"`
+	Unread []string   `json:"unread"`
+	// Status is what the node plugin reports; nil if it did not answer.
+	Status *inventory.NodeStatus `json:"status"`
+	// Unknown lists what could not be read about the node alone, and why.
+	Unknown []string `json:"unknown,omitempty"`
+
+	id          string // the CSI node id, from which targets know the node's host
+	targets     int    // number of targets that were asked
+	attachments []string
+}
+
+// FencedOn is a target on which a node is fenced. Since is nil if the mark does not say.
+type FencedOn struct {
+	Target string     `json:"target"`
+	Since  *time.Time `json:"since,omitempty"`
+}
+
+// setPlugin stores what the node plugin's pod says. While a pod is replaced, there are two, and the
+// new one counts.
+func (n *Node) setPlugin(p pod, container string) {
+	if n.Pod != "" && p.Metadata.DeletionTimestamp != "" {
+		return
+	}
+	n.Pod, n.PluginReady, n.Image = p.Metadata.Name, new(isReady(p.Status.Conditions)), ""
+	for _, c := range p.Spec.Containers {
+		if c.Name == container {
+			n.Image = c.Image
+		}
+	}
+}
+
+// setObject stores what the Node object says. A deleted node does not have one.
+func (n *Node) setObject(o node, there bool) {
+	n.InCluster = &there
+	if !there {
+		return
+	}
+	n.Ready = new(isReady(o.Status.Conditions))
+	n.OutOfService = slices.ContainsFunc(o.Spec.Taints, func(t taint) bool { return t.Key == outOfService })
+}
+
+func (n *Node) countAttachments() {
+	count := func(state string) *int {
+		total := 0
+		for _, s := range n.attachments {
+			if s == state {
+				total++
+			}
+		}
+		return &total
+	}
+	n.Attached, n.Attaching, n.Detaching = count("attached"), count("attaching"), count("detaching")
+}
+
+const outOfService = "node.kubernetes.io/out-of-service"
+
+func isReady(conditions []condition) bool {
+	return slices.ContainsFunc(conditions, func(c condition) bool { return c.Type == "Ready" && c.Status == "True" })
+}
+
+// conditions returns what Kubernetes knows about the node in one word each, such as Ready.
+func (n Node) conditions() string {
+	var words []string
+	if n.InCluster != nil && !*n.InCluster {
+		return "NotInCluster"
+	}
+	if n.Ready != nil && !*n.Ready {
+		words = append(words, "NodeNotReady")
+	}
+	if n.OutOfService {
+		words = append(words, "OutOfService")
+	}
+	switch {
+	case n.PluginReady == nil:
+	case n.Pod == "":
+		words = append(words, "NoPlugin")
+	case !*n.PluginReady:
+		words = append(words, "PluginNotReady")
+	}
+	if n.Registered != nil && !*n.Registered {
+		words = append(words, "NotRegistered")
+	}
+	if n.Ready == nil || n.PluginReady == nil || n.Registered == nil {
+		words = append(words, "?")
+	}
+	return cmp.Or(strings.Join(words, ","), "Ready")
+}
+
+func (n Node) version() string {
+	if n.Status == nil {
+		return "?"
+	}
+	return n.Status.Version
+}
+
+// fenced names the storage servers on which the node is fenced, or all, with the time since it is.
+func (n Node) fenced(now time.Time) string {
+	if n.targets == 0 {
+		return "?"
+	}
+	var names []string
+	var since *time.Time
+	for _, f := range n.Fenced {
+		names = append(names, f.Target)
+		if f.Since != nil && (since == nil || f.Since.Before(*since)) {
+			since = f.Since
+		}
+	}
+	text := strings.Join(names, ",")
+	if len(names) == n.targets {
+		text = "all"
+	}
+	if since != nil {
+		text += " (" + age(now, since) + ")"
+	}
+	if len(n.Unread) > 0 {
+		text = strings.TrimPrefix(text+",?", ",")
+	}
+	return cmp.Or(text, "no")
+}
+
+func (n Node) transports() string {
+	if n.Status == nil {
+		return "?"
+	}
+	return strings.Join(n.Status.Transports, ",")
+}
+
+// lost counts the paths that staged volumes have lost, and names the storage servers to which they
+// lead.
+func (n Node) lost() string {
+	if n.Status == nil || n.Status.Staged == nil {
+		return "?"
+	}
+	lost, expected, unknown := 0, 0, false
+	var targets []string
+	for _, v := range n.Status.Staged.Volumes {
+		if v.ExpectedPaths == 0 {
+			unknown = true
+			continue
+		}
+		expected += v.ExpectedPaths
+		if missing := v.ExpectedPaths - v.LivePaths; missing > 0 {
+			lost += missing
+			targets = append(targets, v.Target)
+		}
+	}
+	text := strconv.Itoa(lost)
+	if lost > 0 {
+		slices.Sort(targets)
+		text += " of " + strconv.Itoa(expected) + " (" + strings.Join(slices.Compact(targets), ",") + ")"
+	}
+	if unknown {
+		text += ",?"
+	}
+	return text
+}
+
+// published counts the attached volumes, and those being attached or detached.
+func (n Node) published() string {
+	if n.Attached == nil {
+		return "?"
+	}
+	text := strconv.Itoa(*n.Attached)
+	if *n.Attaching > 0 {
+		text += "+" + strconv.Itoa(*n.Attaching) + " attaching"
+	}
+	if *n.Detaching > 0 {
+		text += "+" + strconv.Itoa(*n.Detaching) + " detaching"
+	}
+	return text
+}
+
+func (n Node) staged() string {
+	if n.Status == nil || n.Status.Staged == nil {
+		return "?"
+	}
+	return strconv.Itoa(len(n.Status.Staged.Volumes))
+}
+
+// problems counts the staged volumes by their states, without those that are well.
+func (n Node) problems() string {
+	if n.Status == nil || n.Status.Staged == nil {
+		return "?"
+	}
+	var states []string
+	for _, v := range n.Status.Staged.Volumes {
+		if v.State != "ok" {
+			states = append(states, v.State)
+		}
+	}
+	slices.Sort(states)
+	return counted(states)
+}
+
+func (n Node) checked(now time.Time) string {
+	if n.Status == nil || n.Status.Staged == nil {
+		return "?"
+	}
+	return age(now, &n.Status.Staged.Checked)
+}
+
+// limit returns how many volumes the node can have.
+func (n Node) limit() string {
+	if n.Limit == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n.Limit, 10)
+}

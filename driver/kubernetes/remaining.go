@@ -1,0 +1,59 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"net/url"
+)
+
+// Remaining is what Kubernetes has of a driver, by the names of the objects.
+type Remaining struct {
+	Volumes   []string // PersistentVolumes
+	Snapshots []string // VolumeSnapshotContents
+}
+
+// Remaining lists the volumes and snapshots of a driver, page by page. A cluster without the
+// snapshot API has no snapshots.
+func (c *Client) Remaining(ctx context.Context, driver string) (r Remaining, err error) {
+	r.Volumes, err = c.names(ctx, "/api/v1/persistentvolumes", func(o spec) bool { return o.CSI.Driver == driver })
+	if err != nil {
+		return r, err
+	}
+	r.Snapshots, err = c.names(ctx, "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents", func(o spec) bool { return o.Driver == driver })
+	if errors.Is(err, ErrNotFound) {
+		return r, nil
+	}
+	return r, err
+}
+
+// spec holds what names the driver: CSI in a PersistentVolume, Driver in a VolumeSnapshotContent.
+type spec struct {
+	CSI    struct{ Driver string }
+	Driver string
+}
+
+// names returns the names of the objects in a list that of selects.
+func (c *Client) names(ctx context.Context, path string, of func(spec) bool) (names []string, err error) {
+	query := url.Values{"limit": {"500"}}
+	for {
+		var page struct {
+			Metadata struct{ Continue string }
+			Items    []struct {
+				Metadata struct{ Name string }
+				Spec     spec
+			}
+		}
+		if err := c.call(ctx, path, query, nil, &page); err != nil {
+			return nil, err
+		}
+		for _, item := range page.Items {
+			if of(item.Spec) {
+				names = append(names, item.Metadata.Name)
+			}
+		}
+		if page.Metadata.Continue == "" {
+			return names, nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
+}

@@ -1,0 +1,46 @@
+// What a tenant may use, and what it uses.
+import { Fragment } from "preact";
+import * as format from "../format";
+import { Amounts, Tenant, method, useTenant } from "../model/tenant";
+import { allowed } from "../model/session";
+import { useCell } from "../state";
+import { CapacityBar, Empty, ErrorNote } from "../ui/parts";
+
+const bounds: [keyof Amounts, string][] = [["bytes", "Space"], ["volumes", "Volumes and snapshots"], ["subsystems", "Subsystems"], ["hosts", "Hosts"], ["listeners", "Listeners"], ["keys", "Keys"]];
+
+// Quota shows the bounds of the tenant's quota as bars.
+export function Quota({ tenant }: { tenant: string }) {
+  const { data, error, refresh } = useTenant(), may = useCell(allowed);
+  return (
+    <section class="card quota">
+      <h2>Quota of tenant {tenant}</h2>
+      {error && !data ? <ErrorNote error={error} retry={refresh} /> :
+        may && !may.has(method) ? <Empty title="Your roles do not permit reading the quota">The method is {method}.</Empty> :
+          !data ? <p class="faint">Loading…</p> :
+            <ul>{bounds.map(([name, label]) => data.used[name] !== undefined && <Bound key={name} label={label} used={data.used[name]} most={data.quota[name]} write={name === "bytes" ? format.bytes : format.count} />)}</ul>}
+    </section>
+  );
+}
+
+function Bound({ label, used, most, write }: { label: string; used: number; most?: number; write: (n: number) => string }) {
+  return (
+    <li>
+      <div class="line"><span>{label}</span><span class="grow" /><span class="figures"><b>{write(used)}</b> {most === undefined ? "used, without a limit" : `of ${write(most)} used`}</span></div>
+      {most !== undefined && <CapacityBar label={`Quota: ${label}`} used={used} total={most} />}
+    </li>
+  );
+}
+
+const names: [string, (t: Tenant) => string[]][] = [
+  ["Lvstores", (t) => t.lvstores], ["Other bdevs", (t) => t.bdevs],
+  ["NQNs", (t) => [...t.nqn_prefixes.map((p) => p + "…"), ...(t.volume_nqn_prefix ? [t.volume_nqn_prefix + "UUID of a volume"] : [])]],
+  ["iSCSI targets", (t) => t.iqn_prefixes.map((p) => p + "…")], ["Keys", (t) => t.key_prefixes.map((p) => p + "…")],
+  ["Addresses", (t) => t.addresses], ["Hosts", (t) => t.hosts], ["Also permitted", (t) => t.allow],
+];
+
+// TenantNames shows, in a list of facts, which names the tenant may use.
+export function TenantNames() {
+  const { data } = useTenant();
+  if (!data) return null;
+  return <>{names.filter(([, of]) => of(data).length > 0).map(([label, of]) => <Fragment key={label}><dt>{label}</dt><dd class="mono">{of(data).join(", ")}</dd></Fragment>)}</>;
+}

@@ -1,0 +1,120 @@
+// Actions on stores and disks.
+import { useEffect, useState } from "preact/hooks";
+import * as format from "../format";
+import { can } from "../model/session";
+import { isUnused, removal } from "../model/disks";
+import { Disk, Inventory, Store, Volume, capacity, inventoryError, readInventory } from "../model/storage";
+import { useCell } from "../state";
+import { ActionForm, Confirm, NameInput } from "../ui/action_form";
+import { Field } from "../ui/parts";
+
+const MiB = 1048576;
+const clusterSizes = [1, 4, 16, 64]; // MiB; 4 is SPDK's default
+
+const tooLong = (name: string) => (new TextEncoder().encode(name).length > 63 ? "At most 63 bytes" : "");
+
+const storeNameError = (name: string, stores: Store[]) => (stores.some((s) => s.name === name) ? "There is a store with this name" : name.includes("/") ? "No slash: it separates a store from its volumes" : tooLong(name));
+
+export function CreateStore({ disk, stores, onClose }: { disk: Disk; stores: Store[]; onClose: () => void }) {
+  const [name, setName] = useState("");
+  const [cluster, setCluster] = useState(4);
+  const [typed, setTyped] = useState("");
+  const error = storeNameError(name, stores);
+  const clusters = Math.floor(disk.size / (cluster * MiB));
+  return (
+    <ActionForm title={`Create a store on ${disk.name}`} action="Create" danger ready={!!name && !error && typed === disk.name} method="bdev_lvol_create_lvstore" onClose={onClose}
+      params={{ bdev_name: disk.name, lvs_name: name, cluster_sz: cluster * MiB }} done={`Created the store ${name}`}
+      effect={<>Everything on {disk.name}{disk.origin && ` (${disk.origin})`} is lost, also what other programs wrote to it. {can("bdev_examine") && "If it may hold a store, press “Find its store” first. "}The store has about {format.count(clusters)} clusters of {cluster} MiB.
+        A volume takes whole clusters, at least one. After a snapshot, the first write to each cluster copies {cluster} MiB. The target keeps 16 bytes in memory for each cluster of a thin volume, {format.bytes(16 * clusters)} for one as large as the store.</>}>
+      <NameInput label="Name of the store" name={name} error={error} onInput={setName} />
+      <Field label="Cluster size" hint="It cannot be changed later.">{(f) => <select {...f} value={cluster} onChange={(e) => setCluster(Number(e.currentTarget.value))}>{clusterSizes.map((c) => <option key={c} value={c}>{c} MiB{c === 4 ? " (SPDK's default)" : ""}</option>)}</select>}</Field>
+      <Confirm name={disk.name} typed={typed} onInput={setTyped} />
+    </ActionForm>
+  );
+}
+
+export function RenameStore({ store, stores, volumes, onClose }: { store: Store; stores: Store[]; volumes: Volume[]; onClose: () => void }) {
+  const [name, setName] = useState(store.name);
+  const error = name === store.name ? "" : storeNameError(name, stores);
+  const own = volumes.filter((v) => v.store === store.name);
+  return (
+    <ActionForm title={`Rename ${store.name}`} action="Rename" danger ready={!!name && name !== store.name && !error} method="bdev_lvol_rename_lvstore" onClose={onClose}
+      params={{ old_name: store.name, new_name: name }} done={`Renamed ${store.name} to ${name}`}
+      effect={`The names of its ${format.plural(own.length, "volume")} change too, such as ${name}/${own[0]?.name ?? "VOLUME"}. What names the store does not follow: tenants and roles of this proxy, spdk-csi's lvstores, scripts. Change those at the same time: until then, its volumes are not found there.`}>
+      <NameInput label="New name" name={name} error={error} onInput={setName} />
+    </ActionForm>
+  );
+}
+
+const named = 8; // volumes that a dialog names
+
+// DeleteStore first reads everything again, because it must name what would be lost now.
+export function DeleteStore({ store, all, onClose, onDone }: { store: Store; all: Inventory; onClose: () => void; onDone: () => void }) {
+  const [typed, setTyped] = useState("");
+  const [current, setCurrent] = useState(false);
+  const failed = useCell(inventoryError);
+  useEffect(() => { void readInventory().then(() => setCurrent(true)); }, []);
+  const own = all.volumes.filter((v) => v.store === store.name), exported = own.filter((v) => v.exports.length > 0);
+  const list = (of: Volume[]) => of.slice(0, named).map((v) => v.name).join(", ") + (of.length > named ? ` and ${format.count(of.length - named)} more` : "");
+  return (
+    <ActionForm title={`Delete the store ${store.name}`} action="Delete" danger ready={typed === store.name && exported.length === 0 && current && !failed} method="bdev_lvol_delete_lvstore" params={{ uuid: store.uuid }}
+      onClose={onClose} onDone={onDone} done={`Deleted the store ${store.name}`}
+      effect={failed ? `What the store holds cannot be read: ${failed.message}` : !current ? "Reading what the store holds…" : exported.length > 0 ? <>Hosts may use {format.plural(exported.length, "volume")} of this store: {list(exported)}. Withdraw {exported.length === 1 ? "its export" : "their exports"} first.</> :
+        own.length > 0 ? <>{format.plural(own.length, "volume")} and all data in {own.length === 1 ? "it" : "them"} are lost: {list(own)}. This cannot be undone.{all.subsystems === null && " Your roles do not permit listing exports: hosts may use them."}</> :
+          `The store is empty. ${store.base_bdev} stays, unused.`}>
+      {exported.length === 0 && <Confirm name={store.name} typed={typed} onInput={setTyped} />}
+    </ActionForm>
+  );
+}
+
+const pci = /^([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$/i;
+
+export function AttachDisk({ all, onClose }: { all: Inventory; onClose: () => void }) {
+  const kinds = [["nvme", "NVMe device in the server", "bdev_nvme_attach_controller"], ["aio", "File or block device (AIO)", "bdev_aio_create"]].filter(([, , method]) => can(method));
+  const [kind, setKind] = useState(kinds[0][0]);
+  const [name, setName] = useState("");
+  const [at, setAt] = useState("");
+  const [block, setBlock] = useState(4096);
+  const nvme = kind === "nvme";
+  const same = all.disks.find((d) => d.origin === at && at !== "");
+  const badPlace = !at ? "" : same ? `${same.name} is this one already` : nvme ? (pci.test(at) ? "" : "A PCI address such as 0000:5e:00.0, which lspci shows") : at.startsWith("/") ? "" : "A path on the server that begins with /";
+  const taken = all.disks.some((d) => (nvme ? d.controller : d.name) === name && name !== "") ? `There is a ${nvme ? "controller" : "disk"} with this name` : "";
+  return (
+    <ActionForm title="Attach a disk" action="Attach" danger={!nvme} ready={!!name && !!at && !badPlace && !taken} onClose={onClose} done={`Attached ${name}`}
+      method={nvme ? "bdev_nvme_attach_controller" : "bdev_aio_create"} params={nvme ? { name, trtype: "PCIe", traddr: at } : { name, filename: at, block_size: block }}
+      effect={<>{nvme ? "The device must belong to SPDK: its scripts/setup.sh unbinds it from the kernel. A device with file systems that the server uses must not be attached." : "SPDK does not ask whether the server itself uses the file or device: attach none with a mounted file system."} Attaching writes nothing. A store on the disk appears by itself, or after “Find its store” if the target examines only disks that it is told to.</>}>
+      {kinds.length > 1 && <Field label="Kind">{(f) => <select {...f} value={kind} onChange={(e) => setKind(e.currentTarget.value)}>{kinds.map(([id, text]) => <option key={id} value={id}>{text}</option>)}</select>}</Field>}
+      <NameInput label={nvme ? "Name of the controller" : "Name of the disk"} name={name} error={taken} onInput={setName} />
+      <Field label={nvme ? "PCI address" : "Path on the server"} error={badPlace}>{(f) => <input {...f} value={at} required autocomplete="off" spellcheck={false} onInput={(e) => setAt(e.currentTarget.value.trim())} />}</Field>
+      {!nvme && <Field label="Block size" hint="A store is found again only with the block size with which it was created.">{(f) => <select {...f} value={block} onChange={(e) => setBlock(Number(e.currentTarget.value))}><option>512</option><option>4096</option></select>}</Field>}
+    </ActionForm>
+  );
+}
+
+// siblings returns the disks that are removed together with a disk: all namespaces of an NVMe controller.
+export const siblings = (d: Disk, all: Inventory) => (d.controller ? all.disks.filter((o) => o.controller === d.controller) : [d]);
+
+// removable reports whether nothing uses a disk or those that are removed with it.
+export function removable(d: Disk, all: Inventory): boolean {
+  const call = removal(d);
+  return !!call && can(call.method) && siblings(d, all).every(isUnused);
+}
+
+export function RemoveDisk({ disk, all, onClose, onDone }: { disk: Disk; all: Inventory; onClose: () => void; onDone: () => void }) {
+  const [typed, setTyped] = useState("");
+  const { method, name } = removal(disk)!, others = siblings(disk, all).filter((d) => d !== disk);
+  const memory = ["Malloc disk", "Null disk"].includes(disk.product);
+  return (
+    <ActionForm title={`Remove ${disk.name}`} action="Remove" danger ready={typed === disk.name} method={method} params={{ name }} onClose={onClose} onDone={onDone} done={`Removed ${disk.name}`}
+      effect={<>{memory ? `${disk.name} exists only in the target's memory: its data is lost.` : `The target forgets ${disk.name}. Nothing on it changes, and it can be attached again.`}{others.length > 0 && ` With it go ${others.map((d) => d.name).join(", ")} of the same controller.`}</>}>
+      <Confirm name={disk.name} typed={typed} onInput={setTyped} />
+    </ActionForm>
+  );
+}
+
+export function FindStore({ disk, onClose }: { disk: Disk; onClose: () => void }) {
+  return <ActionForm title={`Find the store on ${disk.name}`} action="Find" ready method="bdev_examine" params={{ name: disk.name }} onClose={onClose} done={`${disk.name} is examined. A store on it appears within seconds`}
+    effect="The target reads the disk and loads a store, a RAID or a partition table that it finds. Nothing is written. Do this only for a disk that no host could write to: a host may have written a store of its choice." />;
+}
+
+export const facts = (s: Store) => `${format.count(s.total_data_clusters)} clusters of ${format.bytes(s.cluster_size)}, ${format.bytes(capacity(s))}`;

@@ -1,0 +1,76 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/iohistory"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// An ioFollower samples the target's I/O.
+type ioFollower struct {
+	reader  *figures.Reader // used by one goroutine
+	history *iohistory.History
+}
+
+// KeepsIO reports whether the configuration asks for a history of I/O.
+func (o *Observer) KeepsIO() bool { return o.io != nil }
+
+// FollowIO samples the target's I/O, until ctx ends.
+func (o *Observer) FollowIO(ctx context.Context) {
+	if !o.KeepsIO() {
+		return
+	}
+	ticker := time.NewTicker(iohistory.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			o.SampleIO(ctx)
+		}
+	}
+}
+
+// SampleIO takes one sample. Only one goroutine at a time may call it.
+func (o *Observer) SampleIO(ctx context.Context) {
+	o.Gate.Contain("I/O history", func() {
+		ctx, cancel := context.WithTimeout(ctx, figuresWait)
+		defer cancel()
+		o.io.history.Note(o.io.reader.Read(ctx, o.targetToRead(ctx)))
+	})
+}
+
+// IOHistory serves spdkgate_get_io_history.
+func (o *Observer) IOHistory(_ context.Context, r *gate.Request) (any, error) {
+	var found []iohistory.Bdev
+	if name, named := r.Params["name"].(string); named {
+		found = o.io.history.Of(name)
+	} else {
+		found = o.io.history.Latest()
+	}
+	slices.SortFunc(found, func(a, b iohistory.Bdev) int {
+		return cmp.Or(cmp.Compare(a.Alias, b.Alias), cmp.Compare(a.Name, b.Name))
+	})
+	list := make([]spdkrpc.ProxyBdevIO, len(found))
+	for i, b := range found {
+		list[i] = spdkrpc.ProxyBdevIO{Name: b.Name, Samples: make([]spdkrpc.ProxyIOSample, len(b.Samples))}
+		if b.Alias != "" {
+			list[i].Alias = &b.Alias
+		}
+		for k, s := range b.Samples {
+			list[i].Samples[k] = spdkrpc.ProxyIOSample{
+				Time:          s.At.Unix(),
+				ReadIOsPerSec: float64(s.Read.PerSecond), ReadBytesPerSec: float64(s.Read.BytesPerSecond), ReadLatencyUS: float64(s.Read.Latency),
+				WriteIOsPerSec: float64(s.Write.PerSecond), WriteBytesPerSec: float64(s.Write.BytesPerSecond), WriteLatencyUS: float64(s.Write.Latency),
+			}
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,55 @@
+package tenancy
+
+import "context"
+
+// A Usage states how much of its quota a tenant uses. It is counted by the functions that count for
+// decisions on calls (count.go), and calls without a response count as they do there.
+type Usage struct{ Bytes, Volumes, Subsystems, Hosts, Listeners uint64 }
+
+// Usage returns what tenants use, in their order. It reads the target's lists once for all of them,
+// and changes nothing that decisions depend on. A call that ends in the meantime may count twice.
+func (t *Tenancy) Usage(ctx context.Context, ask Ask, scopes ...*Scope) ([]Usage, error) {
+	if len(scopes) == 0 {
+		return nil, nil
+	}
+	select {
+	case scopes[0].counting <- struct{}{}: // one at a time, because each holds the lists in memory
+		defer func() { <-scopes[0].counting }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	checks, sums := make([]*ownershipCheck, len(scopes)), make([]amount, len(scopes))
+	iscsi, began := false, now()
+	for i, s := range scopes {
+		checks[i], sums[i] = &ownershipCheck{scope: s, ask: ask, began: began}, s.volumes.pending().plus(s.exports.pending())
+		iscsi = iscsi || len(s.IQNPrefixes) > 0
+	}
+	exports, err := readExports(ctx, ask, iscsi)
+	if err != nil {
+		return nil, err
+	}
+	list, err := checks[0].list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used := make([]Usage, len(scopes))
+	for i, check := range checks {
+		if !check.listed {
+			check.listed = true
+			if err := check.learn(ctx, list); err != nil {
+				return nil, err
+			}
+		}
+		volumes, err := check.countVolumes(ctx, list)
+		if err != nil {
+			return nil, err
+		}
+		exported, err := check.countExports(ctx, exports)
+		if err != nil {
+			return nil, err
+		}
+		sum := sums[i].plus(volumes).plus(exported)
+		used[i] = Usage{sum.bytes, sum.volumes, sum.subsystems, sum.hosts, sum.listeners}
+	}
+	return used, nil
+}
