@@ -52,8 +52,8 @@ func TestExpiryCausesEvents(t *testing.T) {
 	assert.Empty(t, wanted)
 }
 
-// Conditions begin at 90 %, and end below 88 %. Conditions of the target itself end elsewhere. While
-// the target is down, nothing is known of its stores and tenants.
+// Conditions begin at 90 %, and end below 88 %. Conditions of the target itself end elsewhere.
+// While the target is down, nothing is known of its stores and tenants.
 func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	full := func(percent uint64) *figures.Figures {
 		return &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0", Clusters: 100, Free: 100 - percent, ClusterSize: 1 << 20}}}
