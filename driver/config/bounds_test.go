@@ -56,6 +56,9 @@ func TestBoundsOfTheConfiguration(t *testing.T) {
 		c, err := Parse([]byte(configWith(topology, topology, "")))
 		require.NoError(t, err)
 		assert.Equal(t, want, c.HasTopology(), topology)
+		c, err = Parse(fmt.Appendf(nil, `{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"%s}]}`, topology))
+		require.NoError(t, err)
+		assert.Equal(t, want, c.HasTopology(), topology)
 	}
 }
 

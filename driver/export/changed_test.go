@@ -177,3 +177,28 @@ func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
 	require.NotErrorIs(t, err, export.ErrBusy)
 	require.NoError(t, f.CheckHoldsIO(t.Context(), uuid.NewString()), "it is not exported")
 }
+
+// Between Inspect and its repair, a group's tag may have been given to another node.
+func TestOnlyTheInspectedGroupIsRemoved(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	n1, n2, stranger := drivertest.Host("n1").IQN, drivertest.Host("n2").IQN, "iqn.2016-06.example:others"
+	for tag, initiator := range map[int32]string{999: n1, 2000: n1, 2001: n2, 2002: stranger} {
+		require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: tag, Initiators: []string{initiator}, Netmasks: []string{"ANY"}}))
+	}
+	for _, c := range []struct {
+		remove export.Group
+		left   []int32
+	}{
+		{export.Group{Tag: 2000, Initiator: n2}, []int32{999, 2000, 2001, 2002}},
+		{export.Group{Tag: 2002, Initiator: stranger}, []int32{999, 2000, 2001, 2002}},
+		{export.Group{Tag: 999, Initiator: n1}, []int32{999, 2000, 2001, 2002}},
+		{export.Group{Tag: 2000, Initiator: n1}, []int32{999, 2001, 2002}},
+	} {
+		require.NoError(t, f.RemoveUnusedGroup(t.Context(), c.remove))
+		var left []int32
+		for _, g := range f.initiatorGroups(t) {
+			left = append(left, g.Tag)
+		}
+		assert.ElementsMatch(t, c.left, left, c.remove)
+	}
+}

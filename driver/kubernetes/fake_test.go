@@ -165,11 +165,13 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 
 // turns is a clock that runs one function at each pause, and ends the wait after the last one.
 type turns struct {
-	end  context.CancelFunc
-	next []func()
+	end    context.CancelFunc
+	next   []func()
+	pauses []time.Duration
 }
 
-func (t *turns) wait(ctx context.Context, _ time.Duration) error {
+func (t *turns) wait(ctx context.Context, d time.Duration) error {
+	t.pauses = append(t.pauses, d)
 	if len(t.next) == 0 {
 		t.end()
 		return context.Canceled

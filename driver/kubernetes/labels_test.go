@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,4 +40,5 @@ func TestLabels(t *testing.T) {
 	_, err = a.client.labels(ctx, "node-1", []string{zone}, logTo(&log), clock.wait)
 	require.ErrorContains(t, err, "HTTP status 500")
 	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second}, clock.pauses)
 }

@@ -63,6 +63,11 @@ func TestTaintStaysUntilTheDriverIsReady(t *testing.T) {
 		assert.Contains(t, log.String(), says)
 	}
 	assert.Equal(t, 1, a.made("PATCH"))
+	var pauses []int
+	for _, d := range clock.pauses {
+		pauses = append(pauses, int(d.Seconds()))
+	}
+	assert.Equal(t, []int{1, 2, 4, 8, 16, 30, 30}, pauses)
 }
 
 // An autoscaler may complete the node after the driver is ready. Run ends after a few minutes.
@@ -72,7 +77,9 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	n := 0
 	var log strings.Builder
 	s := startupTaint(a, &log, nil)
-	s.wait = func(context.Context, time.Duration) error {
+	var waited time.Duration
+	s.wait = func(_ context.Context, d time.Duration) error {
+		waited += d
 		if n++; n == 2 {
 			a.set("spec", "taints", "["+ours+"]")
 		}
@@ -80,7 +87,7 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	}
 	s.Run(t.Context())
 	assert.Empty(t, a.taints())
-	assert.Less(t, n, 40)
+	assert.Equal(t, 10*time.Minute+time.Second, waited, "the last pause ends after 10 minutes")
 }
 
 // Run ends with the process, whether it is waiting or making a call.

@@ -114,12 +114,44 @@ func TestSuccessOfAnotherMethodProvesNothing(t *testing.T) {
 
 // After a long time without failures, the next one is logged again, and the count is not lost.
 func TestOldOutageIsForgotten(t *testing.T) {
-	b := newBench()
-	b.fail(7, "t0", "unreachable")
-	b.clock = b.clock.Add(time.Hour)
-	assert.False(t, b.Ongoing("t0"))
-	assert.Equal(t, []string{`level=INFO msg="no more calls fail" target=t0 kind=unreachable failures=7 since=2026-11-01T12:00:00Z last=2026-11-01T12:00:00Z`}, b.written())
-	assert.Equal(t, 1, b.fail(7, "t0", "unreachable"))
+	for name, c := range map[string]struct {
+		failures int
+		answered bool
+		after    time.Duration // after the last failure
+		first    int           // of further failures, those that the caller logs
+		lines    []string
+	}{
+		"remembered":    {7, false, 30*time.Minute - 1, 0, nil},
+		"forgotten":     {2, false, 30 * time.Minute, 1, []string{`level=INFO msg="no more calls fail" target=t0 kind=unreachable failures=2 since=2026-11-01T12:00:00Z last=2026-11-01T12:00:00Z`}},
+		"single":        {1, false, 30 * time.Minute, 1, nil},
+		"already ended": {7, true, 30 * time.Minute, 1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench()
+			last := b.clock
+			b.fail(c.failures, "t0", "unreachable")
+			if c.answered {
+				b.Answered("t0")
+				require.Len(t, b.written(), 1)
+			}
+			b.clock = last.Add(c.after)
+			assert.Equal(t, c.first == 0, b.Ongoing("t0"))
+			assert.Equal(t, c.lines, b.written())
+			assert.Equal(t, c.first, b.fail(7, "t0", "unreachable"))
+		})
+	}
+}
+
+// The line about the end of several outages has the sum of their failures and their earliest start.
+func TestEndOfSeveralOutagesIsOneLine(t *testing.T) {
+	for range 20 { // the order of the kinds is random
+		b := newBench()
+		b.fail(1, "t0", "unreachable")
+		b.fail(2, "t0", "no response")
+		b.fail(4, "t0", "credentials refused")
+		b.Answered("t0")
+		require.Equal(t, []string{`level=INFO msg="storage server reachable again" target=t0 failures=7 since=2026-11-01T12:00:00Z`}, b.written())
+	}
 }
 
 func TestNilLogIsAllowed(t *testing.T) {

@@ -126,6 +126,34 @@ func TestNestedLvstoreIsNotUsed(t *testing.T) {
 	}
 }
 
+// Base bdevs are queried early only for the lvstore that is asked for, and only if there are few.
+func TestBasesAreAskedAheadForFewLvstores(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	stores, err := b.Stores(t.Context())
+	require.NoError(t, err)
+	require.Len(t, stores, 2)
+	ahead := func(store string) (bases []string) {
+		for base, v := range b.askAhead(AskOnce(t.Context()), store) {
+			require.NoError(t, v.err)
+			bases = append(bases, base)
+		}
+		return bases
+	}
+	assert.ElementsMatch(t, []string{stores[0].Base, stores[1].Base}, ahead(""))
+	assert.Equal(t, []string{stores[1].Base}, ahead(stores[1].Name))
+	assert.Empty(t, ahead("lvs9"))
+
+	more := stores
+	for _, id := range []string{"x", "y"} {
+		more = append(more, Store{UUID: id, Name: "lvs-" + id, Base: stores[0].Base})
+	}
+	b.seen.noteStores(more)
+	assert.ElementsMatch(t, []string{stores[0].Base, stores[1].Base}, ahead(""), "four lvstores")
+	b.seen.noteStores(append(more, Store{UUID: "z", Name: "lvs-z", Base: stores[0].Base}))
+	assert.Empty(t, ahead(""), "five lvstores")
+	assert.Equal(t, []string{stores[1].Base}, ahead(stores[1].Name))
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // An lvstore with a name that was seen before is not the one that a host has written since, even

@@ -273,6 +273,11 @@ func TestInvalidIssuersAreRefused(t *testing.T) {
 		_, err := New([]User{{Name: "a", Hashes: []Hash{newCountingHash("a", 1)}}}, Options{Issuers: []Issuer{i}})
 		require.ErrorContains(t, err, says)
 	}
+	for _, i := range []Issuer{{JWKSURL: "https://i.example"}, {Authority: "x"}, {BearerFile: "/x"}} {
+		i.URL, i.Audience, i.JWKS = "https://i.example", "x", jwks
+		_, err := New(nil, Options{Issuers: []Issuer{i}})
+		require.ErrorContains(t, err, "jwks_file cannot be combined with")
+	}
 	twice := Issuer{URL: "https://i.example", Audience: "x"}
 	_, err := New([]User{{Name: "a", Hashes: []Hash{newCountingHash("a", 1)}}}, Options{Issuers: []Issuer{twice, twice}})
 	require.ErrorContains(t, err, "is listed twice")

@@ -50,6 +50,24 @@ func TestParseKeys(t *testing.T) {
 	require.ErrorContains(t, err, "not a JSON Web Key Set")
 }
 
+// A fragment, credentials or a missing host are mistakes, and http:// is unsafe.
+func TestURLsOfIssuersMustBeHTTPS(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"https://i.example": true, "https://i.example:8443/realms/a?x=y": true, "https://[fd00::1]/": true,
+		"": false, "i.example": false, "http://i.example": false, "https:///keys": false, "https://ann@i.example": false, "https://i.example#keys": false, "https://i.example:x": false,
+	} {
+		assert.Equal(t, ok, checkURL(text) == nil, text)
+	}
+	for text, ok := range map[string]bool{
+		"https://proxy:5443" + CallbackPath: true, "http://localhost:5443" + CallbackPath: true, "http://127.0.0.1" + CallbackPath: true, "http://[::1]:5443" + CallbackPath: true,
+		"http://proxy" + CallbackPath: false, "ftp://localhost" + CallbackPath: false, "https://proxy": false, "https://proxy" + CallbackPath + "?x": false, "https://proxy" + CallbackPath + "#x": false,
+		"https://ann@proxy" + CallbackPath: false, "https://" + CallbackPath: false, "https://proxy:x" + CallbackPath: false, "": false,
+	} {
+		c := CodeFlow{ClientID: "console", RedirectURL: text}
+		assert.Equal(t, ok, c.check("https://i.example") == nil, text)
+	}
+}
+
 // By default, 20 failures a minute are allowed.
 func TestDefaultFailuresPerMinute(t *testing.T) {
 	retryAfter := func(o Options) time.Duration {

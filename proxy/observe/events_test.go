@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/events"
 	"github.com/spdkgate/spdkgate/proxy/figures"
@@ -49,6 +50,49 @@ func TestExpiryCausesEvents(t *testing.T) {
 	wanted := map[string]events.Event{}
 	(&Source{}).expiry(wanted, "x", "object", time.Now().Add(expiresSoon+time.Minute))
 	assert.Empty(t, wanted)
+}
+
+// Conditions begin at 90 %, and end below 88 %. Conditions of the target itself end elsewhere.
+// While the target is down, nothing is known of its stores and tenants.
+func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
+	full := func(percent uint64) *figures.Figures {
+		return &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0", Clusters: 100, Free: 100 - percent, ClusterSize: 1 << 20}}}
+	}
+	for name, c := range map[string]struct {
+		before []string
+		read   *figures.Figures
+		after  []string
+		types  []string // of the events
+	}{
+		"begins":              {nil, full(90), []string{"lvstore_full lvs0"}, []string{"lvstore_full"}},
+		"not yet":             {nil, full(89), nil, nil},
+		"continues":           {[]string{"lvstore_full lvs0"}, full(88), []string{"lvstore_full lvs0"}, nil},
+		"ends":                {[]string{"lvstore_full lvs0"}, full(87), nil, []string{"lvstore_full_over"}},
+		"lvstore deleted":     {[]string{"lvstore_full lvs1"}, full(0), nil, []string{"lvstore_full_over"}},
+		"quota":               {[]string{"quota_near a"}, full(0), nil, []string{"quota_near_over"}},
+		"certificate renewed": {[]string{"certificate_expires server"}, &figures.Figures{}, nil, []string{"certificate_expires_over"}},
+		"target down":         {[]string{"lvstore_full lvs0", "quota_near a", targetDownKey}, &figures.Figures{}, []string{"lvstore_full lvs0", "quota_near a", targetDownKey}, nil},
+		"target up":           {[]string{startupKey, targetDownKey}, full(0), []string{startupKey, targetDownKey}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observerOf(t)
+			o.Cert = &cert.Shown{}
+			o.figures = figures.NewShared(func(context.Context) *figures.Figures { return c.read }, time.Hour, time.Hour)
+			for _, key := range c.before {
+				o.Events.Begin(key, events.Event{Type: "begun"})
+			}
+			l := o.Events.Subscribe(0)
+			_, _ = l.Take()
+			o.Source().LookAtConditions(t.Context())
+			assert.Equal(t, c.after, o.Events.Lasting())
+			list, _ := l.Take()
+			var types []string
+			for _, e := range list {
+				types = append(types, e.Type)
+			}
+			assert.Equal(t, c.types, types)
+		})
+	}
 }
 
 // A tenant counts as near its quota of bytes or volumes until it uses clearly less.

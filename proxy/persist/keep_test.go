@@ -241,3 +241,10 @@ func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 	assert.Empty(t, w.saver.Status().Missing)
 	assert.Empty(t, w.load(Current).Saved.Kept)
 }
+
+// Saved files contain digests. They identify the same calls in later versions of the proxy, however
+// a call is written.
+func TestDigestsOfCallsStayTheSame(t *testing.T) {
+	assert.Equal(t, "3ad885f83567e214e3945228ee933be9", digest([]byte(`{"method":"x","params":{"a":1}}`)))
+	assert.Equal(t, digest([]byte(`{"method":"x","params":{"a":1}}`)), digest([]byte("{ \"method\": \"x\",\n\"params\": {\"a\": 1}}")))
+}

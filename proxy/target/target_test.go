@@ -139,6 +139,17 @@ func connect(t *testing.T, target *Target) *Conn {
 	return c
 }
 
+func TestLimitsHaveDefaults(t *testing.T) {
+	for given, want := range map[[3]int][3]int{{}: {4, 1024, 256}, {1, 2, 3}: {1, 2, 3}} {
+		c := New(Config{Connections: given[0], MaxInFlight: given[1], UserInFlight: given[2]}).config
+		assert.Equal(t, want, [3]int{c.Connections, c.MaxInFlight, c.UserInFlight})
+	}
+	for given, want := range map[[2]time.Duration][2]time.Duration{{}: {10 * time.Second, 15 * time.Minute}, {1, 2}: {1, 2}} {
+		c := New(Config{QueueWait: given[0], LateAfter: given[1]}).config
+		assert.Equal(t, want, [2]time.Duration{c.QueueWait, c.LateAfter})
+	}
+}
+
 func TestCallReturnsResultsAndErrors(t *testing.T) {
 	params := make(chan string, 10)
 	f := newFake(t, "v25.09", func(c call) string {
