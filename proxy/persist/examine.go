@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/layers"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -87,11 +88,11 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	if err != nil {
 		return err
 	}
-	disks := layers{ask: ask, above: map[string][]string{}}
-	if stores, err = disks.withoutVolumes(ctx, stores); err != nil {
+	disks := layers.New(ask)
+	if stores, err = disks.WithoutVolumes(ctx, stores); err != nil {
 		return err
 	}
-	if bases, err = disks.withoutVolumes(ctx, slices.Concat(bases, awaited)); err != nil {
+	if bases, err = disks.WithoutVolumes(ctx, slices.Concat(bases, awaited)); err != nil {
 		return err
 	}
 	params := maps.Clone(first.Params)
@@ -108,7 +109,7 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 		waits = len(rest)
 	}
 	named := map[string]bool{}
-	before, err := examineCalls(slices.Concat(bases, disks.partitioned), named)
+	before, err := examineCalls(slices.Concat(bases, disks.Partitioned()), named)
 	if err != nil {
 		return err
 	}

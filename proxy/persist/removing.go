@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/layers"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -229,7 +230,7 @@ func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 		return err
 	}
 	err := loaded()
-	if d.Disk == "" || isVolumesName(d.Disk) || !errors.Is(err, spdkrpc.NoSuchDevice) {
+	if d.Disk == "" || layers.IsVolumesName(d.Disk) || !errors.Is(err, spdkrpc.NoSuchDevice) {
 		return err == nil
 	}
 	if _, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": d.Disk}); err != nil {

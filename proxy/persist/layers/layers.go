@@ -1,4 +1,7 @@
-package persist
+// Package layers finds out which bdevs are logical volumes or partitions on one.
+//
+// It must not depend on why a bdev is examined, which package persist decides.
+package layers
 
 import (
 	"context"
@@ -13,27 +16,35 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// layers finds out which bdevs are logical volumes or partitions on one.
-type layers struct {
-	ask         Ask
+// A Finder looks at the target's bdevs once each.
+type Finder struct {
+	ask         func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 	above       map[string][]string // known names and the names to examine for them; none for a volume
 	partitioned []string            // disks of partitions
 }
 
-// withoutVolumes returns the names that are neither logical volumes nor partitions on one. It notes
+// New returns a Finder that calls a target with ask.
+func New(ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)) *Finder {
+	return &Finder{ask: ask, above: map[string][]string{}}
+}
+
+// Partitioned returns the disks below the partitions that WithoutVolumes returned so far.
+func (f *Finder) Partitioned() []string { return f.partitioned }
+
+// WithoutVolumes returns the names that are neither logical volumes nor partitions on one. It notes
 // the disks of those that are partitions.
-func (l *layers) withoutVolumes(ctx context.Context, names []string) (kept []string, err error) {
+func (f *Finder) WithoutVolumes(ctx context.Context, names []string) (kept []string, err error) {
 	for _, name := range names {
-		disks, known := l.above[name]
+		disks, known := f.above[name]
 		if !known {
-			if disks, err = l.stack(ctx, name, 0); err != nil {
+			if disks, err = f.stack(ctx, name, 0); err != nil {
 				return nil, err
 			}
-			l.above[name] = disks
+			f.above[name] = disks
 		}
 		if len(disks) > 0 {
 			kept = append(kept, name)
-			l.partitioned = append(l.partitioned, disks[1:]...)
+			f.partitioned = append(f.partitioned, disks[1:]...)
 		}
 	}
 	return kept, nil
@@ -44,10 +55,10 @@ const maxLayers = 8
 
 // stack returns a bdev and, if it is a partition, the disks below it; nothing if a logical volume
 // is among them. Only the name tells what a missing bdev is.
-func (l *layers) stack(ctx context.Context, name string, depth int) ([]string, error) {
-	text, err := l.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
+func (f *Finder) stack(ctx context.Context, name string, depth int) ([]string, error) {
+	text, err := f.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
-		if isVolumesName(name) {
+		if IsVolumesName(name) {
 			return nil, nil
 		}
 		return []string{name}, nil
@@ -64,13 +75,13 @@ func (l *layers) stack(ctx context.Context, name string, depth int) ([]string, e
 		} `json:"driver_specific"`
 	}
 	if err := json.Unmarshal(text, &found); err != nil {
-		return nil, fmt.Errorf("bdev_get_bdevs of %s: %w", name, withoutValues(err))
+		return nil, fmt.Errorf("bdev_get_bdevs of %s: the response cannot be decoded", name) // without its values
 	}
 	if len(found) != 1 || found[0].Driver.LVol != nil || depth == maxLayers {
 		return nil, nil
 	}
 	if gpt := found[0].Driver.GPT; gpt != nil && gpt.BaseBdev != "" {
-		below, err := l.stack(ctx, gpt.BaseBdev, depth+1)
+		below, err := f.stack(ctx, gpt.BaseBdev, depth+1)
 		if err != nil || below == nil {
 			return nil, err
 		}
@@ -79,9 +90,9 @@ func (l *layers) stack(ctx context.Context, name string, depth int) ([]string, e
 	return []string{name}, nil
 }
 
-// isVolumesName reports whether a name can refer to a logical volume (a UUID or lvstore/name), or
+// IsVolumesName reports whether a name can refer to a logical volume (a UUID or lvstore/name), or
 // to a partition on one.
-func isVolumesName(name string) bool {
+func IsVolumesName(name string) bool {
 	id, _, _ := strings.Cut(name, "p")
 	return uuid.Validate(id) == nil || strings.Contains(name, "/")
 }
