@@ -13,8 +13,9 @@ import (
 
 // identifiedBy lists the parameters that identify what a call creates or sets, for methods whose
 // required parameters include others, or lack some of these. Calls with equal ones conflict: of two
-// iscsi_create_initiator_group with one tag, spdk_tgt loads only the first, even if their initiators
-// differ. An empty list means that the target has only one such setting. A dot separates a member.
+// iscsi_create_initiator_group with one tag, spdk_tgt loads only the first, even if their
+// initiators differ. An empty list means that the target has only one such setting. A dot separates
+// a member.
 var identifiedBy = map[string][]string{
 	"accel_assign_opc":                 {"opname"},
 	"accel_crypto_key_create":          {"name"},
