@@ -503,7 +503,7 @@ type ProxyTenantAmounts struct {
 	Hosts *uint64 `json:"hosts,omitzero"`
 	// Listeners, over all subsystems.
 	Listeners *uint64 `json:"listeners,omitzero"`
-	// Keys stored by `spdkgate_key_add`. Left out if the configuration has no `target.keys`.
+	// Keys that the proxy stores. Left out if the configuration has no `target.keys`.
 	Keys *uint64 `json:"keys,omitzero"`
 }
 
