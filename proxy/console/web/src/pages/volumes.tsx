@@ -98,7 +98,7 @@ export function Volumes() {
   const tree = here.view === "tree", kind = kinds.includes(here.kind ?? "") ? here.kind : "";
 
   // The first look has neither parents nor sizes.
-  const found = whole ?? (early?.volumes.length && !tree && ["name", "store", "exports"].includes(sort.key) ? early : null);
+  const found = whole ?? (early?.volumes.length && !tree && ["name", "store", "exports", "io"].includes(sort.key) ? early : null);
 
   const shown = useMemo(() => {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
