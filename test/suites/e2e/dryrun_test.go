@@ -42,7 +42,9 @@ func TestManifestsAreValid(t *testing.T) {
 		require.NoError(t, err)
 		all[name] = text
 	}
-	n.run("create", "serviceaccount", n.name+"-controller-sa") // which the chart's test pod must find
+	for _, account := range []string{"controller", "uninstall"} { // which the chart's two pods must find
+		n.run("create", "serviceaccount", n.name+"-"+account+"-sa")
+	}
 	objects, skipped := 0, map[string]bool{}
 	for name, text := range all {
 		var known []string
