@@ -45,7 +45,7 @@ const (
 type statusError uint16
 
 func (s statusError) Error() string {
-	return fmt.Sprintf("NVMe status type %#x, code %#x, do not retry %t", s>>8&7, s&0xff, s&doNotRetry != 0)
+	return fmt.Sprintf("NVMe status type %#x, code %#x, do not retry %t", uint16(s>>8&7), uint16(s&0xff), s&doNotRetry != 0)
 }
 
 // Connect connects to namespace 1 of a subsystem.
