@@ -113,6 +113,7 @@ func TestChangedBlocks(t *testing.T) {
 	in := func(block string) string {
 		return "cd /backup; " + blocks[0] + strings.ReplaceAll(block, "-n default", "-n "+n.name)
 	}
+	n.exec("backup", fmt.Sprintf("dd if=/dev/urandom of=/backup/data.img bs=1M count=%d 2>/dev/null", volumeMiB)) // an earlier backup
 	start := time.Now()
 	n.exec("backup", in(blocks[1]))
 	full := n.listed("backup", "/backup/monday.ranges")
