@@ -124,14 +124,15 @@ spdk-proxy call bdev_lvol_create lvs_name=lvs0 lvol_name=pvc-1 size_in_mib=16 --
 		path: "docs/backup-volumes.md",
 		setup: controller + `
 mkdir -p bin /backup
-head -c 9M /dev/urandom >monday.dev && cp monday.dev tuesday.dev && head -c 5M /dev/urandom | dd of=tuesday.dev conv=notrunc bs=1M seek=2 status=none && truncate -s 12M tuesday.dev restored.dev
+head -c 9M /dev/urandom >/backup/data.img # an earlier backup
+head -c 5M /dev/urandom >monday.dev && truncate -s 9M monday.dev && cp monday.dev tuesday.dev && head -c 5M /dev/urandom | dd of=tuesday.dev conv=notrunc bs=1M seek=2 status=none && truncate -s 12M tuesday.dev restored.dev
 cat >bin/snapshot-metadata-lister <<END
 #!/bin/sh
 echo "Record#   VolCapBytes  BlockMetadataType   ByteOffset     SizeBytes"
 echo "-"
 case "\$*" in
 *monday*tuesday*|*tuesday*monday*) echo "1 12582912 VARIABLE_LENGTH 2097152 5242880" ;;
-*) echo "1 9437184 VARIABLE_LENGTH 0 1048576"; echo "1 9437184 VARIABLE_LENGTH 1048576 8388608" ;;
+*) echo "1 9437184 VARIABLE_LENGTH 0 1048576"; echo "1 9437184 VARIABLE_LENGTH 1048576 4194304" ;;
 esac
 END
 printf '#!/bin/sh
