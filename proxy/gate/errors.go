@@ -170,6 +170,8 @@ var rows = []row{
 		fill: func(found error, a *Answer) { a.Err.Code = -int(found.(*changes.Refusal).Errno) }, text: "%s"},
 	{name: "a volume in use that cannot be frozen", kind: as[*quiesce.InUseError],
 		status: http.StatusConflict, code: jsonrpc.CodeInUse, outcome: metrics.InUse, text: "%s"},
+	{name: "a snapshot that is smaller than its parent and its clone", kind: as[*quiesce.ShrunkError],
+		status: http.StatusConflict, code: jsonrpc.CodeInUse, outcome: metrics.InUse, text: "%s"},
 	{name: "other operations on the volume", kind: as[*quiesce.BusyError],
 		status: statusBusy, code: jsonrpc.CodeTooMany, outcome: metrics.Busy, retry: time.Second,
 		fill: func(found error, a *Answer) {

@@ -22,7 +22,7 @@ type Call func() (settled <-chan struct{}, err error)
 // after removing the volume from its lists. The space stays allocated, and the volume reappears
 // after a restart. So Delete keeps such calls from running until SPDK has responded.
 //
-// It returns the same errors as Take, or plain's error.
+// It returns the same errors as Take, a *ShrunkError, or plain's error.
 func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
 	frozen, err = q.delete(ctx, name, mode, plain)
 	return frozen, q.countRefusal(err, "SPDK can lose its data when it deletes the snapshot below a volume that is being written")
@@ -163,6 +163,7 @@ func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvo
 		c, err := findVolume(ctx, rpc, Snapshot{Volume: v.store + "/" + clone})
 		switch {
 		case errors.Is(err, spdkrpc.NoSuchDevice):
+			c = nil
 			related.add(exclusive, v.store+"/"+clone)
 		case err != nil:
 			return nil, nil, err
@@ -170,6 +171,11 @@ func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvo
 			related.add(exclusive, c.names...)
 		default:
 			clones = append(clones, c)
+		}
+		if len(v.clones) == 1 {
+			if err := checkNotShrunk(ctx, rpc, v, c, v.store+"/"+clone); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 	return below, clones, nil

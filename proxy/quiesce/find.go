@@ -22,8 +22,10 @@ type volume struct {
 	lvol    string   // name within the lvstore
 	parent  string   // alias of the snapshot below; "" if there is none in the lvstore
 	clones  []string // names within the lvstore
+	size    uint64   // bytes
 
-	snapshot bool // it is a snapshot, so nothing writes to it
+	external string // bdev outside the lvstore from which it reads what it does not have itself; "" for none
+	snapshot bool   // it is a snapshot, so nothing writes to it
 }
 
 // alias returns the bdev alias of the requested snapshot.
@@ -51,7 +53,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.NoSuchDevice, Code: codeNoDevice, Message: "No such device", Err: errNoVolume}
 	}
 	b := list[0]
-	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...)}
+	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...), size: sizeOf(b)}
 	// A claim that only allows reading, and keeps others from writing, is harmless.
 	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
 	for _, alias := range b.Aliases {
@@ -67,8 +69,13 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 	if l.BaseSnapshot != nil {
 		v.parent = v.store + "/" + *l.BaseSnapshot
 	}
+	if l.ExternalSnapshotName != nil {
+		v.external = *l.ExternalSnapshotName
+	}
 	return v, nil
 }
+
+func sizeOf(b spdkrpc.BdevInfo) uint64 { return b.NumBlocks * uint64(b.BlockSize) }
 
 // checkNamesFree returns an ExistsError if the name of a snapshot is taken.
 func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) error {
