@@ -139,7 +139,7 @@ func TestMove(t *testing.T) {
 	assert.Equal(t, "nodes can attach "+old+" again\n", out)
 	assert.Empty(t, hosts("storage-1", uuid))
 	_, err = runCommand(t, "move", "--volume", old, "--delete-original", "--copy", moved.Spec.CSI.VolumeHandle, "--node-allow-loop")
-	require.ErrorContains(t, err, "was not kept from nodes")
+	require.ErrorContains(t, err, "could have attached the original")
 
 	// The copy is deleted, and the volume is moved again.
 	_, code, err := diagnose(t, old, "--volumes=-", "--fix", "--delete-volume="+moved.Spec.CSI.VolumeHandle)
@@ -187,8 +187,8 @@ func TestMoveRefusesInvalidArguments(t *testing.T) {
 		{[]string{"--volume=" + id, "--delete-original", "--keep-original", "--copy=" + id}, "none of the others can be"},
 		{[]string{"--pv", filepath.Join(dir, "none.json")}, "no such file"},
 		{[]string{"--pv", filepath.Join(dir, "no.json")}, "--pv: invalid PersistentVolume: "},
-		{[]string{"--pv", filepath.Join(dir, "list.json")}, "give one object, as of kubectl get pv NAME -o json"},
-		{[]string{"--pv", filepath.Join(dir, "other.json")}, "pv1 is of the driver ebs.csi.aws.com, not csi.spdk.io"},
+		{[]string{"--pv", filepath.Join(dir, "list.json")}, "expected one object, as printed by kubectl get pv NAME -o json"},
+		{[]string{"--pv", filepath.Join(dir, "other.json")}, "pv1 belongs to driver ebs.csi.aws.com, not csi.spdk.io"},
 		{[]string{"--pv", filepath.Join(dir, "nfs.json")}, "pv1 is not a volume of a CSI driver"},
 		{[]string{"--pv", filepath.Join(dir, "id.json")}, `"x" is not of the form TARGET:UUID`},
 	} {

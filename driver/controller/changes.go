@@ -14,7 +14,7 @@ import (
 // messages have at most 4 MiB.
 const maxRanges = 16384
 
-// GetMetadataAllocated streams a snapshot's allocated ranges. All others read as zeros.
+// GetMetadataAllocated streams a snapshot's allocated ranges. Unallocated ranges read as zeros.
 func (c *Controller) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest, stream csi.SnapshotMetadata_GetMetadataAllocatedServer) error {
 	q := changesQuery{target: req.GetSnapshotId(), secrets: req.GetSecrets(), start: req.GetStartingOffset(), most: req.GetMaxResults()}
 	if q.target == "" {
@@ -41,14 +41,13 @@ func (c *Controller) GetMetadataDelta(req *csi.GetMetadataDeltaRequest, stream c
 
 // A changesQuery is a request for a snapshot's changes.
 type changesQuery struct {
-	target, base string // ids of snapshots; base is empty for what is allocated
+	target, base string // snapshot ids; base is empty for GetMetadataAllocated
 	secrets      map[string]string
-	start        int64 // offset from which ranges are wanted
-	most         int32 // ranges in a message; 0 for any number
+	start        int64 // offset of the first range to return
+	most         int32 // ranges in one message; 0 for no limit
 }
 
-// streamChanges reads all changes before it sends them: a caller that gets any knows that they are
-// complete and verified.
+// streamChanges reads and verifies all changes before it sends any of them.
 func (c *Controller) streamChanges(ctx context.Context, q changesQuery, send func(size int64, list []*csi.BlockMetadata) error) error {
 	switch {
 	case q.start < 0:
@@ -77,7 +76,7 @@ func (c *Controller) streamChanges(ctx context.Context, q changesQuery, send fun
 			list, sent = nil, true
 		}
 	}
-	if len(list) > 0 || !sent { // the size is sent even if there are no changes
+	if len(list) > 0 || !sent { // send the size even if there are no changes
 		return send(found.SizeBytes, list)
 	}
 	return nil
@@ -103,7 +102,7 @@ func rangesOf(found volume.Changes, start int64) func(yield func(*csi.BlockMetad
 	}
 }
 
-// readChanges reads the changes. Meanwhile the controller deletes neither of the snapshots.
+// readChanges reads the changes. Meanwhile the controller cannot delete either snapshot.
 func (c *Controller) readChanges(ctx context.Context, q changesQuery) (volume.Changes, error) {
 	claim := c.locks.Claim()
 	defer claim.Release()

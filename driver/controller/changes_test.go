@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// answerChanges answers spdkgate_lvol_changes.
+// answerChanges simulates spdkgate_lvol_changes.
 func (s *simTarget) answerChanges(_ context.Context, _ string, params, result any) error {
 	var p spdkrpc.SpdkgateLvolChangesParams
 	if err := json.Unmarshal(params.(json.RawMessage), &p); err != nil {
@@ -40,7 +40,7 @@ func (s *simTarget) answerChanges(_ context.Context, _ string, params, result an
 	return json.Unmarshal(text, result)
 }
 
-// changedClusters is a response about a 16 MiB snapshot with 1 MiB clusters.
+// changedClusters returns a response about a 16 MiB snapshot with 1 MiB clusters.
 func changedClusters(list ...int) spdkrpc.ProxyLvolChanges {
 	bitmap := make([]byte, 2)
 	for _, i := range list {
@@ -49,7 +49,7 @@ func changedClusters(list ...int) spdkrpc.ProxyLvolChanges {
 	return spdkrpc.ProxyLvolChanges{Bitmap: base64.StdEncoding.EncodeToString(bitmap), ClusterSize: mib, Size: 16 * mib}
 }
 
-// A backup reads metadata through the driver's server.
+// A backup reads metadata through the driver's gRPC server.
 type backup struct {
 	csi.SnapshotMetadataClient
 	*testController
@@ -66,7 +66,7 @@ func newBackup(t *testing.T, target *simTarget) *backup {
 	return &backup{csi.NewSnapshotMetadataClient(conn), b, b.snapshot(t, "s1", v.GetVolume()).GetSnapshotId(), b.snapshot(t, "s2", v.GetVolume()).GetSnapshotId(), v.GetVolume().GetVolumeId()}
 }
 
-// A received holds what arrived on a stream: the ranges in MiB, grouped by message.
+// A received contains the ranges that arrived on a stream, in MiB, grouped by message.
 type received struct {
 	ranges [][][2]int64
 	sizes  []int64
@@ -226,7 +226,7 @@ func TestMetadataIsRefused(t *testing.T) {
 	assert.Empty(t, b.locks.Held())
 }
 
-// Contradictory responses and encrypted volumes return no ranges.
+// No ranges are returned for contradictory responses or encrypted volumes.
 func TestUnusableResponsesAreRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
@@ -253,7 +253,8 @@ func TestUnusableResponsesAreRefused(t *testing.T) {
 	}
 }
 
-// While changes are read, the controller deletes neither snapshot, but others may also read them.
+// While changes are being read, the controller deletes neither snapshot, but other calls may read
+// them too.
 func TestSnapshotsAreNotDeletedWhileTheirChangesAreRead(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)

@@ -35,8 +35,8 @@ type Controller struct {
 	log             *slog.Logger
 }
 
-// New returns a controller for a configuration. credentialsFile is what config.CredentialsFile
-// returned, or empty.
+// New returns a controller for a configuration. credentialsFile is the result of
+// config.CredentialsFile, and may be empty.
 func New(c *config.Config, credentialsFile string, log *slog.Logger) (*Controller, error) {
 	t, err := newTargets(c)
 	if err != nil {
@@ -47,7 +47,7 @@ func New(c *config.Config, credentialsFile string, log *slog.Logger) (*Controlle
 	return &Controller{targets: t, locks: request.NewLocks(), nodes: &nodeNames{}, measured: &measured{}, credentialsFile: credentialsFile, log: log}, nil
 }
 
-// warnOf logs a configuration's settings that are allowed but unsafe.
+// warnOf logs a warning for each setting that is allowed but unsafe.
 func warnOf(c *config.Config, log *slog.Logger) {
 	for _, n := range c.Nodes {
 		if strings.HasPrefix(n.RPCURL, "http:") {
@@ -69,8 +69,8 @@ func (c *Controller) HasTopology() bool { return len(c.targets.configs[0].Topolo
 // Close closes the connections to the proxies.
 func (c *Controller) Close() { c.targets.close() }
 
-// Parameters of a class that make Kubernetes send a secret with calls, without -name and
-// -namespace.
+// These parameters of a StorageClass, with the suffixes -name and -namespace, make Kubernetes send
+// a Secret with each call.
 const (
 	provisionerSecret = "csi.storage.k8s.io/provisioner-secret"
 	publishSecret     = "csi.storage.k8s.io/controller-publish-secret"
@@ -79,7 +79,7 @@ const (
 	listSecret        = "csi.storage.k8s.io/snapshotter-list-secret"
 )
 
-// openTarget opens the target that an id names, with a call's credentials.
+// openTarget opens the target that id names, with a call's credentials.
 func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if _, err := c.targets.config(id.Target); err != nil {
 		return nil, err
@@ -91,8 +91,8 @@ func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, 
 	return c.targets.open(id.Target, tokens)
 }
 
-// findTarget opens the target that an id names. The id of a manually provisioned volume does not
-// name its target; then findTarget asks each target for the volume.
+// findTarget opens the target that id names. The id of a manually provisioned volume does not name
+// a target; findTarget then queries each target for the volume.
 func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if id.Target != "" {
 		return c.openTarget(id, secrets, secretParam)
@@ -190,12 +190,12 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	if err != nil {
 		return nil, err
 	}
-	// Even raw block volumes need a call to the node, which makes the kernel reread the size.
+	// Even a raw block volume needs a call to the node, so that the kernel rereads its size.
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
 }
 
-// ControllerModifyVolume changes what a VolumeAttributesClass sets for a volume: its I/O limits.
-// Limits that the class does not name stay unchanged.
+// ControllerModifyVolume applies a VolumeAttributesClass to a volume by changing its I/O limits.
+// Limits that the class omits stay unchanged.
 func (c *Controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

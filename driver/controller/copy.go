@@ -12,7 +12,7 @@ import (
 )
 
 // createCopy creates a copy of a snapshot or volume, or finds the one that an earlier call created.
-// A copy is in the lvstore of its source.
+// A copy is always in the lvstore of its source.
 func (c *Controller) createCopy(ctx context.Context, n creation) (located, error) {
 	target, err := c.openTarget(n.source, n.secrets, provisionerSecret)
 	if err != nil {
@@ -75,8 +75,8 @@ func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID,
 	return from, id, err
 }
 
-// claimSource locks the source of a copy: a snapshot shared, because several volumes can be
-// restored from it at once; a volume exclusively.
+// claimSource locks the source of a copy: a snapshot with a shared lock, because several volumes
+// can be restored from it at once; a volume with an exclusive lock.
 func claimSource(claim *request.Claim, origin volume.Origin) error {
 	switch {
 	case origin.UUID == "":

@@ -22,10 +22,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A cost is what a CSI call sends to its target and receives from it.
+// A cost counts the RPCs of a CSI call, and the bytes that the call sends and receives.
 type cost struct{ rpcs, sent, received int }
 
-// A costMeter adds up the cost of all calls made through it.
+// A costMeter adds up the cost of the calls made through it.
 type costMeter struct {
 	mu  sync.Mutex
 	sum cost
@@ -44,7 +44,7 @@ func (m *costMeter) measure(next http.HandlerFunc) http.HandlerFunc {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.sum.rpcs++
-		m.sum.sent += len(body) - len(numbered.ID) // ids grow with the number of calls
+		m.sum.sent += len(body) - len(numbered.ID) // ids get longer with each call
 		m.sum.received += counted.n - len(numbered.ID)
 	}
 }
@@ -66,8 +66,8 @@ func (m *costMeter) take() cost {
 	return m.sum
 }
 
-// listsAll are the calls that read all of a target's exports, because SPDK has no call that reads
-// one iSCSI target. Their bytes grow with the number of exported volumes, but their RPCs do not.
+// listsAll names the calls that read all of a target's exports, because SPDK cannot read a single
+// iSCSI target. Their bytes grow with the number of exported volumes, but their RPCs do not.
 var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"}
 
 // TestCostDoesNotGrow compares what the calls cost with few volumes and with many.
@@ -105,8 +105,8 @@ func TestCostDoesNotGrow(t *testing.T) {
 				assert.Equal(t, c.rpcs, most[call].rpcs, call)
 				if !slices.Contains(listsAll, call) {
 					assert.Equal(t, c.sent, most[call].sent, call)
-					// A volume that is read while its export is being deleted is described with a
-					// claim or without.
+					// If a volume is read while its export is being deleted, the response may or
+					// may not contain the bdev's claim.
 					assert.InEpsilon(t, c.received, most[call].received, 0.05, call)
 				}
 			}
@@ -137,8 +137,8 @@ func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	require.NoError(t, g.Wait())
 }
 
-// costs measures each call for one volume after the same calls for another, from which the
-// controller learns about the target.
+// costs measures each call for one volume. It first makes the same calls for another volume, so
+// that the controller has already cached what it learns about the target.
 func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[string]cost {
 	t.Helper()
 	costs := map[string]cost{}
@@ -166,7 +166,7 @@ func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[
 	return costs
 }
 
-// readSizes makes the controller read all volumes' sizes now, and not during the measured calls.
+// readSizes makes the controller read all volumes' sizes now rather than during the measured calls.
 func (b *testController) readSizes(t *testing.T) {
 	t.Helper()
 	service, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})
@@ -174,7 +174,7 @@ func (b *testController) readSizes(t *testing.T) {
 	stores, err := service.Stores(t.Context())
 	require.NoError(t, err)
 	_, err = service.Usage(t.Context(), stores[0])
-	for err != nil && t.Context().Err() == nil { // a reading ends after a minute, which is too short on a busy machine
+	for err != nil && t.Context().Err() == nil { // Usage times out after a minute, which is too short on a busy machine
 		_, err = service.Usage(t.Context(), stores[0])
 	}
 	require.NoError(t, err)

@@ -14,11 +14,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A csiCall is a call that faults are injected into. prepare returns it; it may be repeated, and
-// then returns the same response.
+// A csiCall is a CSI call into which faults are injected. prepare returns the call. The call can be
+// repeated, and then returns the same response.
 type csiCall struct {
 	name     string
-	attached bool // it concerns exports, which differ by transport
+	attached bool // the call concerns exports, which depend on the transport
 	prepare  func(t *testing.T, b *crashBench) func(ctx context.Context) (string, error)
 }
 
@@ -63,11 +63,11 @@ func (b *crashBench) hosts(v *csi.Volume) string {
 	return fmt.Sprint(subs[0].Hosts)
 }
 
-// weakest is the only class that every release can clone: releases before v24.05 record no clear
-// method for clones.
+// weakest is the only class that can be cloned on every release: releases before v24.05 record no
+// clear method for clones.
 var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
 
-// zeroed is the strongest class that the target can clone.
+// zeroed returns the strongest class whose volumes the target can clone.
 func (b *crashBench) zeroed(t *testing.T) map[string]string {
 	if b.largerBytes(t) == 4*mib {
 		return weakest
@@ -75,8 +75,8 @@ func (b *crashBench) zeroed(t *testing.T) map[string]string {
 	return map[string]string{"clearMethod": "write_zeroes"}
 }
 
-// largerBytes is the size of copies of 4 MiB volumes: on releases before v24.05, a copy cannot be
-// larger than its source.
+// largerBytes returns the size for copies of 4 MiB volumes: on releases before v24.05, a copy
+// cannot be larger than its source.
 func (b *crashBench) largerBytes(t *testing.T) int64 {
 	t.Helper()
 	release, err := b.target.rpc.Release(t.Context())

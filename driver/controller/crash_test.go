@@ -52,7 +52,7 @@ type crashTarget struct {
 
 	mu    sync.Mutex
 	count int
-	at    int // the call that meets the fate; 0: none
+	at    int // which call the fate applies to; 0 for none
 	fate  fate
 	dead  bool          // the controller has died
 	ended chan struct{} // closed when the CSI call whose RPC gets a late reply has ended
@@ -94,7 +94,7 @@ func newCrashTarget(t *testing.T) *crashTarget {
 	return c
 }
 
-// attachDisk does what a proxy does for a target that has just started.
+// attachDisk attaches the disk to a target that has just started, as a proxy would.
 func (c *crashTarget) attachDisk() {
 	ctx := context.WithoutCancel(c.t.Context())
 	_, err := drivertest.Retry(driver.Code, func() (any, error) { // the first call may still use the previous connection
@@ -156,7 +156,7 @@ type crashBench struct {
 	*testController
 	target    *crashTarget
 	transport string
-	patience  time.Duration // with claims of controllers that may have died
+	patience  time.Duration // how long to wait for claims of controllers that may have died
 }
 
 func newCrashBench(t *testing.T, transport string) *crashBench {
@@ -166,7 +166,7 @@ func newCrashBench(t *testing.T, transport string) *crashBench {
 	return b
 }
 
-// startController replaces the controller with one that has no state.
+// startController replaces the controller with a new one, which has no cached state.
 func (b *crashBench) startController(t *testing.T) {
 	t.Helper()
 	c, err := New(&config.Config{Nodes: []config.Target{{
@@ -212,7 +212,7 @@ func (b *crashBench) until(t *testing.T, what string, call func(context.Context)
 // notFinal are the codes after which a sidecar retries a call.
 var notFinal = []codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled}
 
-// A targetState holds everything that a controller may leave behind.
+// A targetState contains everything that a controller may leave behind.
 type targetState struct {
 	free                     uint64
 	lvols, subsystems, nodes []string
@@ -304,7 +304,7 @@ func TestCSICrashPoints(t *testing.T) {
 				require.Positive(t, calls)
 				for _, f := range fates {
 					if f == targetRestart && realtarget.Given() {
-						continue // a real target is not this test's to restart
+						continue // this test must not restart a real target
 					}
 					for at := 1; at <= calls; at++ {
 						points++
@@ -323,13 +323,13 @@ func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls
 	b := newCrashBench(t, transport)
 	start := b.state(t)
 	do := call.prepare(t, b)
-	var others *string // answer
+	var others *string // the other controller's response
 	b.target.overtake = func() {
 		mine := b.Controller
 		defer func() { b.Controller, b.patience = mine, time.Millisecond }()
 		b.patience = export.DefaultClaimPatience
 		b.startController(t)
-		for range 10 { // it may have to wait for this call
+		for range 10 { // the other controller may have to wait for this call
 			answer, err := do(t.Context())
 			if err == nil {
 				others = &answer

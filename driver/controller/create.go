@@ -20,8 +20,8 @@ const defaultSize = 1 << 30
 // A creation is a parsed request for a volume.
 type creation struct {
 	spec             volume.Spec
-	origin           volume.Origin    // what the volume is a copy of; empty if it is to be empty
-	source           request.VolumeID // the id of origin
+	origin           volume.Origin    // the source of a copy; empty for an empty volume
+	source           request.VolumeID // the id of the source
 	where            placement.Accessibility
 	shared, rawBlock bool // for several nodes, without a file system
 	secrets          map[string]string
@@ -37,7 +37,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return nil, fmt.Errorf("create volume %q: %w", n.spec.Name, err)
 	}
 
-	// Allow only one call with this name at a time, and no deletion of the source meanwhile.
+	// Run only one call with this name at a time, and do not delete the source meanwhile.
 	claim := c.locks.Claim()
 	defer claim.Release()
 	if err := claim.Take("name " + volume.LvolName(n.spec.Name)); err != nil {
@@ -59,7 +59,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return failed(err)
 	}
 
-	// Respond, unless another call is deleting the volume.
+	// Fail if another call is deleting the volume.
 	if err := claim.Take(made.UUID); err != nil {
 		return nil, err
 	}
@@ -127,14 +127,14 @@ func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) e
 	return nil
 }
 
-// sizes returns the smallest and largest sizes that a capacity range allows. If the range requests
-// none, the smallest is byDefault, or the limit if that is less. A largest size of 0 means no
+// sizes returns the smallest and largest sizes that a capacity range allows. If the range sets no
+// minimum, the smallest is byDefault, or the limit if that is less. A largest size of 0 means no
 // limit.
 func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error) {
 	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
 	switch {
 	case least < 0 || most < 0:
-		return 0, 0, fmt.Errorf("%w: capacity_range has negative numbers", request.ErrInvalid)
+		return 0, 0, fmt.Errorf("%w: capacity_range contains a negative number", request.ErrInvalid)
 	case most > 0 && least > most:
 		return 0, 0, fmt.Errorf("%w: required_bytes is %d, more than limit_bytes, %d", volume.ErrOutOfRange, least, most)
 	case least > maxSize:

@@ -31,7 +31,7 @@ func (b *testController) copyOf(t *testing.T, id, name string, parameters map[st
 
 func TestCreateTriesTheNextStore(t *testing.T) {
 	b := newTestController(t, newSimTargetOf(t, "t0", 100, "lvs0"), newSimTargetOf(t, "t1", 100, "lvs0"), newSimTargetOf(t, "t2", 1000, "lvs0"))
-	for i := range 3 { // each fits only on the large target
+	for i := range 3 { // each volume fits only on the large target
 		resp, err := b.CreateVolume(t.Context(), b.thick(fmt.Sprint("pvc-", i), 200*mib))
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(resp.GetVolume().GetVolumeId(), "t2:"))
@@ -94,8 +94,8 @@ func TestSameNameWithOtherParameters(t *testing.T) {
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 }
 
-// A clone is created in its source's lvstore. A class that requires another place is refused before
-// anything is created.
+// A clone is created in its source's lvstore. A class that requires another lvstore or target is
+// refused before anything is created.
 func TestCloneStaysWithItsSource(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

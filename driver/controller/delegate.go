@@ -6,120 +6,97 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// These are the calls that [Controller] implements, each with the current configuration.
-// TestReloadingServesEveryCall ensures that the list is complete.
+// The methods below implement the same calls as [Controller]; each uses the current configuration.
+// TestReloadingServesEveryCall checks that the list is complete.
 
-// ControllerExpandVolume serves the call.
 func (r *Reloading) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	return r.current.Load().ControllerExpandVolume(ctx, req)
 }
 
-// ControllerGetCapabilities serves the call.
 func (r *Reloading) ControllerGetCapabilities(ctx context.Context, req *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	return r.current.Load().ControllerGetCapabilities(ctx, req)
 }
 
-// ControllerGetVolume serves the call.
 func (r *Reloading) ControllerGetVolume(ctx context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	return r.current.Load().ControllerGetVolume(ctx, req)
 }
 
-// ControllerGetVolumeHealth serves the call.
 func (r *Reloading) ControllerGetVolumeHealth(ctx context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	return r.current.Load().ControllerGetVolumeHealth(ctx, req)
 }
 
-// ControllerListVolumeHealth serves the call.
 func (r *Reloading) ControllerListVolumeHealth(ctx context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	return r.current.Load().ControllerListVolumeHealth(ctx, req)
 }
 
-// ControllerModifyVolume serves the call.
 func (r *Reloading) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	return r.current.Load().ControllerModifyVolume(ctx, req)
 }
 
-// ControllerPublishVolume serves the call.
 func (r *Reloading) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	return r.current.Load().ControllerPublishVolume(ctx, req)
 }
 
-// ControllerUnpublishVolume serves the call.
 func (r *Reloading) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	return r.current.Load().ControllerUnpublishVolume(ctx, req)
 }
 
-// CreateSnapshot serves the call.
 func (r *Reloading) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	return r.current.Load().CreateSnapshot(ctx, req)
 }
 
-// CreateVolume serves the call.
 func (r *Reloading) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	return r.current.Load().CreateVolume(ctx, req)
 }
 
-// DeleteSnapshot serves the call.
 func (r *Reloading) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	return r.current.Load().DeleteSnapshot(ctx, req)
 }
 
-// DeleteVolume serves the call.
 func (r *Reloading) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	return r.current.Load().DeleteVolume(ctx, req)
 }
 
-// GetCapacity serves the call.
 func (r *Reloading) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	return r.current.Load().GetCapacity(ctx, req)
 }
 
-// GetMetadataAllocated serves the call.
 func (r *Reloading) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest, stream csi.SnapshotMetadata_GetMetadataAllocatedServer) error {
 	return r.current.Load().GetMetadataAllocated(req, stream)
 }
 
-// GetMetadataDelta serves the call.
 func (r *Reloading) GetMetadataDelta(req *csi.GetMetadataDeltaRequest, stream csi.SnapshotMetadata_GetMetadataDeltaServer) error {
 	return r.current.Load().GetMetadataDelta(req, stream)
 }
 
-// GetSnapshot serves the call.
 func (r *Reloading) GetSnapshot(ctx context.Context, req *csi.GetSnapshotRequest) (*csi.GetSnapshotResponse, error) {
 	return r.current.Load().GetSnapshot(ctx, req)
 }
 
-// ListSnapshots serves the call.
 func (r *Reloading) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	return r.current.Load().ListSnapshots(ctx, req)
 }
 
-// ListVolumes serves the call.
 func (r *Reloading) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	return r.current.Load().ListVolumes(ctx, req)
 }
 
-// ValidateVolumeCapabilities serves the call.
 func (r *Reloading) ValidateVolumeCapabilities(ctx context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	return r.current.Load().ValidateVolumeCapabilities(ctx, req)
 }
 
-// CreateVolumeGroupSnapshot serves the call.
 func (r *Reloading) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	return r.current.Load().CreateVolumeGroupSnapshot(ctx, req)
 }
 
-// DeleteVolumeGroupSnapshot serves the call.
 func (r *Reloading) DeleteVolumeGroupSnapshot(ctx context.Context, req *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	return r.current.Load().DeleteVolumeGroupSnapshot(ctx, req)
 }
 
-// GetVolumeGroupSnapshot serves the call.
 func (r *Reloading) GetVolumeGroupSnapshot(ctx context.Context, req *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	return r.current.Load().GetVolumeGroupSnapshot(ctx, req)
 }
 
-// GroupControllerGetCapabilities serves the call.
 func (r *Reloading) GroupControllerGetCapabilities(ctx context.Context, req *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
 	return r.current.Load().GroupControllerGetCapabilities(ctx, req)
 }

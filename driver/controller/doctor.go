@@ -29,7 +29,7 @@ func (c *Controller) DoctorTargets() ([]doctor.Target, error) {
 
 // A checker checks all targets periodically, reports what it finds, and changes nothing.
 type checker struct {
-	wait func(context.Context) error // between the two readings of a check
+	wait func(context.Context) error // waits between the two inspections of a check
 	// reported holds the findings of the last check, by key.
 	reported map[string]doctor.Finding
 	targets  []string
@@ -44,7 +44,7 @@ func (k *checker) check(ctx context.Context, c *Controller) {
 	}
 	found, err := doctor.Examination{Targets: targets, Hosts: HostOf, Timeout: c.targets.timeout, Wait: k.wait, Held: c.locks.Held}.Run(ctx)
 	if err != nil {
-		return // the process ends
+		return // the process is ending
 	}
 	now := map[string]doctor.Finding{}
 	for _, f := range found {

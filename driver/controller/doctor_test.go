@@ -25,7 +25,8 @@ import (
 // atOnce skips the wait between two readings.
 func atOnce(context.Context) error { return nil }
 
-// examination examines a bench's target, through a connection other than the controller's.
+// examination returns an examination of the bench's target, through a connection other than the
+// controller's.
 func (b *crashBench) examination() doctor.Examination {
 	c := b.Controller.targets.byName["t0"].Config
 	return doctor.Examination{
@@ -45,8 +46,8 @@ func eachCall(t *testing.T, f func(t *testing.T, b *crashBench, call csiCall)) {
 }
 
 // TestCallsInFlightAreNotReported examines the target before every RPC of every CSI call. The
-// controller's check recognizes the call by its locks. The command cannot see locks, but its second
-// reading finds no trace of the call.
+// controller's check recognizes the call by its locks. The command cannot see these locks, but its
+// second inspection finds no trace of the call.
 func TestCallsInFlightAreNotReported(t *testing.T) {
 	examined := 0
 	eachCall(t, func(t *testing.T, b *crashBench, call csiCall) {

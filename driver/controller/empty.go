@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// createEmpty creates an empty volume, or finds the one that an earlier call created. Each target
-// that may hold a volume with this name is queried before one of them creates it.
+// createEmpty creates an empty volume, or finds the one that an earlier call created. Before the
+// volume is created, createEmpty queries each target that may contain a volume with this name.
 func (c *Controller) createEmpty(ctx context.Context, n creation) (located, error) {
 	asked, candidates, err := c.targetsFor(n.spec.Name, n.spec.Class, n.where, n.shared)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 	if n.rawBlock {
 		asking.Go(func() error {
 			forRawBlock, unsuitable = suitForRawBlock(askCtx, services, candidates)
-			return nil // it counts only if the volume does not exist
+			return nil // unsuitable matters only if the volume does not exist
 		})
 	}
 	if err := asking.Wait(); err != nil {
@@ -55,8 +55,8 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 	return found.createInFirst(ctx, candidates, n.spec, n.where)
 }
 
-// targetsFor returns the targets that are queried for the volume with a name, and those on which it
-// may be created.
+// targetsFor returns the targets to query for a volume with this name, and those on which it may be
+// created.
 func (c *Controller) targetsFor(name string, wanted class.Class, where placement.Accessibility, shared bool) (asked, candidates []placement.Target, err error) {
 	allowed, err := c.allowedTargets(wanted, shared)
 	if err != nil {
@@ -66,14 +66,14 @@ func (c *Controller) targetsFor(name string, wanted class.Class, where placement
 	if candidates, err = where.Filter(candidates); err != nil {
 		return nil, nil, err
 	}
-	// A call's retries name the same topologies until the call is refused, and then nothing was
-	// created in them.
+	// Retries of a call name the same topologies until the call is refused. Once it is refused,
+	// nothing was created in them.
 	asked, err = where.Filter(asked)
 	return asked, candidates, err
 }
 
-// allowedTargets returns the targets on which volumes of a class can be created; if shared is set,
-// volumes for several nodes.
+// allowedTargets returns the targets on which volumes of a class can be created. If shared is set,
+// they must support volumes for several nodes.
 func (c *Controller) allowedTargets(wanted class.Class, shared bool) ([]placement.Target, error) {
 	allowed, err := placement.Targets(c.targets.placement, wanted)
 	if err != nil {

@@ -31,8 +31,8 @@ const (
 	nodeA, nodeB   = "node-a", "node-b"
 )
 
-// A simTarget is a simulated target behind a gateway that replaces the proxy. It has Basic
-// authentication and one call per request.
+// A simTarget is a simulated target behind a gateway that replaces the proxy. The gateway uses
+// Basic authentication, and accepts one call per request.
 type simTarget struct {
 	*spdktest.Target
 	name    string
@@ -43,17 +43,17 @@ type simTarget struct {
 	calls   int
 	// failures lists the methods of calls that failed with an internal error on the target.
 	failures []string
-	// instead holds functions, by method, that run in place of the calls. The replies are lost.
+	// instead maps methods to functions that run in place of the calls. The replies are lost.
 	instead map[string]func()
-	// freezes means that the gateway has the proxy's method for snapshots of several volumes.
+	// freezes makes the gateway support the proxy's method for snapshots of several volumes.
 	freezes bool
-	// keys is the directory in which keys are placed.
+	// keys is the directory in which the gateway stores keys.
 	keys string
-	// changes handles spdkgate_lvol_changes, which the simulated target does not have; nil means
-	// that the method does not exist.
+	// changes handles spdkgate_lvol_changes, which the simulated target lacks. If it is nil, the
+	// method does not exist.
 	changes func(p spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error)
-	// info is what the gateway returns in place of the proxy; nil means that the proxy lacks the
-	// method.
+	// info is the gateway's description of its target. If it is nil, the proxy's method does not
+	// exist.
 	info *spdkrpc.ProxyTargetInfo
 }
 
@@ -203,7 +203,7 @@ type testController struct {
 	logs    *bytes.Buffer
 }
 
-// newTestController returns a controller that may fill all targets.
+// newTestController returns a controller whose configuration lets it fill all targets.
 func newTestController(t *testing.T, targets ...*simTarget) *testController {
 	t.Helper()
 	return newTestControllerOf(t, config.Config{Placement: config.Placement{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}}, targets...)

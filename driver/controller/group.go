@@ -14,14 +14,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Parameters of a VolumeGroupSnapshotClass that make Kubernetes send a secret with calls, without
-// -name and -namespace.
+// These parameters of a VolumeGroupSnapshotClass, with the suffixes -name and -namespace, make
+// Kubernetes send a Secret with each call.
 const (
 	groupSnapshotterSecret = "csi.storage.k8s.io/group-snapshotter-secret"
 	groupGetSecret         = "csi.storage.k8s.io/group-snapshotter-get-secret"
 )
 
-// GroupControllerGetCapabilities lists what the controller can do with volume groups.
+// GroupControllerGetCapabilities lists the controller's capabilities for volume groups.
 func (c *Controller) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
 	return &csi.GroupControllerGetCapabilitiesResponse{Capabilities: []*csi.GroupControllerServiceCapability{{
 		Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: &csi.GroupControllerServiceCapability_RPC{
@@ -55,7 +55,7 @@ func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.Cre
 			return nil, err
 		}
 		if seen[id.UUID] {
-			return nil, fmt.Errorf("%w: source_volume_ids has %s twice", request.ErrInvalid, text)
+			return nil, fmt.Errorf("%w: source_volume_ids contains %s twice", request.ErrInvalid, text)
 		}
 		seen[id.UUID] = true
 		if err := claim.Take(id.UUID); err != nil {
@@ -76,7 +76,7 @@ func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.Cre
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: groupMessage(g)}, nil
 }
 
-// addMember adds a target's volume or snapshot.
+// addMember adds a volume or snapshot of a target to members.
 func addMember(members []volume.Members, s *volume.Service, uuid string) []volume.Members {
 	i := slices.IndexFunc(members, func(m volume.Members) bool { return m.Service.Name == s.Name })
 	if i < 0 {
@@ -158,11 +158,11 @@ func groupMessage(g volume.Group) *csi.VolumeGroupSnapshot {
 	return m
 }
 
-// groupClaim is the name claimed by calls for groups of one name.
+// groupClaim returns the name that calls for one group lock.
 func groupClaim(hash string) string { return "group snapshot " + hash }
 
-// formatGroupID returns the id of a group snapshot with a member on a target. It names the target
-// only if all members are on it: there is no room for several names.
+// formatGroupID returns the id of a group snapshot that has a member on target. The id contains the
+// target only if all members are on it, because it has no room for several names.
 func formatGroupID(target string, id volume.GroupID) string {
 	if id.Several() {
 		return id.String()
@@ -193,9 +193,9 @@ func (c *Controller) openMembers(target string, texts []string, secrets map[stri
 		id, err := request.ParseVolumeID(text)
 		switch {
 		case err != nil || id.Target == "":
-			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is not a snapshot", volume.ErrMismatch, text)
+			return nil, fmt.Errorf("%w: snapshot_ids contains %q, which is not a snapshot", volume.ErrMismatch, text)
 		case target != "" && id.Target != target:
-			return nil, fmt.Errorf("%w: snapshot_ids has %q, which is not a snapshot of target %s", volume.ErrMismatch, text, target)
+			return nil, fmt.Errorf("%w: snapshot_ids contains %q, which is not a snapshot of target %s", volume.ErrMismatch, text, target)
 		case seen[id.UUID]:
 			continue
 		}

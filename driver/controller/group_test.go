@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// snapshotAll does what the proxy does for spdkgate_lvol_snapshot, without freezing.
+// snapshotAll simulates spdkgate_lvol_snapshot, but does not freeze the volumes.
 func (s *simTarget) snapshotAll(ctx context.Context, _ string, params, result any) error {
 	var p spdkrpc.SpdkgateLvolSnapshotParams
 	if err := json.Unmarshal(params.(json.RawMessage), &p); err != nil {
@@ -37,8 +37,8 @@ func (s *simTarget) snapshotAll(ctx context.Context, _ string, params, result an
 	return err
 }
 
-// passBarrier responds as if the volumes were frozen at once. driver/volume tests how the proxies
-// wait for each other.
+// passBarrier responds as if all volumes had been frozen at once. driver/volume tests how the
+// proxies wait for each other.
 func passBarrier(_ context.Context, _ string, _, result any) error {
 	*result.(*json.RawMessage) = json.RawMessage("true")
 	return nil
@@ -96,7 +96,7 @@ func TestGroupSnapshots(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, g.String(), got.GetGroupSnapshot().String())
 
-	// Members can be listed and restored from, but not deleted individually.
+	// Members can be listed and restored, but not deleted individually.
 	list, err := b.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
 	require.NoError(t, err)
 	require.Len(t, list.GetEntries(), 1)
@@ -196,8 +196,8 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 		assert.Equal(t, g.GetGroupSnapshotId(), list.GetEntries()[0].GetSnapshot().GetGroupSnapshotId())
 	}
 
-	// A request for other volumes, of which one call sees only some, must not treat the group as
-	// interrupted.
+	// A request for other volumes, some of them on targets that this call does not query, must not
+	// treat the group as interrupted.
 	for _, of := range [][]*csi.Volume{{volumes[0]}, {volumes[0], volumes[2]}, {volumes[2]}} {
 		_, err = b.groupSnapshot(t.Context(), "group-1", of...)
 		if len(of) == 1 && of[0] == volumes[2] {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// requiredKeys returns the keys that the node must authenticate with according to the volume
-// context, or nil if it does not need to authenticate.
+// requiredKeys returns the keys with which the volume context requires the node to authenticate, or
+// nil if it requires none.
 func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, error) {
 	method, err := hostauth.ParseMethod(req.GetVolumeContext()[hostauth.KeyMethod])
 	if err != nil {
@@ -24,7 +24,7 @@ func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, erro
 
 // givenKeys returns the keys in the secrets of a ControllerUnpublishVolume request, or nil if there
 // are none. The request does not show whether the volume requires any. An interrupted call may have
-// placed them on the target.
+// placed keys on the target.
 func givenKeys(method hostauth.Method, secrets map[string]string) *hostauth.Keys {
 	k, err := hostauth.Read(method, secrets, publishSecret)
 	if err != nil {

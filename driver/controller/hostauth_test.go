@@ -27,7 +27,8 @@ const (
 	otherKey = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:"
 )
 
-// dhchapSecrets and the others below are what a class's Secret adds to the calls' secrets.
+// dhchapSecrets and the variables below are the entries that a class's Secret adds to a call's
+// secrets.
 var (
 	dhchapSecrets  = map[string]string{"dhchap-key": oneKey, "dhchap-ctrl-key": otherKey}
 	changedSecrets = map[string]string{"dhchap-key": otherKey}
@@ -36,7 +37,7 @@ var (
 	changedCHAPSecrets = map[string]string{"chap-user": "u", "chap-password": "correct-horse-3"}
 )
 
-// createAuthenticated creates a volume that requires authentication, and adds its secrets to all
+// createAuthenticated creates a volume that requires authentication, and adds the secrets to all
 // later calls.
 func (b *testController) createAuthenticated(t *testing.T, method hostauth.Method, secrets map[string]string) *csi.Volume {
 	t.Helper()
@@ -141,7 +142,7 @@ func TestAuthenticationAndTargets(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "dhchap for NVMe-oF or chap for iSCSI")
 }
 
-// A release that does not support authentication exports nothing for such a class.
+// On a release that does not support authentication, nothing is exported for such a class.
 func TestReleaseWithoutAuthentication(t *testing.T) {
 	b := newTestController(t, newSimTargetWith(t, "t0", spdktest.Options{Release: rpcschema.MustRelease("v24.01")}, storeMiB, "lvs0"))
 	v := b.createAuthenticated(t, hostauth.DHCHAP, dhchapSecrets)

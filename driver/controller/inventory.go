@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Inventory reads the named targets of config.json concurrently, or all if none is named, with the
-// controller's own credentials. It changes nothing. A target that cannot be read within timeout has
-// an error in its entry. Inventory fails if a name is unknown.
+// Inventory reads the named targets of config.json concurrently, or all of them if names is empty,
+// with the controller's own credentials. It changes nothing. A target that cannot be read within
+// timeout has an error in its entry. Inventory fails if a name is unknown.
 func (c *Controller) Inventory(ctx context.Context, names []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Controller) readEach(ctx context.Context, services []*volume.Service, t
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
-			cfg, _ := c.targets.config(s.Name) // openTargets has found it
+			cfg, _ := c.targets.config(s.Name) // cannot fail: openTargets has found the target
 			all.Targets[i] = inventoryOf(ctx, s, cfg, read)
 		})
 	}

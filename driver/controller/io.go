@@ -23,18 +23,19 @@ import (
 type measured struct {
 	mu      sync.Mutex
 	volumes map[string]*measuredVolume // by UUID
-	denied  map[string]bool            // targets whose user may not read statistics, by name
+	denied  map[string]bool            // targets on which the user lacks permission to read statistics, by name
 }
 
 type measuredVolume struct {
 	target, lvol     string
 	namespace, claim string
 	nodes            map[string]bool
-	seen             time.Time // when it was last known to be published
+	seen             time.Time // when the volume was last confirmed as published
 }
 
 // measuredFor is how long a volume counts as published without confirmation. csi-attacher lists the
-// volumes every minute; when another replica becomes the leader, it no longer asks this one.
+// volumes every minute. When another replica becomes the leader, csi-attacher no longer queries
+// this one.
 const measuredFor = 10 * time.Minute
 
 // note records that a volume was published to a node.
@@ -63,7 +64,7 @@ func (m *measured) stillPublished(uuid string) {
 	}
 }
 
-// forget records that a volume was unpublished from a node, or from all if node is empty.
+// forget records that a volume was unpublished from a node, or from all nodes if node is empty.
 func (m *measured) forget(uuid, node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +77,7 @@ func (m *measured) forget(uuid, node string) {
 	}
 }
 
-// list returns the volumes to measure, by target, without those that were not confirmed within
+// list returns the volumes to measure, by target. It omits volumes that were not confirmed within
 // measuredFor.
 func (m *measured) list() map[string][]metrics.VolumeIO {
 	m.mu.Lock()
@@ -92,8 +93,8 @@ func (m *measured) list() map[string][]metrics.VolumeIO {
 	return all
 }
 
-// deny records that a target's statistics must not be read. It returns false if that was already
-// known.
+// deny records that this controller lacks permission to read a target's statistics. It returns
+// false if that was already recorded.
 func (m *measured) deny(target string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,8 +106,8 @@ func (m *measured) deny(target string) bool {
 	return !known
 }
 
-// ioInFlight is how many of a target's volumes are measured at a time: few, because no call waits
-// for them.
+// ioInFlight is the maximum number of queries in flight to a target. It is low because no call
+// waits for them.
 const ioInFlight = 8
 
 // measureIO records the I/O of the published volumes as metrics, with one query by name for each.
@@ -117,7 +118,7 @@ func (c *Controller) measureIO(ctx context.Context) {
 	}
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
-		return // measureSpace has logged it
+		return // measureSpace has logged the error
 	}
 	volumes := c.measured.list()
 	parts := make([][]metrics.VolumeIO, len(services))

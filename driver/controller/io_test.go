@@ -17,7 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The metrics include the I/O of volumes and their claims as long as the volumes are published.
+// The metrics include the I/O of each volume, with its PersistentVolumeClaim, as long as the volume
+// is published.
 func TestIOIsMeasured(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -46,8 +47,7 @@ func TestIOIsMeasured(t *testing.T) {
 		assert.Contains(t, text, "spdk_csi_volume_"+name+"_total"+series+" 0")
 	}
 
-	// A volume that is not listed as published is forgotten after some time; one that is listed
-	// stays.
+	// A volume that is not confirmed as published expires after some time; a confirmed one stays.
 	known := b.measured.volumes[v.GetVolumeId()[len("t0:"):]]
 	known.seen = time.Now().Add(-measuredFor)
 	_, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
@@ -62,7 +62,7 @@ func TestIOIsMeasured(t *testing.T) {
 	assert.NotContains(t, scrape(), series)
 }
 
-// statistics answers queries for I/O statistics.
+// statistics is a Caller that responds to queries for I/O statistics.
 type statistics struct {
 	spdkrpc.Caller
 	answer string

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerGetCapabilities lists what this controller supports. It lists calls without a secret
-// only if the controller has its own credentials.
+// ControllerGetCapabilities lists what this controller supports. Calls without a secret are
+// included only if the controller has its own credentials.
 func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	types := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
@@ -52,12 +52,14 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 	return resp, nil
 }
 
-// ListVolumes lists all volumes in the driver's lvstores, including those that the driver did not
-// create, because an lvstore does not record who created a volume. A volume counts as published to
-// a node if its export to the node is complete, and if this process has published or unpublished a
-// volume there. Otherwise Kubernetes publishes it again. That is harmless, and necessary if a
-// target came back without its configuration. The list contains no sizes: Kubernetes does not read
-// them, and SPDK would have to be queried for each.
+// ListVolumes lists all volumes in the driver's lvstores, including those of other clients, because
+// an lvstore does not record who created a volume. A volume is listed as published to a node if its
+// export to the node is complete, and if this process has published or unpublished a volume on that
+// node.
+//
+// If a volume is not listed as published, Kubernetes publishes it again. That is harmless, and it
+// is necessary if a target lost its configuration. The list contains no sizes: Kubernetes does not
+// read them, and SPDK would have to be queried for each.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)
 	if err != nil {
@@ -139,7 +141,7 @@ func (c *Controller) ListSnapshots(ctx context.Context, req *csi.ListSnapshotsRe
 	return resp, nil
 }
 
-// A listed entry is an entry with its target.
+// A listed is an entry and its target.
 type listed[T any] struct {
 	target *volume.Service
 	entry  T
@@ -226,7 +228,7 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 			return nil, err
 		}
 		if targets, err = where.Filter(targets); errors.Is(err, placement.ErrNoTopology) {
-			return &csi.GetCapacityResponse{}, nil // nothing can be made there
+			return &csi.GetCapacityResponse{}, nil // nothing can be created there
 		} else if err != nil {
 			return nil, err
 		}
@@ -241,7 +243,7 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	}
 	for _, err := range failures {
 		if target, kind := driver.Outage(err, ""); kind == "" || c.targets.outages.Failed(target, kind, "GetCapacity", err.Error()) {
-			c.log.WarnContext(ctx, "a target did not answer: its capacity is not counted", "error", err)
+			c.log.WarnContext(ctx, "a target did not respond: its capacity is not counted", "error", err)
 		}
 	}
 	stores, err := placement.Stores(found.stores, wanted)

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// nodeNames translates the names under which targets know nodes back into ids. The names are hashes
-// of ids, so nodeNames knows only nodes for which this process has published or unpublished a
+// nodeNames maps the names by which targets know nodes back to node ids. The names are hashes of
+// ids, so nodeNames contains only nodes for which this process has published or unpublished a
 // volume. It is safe for concurrent use; the zero value is empty.
 type nodeNames struct {
 	mu  sync.Mutex
 	ids map[string]string
 }
 
-// note remembers a node.
+// note records a node.
 func (n *nodeNames) note(id string) {
 	h := hostOf(id)
 	n.mu.Lock()
@@ -24,7 +24,7 @@ func (n *nodeNames) note(id string) {
 	n.ids[h.NQN], n.ids[h.Multipath], n.ids[h.IQN] = id, id, id
 }
 
-// of returns the ids of the nodes with these names, each once. Unknown names are omitted.
+// of returns the ids of the nodes with these names, without duplicates. It omits unknown names.
 func (n *nodeNames) of(hosts []string) (ids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

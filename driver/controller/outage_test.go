@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An expiring context's deadline passes when expire is called.
+// An expiring is a context whose deadline passes when expire is called.
 type expiring struct {
 	context.Context
 	done   chan struct{}
@@ -119,7 +119,7 @@ func TestOutageTextsAreStable(t *testing.T) {
 	})
 }
 
-// A response from the target ends an outage; refused credentials are not such a response.
+// A response from the target ends an outage. A refusal of the credentials does not.
 func TestResponsesEndAnOutage(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	right := b.secrets

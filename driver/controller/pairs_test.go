@@ -22,7 +22,7 @@ type world struct {
 	*crashBench
 	volume, clone *csi.Volume
 	snapshot      *csi.Snapshot
-	class         map[string]string // of new clones
+	class         map[string]string // the class of new clones
 }
 
 // A pairCall is a call on a world. It returns the id of what it created or deleted.
@@ -83,7 +83,7 @@ var pairCalls = []pairCall{
 		found, err := w.examination().Run(ctx)
 		for _, f := range found {
 			if f.Repair != "" {
-				_ = f.Apply(ctx) // it fails if the object is in use now
+				_ = f.Apply(ctx) // fails if the object is in use
 			}
 		}
 		return "", err
@@ -102,7 +102,7 @@ func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	for _, slow := range pairCalls {
 		for _, fast := range pairCalls {
 			if slow.name == fast.name {
-				continue // TestCSICrashPoints
+				continue // TestCSICrashPoints covers this
 			}
 			t.Run(slow.name+"/"+fast.name, func(t *testing.T) {
 				for at, more := 1, true; more; at++ {
@@ -159,7 +159,7 @@ func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 	}
 	hosts := b.hosts(w.volume)
 	assert.False(t, strings.Contains(hosts, HostOf(nodeA).NQN) && strings.Contains(hosts, HostOf(nodeB).NQN), "two nodes are admitted: %s", hosts)
-	for _, node := range []string{nodeA, nodeB} { // the volume may not be listed any more
+	for _, node := range []string{nodeA, nodeB} { // the volume may no longer be listed
 		b.until(t, "unpublish", func(ctx context.Context) error { return b.unpublish(ctx, w.volume.GetVolumeId(), node) })
 	}
 	b.deleteAll(t)

@@ -55,7 +55,7 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	}
 }
 
-// While one target is down and one hangs, volumes whose names do not depend on the two are created.
+// While one target is down and one hangs, volumes are created if their names depend on neither.
 // Calls for other names fail in time, name the unresponsive target, and create nothing on other
 // targets.
 func TestCreateWhileTargetsAreDown(t *testing.T) {
@@ -63,8 +63,8 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// This is long enough for working targets, even on a busy machine; calls that need the hanging
-	// target take this long.
+	// This timeout is long enough for working targets, even on a busy machine. Calls that need the
+	// hanging target take this long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target is already connected
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))
@@ -91,7 +91,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 				needed[a.Name] = true
 			}
 			req := b.request(name, 4*mib)
-			if i%2 == 1 { // needs another response from the target
+			if i%2 == 1 { // raw block volumes need an additional response from the target
 				req.VolumeCapabilities = []*csi.VolumeCapability{drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)}
 			}
 			made, err := b.CreateVolume(t.Context(), req)
@@ -226,7 +226,7 @@ func TestVolumesFollowTheTopology(t *testing.T) {
 	_, err = create("nowhere", nil, &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{"not a key": "x"}}}})
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "not a key")
 
-	// A copy is on the target of its source.
+	// A copy is created on the target of its source.
 	copyOf := func(name string, r *csi.TopologyRequirement) (*csi.Volume, error) {
 		req := b.request(name, 4*mib)
 		req.AccessibilityRequirements = r
@@ -275,7 +275,8 @@ func TestPlacementFollowsTheStrategy(t *testing.T) {
 	}
 }
 
-// The sizes of thin volumes never exceed the configured limit, however many calls run in parallel.
+// The total size of thin volumes never exceeds the configured limit, however many calls run in
+// parallel.
 func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
@@ -330,7 +331,7 @@ func TestOvercommitAfterARestart(t *testing.T) {
 	}
 }
 
-// A volume deleted without the driver does not count: sizes are read again before a volume is
+// A volume that another client deleted does not count: sizes are read again before a volume is
 // refused.
 func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
@@ -339,7 +340,7 @@ func TestOvercommitAfterForeignDeletion(t *testing.T) {
 	_, err := b.CreateVolume(t.Context(), b.request("pvc-2", 300*mib))
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err))
 	require.NoError(t, target.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: v.GetVolumeId()[len("t0:"):]}))
-	other := newTestControllerOf(t, config.Config{}, target) // has not read the sums yet
+	other := newTestControllerOf(t, config.Config{}, target) // this controller has not read the sizes yet
 	other.create(t, "pvc-2", 300*mib)
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerPublishVolume exports a volume to only one node, or to one more node if its access mode
-// allows several.
+// ControllerPublishVolume exports a volume to a node. It fails if the volume is exported to another
+// node, unless the access mode allows several.
 func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	switch {
 	case req.GetVolumeId() == "":
@@ -93,14 +93,14 @@ func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
 		return false
 	}
 	return !slices.ContainsFunc(c.targets.configs, func(t config.Target) bool { return hasAddress(t, e.Address) }) &&
-		volumeContext[request.KeyMayFormat] == "" && volumeContext[request.KeyStore] == "" // this driver and spdk-csi write the lvstore
+		volumeContext[request.KeyMayFormat] == "" && volumeContext[request.KeyStore] == "" // this driver and spdk-csi set it
 }
 
 func hasAddress(t config.Target, address string) bool {
 	return slices.ContainsFunc(t.AllAddresses(), func(a config.Address) bool { return a.TargetAddr == address || a.ListenAddr == address })
 }
 
-// HostOf returns the names under which targets know a node.
+// HostOf returns the names by which targets know a node.
 func HostOf(nodeID string) export.Host { return hostOf(nodeID) }
 
 func hostOf(nodeID string) export.Host {

@@ -123,7 +123,7 @@ func TestThickVolumeIsFormattedOnlyDuringItsFirstAttachment(t *testing.T) {
 	require.NoError(t, err, "found under its new name")
 	require.Equal(t, v.GetVolumeId(), again.GetVolume().GetVolumeId())
 
-	// The manual describes this for a volume that was attached but never staged.
+	// The manual describes this procedure for a volume that was attached but never staged.
 	require.NoError(t, target.rpc.BdevLvolRename(t.Context(), spdkrpc.BdevLvolRenameParams{OldName: "lvs0/pvc-1.used", NewName: "pvc-1"}))
 	require.Equal(t, "true", mayFormat(nodeA))
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), ""))

@@ -69,7 +69,7 @@ func TestPublishedNodesAreListed(t *testing.T) {
 			publish()
 			assert.Equal(t, both, b.published(t))
 
-			b.nodes = &nodeNames{} // the controller is started again
+			b.nodes = &nodeNames{} // the controller restarts
 			assert.Equal(t, none, b.published(t))
 			publish()
 			assert.Equal(t, both, b.published(t))

@@ -21,11 +21,11 @@ import (
 
 // A controllerCall is a call that succeeds on a target with a volume and its snapshot.
 type controllerCall struct {
-	holds string // the lock that the call takes; empty for none
+	holds string // the lock that the call acquires; empty for none
 	do    func(b *testController) error
 }
 
-// objects holds a volume, its UUID and its snapshot.
+// objects contains a volume, its UUID and its snapshot.
 type objects struct {
 	volume   *csi.Volume
 	snapshot *csi.Snapshot
@@ -41,7 +41,7 @@ func newObjects(t *testing.T) (*testController, objects) {
 	return b, objects{v, b.snapshot(t, "snapshot-1", v), id.UUID}
 }
 
-// calls returns all controller calls that have a secret. Those with the suffix "by UUID" are for a
+// calls returns all controller calls that carry a secret. Those with the suffix "by UUID" are for a
 // manually provisioned volume, whose id does not name a target.
 func (x objects) calls(t *testing.T) map[string]controllerCall {
 	ctx, volume, snapshot := t.Context(), x.volume.GetVolumeId(), x.snapshot.GetSnapshotId()
@@ -119,8 +119,8 @@ func (x objects) ownCalls(t *testing.T) map[string]controllerCall {
 	}
 }
 
-// No call returns OK without credentials, with wrong ones, without its target, or while another
-// call works on the same object.
+// No call returns OK without credentials, with wrong credentials, without its target, or while
+// another call works on the same object.
 func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	b, x := newObjects(t)
 	right := b.secrets
@@ -166,8 +166,8 @@ func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	require.NoError(t, b.targets[0].Restart())
 }
 
-// askedAgain holds the methods, by call, that are called concurrently with others before it is
-// known whether their response is needed. If it is, they are called again.
+// askedAgain maps a call to methods that it sends concurrently, before it knows whether it needs
+// the responses. If it needs them after a failure, it sends the methods again.
 var askedAgain = map[string][]string{
 	"CreateVolume":                 {"bdev_get_bdevs"},
 	"CreateSnapshot":               {"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
@@ -190,7 +190,7 @@ func TestFailingTargetFailsTheCall(t *testing.T) {
 	for name := range all(objects{volume: &csi.Volume{}, snapshot: &csi.Snapshot{}}) {
 		t.Run(name, func(t *testing.T) {
 			for skip := 0; ; skip++ {
-				b, x := newObjects(t) // new ones each time, because a repeated call needs fewer steps
+				b, x := newObjects(t) // use new objects each time, because a repeated call needs fewer steps
 				b.withCredentials(t)
 				do := all(x)[name].do
 				before := len(b.targets[0].failures)
@@ -206,7 +206,8 @@ func TestFailingTargetFailsTheCall(t *testing.T) {
 				case failed[0] == "nvmf_subsystem_get_controllers":
 					require.NoError(t, err, "another call tells that the volume is not exported")
 				case failed[0] == "nvmf_subsystem_add_listener" && err == nil:
-					// Without a transport, the first attempt fails anyway, and is retried.
+					// If the target has no transport yet, the first attempt always fails, and is
+					// retried.
 				case err == nil && slices.Contains(askedAgain[name], failed[0]):
 				case strings.HasPrefix(name, "Delete") && err == nil:
 					// The calls after the deletion only look for leftovers of other volumes.

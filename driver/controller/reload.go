@@ -15,8 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/outage"
 )
 
-// A Reloading controller follows its configuration: each call uses the configuration in force when
-// it began. Unchanged targets keep their connections, and what is known about their lvstores.
+// A Reloading controller follows its configuration: each call uses the configuration that was in
+// force when it began. Unchanged targets keep their connections, and what is cached about their
+// lvstores.
 type Reloading struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -52,8 +53,8 @@ func NewReloading(load func() (*config.Config, error), credentialsFile string, m
 // within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Follow reads the configuration every few seconds, and when now receives a value, until ctx ends.
-// Meanwhile it measures lvstore space and volume I/O for the metrics, and checks targets for
+// Until ctx ends, Follow reads the configuration every few seconds, and whenever now receives a
+// value. Meanwhile it measures lvstore space and volume I/O for the metrics, and checks targets for
 // leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 	var measured sync.WaitGroup
@@ -139,7 +140,7 @@ func (r *Reloading) reload() (changed []string, err error) {
 // Close drops the connections to the proxies.
 func (r *Reloading) Close() { r.current.Load().Close() }
 
-// Outages counts the calls that fail because a target is down.
+// Outages returns the log of calls that fail because a target is down.
 func (r *Reloading) Outages() *outage.Log { return r.current.Load().targets.outages }
 
 // HasTopology reports whether some targets cannot be reached from every node.

@@ -89,7 +89,7 @@ func TestReloadAddsTargets(t *testing.T) {
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), `"t0"`)
 }
 
-// An invalid configuration changes nothing, and is reported once.
+// An invalid configuration changes nothing, and the error is logged once.
 func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
@@ -117,17 +117,17 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	r := newReloadingController(t, configOf(config.Placement{}, target))
 	_, err := r.create(t, "pvc-1", "t0")
 	require.NoError(t, err)
-	r.config = configOf(config.Placement{ThinOvercommit: 0.005}, target) // no room for a volume of 4 MiB
+	r.config = configOf(config.Placement{ThinOvercommit: 0.005}, target) // too little for a volume of 4 MiB
 	require.NoError(t, r.Reload())
 	_, err = r.create(t, "pvc-2", "t0")
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")
 	r.config = configOf(config.Placement{}, target)
-	require.NoError(t, r.Reload()) // and no call sees both lvstores after it
+	require.NoError(t, r.Reload()) // after this reload, no call sees both lvstores
 	require.NoError(t, target.rpc.BdevMallocDelete(t.Context(), spdkrpc.BdevMallocDeleteParams{Name: "disk-lvs1"}))
 	_, err = r.create(t, "pvc-1", "t0")
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1")
 
-	// An operator names the remaining lvstores to state that this one is gone for good.
+	// An operator lists the remaining lvstores to state that lvs1 is gone for good.
 	r.config = configOf(config.Placement{}, target)
 	r.config.Nodes[0].Lvstores = []string{"lvs0"}
 	require.NoError(t, r.Reload())
@@ -135,7 +135,7 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Calls and reloads do not interfere with each other.
+// Calls and reloads can run concurrently.
 func TestReloadDuringCalls(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, first, second))
@@ -167,7 +167,7 @@ func TestReloadDuringCalls(t *testing.T) {
 	assert.Len(t, append(first.lvols(t), second.lvols(t)...), 1)
 }
 
-// Exactly the calls that the controller implements are passed on.
+// Reloading passes on exactly the calls that Controller implements.
 func TestReloadingServesEveryCall(t *testing.T) {
 	// An empty service panics in calls that it implements, and returns Unimplemented for the
 	// others.
@@ -191,7 +191,7 @@ func TestReloadingServesEveryCall(t *testing.T) {
 	assert.Greater(t, implemented, 20)
 }
 
-// Calls with streamed responses also reach the controller with the current configuration.
+// Calls that stream their responses also use the current configuration.
 func TestReloadingServesStreams(t *testing.T) {
 	r := newReloadingController(t, configOf(config.Placement{}, newSimTarget(t, "t0", "lvs0")))
 	for name, err := range map[string]error{

@@ -37,8 +37,8 @@ type passed struct {
 	params, result any
 }
 
-// pass makes the call. In place of the proxy's own method for snapshots, which takes one round, it
-// calls SPDK's.
+// pass makes the call. It replaces the proxy's own method for snapshots, which takes one round,
+// with SPDK's.
 func (c passed) pass(to spdkrpc.Caller) error {
 	if c.method != "spdkgate_lvol_snapshot" {
 		return to.Call(context.Background(), c.method, c.params, c.result)
@@ -81,8 +81,8 @@ func (s slowCaller) Call(_ context.Context, method string, params, result any) e
 	return <-p.answers
 }
 
-// TestCallsTakeTheirExpectedRounds counts each call's rounds: how many RPCs it sends one after
-// another. A real target takes 4 to 8 ms for each round, however many RPCs it contains.
+// TestCallsTakeTheirExpectedRounds counts each call's rounds: how many RPCs depend on the previous
+// one. A real target takes 4 to 8 ms for each round, however many RPCs it contains.
 func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 	for _, c := range []struct {
 		release, transport string
@@ -100,12 +100,12 @@ func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, secrets := roundsController(t, slow, transport)
 				rounds := map[string]int{}
-				// The second volume shows what each call costs; the first also includes what a
-				// controller learns once.
+				// The second volume shows what each call costs; the first also pays for what a
+				// controller caches.
 				for _, name := range []string{"pvc-1", "pvc-2"} {
 					count := func(call string, do func(ctx context.Context) error) {
 						began := time.Now()
-						require.NoError(t, do(volume.AskOnce(t.Context())), call) // as the driver's server calls it
+						require.NoError(t, do(volume.AskOnce(t.Context())), call) // as the driver's gRPC server does
 						rounds[call] = int(time.Since(began) / time.Millisecond)
 						synctest.Wait()
 					}
@@ -151,8 +151,8 @@ func slowTarget(t *testing.T, release string) slowCaller {
 	return newSlowCaller(t, socket)
 }
 
-// roundsController returns a controller that reaches its target through slow, and the secrets of
-// its calls.
+// roundsController returns a controller that reaches its target through slow, and the secrets for
+// calls to it.
 func roundsController(t *testing.T, slow slowCaller, transport string) (*Controller, map[string]string) {
 	t.Helper()
 	cfg := config.Config{Placement: config.Placement{ThinOvercommit: 1000}, Nodes: []config.Target{{Name: "t0", RPCURL: "https://t0/", TargetType: transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1", TargetPort: "4420", ListenPort: "4420"}}}
@@ -185,8 +185,8 @@ func TestCopiesTakeTheirExpectedRounds(t *testing.T) {
 			rounds[call] = int(time.Since(began) / time.Millisecond)
 			synctest.Wait()
 		}
-		// The second of each shows what it costs; the first also includes what a controller learns
-		// once.
+		// The second iteration shows what each call costs; the first also pays for what a
+		// controller caches.
 		for _, n := range []string{"1", "2"} {
 			source := create("pvc-"+n, 4*mib, nil)
 			var snap *csi.Snapshot

@@ -49,7 +49,7 @@ func (m *methodMeter) measure(next http.Handler) http.HandlerFunc {
 	}
 }
 
-// take lists the methods and how often each was sent, sorted.
+// take returns the methods and how often each was sent, in order, and resets the counts.
 func (m *methodMeter) take() (list []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,8 +65,8 @@ func (m *methodMeter) take() (list []string) {
 }
 
 // TestEachCallMakesItsExpectedRPCs lists each CSI call's RPCs for a raw block volume. Each RPC
-// costs the driver and the proxy CPU time. docs/design/csi-controller.md, "Rounds and cost", says
-// which of them are needed, and why.
+// costs the driver and the proxy CPU time. docs/design/csi-controller.md, "Rounds and cost",
+// explains which of them are needed.
 func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 	for name, c := range map[string]struct {
 		release, transport string
@@ -100,12 +100,12 @@ func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 			b.readSizes(t)
 			rawBlock := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 			got := map[string][]string{}
-			// The second volume shows what each call costs; the first also includes what a
-			// controller learns once.
+			// The second volume shows what each call costs; the first also pays for what a
+			// controller caches.
 			for _, name := range []string{"pvc-1", "pvc-2"} {
 				count := func(call string, do func(ctx context.Context) error) {
 					meter.take()
-					require.NoError(t, do(volume.AskOnce(t.Context())), call) // as the driver's server calls it
+					require.NoError(t, do(volume.AskOnce(t.Context())), call) // as the driver's gRPC server does
 					got[call] = meter.take()
 				}
 				var v *csi.Volume

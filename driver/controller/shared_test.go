@@ -48,7 +48,7 @@ func TestLiveMigration(t *testing.T) {
 	publish := func(node string) { t.Helper(); require.NoError(t, b.publishFor(t, v, node, sharedBlock)) }
 	unpublish := func(node string) { t.Helper(); require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), node)) }
 
-	publish(nodeA) // the virtual machine starts
+	publish(nodeA) // the virtual machine starts on nodeA
 	publish(nodeB) // a migration that fails
 	on(nodeA, nodeB)
 	unpublish(nodeB)
@@ -64,7 +64,7 @@ func TestLiveMigration(t *testing.T) {
 	unpublish(nodeA)
 	on(nodeB)
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(b.delete(t.Context(), v.GetVolumeId())), "unpublish")
-	publish(nodeA) // and back
+	publish(nodeA) // the virtual machine migrates back
 	unpublish(nodeB)
 	on(nodeA)
 	unpublish(nodeA)
@@ -100,7 +100,7 @@ func TestAccessModesAcrossNodes(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, err, "volumeMode Block")
 }
 
-// Over iSCSI, a volume is on one node at a time: volumes for several nodes are created on other
+// An iSCSI volume can be on only one node at a time: volumes for several nodes are created on other
 // targets, or refused.
 func TestSharedVolumesAreNotOnISCSI(t *testing.T) {
 	iscsi, tcp := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")

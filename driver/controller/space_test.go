@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/metrics"
 )
 
-// The metrics include lvstore space and what thin volumes were promised, but not lvstores that are
-// gone.
+// The metrics include each lvstore's space and the total size of its thin volumes, but omit
+// lvstores that are gone.
 func TestSpaceIsMeasured(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -50,7 +50,7 @@ func TestSpaceIsMeasured(t *testing.T) {
 	assert.Contains(t, scrape(), `lvstore="lvs0"`, "the last values stay")
 }
 
-// Snapshots lengthen the chain below a volume, and so do clones of it.
+// Both snapshots and clones of a volume lengthen the chain below it.
 func TestLongestChainIsMeasured(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -60,7 +60,7 @@ func TestLongestChainIsMeasured(t *testing.T) {
 		_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: fmt.Sprint("snap", i), SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
 		require.NoError(t, err)
 	}
-	b = newTestController(t, target) // which reads the lvstore for the first time
+	b = newTestController(t, target) // this controller reads the lvstore for the first time
 	b.withCredentials(t)
 	m := metrics.New("test")
 	b.Observe(m)

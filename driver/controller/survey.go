@@ -36,7 +36,7 @@ type located struct {
 }
 
 // survey queries targets in parallel for their lvstores, and for spec's volume. It fails if a
-// target does not respond in time, because the volume may be there.
+// target does not respond in time, because the volume may exist there.
 func (c *Controller) survey(ctx context.Context, services []*volume.Service, spec volume.Spec) (surveyed, error) {
 	answers := make([]surveyed, len(services))
 	g, ctx := errgroup.WithContext(ctx)
@@ -63,7 +63,7 @@ func (c *Controller) surveyStores(ctx context.Context, services []*volume.Servic
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return no error
+	_ = g.Wait() // the functions return no error
 	return join(answers), slices.DeleteFunc(failures, func(err error) bool { return err == nil })
 }
 
@@ -112,7 +112,7 @@ func join(answers []surveyed) surveyed {
 	return all
 }
 
-// only returns the volume that was found. If there is none, the error is of kind
+// only returns the single volume that was found. If there is none, the error is of kind
 // [volume.ErrNotFound].
 func (f surveyed) only(name string) (located, error) {
 	switch len(f.volumes) {
@@ -175,5 +175,5 @@ func (f surveyed) createInFirst(ctx context.Context, candidates []placement.Targ
 		}
 		full = append(full, err)
 	}
-	return located{}, fmt.Errorf("no lvstore that may hold volume %q can take it: %w", spec.Name, errors.Join(full...))
+	return located{}, fmt.Errorf("no allowed lvstore has room for volume %q: %w", spec.Name, errors.Join(full...))
 }

@@ -25,15 +25,15 @@ type targets struct {
 	configs   []config.Target
 	placement []placement.Target // the same targets, for package placement
 	choice    placement.Choice
-	timeout   time.Duration // for a target to list its lvstores and volumes
+	timeout   time.Duration // limits how long a target may take to list its lvstores and volumes
 	check     time.Duration // interval between checks for leftovers; 0: none
 	byName    map[string]*volume.Target
 	pools     map[string]*x509.CertPool
-	metrics   *metrics.Metrics // nil: none
+	metrics   *metrics.Metrics // nil for no metrics
 	outages   *outage.Log
 
-	// former holds services of targets that a reload has changed, so that what they know about
-	// lvstores is kept.
+	// former contains services of targets that a reload has changed. They keep what was learned
+	// about lvstores.
 	former map[clientKey]*volume.Service
 
 	mu      sync.Mutex
@@ -48,8 +48,8 @@ type clientKey struct {
 	credential [sha256.Size]byte
 }
 
-// A client is a connection to a target's proxy. It keeps its service, which caches what was learned
-// about the target.
+// A client is a connection to a target's proxy. Its service caches what was learned about the
+// target.
 type client struct {
 	rpc     *spdkrpc.Client
 	service *volume.Service
@@ -89,7 +89,7 @@ func (t *targets) config(name string) (config.Target, error) {
 	return t.configs[i], nil
 }
 
-// open returns a target's service, for the target's entry in tokens.
+// open returns the service of a target, using the target's credentials in tokens.
 func (t *targets) open(name string, tokens map[string]config.Credential) (*volume.Service, error) {
 	c, err := t.config(name)
 	if err != nil {
@@ -184,7 +184,7 @@ func (t *targets) close() {
 	}
 }
 
-// equal reports whether two configurations resulted in the same targets.
+// equal reports whether two configurations define the same targets.
 func (t *targets) equal(other *targets) bool {
 	if t.choice != other.choice || t.timeout != other.timeout || t.check != other.check || len(t.configs) != len(other.configs) {
 		return false

@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// exportContext describes how nodes reach a volume, with spdk-csi's keys.
+// exportContext returns the entries of a volume context that tell nodes how to reach a volume. The
+// keys are those of spdk-csi.
 func exportContext(c config.Target, v volume.Volume) map[string]string {
 	first := c.AllAddresses()[0]
 	m := map[string]string{
@@ -50,7 +51,7 @@ func volumeContext(c config.Target, v volume.Volume, wanted class.Class, from vo
 	return m
 }
 
-// withAuthentication adds to a context how the node must authenticate.
+// withAuthentication adds to a volume context how the node must authenticate.
 func withAuthentication(m map[string]string, method hostauth.Method, both bool) map[string]string {
 	if method != hostauth.None {
 		m[hostauth.KeyMethod] = string(method)
@@ -61,8 +62,8 @@ func withAuthentication(m map[string]string, method hostauth.Method, both bool) 
 	return m
 }
 
-// withClaim adds to a volume context the claim that the volume is for, if the parameters of
-// CreateVolume name it.
+// withClaim adds to a volume context which PersistentVolumeClaim the volume is for, if the
+// parameters of CreateVolume name it.
 func withClaim(m, parameters map[string]string) map[string]string {
 	for _, key := range []string{request.KeyClaimNamespace, request.KeyClaim} {
 		if name := parameters[key]; name != "" {
@@ -72,8 +73,8 @@ func withClaim(m, parameters map[string]string) map[string]string {
 	return m
 }
 
-// publishContext returns the context that the node gets: how to reach the volume, and whether it
-// may be formatted.
+// publishContext returns the context that the node receives: how to reach the volume, and whether
+// it may be formatted.
 func publishContext(c config.Target, v volume.Exported, mayFormat bool) map[string]string {
 	m := exportContext(c, v.Volume)
 	m[request.KeyMayFormat] = strconv.FormatBool(mayFormat)
@@ -97,7 +98,7 @@ func addresses(c config.Target) (all []connect.Address) {
 
 // mayFormat reports whether the node may format the volume if it is empty. A pristine volume has no
 // data to lose. If the target does not know whether the volume is pristine, only the volume context
-// counts. spdk-csi's PVs have no such key, and all their volumes were to be formatted if empty. In
+// counts. PVs created by spdk-csi lack the key; their volumes may always be formatted if empty. In
 // any case, the node checks that the device is empty.
 func mayFormat(pristine, known bool, volumeContext map[string]string) bool {
 	return volumeContext[request.KeyMayFormat] != "false" && (pristine || !known)

@@ -45,7 +45,7 @@ func TestContextsDescribeEachTargetType(t *testing.T) {
 			got, err := connect.ParseExport(m, nil)
 			require.NoError(t, err, c.node)
 			if c.want.Transport == connect.Loop {
-				got.SizeBytes = c.want.SizeBytes // not used for loop targets
+				got.SizeBytes = c.want.SizeBytes // loop targets do not use the size
 			}
 			assert.Equal(t, c.want, got)
 		}

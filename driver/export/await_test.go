@@ -44,9 +44,9 @@ func (l lostReplies) Call(ctx context.Context, method string, params, result any
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
 }
 
-// TestChangesOfOtherCallsAreAwaited verifies that a call waits for the saved configuration whenever
-// it finds something done that the target has not confirmed to this call. What the target has
-// confirmed is already saved.
+// TestChangesOfOtherCallsAreAwaited verifies that a call waits for the saved configuration if it
+// finds a step already done that the target has not confirmed to this call. Steps that the target
+// confirmed are already saved.
 func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	type call = func(ctx context.Context, s *export.Service, id string) error
@@ -91,7 +91,7 @@ func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
 }
 
 // heldQuery delays the response to the first query for a fenced host's mark until answer is closed.
-// The target executes the query before that.
+// The target executes the query immediately.
 type heldQuery struct {
 	spdkrpc.Caller
 	once     sync.Once
@@ -115,7 +115,7 @@ func (q *heldQuery) Call(ctx context.Context, method string, params, result any)
 }
 
 // TestMarkIsReadAfterTheCallBegan verifies that an export ignores a query for the host's mark that
-// began before the export: the host may have been fenced since.
+// began before the export, because the host may have been fenced since.
 func TestMarkIsReadAfterTheCallBegan(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	first, second, n1 := f.bdev(t), f.bdev(t), drivertest.MultipathHost("n1")
@@ -132,7 +132,7 @@ func TestMarkIsReadAfterTheCallBegan(t *testing.T) {
 		_, late = s.Admit(t.Context(), second, n1, func(context.Context) error { close(began); return nil })
 	})
 	<-began
-	time.Sleep(20 * time.Millisecond) // for the call to join the held query, if it wrongly does
+	time.Sleep(20 * time.Millisecond) // time for the call to join the held query, if it wrongly does
 	close(held.answer)
 	calls.Wait()
 	require.NoError(t, early)

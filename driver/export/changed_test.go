@@ -14,7 +14,7 @@ import (
 )
 
 // node creates a volume's iSCSI target as the service does, but with another bdev or without the
-// node's group.
+// node's initiator group.
 func (f *fixture) node(t *testing.T, id, bdev string, maps ...spdkrpc.ISCSIPGIGMap) {
 	t.Helper()
 	require.NoError(t, f.rpc.ISCSICreateTargetNode(t.Context(), spdkrpc.ISCSICreateTargetNodeParams{
@@ -35,10 +35,10 @@ func (f *fixture) target(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 	return spdkrpc.ISCSITargetNode{}
 }
 
-// A name in the driver's format does not prove that a target exports the volume.
+// A target with a name in the driver's format may export something other than the volume.
 func TestForeignISCSITarget(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
-	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1"))) // creates the groups
+	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1"))) // creates both groups
 	id, other := f.bdev(t), f.bdev(t)
 	f.node(t, id, other, spdkrpc.ISCSIPGIGMap{PGTag: f.portalGroups(t)[0].Tag, IGTag: f.initiatorGroups(t)[0].Tag})
 	before := f.target(t, id)
@@ -53,7 +53,7 @@ func TestForeignISCSITarget(t *testing.T) {
 		assert.Empty(t, e.NotListening)
 		assert.True(t, e.Complete)
 	}
-	// With another portal, none of the exports is reachable.
+	// At another portal, none of the exports is reachable.
 	elsewhere := f.listeningOn(export.Portal{Addr: "127.0.0.1", Port: "3261"})
 	found, err = elsewhere.Inspect(t.Context())
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestForeignISCSITarget(t *testing.T) {
 	}
 }
 
-// Names that match no volume are not the driver's exports.
+// iSCSI targets whose names match no volume do not count as the driver's exports.
 func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1")))
@@ -76,7 +76,7 @@ func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 	assert.Len(t, found.Exports, 1)
 }
 
-// A call that cannot claim the portal group fails as busy only if another controller holds the
+// A call that cannot claim the portal group returns ErrBusy only if another controller holds the
 // claim.
 func TestPortalGroupClaimWithUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
@@ -91,8 +91,8 @@ func TestPortalGroupClaimWithUnknownOutcome(t *testing.T) {
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))
 }
 
-// Other clients can change a target between the calls of an admission. It then fails, and a retry
-// repairs the target.
+// Other clients can change a target between the calls of an admission. Then the admission fails,
+// and a retry repairs the target.
 func TestISCSITargetChangesDuringTheCall(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	unmap := func(t *testing.T, f *fixture, id string) {
@@ -111,7 +111,7 @@ func TestISCSITargetChangesDuringTheCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, export.ISCSI, "")
 			id := f.bdev(t)
-			require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), n1)) // creates the groups
+			require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), n1)) // creates the portal group and the initiator group
 			f.node(t, id, id, spdkrpc.ISCSIPGIGMap{PGTag: f.portalGroups(t)[0].Tag, IGTag: f.initiatorGroups(t)[0].Tag})
 			unmap(t, f, id)
 			found, err := f.Inspect(t.Context())
@@ -128,7 +128,7 @@ func TestISCSITargetChangesDuringTheCall(t *testing.T) {
 	}
 }
 
-// A node's group belongs to that node alone: the tag may have been given to another node meanwhile.
+// An initiator group belongs to one node. Its tag may have been given to another node meanwhile.
 func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
@@ -143,8 +143,8 @@ func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
 	require.ErrorContains(t, err, "changed during the call")
 }
 
-// If the volume's bdev disappeared for a while, for example during a hot removal, a publication
-// adds it again.
+// If the volume's bdev disappeared for a while, for example because of a hot removal, the next
+// publication adds it again.
 func TestMissingLUNIsAddedAgain(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
@@ -162,7 +162,7 @@ func TestMissingLUNIsAddedAgain(t *testing.T) {
 	assert.Equal(t, id, luns[0].BdevName)
 }
 
-// A subsystem that appears between two readings is reported as busy, not as an SPDK error.
+// A subsystem that is created between two reads is reported as busy, not as an SPDK error.
 func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id := f.bdev(t)
@@ -178,7 +178,7 @@ func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
 	require.NoError(t, f.CheckHoldsIO(t.Context(), uuid.NewString()), "it is not exported")
 }
 
-// Between Inspect and its repair, a group's tag may have been given to another node.
+// Between Inspect and the repair, a group's tag may have been given to another node.
 func TestOnlyTheInspectedGroupIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	n1, n2, stranger := drivertest.Host("n1").IQN, drivertest.Host("n2").IQN, "iqn.2016-06.example:others"

@@ -23,10 +23,10 @@ var volumeV, volumeW = uuid.NewSHA1(uuid.NameSpaceDNS, []byte("v")).String(), uu
 
 type faultyOperation struct {
 	name    string
-	only    export.Transport // "" means all
+	only    export.Transport // transport to test; empty for all
 	prepare func(t *testing.T, f *fixture)
 	do      func(ctx context.Context, s *export.Service) (any, error)
-	leaves  bool // initiator groups, if it fails: Inspect finds them
+	leaves  bool // whether a failure leaves initiator groups, which Inspect finds
 }
 
 func admitting(volume string, h export.Host) func(context.Context, *export.Service) (any, error) {
@@ -114,8 +114,8 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 	}
 }
 
-// TestExportSurvivesTheFailureOfEachCall fails each call of each operation. The operation must not
-// claim success unless it had all its effects, and a retry must complete it.
+// TestExportSurvivesTheFailureOfEachCall fails each call of each operation. The operation must
+// report success only if it is complete, and a retry must complete it.
 func TestExportSurvivesTheFailureOfEachCall(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets, one for each failure")
@@ -161,7 +161,7 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 			case kind == "lost reply" && errors.Is(err, export.ErrBusy):
 				continue // another controller may have created the initiator group that claims the portal group
 			case kind == "refused" && strings.Contains(where, "iscsi_delete_auth_group"):
-				continue // SPDK refuses it only if there is none
+				continue // SPDK refuses this call only if there is no such object
 			}
 			if strings.Contains(where, "iscsi_delete_auth_group") {
 				kind = "not read back"
@@ -176,7 +176,7 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 				require.NoError(t, err, "%s: the target shows that the call was executed", where)
 			}
 			if _, err = op.do(t.Context(), f.Service); errors.Is(err, export.ErrBusy) {
-				continue // the claim of the first call counts as another controller's until it is old
+				continue // the first call's claim counts as another controller's until it is old enough
 			}
 			require.NoError(t, err, where)
 			assert.Equal(t, want, f.exported(t, op.leaves), where)
@@ -184,8 +184,8 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 	}
 }
 
-// exported returns everything that a target exports. If unused initiator groups are possible, it
-// omits the groups.
+// exported returns everything that a target exports. It omits initiator groups if unused ones are
+// possible.
 func (f *fixture) exported(t *testing.T, withoutGroups bool) []any {
 	t.Helper()
 	subsystems, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})

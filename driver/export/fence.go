@@ -16,34 +16,36 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A fenced host has a mark on the target: a subsystem without namespaces, hosts and listeners, or
-// over iSCSI an initiator group to which no target node refers. SPDK keeps both in its
-// configuration. No volume is exported to a host with a mark.
+// The target marks each fenced host with a special object: a subsystem without namespaces, hosts
+// and listeners, or over iSCSI an initiator group to which no target node refers. SPDK keeps both
+// in its configuration. No volume is exported to a host that has a mark.
 //
 // The mark is set before the exports are listed, and an export reads it before and after it admits
-// a host. So if a host is being admitted meanwhile, one of the two removes it.
+// a host. So if a host is admitted while it is being fenced, one of the two calls removes it.
 const (
 	fenceNQN = "nqn.2020-04.io.spdk.csi:fenced:"
 	fenceIQN = "iqn.2026-11.io.spdkgate:fenced:"
 )
 
-// id returns the part of a host's names that is unique to the host.
+// id returns the part of the host's names that is unique to it.
 func (h Host) id() string { return h.NQN[strings.LastIndexByte(h.NQN, ':')+1:] }
 
-// A Fencing is one change that Fence makes, or would make.
+// A Fencing is a change that Fence makes, or would make.
 type Fencing struct {
 	Export string // NQN or IQN; empty for the mark
 	Change string // such as "remove host nqn.…"
-	// Problem is why the host can still use the export, and what to do; empty if there is no
+	// Problem says why the host can still use the export, and what to do; empty if there is no
 	// problem.
 	Problem string
 }
 
 // Fence removes a host from all exports of the target, including those that the driver did not
-// make. It marks the host, so that Admit and Share refuse it with [ErrFenced] until Unfence. The
-// target closes the host's connections. node is the host's name for people. If the mark cannot be
-// set, Fence still removes the host from the exports, but fails. With dryRun, Fence changes nothing
-// and returns what it would do. It can be repeated.
+// create. It marks the host, so that Admit and Share refuse it with [ErrFenced] until Unfence. The
+// target closes the host's connections. node is a readable name of the host.
+//
+// If the mark cannot be set, Fence still removes the host from the exports, but returns an error.
+// With dryRun, Fence changes nothing and returns the changes that it would make. It can be
+// repeated.
 func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.fence(ctx, h, dryRun)
@@ -63,7 +65,7 @@ func (s *Service) fencedError(h Host) error {
 	return fmt.Errorf("%w: target %s exports nothing to host %s: restart the node, so that none of its writes is pending any more, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
 }
 
-// MarkFence is the first change for a host that is not fenced yet.
+// MarkFence is the first change for a host that is not yet fenced.
 var MarkFence = Fencing{Change: "mark the node as fenced, so that no volume is published to it"}
 
 func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
@@ -78,7 +80,7 @@ func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
 }
 
 // readBack reads the volume's subsystem, and whether the host is fenced. With await, it also waits
-// until everything done before is saved.
+// until all earlier changes are saved.
 func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
@@ -98,8 +100,8 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub 
 	return sub, fenced, g.Wait()
 }
 
-// withoutMark is the error for a host whose mark could not be set. The host is still removed from
-// all exports.
+// withoutMark returns the error for a host whose mark could not be set. The host is still removed
+// from all exports.
 func withoutMark(failed error) error {
 	if failed == nil {
 		return nil
@@ -124,7 +126,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 			all = all[:0]
 		}
 	}
-	// A call in flight may admit the host once more before it reads the mark.
+	// A call in flight may admit the host again before it reads the mark.
 	for range 3 {
 		admitted, open, err := n.withHost(ctx, h)
 		if err != nil {
@@ -144,7 +146,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
-// printable returns a node's id as a model number, which has at most 40 printable characters.
+// printable converts a node's id to a model number, which has at most 40 printable characters.
 func printable(node string) string {
 	text := strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -173,7 +175,7 @@ func (n nvmf) withHost(ctx context.Context, h Host) (admitted []spdkrpc.NVMfSubs
 }
 
 func (n nvmf) removeFromEach(ctx context.Context, subs []spdkrpc.NVMfSubsystem, h Host) error {
-	var g errgroup.Group // each is removed, whatever happens to the others
+	var g errgroup.Group // remove the host from each subsystem, even if others fail
 	g.SetLimit(hostsInFlight)
 	var mu sync.Mutex
 	var failed []error
@@ -211,7 +213,7 @@ func (n nvmf) unfence(ctx context.Context, h Host, dryRun bool) (bool, error) {
 	return true, n.unfenceSaved(ctx, h)
 }
 
-// fenceMark returns a host whose initiator group serves as h's mark.
+// fenceMark returns a host whose initiator group serves as the mark for h.
 func fenceMark(h Host) Host { return Host{IQN: fenceIQN + h.id()} }
 
 func isFenced(groups []spdkrpc.ISCSIInitiatorGroup, h Host) bool {
@@ -256,8 +258,8 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
-// withHost lists the target nodes that only a host can use, and those that other hosts can also
-// use: SPDK cannot end the sessions of a single initiator.
+// withHost lists the target nodes that only this host can use, and those that other hosts can use
+// as well: SPDK cannot end the sessions of a single initiator.
 func (i iscsi) withHost(now iscsiState, h Host) (alone []string, others []Fencing) {
 	for _, node := range now.nodes {
 		var names []string

@@ -77,7 +77,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// Whenever an export runs while its host is being fenced, the host is not admitted in the end.
+// If a host is fenced while an export admits it, the host is not admitted in the end.
 func TestFenceDuringAnExport(t *testing.T) {
 	for tr, methods := range map[export.Transport][]string{
 		export.TCP:   {"nvmf_create_subsystem", "nvmf_subsystem_add_host", "nvmf_subsystem_add_listener"},
@@ -117,7 +117,7 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, admit(ctx, f.Service, id, n1))
 			require.NoError(t, admit(ctx, f.Service, other, n1))
-			// n1 gets n2's mark: the identifier decides which host is fenced.
+			// n1 gets n2's mark, because the unique part of the NQN decides which host is fenced.
 			fenced := n1
 			fenced.NQN = mark.NQN
 			if tr == export.TCP {
@@ -131,7 +131,8 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	}
 }
 
-// Fence reports what it cannot fence: exports that other hosts can also use.
+// Fence reports the exports from which it cannot remove the host because other hosts can also use
+// them.
 func TestFenceReportsOpenExports(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	t.Run("every host", func(t *testing.T) {
@@ -157,8 +158,8 @@ func TestFenceReportsOpenExports(t *testing.T) {
 	})
 }
 
-// Whichever call fails, or loses its reply, the next attempt finishes the work; and no attempt
-// claims success before that.
+// If any call fails or loses its reply, the next attempt finishes the work, and no attempt reports
+// success before that.
 func TestFenceAfterFailures(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for name, inject := range map[string]func(*drivertest.FaultyCaller, int){
@@ -196,8 +197,8 @@ func TestFenceAfterFailures(t *testing.T) {
 	}
 }
 
-// A tenant of the proxy is not allowed to set the mark: the node is still cut off, but the call
-// fails.
+// A tenant of the proxy is not allowed to set the mark. Fence still removes the node from the
+// exports, but returns an error.
 func TestFenceWithoutAMarkCutsOffAndFails(t *testing.T) {
 	for tr, method := range map[export.Transport]string{export.TCP: "nvmf_create_subsystem", export.ISCSI: "iscsi_create_initiator_group"} {
 		t.Run(string(tr), func(t *testing.T) {

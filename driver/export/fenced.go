@@ -10,18 +10,18 @@ import (
 // A FencedHost is a host that [Service.Fence] marked.
 type FencedHost struct {
 	id string
-	// Label is the host's name for people, limited to the mark's 40 printable characters; empty
+	// Label is a readable name of the host, limited to the mark's 40 printable characters; empty
 	// over iSCSI.
 	Label string
 	// Since is when the mark was set, in UTC and whole seconds. It is zero over iSCSI, and for
-	// marks of earlier releases.
+	// marks set by earlier releases.
 	Since time.Time
 }
 
-// markTime is the form of the time in a mark's serial number, which has at most 20 characters.
+// markTime is the format of the time in a mark's serial number, which has at most 20 characters.
 const markTime = "20060102T150405Z"
 
-// Is reports whether h is the marked host.
+// Is reports whether the mark belongs to h.
 func (f FencedHost) Is(h Host) bool { return f.id != "" && f.id == h.id() }
 
 // ID returns the part of the host's NQN or initiator name that is unique to the host.
@@ -35,7 +35,7 @@ func fencedIn(subs []spdkrpc.NVMfSubsystem) (all []FencedHost) {
 				f.Label = *sub.ModelNumber
 			}
 			if sub.SerialNumber != nil {
-				f.Since, _ = time.Parse(markTime, *sub.SerialNumber) // SPDK's own serial number is not a time
+				f.Since, _ = time.Parse(markTime, *sub.SerialNumber) // fails for the serial number that SPDK assigns by default
 			}
 			all = append(all, f)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A fixture is a target with bdevs to export: simulated, or real if SPDK_SOCK is set. Tests that
-// need volumes, such as crashes between two steps, are in package volume.
+// A fixture is a target with bdevs to export: a simulated target, or a real one if SPDK_SOCK is
+// set. Tests that need volumes, such as those of crashes between two steps, are in package volume.
 type fixture struct {
 	*export.Service
 	rpc   *spdkrpc.Client // without injected faults
@@ -49,7 +49,7 @@ func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	return f
 }
 
-// bdev creates a bdev whose name is its UUID, like that of a volume.
+// bdev creates a bdev named by its UUID, like that of a volume.
 func (f *fixture) bdev(t *testing.T) string {
 	t.Helper()
 	id := uuid.NewString()
@@ -58,12 +58,12 @@ func (f *fixture) bdev(t *testing.T) string {
 	return id
 }
 
-// through returns a service in the same process with another caller.
+// through returns a service in the same process that uses another caller.
 func (f *fixture) through(c spdkrpc.Caller) *export.Service {
 	return f.Target.Service(spdkrpc.NewClient(c))
 }
 
-// listeningOn returns a service in another process, whose configuration names other portals.
+// listeningOn returns a service in another process, whose configuration contains other portals.
 func (f *fixture) listeningOn(portals ...export.Portal) *export.Service {
 	config := f.Config
 	config.Listen = portals

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Removing a node's initiator group and exporting to that node never overlap.
+// A node's initiator group is never removed during an export to that node.
 func TestInitiatorGroupIsNotRemovedDuringAnExport(t *testing.T) {
 	u := newGroupUse()
 	leave, err := u.enter(t.Context(), "a")

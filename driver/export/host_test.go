@@ -52,7 +52,7 @@ func TestOneHostAtATime(t *testing.T) {
 	}
 }
 
-// The volume, identified by its UUID, is the subsystem's only namespace, and no other host is
+// The subsystem's only namespace is the volume, identified by its UUID, and no other host is
 // admitted.
 func TestSubsystemBelongsToItsVolume(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
@@ -70,8 +70,8 @@ func TestSubsystemBelongsToItsVolume(t *testing.T) {
 	assert.Equal(t, "4420", sub.ListenAddresses[0].Trsvcid)
 }
 
-// Both names of a host are admitted and withdrawn together. Exports made by earlier versions keep
-// the one name.
+// Both names of a host are admitted and withdrawn together. Exports created by earlier versions
+// keep admitting a single name.
 func TestBothHostNamesAreAdmitted(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	n1, h := drivertest.Host("n1"), drivertest.MultipathHost("n1")
@@ -88,7 +88,7 @@ func TestBothHostNamesAreAdmitted(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, exists)
 
-	require.NoError(t, admit(ctx, f.Service, old, n1)) // as an earlier version did
+	require.NoError(t, admit(ctx, f.Service, old, n1)) // created as by an earlier version
 	admission, err := f.Admit(ctx, old, h, mayExport)
 	require.NoError(t, err)
 	assert.False(t, admission.Multipath, "the subsystem reports no ANA")
@@ -96,8 +96,8 @@ func TestBothHostNamesAreAdmitted(t *testing.T) {
 	require.NoError(t, f.Withdraw(ctx, old, &h))
 }
 
-// A subsystem with the volume's name but another bdev was not made by this package, and stays as it
-// is.
+// A subsystem with the volume's name but another bdev was not created by this package, and stays
+// unchanged.
 func TestForeignExportIsNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, other := f.bdev(t), f.bdev(t)
@@ -124,7 +124,7 @@ func TestFreezingNeedsHostsThatHoldIO(t *testing.T) {
 	require.NoError(t, iscsi.CheckHoldsIO(ctx, id), "the proxy refuses to freeze iSCSI volumes")
 }
 
-// spdk-csi's export admits every host, so only its connections show who uses it.
+// An export created by spdk-csi admits every host, so only its connections show who uses it.
 func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, ctx := f.bdev(t), t.Context()
@@ -151,7 +151,7 @@ func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	require.NoError(t, own.RemoveUnused(ctx, id))
 }
 
-// If another controller admits a host at the same moment, at most one host stays admitted.
+// If two controllers admit different hosts at the same time, at most one host stays admitted.
 func TestTwoControllersAdmitAtMostOneHost(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, n2 := f.bdev(t), drivertest.Host("n2").NQN
@@ -176,8 +176,8 @@ func TestInitiatorGroups(t *testing.T) {
 	assert.Empty(t, f.initiatorGroups(t))
 }
 
-// "Invalid parameters" means "no such subsystem" from v26.09 on; on earlier releases, it proves
-// nothing.
+// From v26.09 on, "Invalid parameters" means that there is no such subsystem. On earlier releases,
+// it proves nothing.
 func TestAmbiguousQuery(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets of two releases; a real target has one of its own")
@@ -193,8 +193,8 @@ func TestAmbiguousQuery(t *testing.T) {
 	}
 }
 
-// After an ambiguous response, nothing is exported, withdrawn or removed. Before v26.09, the driver
-// refuses; from v26.09 on, SPDK itself refuses to create a subsystem that exists.
+// After an ambiguous response, the driver exports, withdraws and removes nothing. Before v26.09,
+// the driver refuses; from v26.09 on, SPDK itself refuses to create a subsystem that exists.
 func TestAmbiguousQueryChangesNothing(t *testing.T) {
 	for _, release := range []string{"v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {

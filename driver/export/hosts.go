@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// hostsInFlight is how many exports are read concurrently.
+// hostsInFlight is the maximum number of exports read concurrently.
 const hostsInFlight = 32
 
 // Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export.
@@ -46,7 +46,7 @@ func (n nvmf) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	return hosts, g.Wait()
 }
 
-// hosts reads all target nodes at once, because SPDK cannot be queried for one.
+// hosts reads all target nodes at once, because SPDK cannot be queried for a single one.
 func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	hosts := make([][]string, len(volumes))
 	if len(volumes) == 0 {

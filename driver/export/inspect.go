@@ -14,16 +14,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Found describes an export under a name reserved for the driver, as it is on the target.
+// A Found describes an export that was found under a name reserved for the driver.
 type Found struct {
-	Volume string   // UUID in the name
+	Volume string   // UUID from the name
 	Name   string   // NQN or IQN
-	Hosts  []string // NVMe host NQNs or iSCSI initiator names that are admitted
-	Open   bool     // every host is admitted
-	// Complete reports whether hosts can use a volume through it: it has a namespace or LUN, and at
-	// least one listener or portal group.
+	Hosts  []string // admitted NVMe host NQNs or iSCSI initiator names
+	Open   bool     // admits every host
+	// Complete reports whether hosts can use the volume through this export: it has a namespace or
+	// LUN, and at least one listener or portal group.
 	Complete bool
-	// NotListening holds the configured portals at which hosts cannot reach it.
+	// NotListening contains the configured portals at which hosts cannot reach the export.
 	NotListening []Portal
 	Foreign      string // an exported bdev other than the volume; usually empty
 }
@@ -32,20 +32,19 @@ type Found struct {
 type Group struct {
 	Tag       int32
 	Initiator string
-	// Claim reports whether the group is a claim to create the portal group, rather than a node's
-	// group.
+	// Claim means that the group is a claim to create the portal group, rather than a node's group.
 	Claim bool
 }
 
-// An Inspection holds what a target has under the driver's names.
+// An Inspection lists a target's objects under the driver's names.
 type Inspection struct {
 	Exports []Found
 	Unused  []Group // groups that no export needs
 	Fenced  []FencedHost
 }
 
-// Inspect lists all exports under the driver's names, the initiator groups that none of them needs,
-// and the fenced hosts. It uses lists of the whole target, unlike all other methods.
+// Inspect lists all exports under the driver's names, the initiator groups that no export needs,
+// and the fenced hosts. Unlike the other methods, it lists all objects of the target.
 func (s *Service) Inspect(ctx context.Context) (Inspection, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.inspect(ctx)
@@ -53,7 +52,7 @@ func (s *Service) Inspect(ctx context.Context) (Inspection, error) {
 	return nvmf{s}.inspect(ctx)
 }
 
-// volumeIn returns the UUID at the end of an export's name; an empty string if there is none.
+// volumeIn returns the UUID at the end of an export's name, or an empty string if there is none.
 func volumeIn(name, prefix string) string {
 	text, ok := strings.CutPrefix(name, prefix)
 	id, err := uuid.Parse(text)
@@ -114,7 +113,7 @@ func (i iscsi) inspect(ctx context.Context) (Inspection, error) {
 			for _, name := range initiators(now.groups, m.IGTag) {
 				if name == anyInitiator {
 					f.Open = true
-				} else if !slices.Contains(f.Hosts, name) { // there is a pair for each portal
+				} else if !slices.Contains(f.Hosts, name) { // hosts have one mapping for each portal
 					f.Hosts = append(f.Hosts, name)
 				}
 			}
@@ -137,10 +136,10 @@ func (i iscsi) inspect(ctx context.Context) (Inspection, error) {
 	return all, nil
 }
 
-// hostPrefix begins the initiator names of the driver's nodes.
+// hostPrefix is the prefix of the initiator names of the driver's nodes.
 const hostPrefix = "iqn.2026-11.io.spdkgate:host:"
 
-// ours reports whether the driver created an initiator group for a node.
+// ours reports whether the driver created this initiator group for a node.
 func (i iscsi) ours(g spdkrpc.ISCSIInitiatorGroup) bool {
 	return g.Tag >= leastTag && holds(g, g.Initiators...) && strings.HasPrefix(g.Initiators[0], hostPrefix)
 }
@@ -164,7 +163,8 @@ func (s *Service) Connected(ctx context.Context, id string) (hosts []string, err
 	return hosts, err
 }
 
-// RemoveUnusedGroup removes an initiator group that Inspect returned, unless it is in use now.
+// RemoveUnusedGroup removes an initiator group that Inspect returned, unless the group is now in
+// use.
 func (s *Service) RemoveUnusedGroup(ctx context.Context, g Group) error {
 	i := iscsi{s}
 	now, err := i.read(ctx, "")
@@ -186,8 +186,7 @@ func connectedTo(connections []spdkrpc.ISCSIConnection, id string) (initiators [
 	return initiators
 }
 
-// ConnectedEach returns what Connected returns, for several volumes. Over iSCSI, it lists the
-// connections once.
+// ConnectedEach is like Connected, for several volumes. Over iSCSI, it lists the connections once.
 func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, error) {
 	hosts := make([][]string, len(ids))
 	if s.Transport == ISCSI {
@@ -213,7 +212,7 @@ func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, 
 
 // checkHoldsIO fails while a host without native multipath is connected.
 func (n nvmf) checkHoldsIO(ctx context.Context, id string) error {
-	var missing error // why the subsystem cannot be read; queried concurrently, because most volumes whose snapshot is taken are not exported
+	var missing error // the error of reading the subsystem; read concurrently, because most volumes are not exported when their snapshot is taken
 	var reading sync.WaitGroup
 	reading.Go(func() { _, missing = n.subsystem(ctx, id) })
 	hosts, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})

@@ -13,20 +13,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// iscsi exports volumes over iSCSI: each has a target node, whose LUN 0 is the volume. Pairs of
-// portal group and initiator group determine which initiators may log in. All of a target's exports
-// share its portal groups, one for each portal. Each node has its own initiator group, which is
-// removed when no target node refers to it any more.
+// iscsi exports volumes over iSCSI. Each volume has a target node, whose LUN 0 is the volume. Pairs
+// of a portal group and an initiator group determine which initiators may log in. All exports of a
+// target share its portal groups, one for each portal. Each node has its own initiator group, which
+// is removed when no target node refers to it.
 //
-// SPDK can list these objects only all at once (still true on its master branch). So an export
-// creates the target node without reading first, and reads only if SPDK refuses because the target
-// node exists.
+// SPDK can list these objects only all at once (still true on its master branch). An export
+// therefore creates the target node without reading first, and reads only if SPDK refuses because
+// the target node exists.
 type iscsi struct{ *Service }
 
 const (
 	iscsiQueueDepth = 64 // as in spdk-csi, and SPDK's own default
 	anyInitiator    = "ANY"
-	leastTag        = 1000 // of initiator groups that this package creates; lower tags are for administrators
+	leastTag        = 1000 // the lowest tag of initiator groups that this package creates; lower ones are for administrators
 )
 
 func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
@@ -50,10 +50,10 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 		return Admission{}, err
 	}
 	if isFenced(groups, h) {
-		// An earlier call may have admitted the host while it was being fenced.
+		// An earlier call may have admitted the host while the host was being fenced.
 		return Admission{}, errors.Join(i.fencedError(h), i.withdraw(ctx, id, &h))
 	}
-	if initiators(groups, claimTag) != nil { // left by a controller that died after it had created the portal group
+	if initiators(groups, claimTag) != nil { // the claim of a controller that died after it had created the portal group
 		if err := i.releaseClaim(ctx); err != nil {
 			return Admission{}, err
 		}
@@ -76,8 +76,8 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 			return Admission{}, err
 		}
 	}
-	// Another controller may have removed the group, or given its tag to another node: read it
-	// again.
+	// Another controller may have removed the initiator group, or given its tag to another node:
+	// read the group again.
 	var unsaved error
 	var waiting sync.WaitGroup
 	waiting.Go(func() { _, unsaved = i.saved(ctx, nil, nil) })
@@ -95,7 +95,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 	return Admission{NotListening: notListening}, nil
 }
 
-// mapsOf returns the pairs that let an initiator group log in at portal groups.
+// mapsOf returns the pairs that let an initiator group log in at these portal groups.
 func mapsOf(portals []int32, ig int32) []spdkrpc.ISCSIPGIGMap {
 	maps := make([]spdkrpc.ISCSIPGIGMap, len(portals))
 	for k, pg := range portals {
@@ -199,8 +199,8 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 }
 
 // missingSteps lists the steps after which the target node exports the volume to one initiator
-// group alone, through the mappings in own. Pairs of that group with other portal groups, named by
-// an earlier configuration, stay: the host may be logged in there. They are removed with the target
+// group alone, through the mappings in own. Mappings of that group to portal groups of an earlier
+// configuration stay, because the host may be logged in there. They are removed with the target
 // node.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
@@ -276,7 +276,7 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	if _, err := i.saved(ctx, nil, nil); err != nil {
 		return err
 	}
-	// If the volume's target node was deleted before, only the host shows which group it had.
+	// If the volume's target node is already deleted, only the host shows which group it had.
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
 		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 		return !had && (h == nil || !holds(g, h.IQN))
@@ -284,7 +284,7 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 }
 
 // withdrawFrom deletes the target node unless it exports the volume to a host other than h. It
-// reports whether it did.
+// reports whether it deleted the target node.
 func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h *Host) (gone bool, err error) {
 	if h == nil {
 		return true, i.delete(ctx, id)
@@ -298,7 +298,7 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 				return false, err
 			}
 		case len(others) > 0:
-			return false, nil // another node is admitted; since only one can be, h is not
+			return false, nil // another node is admitted; only one can be, so h is not
 		}
 	}
 	return true, i.delete(ctx, id)
@@ -344,11 +344,11 @@ func (i iscsi) deleteNamed(ctx context.Context, name string) error {
 	}).Run()
 }
 
-// An iscsiState holds a target's initiator groups and target nodes.
+// An iscsiState contains a target's initiator groups and target nodes.
 type iscsiState struct {
 	groups []spdkrpc.ISCSIInitiatorGroup
 	nodes  []spdkrpc.ISCSITargetNode
-	node   *spdkrpc.ISCSITargetNode // the volume's; nil if it has none
+	node   *spdkrpc.ISCSITargetNode // the volume's target node; nil if it has none
 }
 
 // others returns the target nodes of other volumes.
@@ -356,7 +356,7 @@ func (s iscsiState) others(id string) []spdkrpc.ISCSITargetNode {
 	return slices.DeleteFunc(slices.Clone(s.nodes), func(n spdkrpc.ISCSITargetNode) bool { return n.Name == IQN(id) })
 }
 
-// read reads what the target exports. SPDK cannot be queried for a single target node.
+// read reads the target's exports. SPDK cannot be queried for a single target node.
 func (i iscsi) read(ctx context.Context, id string) (now iscsiState, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {

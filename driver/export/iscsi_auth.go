@@ -16,16 +16,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target node whose initiators must authenticate has its own authentication group, with CHAP user
-// names and passwords. The group's tag is derived from them and the volume. SPDK shows which group
-// a target node has, but passwords only in plain text, so this package compares tags. Changed
-// passwords get a new group, so logins succeed at any moment with the old or the new ones. A second
-// user in each group, with a random password that is not kept, names the volume.
+// A target node whose initiators must authenticate has its own authentication group, which contains
+// CHAP user names and passwords. The group's tag is derived from them and from the volume. SPDK
+// reports a target node's group, but passwords only in plain text, so this package compares tags.
+// Changed passwords get a new group, so logins succeed at any moment with either the old or the new
+// passwords. A second user in each group identifies the volume. It has a random password that is
+// stored nowhere else.
 
 const (
 	// leastAuthTag is the lowest tag of authentication groups that this package creates.
 	leastAuthTag = 1 << 30
-	// authMark begins the name of the user that names the volume.
+	// authMark is the prefix of the name of the user that identifies the volume.
 	authMark = "spdkgate volume "
 )
 
@@ -71,12 +72,12 @@ func (i iscsi) ensureAuthGroup(ctx context.Context, id string, k *hostauth.Keys)
 		case owner == id:
 			return tag, nil
 		}
-		// Another volume got the same tag.
+		// Another volume already has this tag.
 	}
 }
 
-// authGroups returns the volume of each authentication group, by tag. It is empty for a group that
-// the driver did not create.
+// authGroups maps the tag of each authentication group to its volume, which is empty for a group
+// that the driver did not create.
 func (i iscsi) authGroups(ctx context.Context) (map[int32]string, error) {
 	all, err := i.rpc.ISCSIGetAuthGroups(ctx)
 	if err != nil {
@@ -98,13 +99,13 @@ func usesAuthGroup(nodes []spdkrpc.ISCSITargetNode, tag int32) bool {
 	return slices.ContainsFunc(nodes, func(n spdkrpc.ISCSITargetNode) bool { return n.CHAPGroup == tag })
 }
 
-// requires reports whether a target node requires the authentication that the host's keys need.
+// requires reports whether a target node requires authentication with the host's keys.
 func (h Host) requires(node *spdkrpc.ISCSITargetNode, tag int32) bool {
 	return h.Keys == nil || node.RequireCHAP && !node.DisableCHAP && node.MutualCHAP == h.Keys.Both() && node.CHAPGroup == tag
 }
 
-// authStep is the step after which a volume's target node requires authentication with a group's
-// keys.
+// authStep returns the step after which a volume's target node requires authentication with the
+// keys of a group.
 func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readback.Step {
 	return readback.NewStep("require authentication", func() error {
 		return i.rpc.ISCSITargetNodeSetAuth(ctx, spdkrpc.ISCSITargetNodeSetAuthParams{Name: IQN(id), RequireCHAP: new(true), MutualCHAP: new(h.Keys.Both()), CHAPGroup: &tag})
@@ -114,7 +115,8 @@ func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readb
 	})
 }
 
-// removeAuthGroups removes a volume's authentication groups, except for one; 0 means no exception.
+// removeAuthGroups removes a volume's authentication groups except for one. If except is 0, it
+// removes all.
 func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) error {
 	groups, err := i.authGroups(ctx)
 	if err != nil {
@@ -124,7 +126,7 @@ func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) er
 		if volume != id || tag == except {
 			continue
 		}
-		if err := i.rpc.ISCSIDeleteAuthGroup(ctx, spdkrpc.ISCSIDeleteAuthGroupParams{Tag: tag}); err != nil && !readback.Refused(err) { // SPDK refuses if there is none
+		if err := i.rpc.ISCSIDeleteAuthGroup(ctx, spdkrpc.ISCSIDeleteAuthGroupParams{Tag: tag}); err != nil && !readback.Refused(err) { // SPDK refuses if the group no longer exists
 			return fmt.Errorf("delete authentication group %d: %w", tag, err)
 		}
 	}
@@ -148,7 +150,7 @@ func (i iscsi) unusedAuthGroups(ctx context.Context) (tags []int32, err error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // after the groups, because a group is created before its target node
+	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // read after the groups, because a group is created before its target node
 	if err != nil {
 		return nil, err
 	}

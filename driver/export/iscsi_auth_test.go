@@ -81,7 +81,7 @@ func TestInitiatorsMustAuthenticate(t *testing.T) {
 	assert.Empty(t, f.authGroups(t))
 }
 
-// A target node created without authentication is created again, which ends the sessions on it.
+// A target node that was created without authentication is replaced, which ends its sessions.
 func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)
@@ -96,7 +96,7 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 }
 
 // If a call fails at any RPC, no target node lets initiators log in without CHAP. A retry sets the
-// right passwords, and after the withdrawal no group is left.
+// right passwords, and no group is left after the withdrawal.
 func TestInterruptedCallsNeverSkipCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)

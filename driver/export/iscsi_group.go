@@ -12,9 +12,9 @@ import (
 )
 
 // A groupUse prevents the removal of a node's initiator group while exports are about to refer to
-// it. When a group is removed, SPDK also removes it from the target nodes that refer to it, which
-// would lock the node out. Exports to one node run concurrently; they wait only for a removal. A
-// removal never waits.
+// it. When SPDK removes a group, it also removes the group from the target nodes that refer to it,
+// which would lock the node out. Exports to one node run concurrently, and wait only for a removal.
+// A removal never waits.
 type groupUse struct {
 	mu       sync.Mutex // never held during an RPC
 	exports  map[string]int
@@ -25,8 +25,8 @@ func newGroupUse() *groupUse {
 	return &groupUse{exports: map[string]int{}, removing: map[string]chan struct{}{}}
 }
 
-// enter begins an export to an initiator, after waiting for the removal of its group if one is
-// running. leave ends it.
+// enter begins an export to an initiator. If the initiator's group is being removed, enter first
+// waits for the removal to end. leave ends the export.
 func (u *groupUse) enter(ctx context.Context, initiator string) (leave func(), err error) {
 	for {
 		u.mu.Lock()
@@ -71,8 +71,7 @@ func (u *groupUse) remove(initiator string) (done func(), ok bool) {
 	}, true
 }
 
-// ensureInitiatorGroup returns the tag of the group that has the node's initiator name as its only
-// member.
+// ensureInitiatorGroup returns the tag of the group whose only member is the node's initiator name.
 func (i iscsi) ensureInitiatorGroup(ctx context.Context, groups []spdkrpc.ISCSIInitiatorGroup, h Host) (int32, error) {
 	if tag := initiatorGroup(groups, h); tag != 0 {
 		return tag, nil
@@ -98,14 +97,14 @@ func initiatorGroup(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	return 0
 }
 
-// holds reports whether the group is one that this package creates: for one initiator, at any
+// holds reports whether a group is like those that this package creates: for one initiator, at any
 // address.
 func holds(g spdkrpc.ISCSIInitiatorGroup, initiator ...string) bool {
 	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})
 }
 
-// freeTag returns an unused tag. Repeated calls and other controllers choose the same tag for the
-// same node.
+// freeTag returns an unused tag. Repeated calls and other controllers choose the same tag for a
+// node.
 func freeTag(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(h.IQN))
@@ -151,7 +150,7 @@ func (i iscsi) removeGroup(ctx context.Context, g spdkrpc.ISCSIInitiatorGroup) e
 		return nil // an export to this node is about to use the group
 	}
 	defer done()
-	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // again, because an export may have ended since
+	nodes, err := i.rpc.ISCSIGetTargetNodes(ctx) // read again, because an export may have ended since
 	if err != nil {
 		return fmt.Errorf("list iSCSI targets: %w", err)
 	}

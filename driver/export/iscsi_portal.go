@@ -13,17 +13,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK v26.05 crashes when a portal group is created on another portal group's address and port:
-// its error path frees what was never set up. Reading before creating is not enough, because two
-// controllers can run concurrently while leadership moves. So a call that creates the portal group
-// first creates an initiator group with a special tag, the claim. SPDK refuses a second group with
-// this tag. The claim is removed when the portal group exists, or was certainly not created. If the
-// outcome is unknown, or the controller dies, the claim stays.
+// SPDK v26.05 crashes when a portal group is created on the address and port of another one: its
+// error path frees memory that was never set up. Reading first does not prevent this, because two
+// controllers can run concurrently during a change of leader. So a call that creates the portal
+// group first creates an initiator group with a special tag, the claim. SPDK refuses a second group
+// with this tag. The claim is removed once the portal group exists, or was certainly not created.
+// If the outcome is unknown, or the controller dies, the claim stays.
 //
 // A claim that stays longer than any call can take is abandoned: a controller that has seen it for
-// so long removes it and sets its own. If two controllers do this concurrently, another
-// initiator group, the removal, keeps them apart. Each claim has its own name, so that during the
-// removal a new claim is not mistaken for the abandoned one.
+// so long replaces it with its own. If two controllers do so concurrently, another initiator group,
+// the removal, keeps them apart. Each claim has its own name, so that a new claim is not mistaken
+// for the abandoned one during the removal.
 const (
 	claimTag    = leastTag - 1
 	removalTag  = leastTag - 2
@@ -31,19 +31,20 @@ const (
 	removalName = claimName + "-claim-removal"
 )
 
-// DefaultClaimPatience is how long a claim is respected. Callers wait for a target's reply for a
-// minute at most, and proxies less, so a dead caller's call has been executed or dropped by then.
+// DefaultClaimPatience is how long a claim is respected. Callers wait at most a minute for a
+// target's reply, and proxies less. By then, the call of a controller that died has been executed
+// or dropped.
 const DefaultClaimPatience = 3 * time.Minute
 
-// A claimSeen is another controller's claim, and when it was first seen.
+// A claimSeen records another controller's claim, and when this process first saw it.
 type claimSeen struct {
 	name  string
 	since time.Time
 }
 
-// ensurePortalGroups returns the tags of the portal groups that listen on the portals. There is one
-// for each portal, because SPDK cannot add a portal to a group. If SPDK refuses to create some of
-// them, as it does when an address is not up, but not all, notListening says why.
+// ensurePortalGroups returns the tags of the portal groups that listen on the portals. Each portal
+// has its own group, because SPDK cannot add a portal to a group. If SPDK refuses to create some
+// but not all of them, for example because an address is not up, notListening says why.
 func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListening, err error) {
 	groups, err := i.portalGroups(ctx)
 	if err != nil {
@@ -71,9 +72,9 @@ func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListeni
 }
 
 // ensurePortalGroup returns the tag of the portal group that listens on a portal. It creates the
-// group if there is none.
+// group if necessary.
 func (i iscsi) ensurePortalGroup(ctx context.Context, at Portal) (int32, error) {
-	// Calls in this process wait for each other. The claim refuses calls from other processes.
+	// Calls in this process wait for each other. The claim makes calls from other processes fail.
 	select {
 	case i.creatingPortal <- struct{}{}:
 		defer func() { <-i.creatingPortal }()
@@ -180,7 +181,7 @@ func (i iscsi) isAbandoned(name string) bool {
 	return time.Since(i.claimSeen.since) > i.ClaimPatience
 }
 
-// replaceClaim removes an abandoned claim and creates one for this call.
+// replaceClaim removes an abandoned claim and creates a new one for this call.
 func (i iscsi) replaceClaim(ctx context.Context, abandoned string, at Portal) (err error) {
 	removal := spdkrpc.ISCSICreateInitiatorGroupParams{Tag: removalTag, Initiators: []string{removalName}, Netmasks: []string{anyInitiator}}
 	if failed := i.rpc.ISCSICreateInitiatorGroup(ctx, removal); failed != nil {
@@ -216,8 +217,7 @@ func (i iscsi) deleteGroup(ctx context.Context, tag int32) error {
 	}).Run()
 }
 
-// createPortalGroup creates the portal group. It leaves the claim if the call may still be
-// executed.
+// createPortalGroup creates the portal group. It keeps the claim if the call may still be executed.
 func (i iscsi) createPortalGroup(ctx context.Context, tag int32, at Portal) (int32, error) {
 	host := at.Addr
 	if at.isIPv6() {

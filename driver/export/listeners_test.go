@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// portalsOf returns where nodes reach the volume.
+// portalsOf returns the portals at which nodes can reach the volume.
 func (f *fixture) portalsOf(t *testing.T, id string) (portals []string) {
 	t.Helper()
 	if f.Transport != export.ISCSI {
@@ -39,8 +39,9 @@ func (f *fixture) portalsOf(t *testing.T, id string) (portals []string) {
 	return portals
 }
 
-// Each export has all listeners. Missing ones are added, for example after the configuration got
-// another address; those that the configuration lost stay, because a host may use them.
+// Each export listens on all configured portals. Missing listeners are added, for example after an
+// address was added to the configuration. Listeners that are no longer configured stay, because a
+// host may be using them.
 func TestMissingListenersAreAdded(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -77,8 +78,8 @@ func TestMissingListenersAreAdded(t *testing.T) {
 	}
 }
 
-// If an address is not up, volumes are reachable at the others. The address gets its listener
-// later.
+// If an address is not up, volumes are reachable at the others. The listener on that address is
+// added later.
 func TestRefusedListenerIsTolerated(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestRefusedListenerIsTolerated(t *testing.T) {
 func TestListenerIsAddedLast(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, n1 := t.Context(), drivertest.MultipathHost("n1")
-	for range 20 { // calls sent together may arrive in any order
+	for range 20 { // concurrent calls may arrive in any order
 		id := f.bdev(t)
 		require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(id), AllowAnyHost: new(true), MaxNamespaces: new(uint32(1))}))
 		listen := &drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", Before: func(context.Context, any) error {

@@ -22,8 +22,8 @@ import (
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces shows whether a subsystem was created for one host or for
-// several: SPDK reports it, keeps it in its configuration, and never changes it. Both kinds have
-// one namespace.
+// several. SPDK reports this number, keeps it in its configuration, and never changes it. Both
+// kinds of subsystem have one namespace.
 const (
 	exclusiveNamespaces = 1
 	sharedNamespaces    = 2
@@ -33,8 +33,8 @@ func isShared(sub *spdkrpc.NVMfSubsystem) bool {
 	return sub.MaxNamespaces != nil && *sub.MaxNamespaces == sharedNamespaces
 }
 
-// If mayExport succeeds, admit exports the volume to one host alone, or to one more host if it is
-// shared.
+// admit exports the volume exclusively to one host, or to one more host if shared is set. It
+// changes nothing unless mayExport succeeds.
 func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExport func(context.Context) error) (Admission, error) {
 	var sub *spdkrpc.NVMfSubsystem
 	var release rpcschema.Release
@@ -61,7 +61,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		return Admission{}, err
 	}
 	if fenced {
-		// An earlier call may have admitted the host while it was being fenced.
+		// An earlier call may have admitted the host while the host was being fenced.
 		return Admission{}, errors.Join(n.fencedError(h), n.removeHost(ctx, sub, h))
 	}
 	if err := n.checkAuthenticates(h, release); err != nil {
@@ -72,20 +72,20 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	}
 	before := sub
 	if sub != nil && len(sub.Hosts) == 0 && !sub.AllowAnyHost && isShared(sub) != shared {
-		// A call for the other kind was interrupted, so no host can use the subsystem.
+		// An interrupted call created the other kind of subsystem, which no host can use yet.
 		if _, err := n.delete(ctx, id); err != nil {
 			return Admission{}, err
 		}
 		sub = nil
 	}
-	// Steps that the target has confirmed are already saved. Others may have been made by an
-	// earlier call, or by this one without its response.
+	// Steps that the target confirmed are already saved. Other steps may have been done by an
+	// earlier call, or by this call with a lost response.
 	var foundDone atomic.Bool
 	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)
 	if err != nil {
 		return Admission{}, err
 	}
-	// What counts is the state read back, not the responses to the steps.
+	// The result depends on the state that is read back, not on the responses to the steps.
 	if sub, fenced, err = n.readBack(ctx, id, h, sub != nil || foundDone.Load()); err != nil {
 		return Admission{}, err
 	}
@@ -99,8 +99,8 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		return Admission{}, fmt.Errorf("%w: the subsystem lost its listeners during the call: try again", ErrBusy)
 	}
 	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
-		// Another controller admitted another host at the same moment. At least one of the two
-		// calls must withdraw its host.
+		// Another controller admitted another host at the same time. At least one of the two calls
+		// must withdraw its host.
 		return Admission{}, errors.Join(err, n.removeHost(ctx, sub, h))
 	}
 	if h.keysChanged(before, sub) {
@@ -111,9 +111,9 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
 }
 
-// run does an export's missing steps, and adds the listeners. A new subsystem admits no host by
-// itself, so everything after its creation is done concurrently. On an existing one, the listeners
-// are added last, so that no host can connect before all others are excluded.
+// run performs an export's missing steps, and adds the listeners. A new subsystem admits no host by
+// default, so all steps after its creation run concurrently. On an existing one, the listeners are
+// added last, so that no host can connect before all others are excluded.
 func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release, foundDone *atomic.Bool) (notListening, err error) {
 	if sub != nil || !release.Has(rpcschema.QueuesSubsystemChanges) {
 		if err := readback.RunAll(steps); err != nil {
@@ -132,8 +132,8 @@ func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, st
 	return notListening, errors.Join(failed, err)
 }
 
-// checkMayAdmit fails if a host other than h could be writing to the volume, unless they are to
-// share it, or if the subsystem exports another bdev.
+// checkMayAdmit fails if the subsystem exports another bdev, or if a host other than h could be
+// writing to the volume, unless the hosts share it.
 func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool) error {
 	if sub == nil {
 		return nil
@@ -164,7 +164,7 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 	return n.checkNobodyConnected(ctx, id, h.is)
 }
 
-// checkNobodyConnected fails while a host for which except returns false is connected.
+// checkNobodyConnected fails while a host is connected for which except returns false.
 func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
 	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {
@@ -178,8 +178,8 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 	return nil
 }
 
-// missingSteps lists the steps after which the volume is exported to h, except for the listeners. A
-// step that fails but is found done sets foundDone.
+// missingSteps lists the steps after which the volume is exported to h, except for the listeners.
+// It sets foundDone if a step fails but is found to be done.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool, foundDone *atomic.Bool) []readback.Step {
 	var steps []readback.Step
 	add := func(action string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
@@ -199,7 +199,7 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	add("create subsystem", func() error {
 		return n.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{
 			NQN: nqn, SerialNumber: new(serial(id)), ModelNumber: &id, MaxNamespaces: &namespaces, AllowAnyHost: new(false),
-			ANAReporting: new(h.Multipath != ""), // lets the proxy freeze the paths for a snapshot
+			ANAReporting: new(h.Multipath != ""), // allows the proxy to freeze the paths for a snapshot
 		})
 	}, func(*spdkrpc.NVMfSubsystem) bool { return true })
 	add("add namespace", func() error {
@@ -211,8 +211,8 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	}, func(sub *spdkrpc.NVMfSubsystem) bool { return len(sub.Namespaces) == 1 })
 	do, done := n.admission(ctx, nqn, h.NQN, sub, h)
 	add("admit host "+h.NQN, do, done)
-	// A subsystem without ANA reporting, made by an earlier version, admits the host under one name
-	// only.
+	// A subsystem without ANA reporting was created by an earlier version, and admits the host
+	// under one name only.
 	if h.Multipath != "" && (sub == nil || len(sub.Namespaces) == 0 || reportsANA(sub)) {
 		do, done := n.admission(ctx, nqn, h.Multipath, sub, h)
 		add("admit host "+h.Multipath, do, done)
@@ -257,7 +257,7 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	return n.removeUnusedKeys(ctx)
 }
 
-// withdrawFrom ends a host's admission to a subsystem. deleted is as for delete.
+// withdrawFrom ends a host's admission to a subsystem. deleted is the same as for delete.
 func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h *Host) (deleted bool, err error) {
 	admitted := func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }
 	shared := h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return !admitted(x) })
@@ -273,7 +273,7 @@ func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 		return false, nil
 	}
 	if h != nil && sub.AllowAnyHost {
-		// spdk-csi created it, and a node may still be using it.
+		// The subsystem was created by spdk-csi, and a node may still be using it.
 		if err := n.checkNobodyConnected(ctx, id, h.is); err != nil {
 			return false, err
 		}
@@ -281,7 +281,7 @@ func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return n.delete(ctx, id)
 }
 
-// removeHost withdraws a host's admission, under each of its names that sub admits.
+// removeHost ends a host's admission, under each of its names that sub admits.
 func (n nvmf) removeHost(ctx context.Context, sub *spdkrpc.NVMfSubsystem, h Host) error {
 	var steps []readback.Step
 	if sub == nil {
@@ -333,9 +333,9 @@ func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
 	return err == nil, err
 }
 
-// delete deletes the volume's subsystem. deleted reports whether the target confirmed it: then the
-// saved configuration no longer contains the subsystem either. Otherwise the subsystem was already
-// gone.
+// delete deletes the volume's subsystem. If the target confirmed the deletion, deleted is true, and
+// the saved configuration no longer contains the subsystem either. Otherwise, the subsystem was
+// already gone.
 func (n nvmf) delete(ctx context.Context, id string) (deleted bool, err error) {
 	deleted = true
 	err = readback.NewStep("delete subsystem "+NQN(id), func() error {
@@ -370,8 +370,8 @@ func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubs
 }
 
 // missingOrRefused interprets -32602 as the response to a query for a subsystem: from v26.09 on, it
-// means that there is none; on earlier releases, it proves nothing. Once the target's release is
-// known to be v26.09 or later, it is not read again.
+// means that there is no such subsystem; on earlier releases, it proves nothing. Once the target is
+// known to run v26.09 or later, its release is not read again.
 func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) error {
 	if n.refusesUnknown.Load() {
 		return errNotExported

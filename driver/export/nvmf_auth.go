@@ -15,12 +15,11 @@ import (
 )
 
 // DH-HMAC-CHAP keys are files on the target's host that the proxy writes. A key's name is derived
-// from its secret. So exports with the same secret share a key, and a changed secret becomes
-// another key beside the one in use. A key is placed when the target reports that it has none with
-// this name, and removed after the last export that uses it. SPDK keeps count of these.
+// from its secret, so exports with the same secret share a key, and a changed secret becomes a new
+// key beside the old one. A key is placed when the target reports that it has no key with this
+// name, and removed after the last export that uses it. SPDK counts the users of each key.
 
-// DefaultKeyPrefix begins the names of the driver's keys on a target, unless [Config.KeyPrefix]
-// says otherwise.
+// DefaultKeyPrefix is the default of [Config.KeyPrefix].
 const DefaultKeyPrefix = "csi-"
 
 var keyPrefix = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,59})?$`)
@@ -28,7 +27,7 @@ var keyPrefix = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,59})?$`)
 // IsKeyPrefix reports whether a string is a valid prefix for key names.
 func IsKeyPrefix(text string) bool { return keyPrefix.MatchString(text) }
 
-// Authenticates returns the method by which hosts can authenticate over the target's transport.
+// Authenticates returns the authentication method that the target's transport supports.
 func (c Config) Authenticates() hostauth.Method {
 	if c.Transport == ISCSI {
 		return hostauth.CHAP
@@ -36,8 +35,8 @@ func (c Config) Authenticates() hostauth.Method {
 	return hostauth.DHCHAP
 }
 
-// CheckAuthenticates fails with [ErrNoAuthentication] if the target's transport has another method
-// of authentication.
+// CheckAuthenticates fails with [ErrNoAuthentication] if the target's transport does not support
+// method m.
 func (c Config) CheckAuthenticates(m hostauth.Method) error {
 	if own := c.Authenticates(); m != hostauth.None && m != own {
 		return fmt.Errorf("%w by %s: target %s exports over %s: set the class parameter authentication to %s, or name targets of the other type", ErrNoAuthentication, m, c.Name, c.Transport, own)
@@ -58,7 +57,7 @@ func (n nvmf) checkAuthenticates(h Host, release rpcschema.Release) error {
 	return nil
 }
 
-// keyNames holds the names of a host's keys on the target; nil if it has none.
+// keyNames contains the names of a host's keys on the target. They are nil if the host has no keys.
 type keyNames struct{ host, target *string }
 
 func (n nvmf) keyNames(k *hostauth.Keys) (names keyNames) {
@@ -90,7 +89,7 @@ func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.N
 			})
 		}
 	} else if now != nil {
-		// A key would apply only to new connections: end those made without one.
+		// A new key would apply only to new connections, so end those that were made without a key.
 		do = func() error {
 			if err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: hostNQN}); err != nil {
 				return err
@@ -117,9 +116,9 @@ func hostIn(sub *spdkrpc.NVMfSubsystem, hostNQN string) *spdkrpc.NVMfSubsystemHo
 
 func same(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
-// withKeys makes a call that names keys. If the target refuses it because it lacks a key, withKeys
-// places the keys and repeats the call. Another call may remove a key in between, while it is
-// unused.
+// withKeys makes a call that refers to keys. If the target refuses the call because a key is
+// missing, withKeys places the keys and repeats the call. Another call may remove a key in between,
+// while the key is unused.
 func (n nvmf) withKeys(ctx context.Context, k *hostauth.Keys, call func() error) error {
 	var err error
 	for range 3 {
@@ -154,22 +153,22 @@ func (n nvmf) placeKeys(ctx context.Context, k *hostauth.Keys) error {
 	return place(names.target, k.Target)
 }
 
-// usesKeys reports whether a host has keys in a subsystem, or any host if h is nil, or whether an
-// interrupted call may have placed keys for it. sub may be nil.
+// usesKeys reports whether a host, or any host if h is nil, has keys in a subsystem. It also
+// returns true if an interrupted call may have placed keys for the host. sub may be nil.
 func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 	return h != nil && n.keyNames(h.Keys).host != nil ||
 		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
 }
 
-// An UnusedKey is one of the driver's keys, or over iSCSI an authentication group, that no export
-// uses. A call in flight may be about to use it.
+// An UnusedKey is a key of the driver that no export uses, or over iSCSI an authentication group. A
+// call in flight may be about to use it.
 type UnusedKey struct {
-	Name string // of the key; empty for a group
-	Tag  int32  // of the group
+	Name string // name of the key; empty for a group
+	Tag  int32  // tag of the group
 }
 
-// UnusedKeys lists the unused keys on the target, or none for clients that are not allowed to list
-// keys.
+// UnusedKeys lists the unused keys on the target. For clients that are not allowed to list keys, it
+// returns none.
 func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error) {
 	if s.Transport == ISCSI {
 		tags, err := iscsi{s}.unusedAuthGroups(ctx)
@@ -180,7 +179,7 @@ func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error
 	}
 	all, err := s.rpc.KeyringGetKeys(ctx)
 	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {
-		return nil, nil // such a client cannot have placed any keys, and releases without a keyring have none
+		return nil, nil // such a client cannot have placed keys, and releases without a keyring have none
 	}
 	for _, k := range all {
 		if name, ok := strings.CutPrefix(k.Name, s.KeyPrefix); ok && hostauth.IsName(name) && !k.Removed && k.Refcnt <= 1 {
@@ -190,7 +189,7 @@ func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error
 	return unused, err
 }
 
-// RemoveUnusedKey removes a key that UnusedKeys returned, unless it is in use now.
+// RemoveUnusedKey removes a key that UnusedKeys returned, unless the key is now in use.
 func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 	if s.Transport == ISCSI {
 		tags, err := iscsi{s}.unusedAuthGroups(ctx)
@@ -209,8 +208,8 @@ func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 	return nil
 }
 
-// removeUnusedKeys removes all of the driver's keys that no host uses, including those that
-// interrupted calls left. If the proxy refuses to remove one, it stays; spdk-csi doctor reports it.
+// removeUnusedKeys removes all of the driver's keys that no host uses, including those left by
+// interrupted calls. A key that the proxy refuses to remove stays; spdk-csi doctor reports it.
 func (n nvmf) removeUnusedKeys(ctx context.Context) error {
 	unused, err := n.UnusedKeys(ctx)
 	if err != nil {

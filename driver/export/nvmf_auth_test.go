@@ -76,8 +76,8 @@ func hostsWithKeys(sub spdkrpc.NVMfSubsystem) map[string][2]string {
 	return hosts
 }
 
-// A host with keys is admitted under all of its names with these keys. Changed keys replace them.
-// Exports share keys, and the last one removes them.
+// A host with keys is admitted under all of its names with these keys. New keys replace the old
+// ones. Exports share keys, and withdrawing the last export removes them.
 func TestHostsMustAuthenticate(t *testing.T) {
 	f := newKeysFixture(t)
 	id, second := f.bdev(t), f.bdev(t)
@@ -120,8 +120,8 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 	assert.Equal(t, map[string][2]string{h.NQN: {keyName(oneKey)}}, hostsWithKeys(f.subsystem(t, id)))
 }
 
-// If a call fails at any RPC, the volume is not exported to a host that need not authenticate. A
-// retry succeeds, and after the withdrawal no key is left.
+// If a call fails at any RPC, the volume is not exported to hosts without authentication. A retry
+// succeeds, and no key is left after the withdrawal.
 func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -152,7 +152,7 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 			if n%2 == 0 {
 				require.NoError(t, admit(t.Context(), f.Service, id, h), "call %d, %s", n, failed)
 			}
-			for m := 1; ; m++ { // and the withdrawal fails at each RPC
+			for m := 1; ; m++ { // the withdrawal also fails at each RPC
 				f.fault.FailCall(m, executed, true)
 				err := f.Withdraw(t.Context(), id, &h)
 				done := f.fault.FailedMethod() == ""
@@ -167,8 +167,7 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	}
 }
 
-// Another controller may remove a key that no host uses yet, after it is placed and before it is
-// used.
+// Another controller may remove a key after it is placed and before a host uses it.
 func TestKeyRemovedMeanwhile(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -181,7 +180,7 @@ func TestKeyRemovedMeanwhile(t *testing.T) {
 	assert.Equal(t, map[string]int{keyName(oneKey): 1}, f.keys(t))
 }
 
-// A target that cannot authenticate hosts exports nothing to hosts that must authenticate.
+// A target that does not support authentication exports nothing to hosts that must authenticate.
 func TestTargetsWithoutAuthenticationExportNothing(t *testing.T) {
 	h := drivertest.Host("a")
 	t.Run("release", func(t *testing.T) {
@@ -197,7 +196,7 @@ func TestTargetsWithoutAuthenticationExportNothing(t *testing.T) {
 		assert.Len(t, subs, 1, "the discovery subsystem alone")
 	})
 	t.Run("proxy without keys", func(t *testing.T) {
-		f := newFixture(t, export.TCP, "") // SPDK does not have the proxy's methods
+		f := newFixture(t, export.TCP, "") // SPDK itself lacks the proxy's methods
 		if !f.authenticates(t) {
 			t.Skip("this release does not authenticate hosts")
 		}

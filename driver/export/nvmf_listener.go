@@ -14,9 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// missingListeners returns the portals on which the subsystem does not listen. Listeners on other
-// portals, named by an earlier configuration, stay: a host may have its only connection there. They
-// are removed with the subsystem.
+// missingListeners returns the portals on which the subsystem does not listen. Listeners on portals
+// of an earlier configuration stay, because a host may have its only connection there. They are
+// removed with the subsystem.
 func (n nvmf) missingListeners(sub *spdkrpc.NVMfSubsystem) (missing []Portal) {
 	for _, p := range n.Listen {
 		if sub == nil || !n.listens(sub, p) {
@@ -32,9 +32,9 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
 	})
 }
 
-// addListeners adds the listeners that sub lacks. If SPDK refuses some of them, as it does when an
-// address is not up, but not all, notListening says why. A listener that is refused but found sets
-// foundDone.
+// addListeners adds the listeners that sub lacks. If SPDK refuses some but not all of them, for
+// example because an address is not up, notListening says why. It sets foundDone if adding a
+// listener fails but the listener exists.
 func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int, foundDone *atomic.Bool) (notListening, err error) {
 	missing := n.missingListeners(sub)
 	failures := make([]error, len(missing))
@@ -50,7 +50,7 @@ func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return no error
+	_ = g.Wait() // the functions return no error
 	var refused []error
 	for _, err := range failures {
 		if toleratedBeside(err) {
@@ -65,14 +65,14 @@ func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return errors.Join(refused...), nil
 }
 
-// toleratedBeside reports whether SPDK refused to listen on a portal, so that the others must
-// suffice.
+// toleratedBeside reports whether SPDK refused to listen on a portal in a way that the export can
+// tolerate if it has other listeners.
 func toleratedBeside(err error) bool {
 	return err != nil && readback.Clarifies(err) && readback.Refused(err) && spdkrpc.KindOf(err) != spdkrpc.Busy && !errors.Is(err, ErrBusy)
 }
 
-// listen adds a listener. It first creates the transport if the target has none, as for a target's
-// first export.
+// listen adds a listener. It first creates the transport if the target has none, which is the case
+// for a target's first export.
 func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
 	add := func() error {
 		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listenAddress(at)})
@@ -81,8 +81,8 @@ func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
 	if failed == nil || !readback.Clarifies(failed) {
 		return failed
 	}
-	// Another export may have created the transport since the listener was refused. So adding the
-	// listener is retried even if the transport exists.
+	// Another export may have created the transport since the listener was refused. Retry adding
+	// the listener even if the transport exists.
 	if err := n.ensureTransport(ctx); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (n nvmf) listenAddress(at Portal) spdkrpc.NVMfListenAddress {
 }
 
 // ensureTransport creates the transport if it does not exist. Several calls may do so concurrently:
-// SPDK refuses all but one, and the others find the transport by reading back.
+// SPDK refuses all but one of them, and the others then read that the transport exists.
 func (n nvmf) ensureTransport(ctx context.Context) error {
 	trtype := string(n.Transport)
 	exists := func() (bool, error) {

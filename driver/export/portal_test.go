@@ -23,7 +23,7 @@ import (
 // claimTag is the tag of the initiator group that claims the creation of the portal group.
 const claimTag = 999
 
-// A target without a transport and portal group gets only one of each from many concurrent exports.
+// Many concurrent first exports on a target create only one transport and one portal group.
 func TestConcurrentFirstExports(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestConcurrentFirstExports(t *testing.T) {
 	}
 }
 
-// v26.05 crashes when a portal group is created twice. Two controllers that both found none still
-// create only one.
+// SPDK v26.05 crashes when a portal group is created twice. Two controllers that both find no
+// portal group create only one.
 func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_create_portal_group"} {
 		t.Run(during, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 			created := 0
 			count := func(context.Context, any) error { created++; return nil }
 			second := f.otherController(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_portal_group", Before: count})
-			// The second controller exports after the first has found no portal group.
+			// The second controller exports its volume after the first has found no portal group.
 			interrupted := &drivertest.FirstCall{Caller: f.fault, Method: during, Before: func(ctx context.Context, _ any) error {
 				err := admit(ctx, second, w, drivertest.Host("n2"))
 				if during == "iscsi_create_portal_group" {
@@ -91,7 +91,7 @@ func TestPortalGroupWithUnknownOutcome(t *testing.T) {
 }
 
 // After some time, a controller that needs the portal group removes a dead controller's claim. This
-// works whichever call of the removal fails, and however many controllers try.
+// succeeds whichever call of the removal fails, and however many controllers try it.
 func TestAbandonedClaimIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
@@ -149,8 +149,8 @@ func TestTwoControllersRemoveAnAbandonedClaim(t *testing.T) {
 	}
 }
 
-// Whichever call fails in a target's first export, the next export ends with one portal group and
-// no claim.
+// Whichever call fails in a target's first export, there is one portal group and no claim after the
+// next export.
 func TestFirstExportFails(t *testing.T) {
 	failures := map[string]func(f *drivertest.FaultyCaller, n int){
 		"unreachable": func(f *drivertest.FaultyCaller, n int) { f.FailCall(n, false, false) },
@@ -173,8 +173,8 @@ func TestFirstExportFails(t *testing.T) {
 	}
 }
 
-// firstExportFails exports with an injected failure, then without. It reports whether the failure
-// was reached.
+// firstExportFails exports a volume with an injected failure, then without. It reports whether the
+// failure was injected.
 func firstExportFails(t *testing.T, address, name string, inject func(*drivertest.FaultyCaller)) bool {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
@@ -184,7 +184,7 @@ func firstExportFails(t *testing.T, address, name string, inject func(*drivertes
 	inject(f.fault)
 	err := admit(t.Context(), s, id, n1)
 	method := f.fault.FailedMethod()
-	if errors.Is(err, export.ErrBusy) { // without a reply to its creation, the claim's owner is unknown
+	if errors.Is(err, export.ErrBusy) { // without a reply to its creation, the owner of the claim is unknown
 		require.Equal(t, "reply lost: iscsi_create_initiator_group", name+": "+method)
 		return true
 	}
@@ -204,12 +204,12 @@ func firstExportFails(t *testing.T, address, name string, inject func(*drivertes
 	return method != ""
 }
 
-// The transport is missing when the listener is added, and exists when the driver looks for it.
+// The transport is missing when the listener is added, but exists when the driver looks for it.
 func TestTransportCreatedByAnotherExportIsUsed(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "nvmf_subsystem_add_listener", After: func(ctx context.Context) {
 		err := f.rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})
-		if !realtarget.Given() { // a real one keeps the transport of an earlier test
+		if !realtarget.Given() { // a real target keeps the transport of an earlier test
 			assert.NoError(t, err)
 		}
 	}})

@@ -9,13 +9,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The proxy responds to calls that change who can reach a volume only after a restarted target
-// would also know them. This file handles what a call finds already done by an earlier call, whose
-// response may have been lost.
+// The proxy responds to a call that changes who can reach a volume only after the change would
+// survive a restart of the target. This file handles changes that a call finds already done by an
+// earlier call, whose response may have been lost.
 
-// saved waits until everything that the target has done so far survives a restart. It returns the
-// other calls naming nqn and host (nil means any) that a restarted target may execute. Without
-// spdk-proxy, or if that saves no configuration, there is nothing to wait for.
+// saved waits until all changes that the target has executed so far would survive a restart. It
+// returns other saved calls for nqn and host (nil means any) that a restarted target may execute.
+// Without spdk-proxy, or if the proxy saves no configuration, saved does not wait.
 func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.ProxyMissingExport, error) {
 	missing, err := s.rpc.SpdkgateConfigAwait(ctx, spdkrpc.SpdkgateConfigAwaitParams{NQN: nqn, Host: host})
 	if errors.Is(err, spdkrpc.MethodNotFound) {
@@ -27,9 +27,10 @@ func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.Proxy
 	return missing, nil
 }
 
-// withdrawSaved removes the saved calls that would export the volume again to a host, or to all
-// hosts if h is nil. They may exist even if the target does not export the volume now because its
-// subsystem was lost in a restart. SPDK refuses such calls, and the proxy removes what they name.
+// withdrawSaved removes the saved calls that would export the volume to a host again, or to all
+// hosts if h is nil. Such calls may exist even if the volume is not exported now, because its
+// subsystem was lost in a restart. SPDK refuses calls that remove the lost objects, but the proxy
+// removes those objects from the saved configuration.
 func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 	nqn := NQN(id)
 	for range 3 {
@@ -62,7 +63,7 @@ func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 			return err
 		}
 		if len(hosts) == 0 {
-			return nil // the export exists; what it lacks admits no host
+			return nil // the export exists; its missing parts admit no host
 		}
 	}
 	return fmt.Errorf("%w: the saved configuration of target %s still exports %s: try again", ErrBusy, n.Name, nqn)
@@ -79,8 +80,8 @@ func (n nvmf) removeSaved(ctx context.Context, nqn string, hosts []string) error
 	return nil
 }
 
-// fenceSaved removes a host from exports that the target does not have now, but would have after a
-// restart. With dryRun, it only returns what it would do.
+// fenceSaved removes a host from exports that do not exist on the target now, but would exist after
+// a restart. With dryRun, it only returns the changes that it would make.
 func (n nvmf) fenceSaved(ctx context.Context, h Host, dryRun bool) (all []Fencing, err error) {
 	for _, name := range []string{h.NQN, h.Multipath} {
 		if name == "" {

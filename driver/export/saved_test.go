@@ -15,13 +15,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// savedExports responds for a proxy whose saved configuration contains calls that the target has
-// not executed since its restart. SPDK refuses a call that removes what they name, but the call
-// removes them from the saved configuration.
+// savedExports simulates a proxy whose saved configuration contains calls that the target has not
+// executed since its restart. A call that removes such an object fails in SPDK, but removes the
+// object from the saved configuration.
 type savedExports struct {
 	spdkrpc.Caller
 	missing []spdkrpc.ProxyMissingExport
-	again   bool  // the proxy keeps reporting them
+	again   bool  // whether the proxy keeps reporting them
 	fails   error // returned by the first call that removes something
 	removed []string
 }
@@ -66,8 +66,8 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 	return s.Caller.Call(ctx, method, params, result)
 }
 
-// Only the calls that would make a restarted target export the volume again are removed from the
-// saved configuration.
+// Only calls that would make a restarted target export the volume again are removed from the saved
+// configuration.
 func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.Host("n2")
 	nqn := export.NQN(volumeV)
@@ -83,7 +83,7 @@ func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
 	for name, c := range map[string]struct {
 		missing  []spdkrpc.ProxyMissingExport
 		host     *export.Host
-		exported bool // to n2, by the target
+		exported bool // whether the target exports the volume to n2
 		again    bool
 		fails    error
 		removed  []string
@@ -128,7 +128,7 @@ func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
 	}
 }
 
-// A fenced host is also removed from what a restarted target would export.
+// A fenced host is also removed from exports that a restarted target would create.
 func TestFenceInTheSavedConfiguration(t *testing.T) {
 	for name, h := range map[string]export.Host{"multipath": drivertest.MultipathHost("n1"), "one name": drivertest.Host("n1")} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestConnected(t *testing.T) {
 	}
 }
 
-// A legacy iSCSI export admits every initiator, so it stays while one is connected.
+// An iSCSI export of spdk-csi admits every initiator, so it stays while one is connected.
 func TestConnectedLegacyExportIsKept(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
@@ -268,7 +268,7 @@ func TestConnectedLegacyExportIsKept(t *testing.T) {
 	assert.False(t, there)
 }
 
-// Exports under names that are not the driver's do not count as its volumes.
+// Exports whose names are not the driver's are not listed.
 func TestInspectIgnoresOthers(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	for _, name := range []string{"x", "ECB6EF11-6851-584F-8AE7-01A5A2789A1E", "{ecb6ef11-6851-584f-8ae7-01a5a2789a1e}"} {

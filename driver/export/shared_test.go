@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A recorder records the methods that change the target.
+// A recorder records the methods of calls that change the target.
 type recorder struct {
 	spdkrpc.Caller
 	mu      sync.Mutex
@@ -45,8 +45,8 @@ func hostsOf(hosts ...export.Host) (list []spdkrpc.NVMfSubsystemHost) {
 	return list
 }
 
-// Hosts come and go independently. Each call changes only what concerns its own host, so that
-// nothing interrupts the others.
+// Hosts are added and removed independently. Each call changes only what concerns its own host, so
+// the other hosts are not interrupted.
 func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	}
 }
 
-// A subsystem of the other kind, left by an interrupted call and admitting no host, is created
-// again.
+// A subsystem of the other kind that an interrupted call left, and that admits no host, is
+// replaced.
 func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
@@ -113,8 +113,8 @@ func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 	require.ErrorIs(t, err, export.ErrInUse)
 }
 
-// Two controllers that admit two hosts at the same moment, one of them exclusively, never admit
-// both.
+// If two controllers admit two hosts at the same time, one of them exclusively, the volume is never
+// exported to both.
 func TestTwoControllersShareAndAdmit(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, n1, n2 := f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
@@ -128,7 +128,7 @@ func TestTwoControllersShareAndAdmit(t *testing.T) {
 	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: n2.NQN}}, f.subsystem(t, id).Hosts)
 }
 
-// An spdk-csi export admits every host: it is taken over for one host, as before.
+// An export created by spdk-csi admits every host. It can be taken over for one host.
 func TestLegacyExportIsTakenOver(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
@@ -151,7 +151,7 @@ func TestISCSIIsNotShared(t *testing.T) {
 }
 
 // Any call may fail or lose its reply while a second host is admitted or the first one removed. A
-// retry finishes the work, and the other host keeps its export throughout.
+// retry finishes the work, and the other host can use the volume all the time.
 func TestSharingAfterFailures(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	for name, inject := range map[string]func(*drivertest.FaultyCaller, int){

@@ -18,7 +18,7 @@ import (
 const (
 	chunkBytes = 1 << 20
 	// copiers is the number of chunks in flight: enough to keep a network busy, but few enough to
-	// leave the target responsive for others.
+	// keep the target responsive for other clients.
 	copiers = 8
 )
 
@@ -48,7 +48,7 @@ func openDevice(path string, flag int) (*device, error) {
 	return &device{f, size}, nil
 }
 
-// buffer returns memory that direct I/O can use: it is aligned to pages. free gives it back.
+// buffer returns page-aligned memory, which direct I/O requires. free unmaps it.
 func buffer() (b []byte, free func(), err error) {
 	b, err = unix.Mmap(-1, 0, chunkBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -57,7 +57,7 @@ func buffer() (b []byte, free func(), err error) {
 	return b, func() { _ = unix.Munmap(b) }, nil
 }
 
-// readChunk reads the part of a chunk that begins at offset and is within size.
+// readChunk reads the part of a chunk that begins at offset, up to size.
 func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	b = b[:min(int64(len(b)), size-offset)]
 	if _, err := d.ReadAt(b, offset); err != nil {
@@ -66,9 +66,9 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// differing writes to the copy each chunk of the original that differs. So an interrupted copy
-// continues, and clusters of thin volumes that were never written stay unallocated. It leaves the
-// first markBytes of the copy alone.
+// differing writes to the copy each chunk of the original that differs. An interrupted copy
+// therefore continues, and clusters of thin volumes that were never written stay unallocated. The
+// first markBytes of the copy stay unchanged.
 func (m *moving) differing(ctx context.Context) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

@@ -25,27 +25,27 @@ var (
 
 var errInjected = errors.New("injected failure")
 
-// A farm serves volumes that are files, as a controller and a connector do. Its step-th call,
-// counted over both, fails before or after it is executed.
+// A farm simulates a controller and a connector, with files as volumes. Its step-th call, counted
+// over both, fails before or after it is executed.
 type farm struct {
 	t       *testing.T
 	dir     string
-	node    map[string]string // by volume
-	named   map[string]string // by volume
+	node    map[string]string // node by volume
+	named   map[string]string // name by volume
 	used    map[string]bool
-	growing int64 // how much larger than requested volumes are created
+	growing int64 // number of bytes by which new volumes exceed the requested size
 	// attached counts devices.
 	attached map[string]int
 	calls    int
 	failAt   int
 	executed bool
-	// dies makes all calls after that one fail as well.
+	// dies makes all calls after the step-th fail as well.
 	dies bool
-	// requires is the authentication that CreateVolume puts into volume contexts.
+	// requires is the authentication method that CreateVolume puts into volume contexts.
 	requires string
-	// authenticated are the volumes that were published with keys.
+	// authenticated lists the volumes that were published with keys.
 	authenticated []string
-	// connecting runs when a volume is attached.
+	// connecting is called when a volume is attached.
 	connecting func(id string)
 }
 

@@ -21,8 +21,8 @@ func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
 
 // DeleteOriginal deletes the original of a complete copy. It fails with ErrNotLocked if a node
 // could have written to the original since it was copied, and with ErrUnfinished if the copy is not
-// complete. copyContext is the copy's volume context, as in its PersistentVolume; nil if it does
-// not require authentication.
+// complete. copyContext is the copy's volume context, as in its PersistentVolume; it may be nil if
+// the copy does not require authentication.
 func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, copyContext map[string]string) error {
 	was, err := m.Controller.Inspect(ctx, id, "", NodeOf(id))
 	if err != nil {
@@ -41,8 +41,8 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 	return err
 }
 
-// isComplete fails unless a volume is a complete copy of the original. A copy that is published to
-// a node is not an error: a node gets a copy only after it was completed.
+// isComplete fails unless a volume is a complete copy of the original. The copy may be published to
+// a node, because nodes receive a copy only after it was completed.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
 	is, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
 	switch {
@@ -66,7 +66,7 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	}
 	first, err := d.first()
 	if err == nil && (mayFormat || bytes.Equal(first, markOf(original.String()))) {
-		return errors.Join(ErrUnfinished, closeDevice()) // and the copy stays published, as it was during copying
+		return errors.Join(ErrUnfinished, closeDevice()) // the copy stays published, as it was during copying
 	}
 	return errors.Join(err, closeDevice(), m.unpublish(copied.String(), NodeOf(original)))
 }

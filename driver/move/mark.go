@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// markBytes is the size of the mark: one block of any device, so that it is written and replaced as
-// a whole.
+// markBytes is the size of the mark. It fits in one block of any device, so that it is written and
+// replaced atomically.
 const markBytes = 4096
 
-// markOf returns what the first block of an unfinished copy of a volume contains. No file system
-// and no partition table has its magic number there.
+// markOf returns the contents of the first block of an unfinished copy of a volume. No file system
+// or partition table has its magic number there.
 func markOf(source string) []byte {
 	text := fmt.Sprintf("spdk-csi move: this volume is an unfinished copy of %s.\nRepeat the command spdk-csi move to complete it.\n", source)
 	return append([]byte(text), make([]byte, markBytes-len(text))...)

@@ -21,16 +21,18 @@ import (
 
 // Kinds of failure. Other errors come from the controller and the connector.
 var (
-	// ErrDiffers: the copy's contents differ from the original's. The original is untouched.
+	// ErrDiffers means that the copy's contents differ from the original's. The original is
+	// unchanged.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrCopied: the volume was copied before, and the original or the copy has changed since.
+	// ErrCopied means that the volume was copied before, and that the original or the copy has
+	// changed since.
 	ErrCopied = errors.New("already copied")
-	// ErrUnfinished: the copy is not complete.
+	// ErrUnfinished means that the copy is not complete.
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
-	// ErrNotCopy: the volume was not made as the copy of the original.
+	// ErrNotCopy means that the volume was not created as the copy of the original.
 	ErrNotCopy = errors.New("it is not a copy of this volume")
-	// ErrNotLocked: another node could have attached the original since it was copied.
-	ErrNotLocked = errors.New("the original was not kept from nodes since it was copied")
+	// ErrNotLocked means that another node could have attached the original since it was copied.
+	ErrNotLocked = errors.New("other nodes could have attached the original since it was copied")
 )
 
 // A Controller provides the calls of CSI's controller service that a move needs, and Inspect.
@@ -39,7 +41,7 @@ type Controller interface {
 	DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error)
 	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
 	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
-	// Inspect describes a volume, including whether CreateVolume created it under a name, and
+	// Inspect describes a volume, including whether CreateVolume created it under this name, and
 	// whether it is published to a node.
 	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error)
 }
@@ -48,14 +50,15 @@ type Controller interface {
 type Mover struct {
 	Controller Controller
 	Connector  connect.Connector
-	// Topology holds the labels of this machine, which decide which addresses of a target it uses.
+	// Topology contains the labels of this machine, which determine the target addresses that it
+	// uses.
 	Topology map[string]string
-	// Secrets holds the keys that nodes authenticate with, as in a StorageClass's Secret, if a
+	// Secrets contains the keys for nodes to authenticate with, as in a StorageClass's Secret, if a
 	// volume requires authentication.
 	Secrets map[string]string
 	// Filesystem means that the volume has a file system, which Kubernetes mounts. Other volumes
-	// may be raw block devices, which are not copied to a target that may load what was written
-	// into them.
+	// may be raw block devices. They are not copied to a target that may examine their contents for
+	// bdevs of its own.
 	Filesystem bool
 	// Progress, if not nil, is called periodically while data is copied and verified.
 	Progress func(Progress)
@@ -64,7 +67,7 @@ type Mover struct {
 // NodeOf returns the node to which a volume is published while it is moved.
 func NodeOf(id request.VolumeID) string { return request.MoveNode(id.UUID) }
 
-// Progress reports how far a copy has come.
+// Progress reports how much of a copy is done.
 type Progress struct {
 	Phase       string // "copy" or "verify"
 	Done, Total int64  // bytes
@@ -76,10 +79,10 @@ type Result struct {
 	// SHA256 is the hash of the original's contents, and of the copy's first SizeBytes.
 	SHA256    string
 	SizeBytes int64
-	// WrittenBytes is less than SizeBytes if the copy already had parts of the contents, or if they
-	// were zero.
+	// WrittenBytes is less than SizeBytes if parts of the copy already matched, or were zero in the
+	// original.
 	WrittenBytes int64
-	// Empty means that all bytes are zero.
+	// Empty means that all bytes of the volume are zero.
 	Empty bool
 }
 
@@ -89,29 +92,29 @@ func (r Result) id() string { return r.Volume.GetVolumeId() }
 type moving struct {
 	from, to      *device
 	marked        bool // the copy begins with the mark
-	data          bool // verify has found a byte that is not zero
+	data          bool // verify has found a nonzero byte
 	done, written atomic.Int64
 }
 
 // Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
-// verifies the copy. volumeContext is the original's volume context, as in its PersistentVolume;
-// nil if it does not require authentication. Copy fails while a node has the volume. If it
-// succeeds, no node can attach the original until Keep or DeleteOriginal. If it fails, the original
-// is as before, and Copy can be repeated: it continues where it stopped. A copy that is complete is
-// only verified.
+// verifies the copy. volumeContext is the original's volume context, as in its PersistentVolume; it
+// may be nil if the original does not require authentication. Copy fails while the volume is
+// published to a node. After Copy succeeds, no node can attach the original until Keep or
+// DeleteOriginal is called. If it fails, the original is as before, and Copy can be repeated: it
+// continues where it stopped. A copy that is complete is only verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
 	if err != nil {
 		return Result{}, err
 	}
 	if was.Others {
-		return Result{}, fmt.Errorf("keep nodes from the original: volume %s: %w: it is published to a node", id, export.ErrInUse)
+		return Result{}, fmt.Errorf("lock the original: volume %s: %w: it is published to a node", id, export.ErrInUse)
 	}
 
-	// The copy is withheld from nodes before the original is. DeleteOriginal treats a copy as
-	// complete if it is not published to the move's node while the original is. An earlier copy
-	// must not satisfy this before it was compared with the original again, because nodes may have
-	// written to the original since.
+	// Publish the copy to the move's node before the original. DeleteOriginal treats a copy as
+	// complete if it is not published to that node while the original is. An earlier copy must not
+	// satisfy this before it was compared with the original again, because nodes may have written
+	// to the original since.
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
@@ -125,11 +128,11 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	}
 	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id), result.Volume.GetVolumeContext(), m.Filesystem)
 	if err != nil {
-		return Result{}, fmt.Errorf("keep nodes from the copy: %w", err)
+		return Result{}, fmt.Errorf("lock the copy: %w", err)
 	}
 	from, _, err := m.publish(ctx, id.String(), NodeOf(id), volumeContext, onlyRead)
 	if err != nil {
-		return Result{}, fmt.Errorf("keep nodes from the original: %w", err)
+		return Result{}, fmt.Errorf("lock the original: %w", err)
 	}
 	complete, attached := false, false
 	defer func() {
@@ -166,7 +169,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	case finished:
 		result.SHA256, err = m.verify(ctx, state)
 		if errors.Is(err, ErrDiffers) {
-			err = fmt.Errorf("%w: what is in the copy may be newer. To copy the original again, delete the copy first: %w", ErrCopied, err)
+			err = fmt.Errorf("%w: the copy may contain newer data. To copy the original again, delete the copy first: %w", ErrCopied, err)
 		}
 	case fresh:
 		if err = copied.setFirst(markOf(id.String())); err != nil {
@@ -179,7 +182,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	if err != nil {
 		return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
 	}
-	complete = true // at the latest when the first block is there
+	complete = true // set before end, which may complete the copy even if it fails
 	if before != finished {
 		if err = end(copied, original); err != nil {
 			return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
@@ -195,17 +198,17 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	return result, nil
 }
 
-// copyName is the name of a volume's copy. It is derived from the volume alone, so that a repeated
-// move finds it.
+// copyName returns the name of a volume's copy. It depends only on the volume, so that a repeated
+// move finds the copy.
 func copyName(id request.VolumeID) string { return "move-" + id.UUID }
 
-// onlyRead publishes a volume as one with a file system: whatever it contains, the move only reads
-// it.
+// onlyRead makes publish treat the volume as one with a file system. That is safe whatever the
+// volume contains, because the move only reads it.
 const onlyRead = true
 
-// capability returns the capability that the move requests. The move needs no file system, although
-// it requests one: the controller refuses raw block volumes on targets that may load what was
-// written into them.
+// capability returns the capability that the move requests. A move needs no file system, but
+// requests one for volumes that have one, because the controller refuses raw block volumes on
+// targets that may load what was written into them.
 func capability(filesystem bool) *csi.VolumeCapability {
 	c := &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
@@ -221,9 +224,9 @@ func capability(filesystem bool) *csi.VolumeCapability {
 type condition int
 
 const (
-	fresh      condition = iota // created, and not written to
-	unfinished                  // marked
-	finished                    // complete, and perhaps written to since
+	fresh      condition = iota // created but never written to
+	unfinished                  // starts with the mark
+	finished                    // complete, and possibly written to since
 )
 
 func examine(copied *device, original string, isNew bool) (condition, error) {
@@ -239,7 +242,7 @@ func examine(copied *device, original string, isNew bool) (condition, error) {
 	return finished, nil
 }
 
-// end replaces the mark with what the original has there, which completes the copy.
+// end replaces the mark with the original's first block, which completes the copy.
 func end(copied, original *device) error {
 	first, err := original.first()
 	if err != nil {
@@ -297,7 +300,7 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 }
 
 // publish publishes a volume to the move's node. mayFormat reports whether the volume was never
-// used before. Of the volume context, only the nodes' authentication matters.
+// used before. publish uses only the authentication settings of volumeContext.
 func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
@@ -335,7 +338,7 @@ func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *devic
 	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), m.disconnect(e)) }), nil
 }
 
-// undoTimeout bounds what must be done even if the move was cancelled.
+// undoTimeout limits cleanup, which also runs if the move was canceled.
 const undoTimeout = time.Minute
 
 func (m Mover) disconnect(e connect.Export) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// random returns contents with a hole of zeroes in the middle, which end in the middle of a chunk.
+// random returns random contents with zeros in the middle. They end in the middle of a chunk.
 func random() []byte {
 	b := make([]byte, 5*chunkBytes+3*markBytes)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -46,9 +46,9 @@ func TestMove(t *testing.T) {
 	assert.Equal(t, int64(len(want)-chunkBytes-markBytes), r.WrittenBytes, "a chunk of zeroes is not written, and the mark's place is not counted")
 	assert.Contains(t, phases, Progress{"copy", int64(len(want)), int64(len(want))})
 	assert.Equal(t, Progress{"verify", int64(len(want)), int64(len(want))}, phases[len(phases)-1])
-	assert.Equal(t, map[string]string{original.String(): NodeOf(original)}, f.node, "the original is kept from nodes, the copy is not")
+	assert.Equal(t, map[string]string{original.String(): NodeOf(original)}, f.node, "nodes cannot attach the original, but can attach the copy")
 
-	// A repeated move does not overwrite the copy, which may be newer now.
+	// A repeated move does not overwrite the copy, which may be newer than the original by now.
 	f.node[copied.String()] = "worker-1"
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, export.ErrInUse)
@@ -67,7 +67,7 @@ func TestMove(t *testing.T) {
 		text[at]--
 		require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
 	}
-	assert.Equal(t, NodeOf(original), f.node[original.String()], "still kept from nodes")
+	assert.Equal(t, NodeOf(original), f.node[original.String()], "nodes still cannot attach it")
 
 	delete(f.node, copied.String())
 	require.NoError(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil))
@@ -75,8 +75,8 @@ func TestMove(t *testing.T) {
 	assert.Empty(t, f.node)
 }
 
-// A move that fails or dies at any of its calls leaves the original as it was, and is completed by
-// repeating it. An unfinished copy never passes for a complete one.
+// If a move fails or dies at any of its calls, the original stays unchanged, and repeating the move
+// completes it. An unfinished copy is never mistaken for a complete one.
 func TestMoveIsInterrupted(t *testing.T) {
 	want := random()[:chunkBytes+3*markBytes]
 	points := 0
@@ -102,7 +102,7 @@ func TestMoveIsInterrupted(t *testing.T) {
 				require.Error(t, err, where)
 				assert.Equal(t, want, f.contents(original), where)
 			}
-			f.attached = map[string]int{} // as when the machine restarts
+			f.attached = map[string]int{} // the machine restarts
 			_, err = f.mover().Copy(t.Context(), original, nil, nil)
 			require.NoError(t, err, where)
 			assert.Equal(t, want, f.contents(copied), where)
@@ -113,9 +113,9 @@ func TestMoveIsInterrupted(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-// TestInterruptedSecondMoveKeepsTheNewerOriginal completes a move, lets nodes use the original
-// again and write to it, and lets a second move die at each of its calls. Only the original then
-// contains what was written.
+// TestInterruptedSecondMoveKeepsTheNewerOriginal completes a move, lets nodes write to the original
+// again, and stops a second move at each of its calls. Then only the original contains the new
+// data.
 func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
@@ -134,7 +134,7 @@ func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 				break
 			}
 			points++
-			f.dies, f.attached = false, map[string]int{} // as when the machine restarts
+			f.dies, f.attached = false, map[string]int{} // the machine restarts
 			require.Error(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), "died at call %d, executed %v", at, executed)
 			require.Equal(t, newer, f.contents(original))
 		}
@@ -142,7 +142,7 @@ func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 	assert.Greater(t, points, 8)
 }
 
-// The process may die while data is copied.
+// The process may die while it copies data.
 func TestInterruptedCopyContinues(t *testing.T) {
 	want := random()
 	f := newFarm(t, want)
@@ -159,7 +159,7 @@ func TestInterruptedCopyContinues(t *testing.T) {
 	assert.Zero(t, f.attached[original.String()]+f.attached[copied.String()])
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotLocked)
 
-	// Even if the target forgets to whom it was exported, an unfinished copy is known by its mark.
+	// Even if the target no longer knows the export, an unfinished copy is recognized by its mark.
 	require.NoError(t, os.WriteFile(f.file(copied.String()), append(markOf(original.String()), want[markBytes:]...), 0o600))
 	f.node = map[string]string{original.String(): NodeOf(original)}
 	f.used[copied.String()] = true
@@ -208,7 +208,7 @@ func TestMoveRefusesVolumesInUse(t *testing.T) {
 	_, err = f.mover().Copy(t.Context(), request.VolumeID{Target: "old", UUID: copied.UUID}, nil, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 
-	// The volume is not the copy, or was written to.
+	// The volume is not a copy, or a node has written to it.
 	newer := append([]byte("newer"), random()[5:]...)
 	require.NoError(t, os.WriteFile(f.file(copied.String()), newer, 0o600))
 	f.named[copied.String()] = "pvc-2"
@@ -225,7 +225,7 @@ func TestMoveRefusesVolumesInUse(t *testing.T) {
 	assert.Equal(t, newer, f.contents(copied))
 }
 
-// A volume without data may still be formatted after the move.
+// After a move, an empty volume may still be formatted.
 func TestEmptyVolumeStaysFormattable(t *testing.T) {
 	f := newFarm(t, make([]byte, 2*chunkBytes))
 	r, err := f.mover().Copy(t.Context(), original, nil, nil)

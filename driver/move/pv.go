@@ -15,22 +15,22 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// ErrPV: the text is not a PersistentVolume of this driver.
+// ErrPV means that the text is not a PersistentVolume of this driver.
 var ErrPV = errors.New("invalid PersistentVolume")
 
 // A PV is a PersistentVolume as `kubectl get pv NAME -o json` prints it. Fields that a move does
-// not affect stay as they are.
+// not affect stay unchanged.
 type PV struct {
 	object, spec, csi map[string]any
 	Name              string
 	Volume            request.VolumeID
-	// Context is the volume context.
+	// Context contains the volume context.
 	Context map[string]string
 	// Filesystem reports whether Kubernetes mounts the volume. Otherwise it is a raw block device.
 	Filesystem bool
 }
 
-// ParsePV parses a PersistentVolume of a driver.
+// ParsePV parses a PersistentVolume that belongs to driver.
 func ParsePV(text []byte, driver string) (PV, error) {
 	var p PV
 	if err := json.Unmarshal(text, &p.object); err != nil {
@@ -41,13 +41,13 @@ func ParsePV(text []byte, driver string) (PV, error) {
 	metadata, _ := p.object["metadata"].(map[string]any)
 	p.Name, _ = metadata["name"].(string)
 	if p.object["kind"] != "PersistentVolume" || p.Name == "" {
-		return PV{}, fmt.Errorf("%w: give one object, as of kubectl get pv NAME -o json", ErrPV)
+		return PV{}, fmt.Errorf("%w: expected one object, as printed by kubectl get pv NAME -o json", ErrPV)
 	}
 	if p.csi == nil {
 		return PV{}, fmt.Errorf("%w: %s is not a volume of a CSI driver", ErrPV, p.Name)
 	}
 	if p.csi["driver"] != driver {
-		return PV{}, fmt.Errorf("%w: %s is of the driver %v, not %s", ErrPV, p.Name, p.csi["driver"], driver)
+		return PV{}, fmt.Errorf("%w: %s belongs to driver %v, not %s", ErrPV, p.Name, p.csi["driver"], driver)
 	}
 	handle, _ := p.csi["volumeHandle"].(string)
 	var err error
@@ -64,14 +64,16 @@ func ParsePV(text []byte, driver string) (PV, error) {
 	return p, nil
 }
 
-// ofTheOld lists the volume attributes that contain a volume's location; the copy's replace them.
+// ofTheOld lists the volume attributes that describe a volume's location. Those of the copy replace
+// them.
 var ofTheOld = []string{
 	connect.KeyTargetType, connect.KeyTargetAddr, connect.KeyTargetPort, connect.KeyTargetAddrs, connect.KeyNQN, connect.KeyIQN,
 	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat, hostauth.KeyMethod,
 }
 
-// For returns the PersistentVolume of a copy, as JSON. It has a new name, because a
-// PersistentVolume's name and volume cannot be changed. The claim of the same name may bind to it.
+// For returns the PersistentVolume of a copy, as JSON. It has a new name, because the name and the
+// volume of a PersistentVolume cannot be changed. The PersistentVolumeClaim of the same name may
+// bind to it.
 func (p PV) For(r Result) ([]byte, error) {
 	id, err := request.ParseVolumeID(r.id())
 	if err != nil {
@@ -105,8 +107,8 @@ func (p PV) For(r Result) ([]byte, error) {
 	return json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}, "", "  ")
 }
 
-// annotations returns the annotations by which the sidecars recognize a volume that they created,
-// with the Secret for its deletion.
+// annotations returns the annotations that the sidecars set on volumes that they created, including
+// the Secret for deletion.
 func annotations(object any) map[string]any {
 	kept := map[string]any{}
 	all, _ := object.(map[string]any)

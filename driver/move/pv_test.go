@@ -31,10 +31,10 @@ func TestParsePV(t *testing.T) {
 	}
 	for old, c := range map[string]struct{ now, says string }{
 		`{"kind"`:                     {`"kind"`, ""},
-		`"kind": "PersistentVolume"`:  {`"kind": "PersistentVolumeClaim"`, "give one object"},
-		`"name": "pv-1"`:              {`"nam": "pv-1"`, "give one object"},
+		`"kind": "PersistentVolume"`:  {`"kind": "PersistentVolumeClaim"`, "expected one object"},
+		`"name": "pv-1"`:              {`"nam": "pv-1"`, "expected one object"},
 		`"csi"`:                       {`"nfs"`, "not a volume of a CSI driver"},
-		`"driver": "csi.spdk.io"`:     {`"driver": "other"`, "is of the driver other, not csi.spdk.io"},
+		`"driver": "csi.spdk.io"`:     {`"driver": "other"`, "belongs to driver other, not csi.spdk.io"},
 		`"old:8e2dcb9d`:               {`"old:`, "pv-1"},
 		`"volumeHandle": "old:8e2dcb`: {`"volumeHandl": "old:8e2dcb`, "pv-1"},
 	} {
@@ -44,7 +44,7 @@ func TestParsePV(t *testing.T) {
 	}
 }
 
-// A copy's PersistentVolume refers to the copy, and keeps what people and sidecars need from the
+// A copy's PersistentVolume refers to the copy, and keeps what users and sidecars need from the
 // original's.
 func TestCopyPersistentVolume(t *testing.T) {
 	p, err := ParsePV([]byte(onePV), "csi.spdk.io")

@@ -13,16 +13,16 @@ import (
 type attachment struct {
 	export    connect.Export
 	fsType    string
-	mayFormat bool // create a file system if the volume is empty
-	mayFinish bool // repeat a mkfs that was interrupted
+	mayFormat bool // whether to create a file system if the volume is empty
+	mayFinish bool // whether to repeat an interrupted mkfs
 
 	encryption  encryption
 	mkfsOptions string
-	uuid        string // of the file system; empty: leave it unchanged
+	uuid        string // UUID of the file system; empty to leave it unchanged
 }
 
-// readAttachment reads the volume context and the publish context of a call. Where both have a key,
-// the publish context counts, because it is newer. topology holds the node's labels.
+// readAttachment reads the volume context and the publish context of a call. If both contain a key,
+// the publish context wins, because it is newer. topology contains the node's labels.
 func readAttachment(volume, published, topology map[string]string) (attachment, error) {
 	m := maps.Clone(volume)
 	if m == nil {
@@ -42,8 +42,7 @@ func readAttachment(volume, published, topology map[string]string) (attachment, 
 		a.uuid = cmp.Or(a.export.NSUUID, a.export.LegacyUUID)
 	}
 	// A volume that was created as a copy is never formatted, whatever the publish context says. If
-	// no controller published the volume, only the volume context, from its PV, can allow
-	// formatting.
+	// no controller published the volume, only the volume context in its PV can allow formatting.
 	a.mayFormat = m[request.KeyMayFormat] == "true" && volume[request.KeyMayFormat] != "false"
 	return a, nil
 }

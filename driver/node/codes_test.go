@@ -19,21 +19,21 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// causes are errors from connect and mount, at least one for each gRPC code that they are converted
-// to.
+// causes contains errors from connect and mount, at least one for each gRPC code to which they are
+// converted.
 var causes = []error{
 	connect.ErrInvalidExport, connect.ErrNotConnected, connect.ErrUnreachable, connect.ErrRefused, connect.ErrAmbiguous, connect.ErrBusy, connect.ErrTimeout,
 	mount.ErrConflict, mount.ErrDamaged, mount.ErrUnreadable, mount.ErrBroken, mount.ErrNotMounted, errBroken, context.Canceled,
 }
 
-// However a step of a call fails, what the call has connected or mounted is undone, or the code
-// makes kubelet retry the call. kubelet ends a volume's life on the node with NodeUnstageVolume
-// only if it assumes that the volume may be staged.
+// If a step of a call fails, either the call undoes what it connected and mounted, or its code
+// makes kubelet retry. kubelet calls NodeUnstageVolume only for volumes that it assumes may be
+// staged.
 func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool
 		gone  bool // the device was removed since the volume was staged
-		fresh bool // the volume is not staged before the call
+		fresh bool // the volume is not yet staged when the call begins
 		steps []string
 		call  func(n *Node, f *fakeNode, c *csi.VolumeCapability, target string) error
 	}{
@@ -77,7 +77,7 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 						}
 						err := c.call(n, f, capability, target)
 						if err == nil {
-							return // the call repairs what failed, as it does after mount.ErrBroken from the check
+							return // the call repairs the failure, as it does after mount.ErrBroken from the check
 						}
 						code := driver.Code(err)
 						final := !slices.Contains(repeatedByKubelet, code)
@@ -90,8 +90,8 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 							assert.Contains(t, f.mounts, target)
 							assert.False(t, final, "%v: %v", code, err)
 						default:
-							// The volume is still staged, as kubelet knows. Objects that this call
-							// has added must not be left.
+							// kubelet knows that the volume is still staged. Objects that this call
+							// added must not remain.
 							added := slices.ContainsFunc(slices.Collect(maps.Keys(f.connected)), func(e string) bool { return !connectedBefore[e] })
 							for path := range f.mounts {
 								added = added || path == target || !slices.Contains(mountsBefore, path)
@@ -100,7 +100,7 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 							assert.True(t, f.hasRecord())
 						}
 
-						// Another process ends what is left.
+						// Another process cleans up.
 						clear(f.fail)
 						require.NoError(t, unpublishCall(f.node(), f, capability, target))
 						require.NoError(t, unstageCall(f.node(), f, capability, target))
@@ -136,7 +136,7 @@ func unstageCall(n *Node, f *fakeNode, _ *csi.VolumeCapability, _ string) error 
 	return err
 }
 
-// Unstaging returns a final code only if nothing is left, or if another volume is staged at the
+// Unstaging returns a final code only if nothing remains, or if another volume is staged at the
 // path.
 func TestUnstageWithDamagedRecordIsRetried(t *testing.T) {
 	n, f := newFakeNode(t)
@@ -152,7 +152,7 @@ func TestUnstageWithDamagedRecordIsRetried(t *testing.T) {
 	require.NotErrorIs(t, err, request.ErrLeftBehind)
 }
 
-// After a reboot, the records are there, because kubelet's directories persist, but nothing is
+// After a reboot, the records still exist, because kubelet's directories persist, but nothing is
 // connected or mounted.
 func TestVolumesAreStagedAgainAfterAReboot(t *testing.T) {
 	for name, blockMode := range map[string]bool{"file system": false, "raw block": true} {

@@ -1,9 +1,9 @@
-// Package node is CSI's node service: it connects, formats, mounts and publishes volumes on the
-// node it runs on.
+// Package node implements CSI's node service: it connects, formats, mounts and publishes volumes on
+// the node it runs on.
 //
 // The service parses a call, locks its volume (package request), and does the work through packages
-// connect and mount. A record in the staging directory describes what a staged volume is connected
-// to (record.go). Files in the node's state directory record which volumes were used on this node
+// connect and mount. A record in the staging directory describes the connection of a staged volume
+// (record.go). Files in the node's state directory record which volumes were used on this node
 // (used.go).
 //
 // It must not know package controller, targets or SPDK's RPC: nodes never call a proxy.

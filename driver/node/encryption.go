@@ -21,12 +21,12 @@ type Encrypter interface {
 	Close(ctx context.Context, name string) error
 }
 
-// SetEncrypter sets the Encrypter; without one, encrypted volumes are refused. Call it before the
-// node serves.
+// SetEncrypter sets the Encrypter; without one, the node refuses encrypted volumes. Call it before
+// the node serves requests.
 func (n *Node) SetEncrypter(e Encrypter) { n.encrypter = e }
 
-// encryption is how a volume is encrypted, according to its volume context. The zero value means
-// not encrypted.
+// encryption describes how a volume is encrypted, according to its volume context. The zero value
+// means that it is not encrypted.
 type encryption struct {
 	Type     string `json:"type,omitzero"`
 	Discards bool   `json:"discards,omitzero"`
@@ -36,7 +36,7 @@ func (e encryption) requested() bool { return e.Type != "" }
 
 func (r stageRecord) encrypted() bool { return r.Encryption.requested() }
 
-// readEncryption reads the volume context. The publish context has no effect on it.
+// readEncryption reads the volume context, and ignores the publish context.
 func readEncryption(volume map[string]string) (encryption, error) {
 	e := encryption{volume[request.KeyEncryption], volume[request.KeyEncryptionDiscards] == "true"}
 	if e.requested() && e.Type != request.EncryptionLUKS2 {
@@ -45,15 +45,15 @@ func readEncryption(volume map[string]string) (encryption, error) {
 	return e, nil
 }
 
-// passphrases returns the passphrases in the secrets of NodeStageVolume, nil for a volume that is
-// not encrypted. It fails if the volume cannot be encrypted on this node, so that nothing is
-// connected.
+// passphrases returns the passphrases in the secrets of NodeStageVolume, or nil if the volume is
+// not encrypted. It fails if the volume cannot be encrypted on this node, so that the caller
+// connects nothing.
 func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]string) (*luks.Keys, error) {
 	if !e.requested() {
 		return nil, nil
 	}
 	if n.encrypter == nil {
-		return nil, fmt.Errorf("%w: the volume is encrypted, but this node service does not support encryption", request.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the volume is encrypted, but encryption is not enabled on this node", request.ErrUnsupported)
 	}
 	if _, err := luks.NameOf(volumeID); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 		return nil, nil
 	}
 	if n.encrypter == nil {
-		return nil, fmt.Errorf("%w: the volume is encrypted, but this node service does not support encryption", request.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the volume is encrypted, but encryption is not enabled on this node", request.ErrUnsupported)
 	}
 	keys, err := luks.ReadKeys(secrets, publishSecret)
 	if errors.Is(err, luks.ErrNoPassphrase) {
@@ -77,13 +77,13 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 	return keys, err
 }
 
-// filesystemSector is the size of the encrypted units of a volume with a file system, in bytes:
-// fewer and larger ones take less CPU time. Raw block volumes keep the size of their device's
-// sectors, which the application may depend on.
+// filesystemSector is the size in bytes of the encrypted units of a volume with a file system:
+// larger units take less CPU time. Raw block volumes keep the sector size of their device, because
+// the application may depend on it.
 const filesystemSector, blockSector = 4096, 512
 
-// open opens an encrypted device, unless it is open, and returns the device to use in its place. It
-// records in stage whether that device was never used.
+// open opens an encrypted device unless it is already open, and returns the device to use in its
+// place. It records in stage whether the encrypted device was new.
 func (n *Node) open(ctx context.Context, staging string, r stageRecord, device string, stage *mount.Stage) (string, error) {
 	name, err := luks.NameOf(r.VolumeID)
 	if err != nil {
@@ -118,7 +118,7 @@ func (n *Node) open(ctx context.Context, staging string, r stageRecord, device s
 	return plain.Path, nil
 }
 
-// closeEncrypted closes the device of a volume, after its file system was unmounted.
+// closeEncrypted closes the encrypted device of a volume, after its file system was unmounted.
 func (n *Node) closeEncrypted(ctx context.Context, r stageRecord) error {
 	if !r.encrypted() || n.encrypter == nil {
 		return nil
@@ -135,15 +135,16 @@ func (n *Node) closeEncrypted(ctx context.Context, r stageRecord) error {
 	return n.encrypter.Close(ctx, name)
 }
 
-// expandEncrypted grows the plain side of a device that has grown, and the file system on it. It
-// returns the size of the volume, which is larger than its plain side by the LUKS header.
+// expandEncrypted grows the decrypted device after its underlying device has grown, and the file
+// system on it. It returns the size of the volume, which exceeds the decrypted device by the LUKS
+// header.
 func (n *Node) expandEncrypted(ctx context.Context, volumeID string, at mount.Point, size int64) (*csi.NodeExpandVolumeResponse, error) {
 	name, err := luks.NameOf(volumeID)
 	if err != nil {
 		return nil, err
 	}
 	if n.encrypter == nil {
-		return nil, fmt.Errorf("%w: the volume is encrypted, but this node service does not support encryption", request.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the volume is encrypted, but encryption is not enabled on this node", request.ErrUnsupported)
 	}
 	if err := n.encrypter.Resize(ctx, name); err != nil {
 		return nil, err

@@ -122,7 +122,7 @@ func TestEncryptedFilesystem(t *testing.T) {
 
 	_, err = n.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volID, TargetPath: target})
 	require.NoError(t, err)
-	n = f.node() // another process, which gets no passphrase
+	n = f.node() // another process, which receives no passphrase
 	n.SetEncrypter(f)
 	f.log = nil
 	f.fail["close"] = luks.ErrBusy
@@ -163,7 +163,7 @@ func TestEncryptedRawBlock(t *testing.T) {
 	assert.NotEmpty(t, f.open, "a bind mount does not keep the device open")
 }
 
-// Without a usable passphrase, nothing is connected. A wrong one is refused after everything was
+// Without a usable passphrase, nothing is connected. A wrong one is refused after every step was
 // undone.
 func TestUnusablePassphrasesAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -179,7 +179,7 @@ func TestUnusablePassphrasesAreRefused(t *testing.T) {
 		"unknown encryption": {func(_ *Node, _ *fakeLUKS, req *csi.NodeStageVolumeRequest) {
 			req.VolumeContext[request.KeyEncryption] = "luks3"
 		}, codes.InvalidArgument, "luks3", nil},
-		"cannot encrypt": {func(n *Node, _ *fakeLUKS, _ *csi.NodeStageVolumeRequest) { n.encrypter = nil }, codes.InvalidArgument, "does not support encryption", nil},
+		"cannot encrypt": {func(n *Node, _ *fakeLUKS, _ *csi.NodeStageVolumeRequest) { n.encrypter = nil }, codes.InvalidArgument, "encryption is not enabled on this node", nil},
 		"unusable id":    {func(_ *Node, _ *fakeLUKS, req *csi.NodeStageVolumeRequest) { req.VolumeId = "a b" }, codes.InvalidArgument, "mapping", nil},
 		"wrong passphrase": {func(_ *Node, f *fakeLUKS, _ *csi.NodeStageVolumeRequest) { f.fail["open"] = luks.ErrWrongPassphrase },
 			codes.FailedPrecondition, "wrong passphrase", []string{"connect", "open", "unmount", "close", "disconnect"}},
@@ -205,7 +205,7 @@ func TestUnusablePassphrasesAreRefused(t *testing.T) {
 	}
 }
 
-// The staged volume's encryption does not change while it is staged.
+// The encryption of a volume does not change while the volume is staged.
 func TestEncryptionOfStagedVolume(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	req := f.stageEncrypted(writer)
@@ -217,8 +217,8 @@ func TestEncryptionOfStagedVolume(t *testing.T) {
 	assert.Contains(t, f.open, mapped)
 }
 
-// If the device was removed below an encrypted volume, NodePublishVolume closes it and opens the
-// new one, for which it needs the passphrase.
+// If the device below an encrypted volume was removed, NodePublishVolume closes the encrypted
+// device and opens the new one, for which it needs the passphrase.
 func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	for name, c := range map[string]*csi.VolumeCapability{"file system": writer, "raw block": block} {
 		t.Run(name, func(t *testing.T) {
@@ -250,8 +250,8 @@ func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	}
 }
 
-// The Encrypter learns that a volume is used read-only or by several nodes, so that it does not
-// change the header.
+// The node tells the Encrypter whether a volume is used read-only or by several nodes, so that the
+// header is not changed.
 func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false),
@@ -266,7 +266,7 @@ func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	}
 }
 
-// Passphrases are never logged, even when every step fails.
+// Passphrases are never logged, even if every step fails.
 func TestPassphrasesAreNotLogged(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	var log strings.Builder

@@ -16,13 +16,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// No node service call returns OK if a step on the node fails, or while another call works on the
-// volume.
+// No call to the node service returns OK if a step on the node fails, or while another call works
+// on the volume.
 func TestFailingStepsFailTheCall(t *testing.T) {
 	ctx := t.Context()
 	for name, c := range map[string]struct {
 		block bool
-		stale bool // the device was removed
+		stale bool // whether the device was removed
 		steps []string
 		do    func(n *Node, f *fakeNode, target string) error
 	}{

@@ -23,14 +23,14 @@ const nodeA = "node-a"
 var writer = drivertest.Writer()
 
 // A fakeNode replaces the packages below the node service: it connects and mounts in memory, fails
-// the steps chosen by a test, and records what the service asked for.
+// the steps chosen by a test, and records the service's requests.
 type fakeNode struct {
 	t         *testing.T
 	staging   string
 	state     string
 	connected map[string]bool
 	mounts    map[string]mount.Point
-	fail      map[string]error // by the name of the step
+	fail      map[string]error // errors by the name of the step
 	log       []string
 	stage     mount.Stage // of the last FormatAndMount
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // entries maps the monitor's findings to the values of CSI's health calls. Findings that are not
-// here are not reported: monitor.Unknown is not a known problem of the volume.
+// listed are not reported, such as monitor.Unknown, which is not a known problem of the volume.
 var entries = map[monitor.Kind]struct {
 	status csi.VolumeHealthErrorType
 	reason string
@@ -33,8 +33,8 @@ var entries = map[monitor.Kind]struct {
 
 const reasonDeviceGone = "DeviceGone"
 
-// NodeGetVolumeHealth reports what the monitor found when it last looked at a volume, and whether
-// the device of the mount still exists. It does not access the device or the file system.
+// NodeGetVolumeHealth reports what the monitor found when it last checked a volume, and whether the
+// device of the mount still exists. It does not access the device or the file system.
 func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	id := req.GetVolumeId()
 	if id == "" {
@@ -57,14 +57,14 @@ func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 	state, _ := n.monitor.State(id)
 	for _, f := range state.Findings {
 		if f.Kind == monitor.DeadMount && req.GetVolumePublishPath() != "" && f.Path != "" && f.Path != path {
-			continue // another path, which a caller that names one does not mean
+			continue // the caller asked about another path
 		}
 		report(health, f.Kind, f.Text)
 	}
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: health}, nil
 }
 
-// report adds an entry. CSI allows one entry for each status and reason.
+// report adds an entry. CSI allows one entry for each combination of status and reason.
 func report(health *csi.VolumeHealth, kind monitor.Kind, text string) {
 	e, ok := entries[kind]
 	if !ok || slices.ContainsFunc(health.HealthStatuses, func(h *csi.VolumeHealth_VolumeHealthEntry) bool { return h.GetReason() == e.reason }) {
@@ -74,7 +74,7 @@ func report(health *csi.VolumeHealth, kind monitor.Kind, text string) {
 }
 
 // NodeGetStorageHealth reports the targets whose volumes on this node have lost paths. A target is
-// unreachable if none of them has one left. Without a monitor, the call is not supported.
+// unreachable if none of its volumes has a path left. Without a monitor, the call is not supported.
 func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	if n.monitor == nil {
 		return n.UnimplementedNodeServer.NodeGetStorageHealth(ctx, req)

@@ -7,22 +7,22 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Parameters of a class that make Kubernetes send a secret with calls, without -name and
-// -namespace.
+// These parameters of a StorageClass, with the suffixes -name and -namespace, make Kubernetes send
+// a Secret with each call.
 const (
 	stageSecret   = "csi.storage.k8s.io/node-stage-secret"
 	publishSecret = "csi.storage.k8s.io/node-publish-secret"
 )
 
-// withKeys returns an export with the keys in the secrets of NodeStageVolume. It fails if the
-// volume requires keys but the secrets contain none, so that nothing is connected.
+// withKeys returns e with the keys in the secrets of NodeStageVolume. It fails if the volume
+// requires keys but the secrets contain none, so that the caller connects nothing.
 func withKeys(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, stageSecret)
 	return e.WithKeys(keys), err
 }
 
-// withKeysIfGiven returns an export with the keys in the secrets of NodePublishVolume, which needs
-// them only if the volume has to be connected again.
+// withKeysIfGiven returns e with the keys in the secrets of NodePublishVolume, which needs them
+// only if it has to connect the volume again.
 func withKeysIfGiven(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, publishSecret)
 	if errors.Is(err, hostauth.ErrMissing) {

@@ -15,18 +15,18 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Node is CSI's node service.
+// Node implements CSI's node service.
 type Node struct {
 	csi.UnimplementedNodeServer
 	id         string
 	maxVolumes int64
-	topology   map[string]string // labels of the node; nil: none
+	topology   map[string]string // labels of the node; nil for none
 	connector  connect.Connector
 	mounter    Mounter
-	encrypter  Encrypter // nil: encrypted volumes are refused
+	encrypter  Encrypter // nil: the node refuses encrypted volumes
 	used       usedVolumes
 	staged     stagedVolumes
-	monitor    *monitor.Monitor // nil: none
+	monitor    *monitor.Monitor // nil for no monitoring
 	locks      *request.Locks
 	log        *slog.Logger
 }
@@ -45,9 +45,9 @@ type Mounter interface {
 	DeviceSize(ctx context.Context, path string) (int64, error)
 }
 
-// New returns the service for the node with this id. maxVolumes is how many volumes the node can
-// have; 0 means no limit. stateDir is an absolute path of a directory that persists as long as the
-// node does; it records which volumes were used on the node.
+// New returns the service for the node with this id. maxVolumes is the maximum number of volumes on
+// the node; 0 means no limit. stateDir is the absolute path of a directory that persists as long as
+// the node does; it records which volumes were used on the node.
 func New(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
 	if err := request.CheckNodeID(id); err != nil {
 		return nil, err
@@ -64,8 +64,9 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 	}, nil
 }
 
-// SetTopology sets the labels that determine which volumes the node can reach, such as its zone;
-// none by default. Call it before the node serves. Errors are of kind [request.ErrInvalid].
+// SetTopology sets the labels that determine which volumes the node can reach, such as its zone. By
+// default, there are none. Call it before the node serves requests. Errors are of kind
+// [request.ErrInvalid].
 func (n *Node) SetTopology(segments map[string]string) error {
 	n.topology = segments
 	return request.CheckTopology(segments)
@@ -81,7 +82,7 @@ func (n *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeG
 	return resp, nil
 }
 
-// NodeGetCapabilities lists what the node service supports.
+// NodeGetCapabilities lists the capabilities of the node service.
 func (n *Node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	resp := &csi.NodeGetCapabilitiesResponse{}
 	types := []csi.NodeServiceCapability_RPC_Type{
@@ -120,14 +121,13 @@ func (n *Node) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeSta
 		return nil, err
 	}
 	usage := []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: s.TotalBytes, Available: s.AvailableBytes, Used: s.UsedBytes}}
-	if s.TotalInodes > 0 { // btrfs has no fixed number
+	if s.TotalInodes > 0 { // btrfs has no fixed number of inodes
 		usage = append(usage, &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: s.TotalInodes, Available: s.FreeInodes, Used: s.UsedInodes})
 	}
 	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, nil
 }
 
-// NodeExpandVolume grows the device, and the file system on it, to the size that the volume has on
-// its target.
+// NodeExpandVolume grows the device, and the file system on it, to the volume's size on its target.
 func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	at, err := n.published(req.GetVolumeId(), req.GetVolumePath())
 	if err != nil {
@@ -153,14 +153,14 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// A rescanned device is one whose size the kernel has read again.
+// A rescanned is a device whose size the kernel has read again.
 type rescanned struct {
 	size      int64
 	encrypted bool
 }
 
-// rescan makes the kernel read the device's size again. Without a staging path the device is
-// unknown and rescan does nothing; NVMe devices grow without it.
+// rescan makes the kernel read the device's size again. NVMe devices grow without it. Without a
+// staging path, the device is unknown, and rescan does nothing.
 func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) (rescanned, error) {
 	staging := req.GetStagingTargetPath()
 	if staging == "" {

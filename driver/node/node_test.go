@@ -45,12 +45,13 @@ func TestStageAndUnstage(t *testing.T) {
 	assert.Empty(t, entries, "kubelet removes the directory only if it is empty")
 }
 
-// The class sets how a file system is created, and whether it gets its volume's UUID.
+// The class determines how a file system is created, and whether the file system gets its volume's
+// UUID.
 func TestStageFilesystemOptions(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
 	req.VolumeContext[request.KeyMkfsOptions], req.VolumeContext[request.KeyFilesystemUUID] = "-m reflink=0", "volume"
-	req.PublishContext[request.KeyMkfsOptions] = "-f" // only the volume context counts
+	req.PublishContext[request.KeyMkfsOptions] = "-f" // mkfs options are read only from the volume context
 	_, err := n.NodeStageVolume(t.Context(), req)
 	require.NoError(t, err)
 	assert.Equal(t, "-m reflink=0", f.stage.MkfsOptions)
@@ -88,7 +89,7 @@ func TestStageFormats(t *testing.T) {
 	}
 }
 
-// A repeated unstage continues where the first one failed.
+// A repeated NodeUnstageVolume continues where the first one failed.
 func TestInterruptedUnstageContinues(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
@@ -102,14 +103,14 @@ func TestInterruptedUnstageContinues(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, f.connected, "the second call disconnects")
 
-	// The process died before it connected anything: only the record exists.
+	// The process died before it connected the volume: only the record exists.
 	require.NoError(t, stageRecord{VolumeID: volID, Export: connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID)}}.write(f.staging))
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 	require.NoError(t, err)
 	assert.False(t, f.hasRecord())
 }
 
-// A volume that spdk-csi staged before it was replaced can be published to more pods, and unstaged.
+// After spdk-csi was replaced, a volume that it staged can be published to more pods, and unstaged.
 func TestLegacyStageCanBeUsedAndUnstaged(t *testing.T) {
 	n, f := newFakeNode(t)
 	path := filepath.Join(f.staging, legacyRecordName)

@@ -34,7 +34,7 @@ type realNode struct {
 	pods     string
 }
 
-const realMiB = 320 // mkfs.xfs needs 300 MiB
+const realMiB = 320 // mkfs.xfs needs at least 300 MiB
 
 func newRealNode(t *testing.T) *realNode {
 	if os.Geteuid() != 0 {
@@ -104,8 +104,8 @@ func (r *realNode) unpublish(name string) {
 	require.NoError(r.t, err)
 }
 
-// mountID returns the kernel's id of the mount at a path, which changes when the path is mounted
-// again.
+// mountID returns the kernel's id of the mount at a path. A new mount at the path has a different
+// id.
 func (r *realNode) mountID(path string) string {
 	r.t.Helper()
 	infos, err := os.ReadFile("/proc/self/mountinfo")
@@ -131,15 +131,15 @@ func (r *realNode) shutdown() {
 	require.Zero(r.t, errno)
 }
 
-// remountReadOnly makes ext4 report an error, after which it is read-only.
+// remountReadOnly makes ext4 report an error, after which the file system is read-only.
 func (r *realNode) remountReadOnly() {
 	r.t.Helper()
 	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(r.device), "trigger_fs_error")
 	require.NoError(r.t, os.WriteFile(trigger, []byte("1"), 0o200))
 }
 
-// Kubernetes stages a volume once for all pods of a node. So a pod that replaces another may get a
-// file system that was shut down in the meantime.
+// Kubernetes stages a volume once for all pods of a node. A pod that replaces another may therefore
+// get a file system that was shut down in the meantime.
 func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 	for name, c := range map[string]struct {
 		fsType string
@@ -158,7 +158,8 @@ func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 			unix.Sync()
 			c.kill(r)
 
-			// While another pod uses it, it cannot be mounted again, and must not be published.
+			// While another pod uses the file system, it cannot be mounted again, and must not be
+			// published.
 			was := r.mountID(r.staged())
 			err := r.publish(capability, "2")
 			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), r.pod("1"))
@@ -187,7 +188,7 @@ func TestPublishKeepsHealthyMount(t *testing.T) {
 	}
 }
 
-// A device that returns errors may recover: until then, nothing is bound, and nothing is unmounted.
+// A device that returns errors may recover. Until then, nothing is bound or unmounted.
 func TestPublishWaitsForFailingDevice(t *testing.T) {
 	r := newRealNode(t)
 	c := r.stageAs("ext4")
@@ -204,8 +205,8 @@ func TestPublishWaitsForFailingDevice(t *testing.T) {
 	assert.Equal(t, was, r.mountID(r.staged()))
 }
 
-// If several calls publish a volume at once, one repairs it, and the others are told to repeat the
-// call.
+// If several calls publish a volume at once, one of them repairs it, and the others return an error
+// to be retried.
 func TestConcurrentPublishRepairsOnce(t *testing.T) {
 	r := newRealNode(t)
 	c := r.stageAs("xfs")

@@ -15,30 +15,32 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A stageRecord keeps on disk what a staged volume is connected to, because NodeUnstageVolume gets
-// only a path and may run in a different process from NodeStageVolume. It is a file in the staging
-// directory, next to the directory that the volume is mounted on, so that no mount hides it. It is
-// written before anything is connected, and removed after everything is disconnected: if there is
-// no record, there is nothing to disconnect.
+// A stageRecord records on disk how a staged volume is connected, because NodeUnstageVolume
+// receives only a path and may run in a different process from NodeStageVolume.
+//
+// The record is a file in the staging directory, next to the directory on which the volume is
+// mounted, so that no mount hides it. It is written before anything is connected, and removed after
+// everything is disconnected. Without a record, there is nothing to disconnect.
 type stageRecord struct {
-	// Version is the format of the record: see recordVersion. A record without one has version 1.
+	// Version is the format of the record: see recordVersion. A missing version means 1.
 	Version  int            `json:"version,omitzero"`
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
 	Block    bool           `json:"block,omitzero"`
-	// Encryption is how the volume is encrypted, so that its mapping is closed.
+	// Encryption describes how the volume is encrypted. NodeUnstageVolume needs it to close the
+	// mapping.
 	Encryption encryption `json:"encryption,omitzero"`
-	// Targets are the paths at which the volume was published. Some may have been unpublished
+	// Targets contains the paths at which the volume was published. Some may have been unpublished
 	// since: check the mounts.
 	Targets []string `json:"targets,omitzero"`
 
-	passphrases *luks.Keys // passed to the current call; nil: none
+	passphrases *luks.Keys // passed to the current call; nil for none
 }
 
-// recordVersion is the newest record format that this program knows. A record has the lowest
-// version that describes all of it: 2 for an encrypted volume, whose mapping must be closed when it
-// is unstaged, 1 for all others. A record needs a new version if it contains something that an
-// earlier program must not ignore; adding members that may be ignored does not.
+// recordVersion is the newest record format that this program can read. A record has the lowest
+// version that describes it completely: 2 for an encrypted volume, whose mapping must be closed
+// when it is unstaged, and 1 for all others. Increase the version for content that earlier programs
+// must not ignore. Members that they may ignore do not need a new version.
 const recordVersion = 2
 
 func (r stageRecord) version() int {
@@ -50,12 +52,12 @@ func (r stageRecord) version() int {
 
 const (
 	recordName = "spdkcsi-stage.json"
-	// legacyRecordName is the record of spdk-csi, which holds the volume context. This driver
-	// unstages what spdk-csi staged.
+	// legacyRecordName is the record of spdk-csi, which contains the volume context. This driver
+	// can unstage a volume that spdk-csi staged.
 	legacyRecordName = "volume-context.json"
 )
 
-// stagePath returns where a file system is mounted: a directory in the staging directory, as with
+// stagePath returns where a file system is mounted: a directory in the staging directory, as in
 // spdk-csi.
 func stagePath(staging, volumeID string) string { return filepath.Join(staging, volumeID) }
 
@@ -78,7 +80,7 @@ func checkRequest(volumeID string, fields ...pathField) error {
 	return checkPaths(volumeID, paths...)
 }
 
-// checkPaths refuses paths that are not absolute, and volume ids that cannot be the name of a file.
+// checkPaths refuses paths that are not absolute, and volume ids that cannot be file names.
 func checkPaths(volumeID string, paths ...string) error {
 	if volumeID == "." || volumeID == ".." || filepath.Base(volumeID) != volumeID {
 		return fmt.Errorf("%w: volume_id %q cannot be part of a path", request.ErrNoSuchID, volumeID)

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// If a record cannot be written, the call fails, and the old record, if any, stays.
+// If a record cannot be written, the call fails, and any previous record stays.
 func TestRecordCannotBeWritten(t *testing.T) {
 	for name, old := range map[string]bool{"the first": false, "a later one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -32,13 +32,13 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	}
 }
 
-// A record counts as written only when its directory is durable.
+// A record counts as written only after its directory was synced.
 func TestDirectoryCannotBeSynced(t *testing.T) {
 	require.NoError(t, syncDir(t.TempDir()))
 	require.Error(t, syncDir(filepath.Join(t.TempDir(), "missing")))
 }
 
-// The record does not grow with every pod that ever used the volume.
+// The record does not grow with every pod that has used the volume.
 func TestRecordDropsUnmountedTargets(t *testing.T) {
 	staging := t.TempDir()
 	require.NoError(t, stageRecord{VolumeID: volID}.write(staging))
@@ -54,7 +54,8 @@ func TestRecordDropsUnmountedTargets(t *testing.T) {
 	assert.Equal(t, []string{"/stays", "/next"}, r.Targets)
 }
 
-// If the record cannot be written, nothing is done, because no later call would know what to undo.
+// If the record cannot be written, nothing is connected, because no later call would know what to
+// undo.
 func TestNothingIsDoneWithoutARecord(t *testing.T) {
 	n, f := newFakeNode(t)
 	obstacle := filepath.Join(f.staging, recordName+".new")

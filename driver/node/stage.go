@@ -34,7 +34,7 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// stageVolume stages a volume. staged reports whether an earlier call left a record.
+// stageVolume stages a volume. staged means that an earlier call left a record.
 func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest, record stageRecord, staged bool) error {
 	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	if err := n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a)); err != nil || request.ReadOnly(req.GetVolumeCapability()) {
 		return err
 	}
-	return n.used.add(id) // before a pod can write to it
+	return n.used.add(id) // done before a pod can write to the volume
 }
 
 // forbidFormat revokes the permission to format if the volume was used on this node before.
@@ -95,7 +95,7 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 	}
 }
 
-// stage connects the volume and mounts it, as far as that is not done yet.
+// stage connects and mounts the volume, as far as an earlier call has not done so.
 func (n *Node) stage(ctx context.Context, staging string, r stageRecord, mountStage mount.Stage) error {
 	device, err := n.connector.Connect(ctx, r.Export)
 	if err == nil && r.encrypted() {

@@ -14,14 +14,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// stagedVolumes records on this node's disk where volumes are staged, as one symbolic link to the
-// staging directory for each, named by the volume's id. The records of staged volumes are in
-// directories that kubelet chooses and that only its calls name, so a restarted process would not
-// know what to monitor. A volume is added when it is staged completely, and removed when its
-// unstaging begins. Callers finish incomplete work themselves.
+// stagedVolumes records on this node's disk where volumes are staged. For each volume, there is a
+// symbolic link to the staging directory, named by the volume's id. The records of staged volumes
+// are in directories that kubelet chooses and that only its calls name, so a restarted process
+// would not know which volumes to monitor. A volume is added once it is completely staged, and
+// removed when its unstaging begins. Callers finish incomplete work themselves.
 //
-// The links are in a directory for each boot of the node. After a boot, nothing is connected until
-// it is staged again.
+// Each boot of the node has its own directory of links. After a boot, nothing is connected until it
+// is staged again.
 type stagedVolumes struct{ dir, boot string }
 
 func (s stagedVolumes) path(volumeID string) string { return filepath.Join(s.dir, s.boot, volumeID) }
@@ -62,7 +62,7 @@ func (s stagedVolumes) all() (map[string]string, error) {
 	return found, nil
 }
 
-// dropOtherBoots removes what was recorded before the node was booted.
+// dropOtherBoots removes what was recorded before the current boot.
 func (s stagedVolumes) dropOtherBoots() error {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,19 +85,19 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// noteStaged makes the monitor watch a volume, and forget what it found before. A failure does not
-// fail the call.
+// noteStaged makes the monitor watch a volume, and discard its earlier findings. A failure is only
+// logged.
 func (n *Node) noteStaged(volumeID, staging string) {
 	if err := n.staged.add(volumeID, staging); err != nil {
-		n.log.Warn("cannot note that a volume is staged: it is not monitored", "volume", volumeID, "error", err)
+		n.log.Warn("cannot record that a volume is staged: it is not monitored", "volume", volumeID, "error", err)
 	}
 	n.monitor.Forget(volumeID)
 }
 
-// noteUnstaged ends the monitoring of a volume before any of its staging is undone.
+// noteUnstaged ends the monitoring of a volume. Call it before undoing any part of the staging.
 func (n *Node) noteUnstaged(volumeID string) {
 	if err := n.staged.remove(volumeID); err != nil {
-		n.log.Warn("cannot note that a volume is being unstaged: it is monitored until its record is removed", "volume", volumeID, "error", err)
+		n.log.Warn("cannot record that a volume is being unstaged: it is monitored until its record is removed", "volume", volumeID, "error", err)
 	}
 	n.monitor.Forget(volumeID)
 }
@@ -105,11 +105,11 @@ func (n *Node) noteUnstaged(volumeID string) {
 // monitored gives a monitor access to a node's volumes.
 type monitored struct{ *Node }
 
-// SetMonitor gives the node its volumes' monitor, whose findings the health calls return. Call it
-// before the node serves.
+// SetMonitor sets the monitor, whose findings the health calls return. Call it before the node
+// serves requests.
 func (n *Node) SetMonitor(m *monitor.Monitor) { n.monitor = m }
 
-// Volumes returns the volumes that a monitor has to watch.
+// Volumes returns the source of volumes for a monitor.
 func (n *Node) Volumes() monitor.Source { return monitored{n} }
 
 // Staged implements [monitor.Source].
@@ -127,8 +127,8 @@ func (n monitored) Staged() ([]monitor.Volume, error) {
 	return volumes, nil
 }
 
-// volume describes a staged volume to the monitor. It returns false if the volume has no record any
-// more.
+// volume describes a staged volume to the monitor. It returns false if the volume no longer has a
+// record.
 func (n monitored) volume(id, staging string) (monitor.Volume, bool) {
 	v := monitor.Volume{ID: id, UUID: id}
 	if parsed, err := request.ParseVolumeID(id); err == nil {
@@ -169,23 +169,23 @@ func (n monitored) Hold(volumeID string) (v monitor.Volume, release func(), ok b
 	return v, nil, false
 }
 
-// Adopt implements [monitor.Source]: it notes the volumes whose file systems are mounted at their
-// staging paths. Earlier releases did not record them.
+// Adopt implements [monitor.Source]: it records the volumes whose file systems are mounted at their
+// staging paths, because earlier releases did not record them.
 func (n monitored) Adopt(mounts []string) error {
 	if err := n.staged.dropOtherBoots(); err != nil {
-		return fmt.Errorf("remove what was noted before the node was booted: %w", err)
+		return fmt.Errorf("remove the records of earlier boots: %w", err)
 	}
 	for _, path := range mounts {
 		staging, id := filepath.Split(path)
 		staging = filepath.Clean(staging)
 		if _, err := request.ParseVolumeID(id); err != nil {
-			continue // its directory may be on another file system, which may hang
+			continue // the directory may be on another file system, which may hang
 		}
 		if _, found, err := readRecord(staging, id); err != nil || !found {
 			continue
 		}
 		if err := n.staged.add(id, staging); err != nil {
-			return fmt.Errorf("note that volume %s is staged: %w", id, err)
+			return fmt.Errorf("record that volume %s is staged: %w", id, err)
 		}
 	}
 	return nil

@@ -71,7 +71,7 @@ func TestStagedVolumesAreMonitored(t *testing.T) {
 	assert.Empty(t, stagedIDs(t, n), "without a record, it is not staged")
 }
 
-// While a call works on a volume, the monitor does not, and vice versa.
+// While a call works on a volume, the monitor does not check it, and vice versa.
 func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	n, f := newFakeNode(t)
 	source := n.Volumes()
@@ -95,7 +95,7 @@ func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	assert.Empty(t, n.locks.Held())
 }
 
-// A process adopts what an earlier release staged since the node was booted.
+// A process adopts the volumes that an earlier release has staged since the node was booted.
 func TestEarlierStagedVolumesAreAdopted(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, stageCall(n, f, writer, ""))
@@ -110,7 +110,7 @@ func TestEarlierStagedVolumesAreAdopted(t *testing.T) {
 	require.NoError(t, n.Volumes().Adopt(nil))
 	entries, err := os.ReadDir(n.staged.dir)
 	require.NoError(t, err)
-	assert.Empty(t, entries, "what was noted before the boot is removed")
+	assert.Empty(t, entries, "records from before the boot are removed")
 
 	require.NoError(t, os.RemoveAll(n.staged.dir))
 	require.NoError(t, os.WriteFile(n.staged.dir, nil, 0o600))
@@ -124,7 +124,7 @@ func TestEarlierStagedVolumesAreAdopted(t *testing.T) {
 // A fakeKernel reports to a monitor what a test has set.
 type fakeKernel struct {
 	*mount.Mounter
-	table string // file of its mount table
+	table string // file that contains its mount table
 	paths connect.Paths
 }
 
@@ -203,7 +203,8 @@ func TestHealthFromTheMonitor(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, resp.GetVolumeHealth().GetHealthStatuses(), "what was found before the call no longer counts")
 
-	// A pod's own path counts, and what concerns all paths. The dead mount of another pod does not.
+	// Findings about the pod's own path and about all paths count. The dead mount of another pod
+	// does not.
 	of := func(dead ...string) (reasons []string) {
 		k.paths.All = []connect.Path{{Name: "nvme0", State: "live", Live: true}, {Name: "nvme1", State: "live", Live: true}}
 		lines := "36 35 0:77 / " + stagePath(f.staging, volID) + " rw shared:1 - ext4 /dev/x rw\n"

@@ -11,17 +11,16 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// undoTimeout limits the time to undo a failed call. The deadline of the call itself may have
-// passed by then.
+// undoTimeout limits the time to undo a failed call, whose own deadline may have passed.
 const undoTimeout = 30 * time.Second
 
 // failedStage cleans up after a failed staging, and returns the call's error. It unmounts and
-// disconnects the volume, even if an earlier call left it so. A volume that pods used before the
-// call (before) and may still be using stays as it is.
+// disconnects the volume, even if an earlier call mounted or connected it. If the volume was in use
+// before the call (before) and pods may still be using it, failedStage leaves it unchanged.
 //
 // After most error codes of NodeStageVolume, kubelet forgets the volume and never calls
 // NodeUnstageVolume for it. So while the volume is still connected or mounted, the error is of kind
-// request.ErrLeftBehind, after which kubelet repeats the call.
+// request.ErrLeftBehind, which makes kubelet repeat the call.
 func (n *Node) failedStage(ctx context.Context, staging, id string, before bool, failed error) error {
 	record, found, err := readRecord(staging, id)
 	switch {
@@ -42,16 +41,16 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	return failed
 }
 
-// inUse reports whether a pod may be using a volume: its file system is mounted, or it is
+// inUse reports whether a pod may be using a volume, because its file system is mounted or it is
 // published.
 func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }
 
 // failedPublish returns the error for NodePublishVolume, which undoes its own steps. As after a
-// failed staging, kubelet would forget a pod's mount, so while the path is mounted, the code makes
-// kubelet retry. So does the code if this call connected the volume. A volume connected since its
-// staging needs no such code: kubelet unstages it later.
+// failed staging, kubelet would forget a pod's mount. So if the path is still mounted, or if this
+// call connected the volume, the code makes kubelet retry. If the volume has stayed connected since
+// it was staged, no such code is needed: kubelet unstages the volume later.
 func (n *Node) failedPublish(ctx context.Context, staging, id, target string, again bool, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)
@@ -68,8 +67,8 @@ func (n *Node) failedPublish(ctx context.Context, staging, id, target string, ag
 	return failed
 }
 
-// isConnected reports whether a volume may be connected. It is, unless the kernel says that it is
-// not.
+// isConnected reports whether a volume may be connected. It returns true unless the kernel reports
+// that the volume is not connected.
 func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -77,8 +76,8 @@ func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	return !errors.Is(err, connect.ErrNotConnected)
 }
 
-// failedUnstage returns the error for NodeUnstageVolume. The record is removed last, so while there
-// is one, the volume may be mounted or connected, and the call must be retried.
+// failedUnstage returns the error for NodeUnstageVolume. The record is removed last, so while it
+// exists, the volume may be mounted or connected, and the call must be retried.
 func (n *Node) failedUnstage(staging, id string, failed error) error {
 	_, found, err := readRecord(staging, id)
 	if errors.Is(err, request.ErrConflict) || err == nil && !found && !n.isMounted(stagePath(staging, id)) {

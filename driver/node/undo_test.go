@@ -18,13 +18,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// repeatedByKubelet are the codes after which kubelet assumes that a volume may be staged, repeats
-// NodeStageVolume, and finally calls NodeUnstageVolume (isFinalError in Kubernetes'
-// pkg/volume/csi). After all other codes it forgets the volume.
+// repeatedByKubelet contains the codes after which kubelet assumes that a volume may be staged,
+// repeats NodeStageVolume, and finally calls NodeUnstageVolume (isFinalError in Kubernetes'
+// pkg/volume/csi). After all other codes, kubelet forgets the volume.
 var repeatedByKubelet = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
 
-// incompleteStage returns functions by name, each of which puts one part of an incomplete staging
-// on a fake node.
+// incompleteStage returns functions, by name, each of which creates one part of an incomplete
+// staging on a fake node.
 func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func() {
 	staged := filepath.Join(f.staging, volID)
 	write := func(r stageRecord) func() {
@@ -50,9 +50,9 @@ func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func()
 	}
 }
 
-// Whatever an earlier call left, and whichever step of this call fails: while the volume is still
-// connected or mounted, kubelet repeats the call. Objects in use stay unchanged. Everything else is
-// undone, unless undoing fails too.
+// While a volume is still connected or mounted after a failed call, kubelet repeats the call,
+// whatever an earlier call left, and whichever step failed. Objects in use stay unchanged.
+// Everything else is undone, unless undoing fails as well.
 func TestFailedStageIsUndone(t *testing.T) {
 	states := []struct {
 		name  string

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// usedVolumes records on this node's disk which volumes were staged for writing here, as one empty
-// file (a mark) for each, named by the volume's id. The publish context of a volume does not change
-// while it is attached. So if it allows formatting, then without a mark, a volume that lost its
-// data would be formatted when staged again.
+// usedVolumes records on this node's disk which volumes were staged for writing here. For each,
+// there is an empty file (a mark) named by the volume's id. The publish context of a volume does
+// not change while it is attached. If it allows formatting and there were no mark, a volume that
+// lost its data would be formatted when it is staged again.
 //
-// A mark stays after the volume is deleted, because nodes are not told about that. When there are
-// very many marks, the oldest are removed. They no longer matter: a mark counts only while the
-// volume is attached to this node, and few are at a time.
+// A mark stays after the volume is deleted, because nodes are not told about deletions. When there
+// are very many marks, the oldest are removed. That is safe: a mark matters only while the volume
+// is attached to this node, and few volumes are attached at a time.
 type usedVolumes struct{ dir string }
 
-// maxMarks is far above the number of volumes that can be attached to a node.
+// maxMarks far exceeds the number of volumes that can be attached to a node.
 const maxMarks = 10_000
 
 func (u usedVolumes) path(volumeID string) string { return filepath.Join(u.dir, volumeID) }
@@ -56,7 +56,7 @@ func (u usedVolumes) add(volumeID string) error {
 	return nil
 }
 
-// prune removes the oldest marks, down to nine tenths of most, when there are more than most.
+// prune removes the oldest marks, down to nine tenths of most, if there are more than most.
 func (u usedVolumes) prune(most int) error {
 	entries, err := os.ReadDir(u.dir)
 	if err != nil || len(entries) <= most {

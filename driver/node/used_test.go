@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// The publish context does not change while a volume is attached, but it allows formatting only
+// The publish context does not change while a volume is attached, but it permits formatting only
 // once.
 func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
@@ -49,8 +49,8 @@ func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	}
 }
 
-// If marks cannot be read, nothing is done with the volume. If a mark cannot be written, the
-// staging is undone.
+// If marks cannot be read, the volume is not touched. If a mark cannot be written, the staging is
+// undone.
 func TestUnusableStateDirectory(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // no directory

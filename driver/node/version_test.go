@@ -30,9 +30,9 @@ var goldenRecord = stageRecord{
 	Targets: []string{"/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pv/mount"},
 }
 
-// A node that is upgraded has volumes staged by the release before: their records can be read by
-// every later release. The golden file without a version contains what releases wrote before there
-// were versions, and is never rewritten.
+// After an upgrade, a node has volumes that an earlier release staged. Every later release can read
+// their records. The golden file without a version contains what releases wrote before versions
+// existed, and is never rewritten.
 func TestRecordVersionsAreRead(t *testing.T) {
 	for _, name := range []string{"record-without-version.json", "record-v1.json"} {
 		staging := t.TempDir()
@@ -69,8 +69,8 @@ func TestRecordVersionsAreRead(t *testing.T) {
 	}
 }
 
-// A record written by a later release may contain something that this release must not ignore. So
-// nothing is changed, and the codes make kubelet repeat the calls until the later release runs
+// A record written by a later release may contain something that this release must not ignore.
+// Nothing is changed, and the codes make kubelet repeat the calls until the later release runs
 // again.
 func TestNewerRecordIsRefused(t *testing.T) {
 	n, f := newFakeNode(t)
