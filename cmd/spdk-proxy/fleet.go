@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os/signal"
 	"syscall"
 	"time"
@@ -37,6 +38,7 @@ func newFleet() *cobra.Command {
 	var watch bool
 	var interval time.Duration
 	var bounds fleet.Bounds
+	var serve string
 	output := "text"
 	cmd := &cobra.Command{
 		Use:   "fleet FILE",
@@ -56,10 +58,15 @@ FILE is YAML. It names the files of credentials, and contains none:
 The servers are read at the same time. A server that does not respond is shown after
 --timeout, and delays no other.
 
+--serve shows the same on a web page that is refreshed, and prints its address, which
+contains a secret. Only browsers on this host can open it. The credentials stay in this
+command.
+
 Exit codes: 0 no server needs attention; 1 the command failed; 2 a mistake on the
 command line or in FILE; 8 at least one server needs attention.`,
 		Example: `  spdk-proxy fleet servers.yaml
   spdk-proxy fleet servers.yaml --watch
+  spdk-proxy fleet servers.yaml --serve 8080
   spdk-proxy fleet servers.yaml -o json | jq -r '.servers[] | select(.attention) | .name'`,
 		Args: betweenArgs(1, 1, "the file that lists the storage servers"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,7 +74,9 @@ command line or in FILE; 8 at least one server needs attention.`,
 			switch {
 			case !known:
 				return usage("--output must be text, json or yaml")
-			case watch && interval < time.Second:
+			case serve != "" && (watch || output != "text"):
+				return usage("--serve cannot be combined with --watch or --output")
+			case (watch || serve != "") && interval < time.Second:
 				return usage("--interval must be at least 1s")
 			case bounds.AtOnce < 1 || bounds.Each <= 0:
 				return usage("--parallel and --timeout must be positive")
@@ -76,10 +85,19 @@ command line or in FILE; 8 at least one server needs attention.`,
 			if err != nil {
 				return usageError{err}
 			}
+			var address *net.TCPAddr
+			if serve != "" {
+				if address, err = loopback(serve); err != nil {
+					return err
+				}
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			servers := connectFleet(list, bounds.Each)
 			defer servers.close()
+			if address != nil {
+				return servePage(ctx, cmd, address, interval, servers, bounds)
+			}
 			for {
 				f := servers.read(ctx, bounds)
 				if ctx.Err() != nil {
@@ -109,6 +127,7 @@ command line or in FILE; 8 at least one server needs attention.`,
 	f.StringVarP(&output, "output", "o", output, "text, json or yaml")
 	f.DurationVar(&bounds.Each, "timeout", 10*time.Second, "how long to wait for each server")
 	f.IntVar(&bounds.AtOnce, "parallel", 64, "number of servers that are read at the same time")
+	f.StringVar(&serve, "serve", "", "serve a web page at this port of 127.0.0.1, or at ADDRESS:PORT; 0 is a free port")
 	f.BoolVar(&watch, "watch", false, "refresh until interrupted")
 	f.DurationVar(&interval, "interval", 5*time.Second, "time between two refreshes")
 	completeValues(cmd, "output", "text", "json", "yaml")

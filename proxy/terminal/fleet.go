@@ -90,18 +90,18 @@ func (f *Fleet) JSON() ([]byte, error) { return toJSON(f) }
 // YAML returns the same as JSON, in YAML.
 func (f *Fleet) YAML() ([]byte, error) { return toYAML(f) }
 
-// fleetHead lists the column titles of a fleet table.
-var fleetHead = []string{"SERVER", "STATE", "SPDK", "PROXY", "FREE", "PROMISED", "CONFIG", "CERTIFICATE"}
+// FleetColumns lists the column titles of a fleet's table.
+var FleetColumns = []string{"Server", "State", "SPDK", "Proxy", "Free", "Promised", "Config", "Certificate"}
 
 // Fleet returns a fleet as a table, with a line below each server for each of its warnings.
 func (p Page) Fleet(f *Fleet) string {
 	rows := make([][]string, len(f.Servers))
-	widths := make([]int, len(fleetHead))
-	for i, head := range fleetHead {
-		widths[i] = len(head)
+	head, widths := make([]string, len(FleetColumns)), make([]int, len(FleetColumns))
+	for i, title := range FleetColumns {
+		head[i], widths[i] = strings.ToUpper(title), len(title)
 	}
 	for i, s := range f.Servers {
-		rows[i] = s.cells()
+		rows[i] = s.Cells()
 		for k, cell := range rows[i] {
 			widths[k] = max(widths[k], utf8.RuneCountInString(cell))
 		}
@@ -113,32 +113,62 @@ func (p Page) Fleet(f *Fleet) string {
 		}
 		b.WriteString(text + "\n")
 	}
-	line(bold, columns(fleetHead, widths))
+	line(bold, columns(head, widths))
 	for i, s := range f.Servers {
 		line([]string{red, red, yellow, ""}[s.urgency()], columns(rows[i], widths))
-		if s.Error != "" {
-			line("", "  ! "+s.Error)
-		}
-		if s.Status == nil {
-			continue
-		}
-		for _, w := range s.Status.Warnings {
+		for _, w := range s.Warnings() {
 			line("", "  ! "+w)
 		}
-		for _, failed := range s.Status.broken {
+		for _, failed := range s.Unread() {
 			line("", "  ? "+failed)
 		}
 	}
 	line("", "")
-	line("", fmt.Sprintf("%s, %d need attention", Plural(len(f.Servers), "storage server"), f.Attention()))
-	if servers, methods := f.denied(); servers > 0 {
-		line("", fmt.Sprintf("? incomplete for %s, because the user's roles or tenant do not permit it: %s", Plural(servers, "storage server"), strings.Join(methods, ", ")))
+	line("", f.Summary())
+	if text := f.Incomplete(); text != "" {
+		line("", "? "+text)
 	}
 	return b.String()
 }
 
-// cells returns a server's row. An unknown value is a dash.
-func (s Server) cells() []string {
+// Summary returns how many servers there are, and how many need attention.
+func (f *Fleet) Summary() string {
+	return fmt.Sprintf("%s, %d need attention", Plural(len(f.Servers), "storage server"), f.Attention())
+}
+
+// Incomplete returns what the user must not read, on how many servers, or "".
+func (f *Fleet) Incomplete() string {
+	servers, methods := f.denied()
+	if servers == 0 {
+		return ""
+	}
+	return fmt.Sprintf("incomplete for %s, because the user's roles or tenant do not permit it: %s", Plural(servers, "storage server"), strings.Join(methods, ", "))
+}
+
+// Down reports whether the server has no status, or its target does not respond.
+func (s Server) Down() bool { return s.urgency() < 2 }
+
+// Warnings returns why there is no status, or what is wrong with the server.
+func (s Server) Warnings() []string {
+	switch {
+	case s.Error != "":
+		return []string{s.Error}
+	case s.Status != nil:
+		return s.Status.Warnings
+	}
+	return nil
+}
+
+// Unread returns what could not be read of the server, other than what the user must not read.
+func (s Server) Unread() []string {
+	if s.Status == nil {
+		return nil
+	}
+	return s.Status.broken
+}
+
+// Cells returns the server's values in the order of FleetColumns. An unknown value is a dash.
+func (s Server) Cells() []string {
 	row := []string{printable.String(s.Name), s.State, "-", "-", "-", "-", "-", "-"}
 	st := s.Status
 	if st == nil {

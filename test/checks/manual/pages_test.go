@@ -51,6 +51,7 @@ sed -i 's/^target:$/target:\n  accept_loading_what_hosts_write: true/' /etc/spdk
 write_example docs/fleet.md yaml servers.yaml
 sed -i '/storage-[23]/d' servers.yaml
 cp tls.crt ca.pem && echo "$SPDK_PROXY_PASSWORD" >admin.password`,
+		typed: map[string]string{"spdk-proxy fleet servers.yaml --serve": "timeout --preserve-status -s INT 5 spdk-proxy fleet servers.yaml --serve"}, // a reader interrupts it
 	},
 	{
 		path: "docs/exports.md",
