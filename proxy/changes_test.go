@@ -156,6 +156,39 @@ func TestTenantsReadOnlyTheirChanges(t *testing.T) {
 	assert.Contains(t, b.as(t, "team", changesMethod, `{"snapshot":"lvs0/s2","base":"lvs0/s1"}`, http.StatusOK).body, `"bitmap"`)
 }
 
+// A tenant's errors contain no path of the target's host and no bdev below an lvstore. The log
+// contains them.
+func TestTenantsChangesErrorsNameNoDevices(t *testing.T) {
+	b := newSafeBench(t, "v26.05", func(c *config.Config) {
+		oneTeam(c)
+		c.Tenants["team"] = config.Tenant{LVStores: []string{"lvs0"}}
+	}, withJournal(t))
+	file := b.chained(t)
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	refused := func(errno int, params string) {
+		t.Helper()
+		logged := len(b.log.Lines(t, "changes of a tenant's snapshot were not read"))
+		g := b.as(t, "team", changesMethod, params, http.StatusOK)
+		assert.Equal(t, errno, g.code(t), g.body)
+		for _, hidden := range []string{file, filepath.Dir(file), "disk", "blob 0x"} {
+			assert.NotContains(t, g.body, hidden)
+		}
+		assert.Contains(t, g.body, "full backup")
+		lines := b.log.Lines(t, "changes of a tenant's snapshot were not read")
+		require.Len(t, lines, logged+1)
+		assert.Contains(t, fmt.Sprint(lines[logged]), "disk")
+	}
+	damaged := append([]byte{}, content...)
+	clear(blobstoretest.Page(damaged, 4)) // the extent page of s1
+	require.NoError(t, os.WriteFile(file, damaged, 0o600))
+	refused(-74, `{"snapshot":"lvs0/s2"}`)
+	require.NoError(t, os.WriteFile(file, content, 0o600))
+	refused(-22, `{"snapshot":"lvs0/v"}`)
+	require.NoError(t, os.Remove(file))
+	refused(-95, `{"snapshot":"lvs0/s2"}`)
+}
+
 // If the device does not respond, the call ends at its deadline.
 func TestChangesEndAtTheirDeadline(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) {

@@ -80,3 +80,27 @@ func TestParentLoopsAreRefused(t *testing.T) {
 	b.call(t, "bdev_lvol_set_parent", `{"lvol_name":"lvs0/v","parent_name":"lvs0/s1"}`)
 	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_set_parent", `{"lvol_name":"lvs0/none","parent_name":"lvs0/s1"}`)).code(t), "SPDK's own answer")
 }
+
+// Another parent would change the content of a snapshot, even of one without clones.
+func TestSnapshotsKeepTheirParent(t *testing.T) {
+	b := newBench(t, "v26.05", withJournal(t))
+	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
+	b.call(t, "bdev_malloc_create", `{"name":"image","num_blocks":2048,"block_size":4096}`)
+	b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"base","lvs_name":"lvs0"}`)
+	for _, name := range []string{"a", "b"} {
+		b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"`+name+`","size_in_mib":8,"thin_provision":true}`)
+		b.call(t, "bdev_lvol_snapshot", `{"lvol_name":"lvs0/`+name+`","snapshot_name":"`+name+`-s"}`)
+		b.call(t, "bdev_lvol_delete", `{"name":"lvs0/`+name+`"}`)
+	}
+	b.target.ForgetCalls()
+	for method, parent := range map[string]string{"bdev_lvol_set_parent": "lvs0/b-s", "bdev_lvol_set_parent_bdev": "image"} {
+		g := b.post(rpcCall(method, `{"lvol_name":"lvs0/a-s","parent_name":"`+parent+`"}`))
+		assert.Contains(t, g.body, "this is a snapshot", method)
+		assert.Contains(t, g.body, "Nothing was executed", method)
+		for _, c := range b.target.Calls() {
+			assert.NotEqual(t, method, c.Method)
+		}
+	}
+	b.call(t, "bdev_lvol_clone", `{"snapshot_name":"lvs0/a-s","clone_name":"c"}`)
+	b.call(t, "bdev_lvol_set_parent", `{"lvol_name":"lvs0/c","parent_name":"lvs0/b-s"}`)
+}

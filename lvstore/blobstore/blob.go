@@ -18,6 +18,7 @@ type blob struct {
 	external  bool     // unallocated clusters are read from a bdev outside the blobstore
 	readOnly  bool
 	unknown   bool // it uses a feature of the format unknown to this package
+	bounded   bool // memory is bounded: no list of the clusters of a blob larger than MaxClusters
 }
 
 // A run is a sequence of adjacent clusters. Its first is 0 if they are not allocated.
@@ -68,6 +69,10 @@ func (b *blob) parse(d descriptor) error {
 			return fmt.Errorf("its extent table has a size of %d clusters", b.clusters)
 		}
 		b.listed = true
+		if b.bounded && b.clusters > MaxClusters {
+			b.table = []uint32{}
+			return nil
+		}
 		for x := d.data[8:]; len(x) > 0; x = x[8:] {
 			page, count := le.Uint32(x), le.Uint32(x[4:])
 			if page != 0 && count != 1 || uint64(len(b.table))+uint64(count) > b.clusters/perExtent+1 {
@@ -91,6 +96,9 @@ func (b *blob) parse(d descriptor) error {
 	return nil
 }
 
+// entries returns how many numbers of 32 bits the lists of clusters contain.
+func (b *blob) entries() int { return len(b.table) + 2*len(b.runs) }
+
 // Flags of a blob, of two kinds. SPDK does not load a blob with an unknown flag of the first kind.
 const (
 	usesExtentTable   = 1 << 2
@@ -101,7 +109,7 @@ const (
 
 func (b *blob) attribute(internal bool, name string, value []byte) {
 	switch {
-	case !internal:
+	case !internal && (name == "uuid" || name == "name"):
 		b.attrs[name] = string(bytes.TrimRight(value, "\x00"))
 	case name == parentAttr && len(value) == 8:
 		b.parent = le.Uint64(value)

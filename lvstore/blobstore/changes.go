@@ -93,10 +93,8 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 	if err != nil {
 		return nil, err
 	}
-	for _, chain := range [][]*Lvol{v.Target, v.Base} {
-		if err := suitable(chain); err != nil {
-			return nil, err
-		}
+	if err := v.Suitable(); err != nil {
+		return nil, err
 	}
 	v.Changed = make([]byte, (v.Target[0].Clusters+7)/8)
 	mark := func(index uint64) {
@@ -190,6 +188,49 @@ func (p *pageReader) chain(ctx context.Context, id uint64) (list []*Lvol, err er
 		id = l.Parent
 	}
 	return list, nil
+}
+
+// Suitable returns an error if the changes cannot be determined from these chains, or only with an
+// unreasonable effort. It reads nothing.
+func (v *Reading) Suitable() error {
+	for _, chain := range [][]*Lvol{v.Target, v.Base} {
+		if err := suitable(chain); err != nil {
+			return err
+		}
+	}
+	pages, clusters := int64(0), int64(0) // a page or a cluster belongs to one blob
+	for _, l := range v.Differing() {
+		for _, page := range l.blob.table {
+			if page != 0 {
+				pages++
+			}
+		}
+		for _, r := range l.blob.runs {
+			if r.first != 0 {
+				clusters += int64(r.length)
+			}
+		}
+	}
+	switch {
+	case pages > v.Super.MetadataPages || clusters > v.Super.clusters():
+		return fmt.Errorf("%w: the snapshots have %d extent pages and %d clusters without one, more than the lvstore", ErrMetadata, pages, clusters)
+	case pages > maxExtentPages:
+		return fmt.Errorf("%w: %d extent pages differ, more than %d: make a full backup by reading the snapshot", ErrUnsuitable, pages, maxExtentPages)
+	}
+	return nil
+}
+
+// Memory returns how many bytes of memory ReadChanges takes at most for these chains, with the
+// reading that it returns.
+func (v *Reading) Memory() int {
+	entries := 0
+	for _, chain := range [][]*Lvol{v.Target, v.Base} {
+		for _, l := range chain {
+			entries += l.blob.entries()
+		}
+	}
+	const extents = maxReads * PageSize * 2
+	return 8*entries + extents + int((v.Target[0].Clusters+7)/8)
 }
 
 // suitable returns an error if a chain's content cannot be determined from its clusters.

@@ -273,49 +273,6 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-// The sizes recorded on a device do not determine how much memory is used.
-func TestMemoryIsBounded(t *testing.T) {
-	m := image(chained().Image())
-	big := func(p []byte, n uint64) {
-		at := 16
-		for p[at] != extentTable {
-			at += 5 + int(le.Uint32(p[at+1:]))
-		}
-		le.PutUint64(p[at+5:], n)
-		blobstoretest.Seal(p)
-	}
-	big(blobstoretest.Page(m, 1), MaxClusters+1)
-	_, err := read(t, m, idA, 0)
-	require.ErrorIs(t, err, ErrUnsuitable)
-	big(blobstoretest.Page(m, 1), MaxClusters)
-	_, err = read(t, m, idA, 0)
-	require.ErrorIs(t, err, ErrMetadata, "the table has fewer pages")
-
-	s := chained()
-	s.Lvols[4].Allocated = nil
-	m = s.Image()
-	p := blobstoretest.Page(m, 5)
-	at := 16
-	for p[at] != extentRuns {
-		at += 5 + int(le.Uint32(p[at+1:]))
-	}
-	le.PutUint32(p[at+9:], 1<<32-1)
-	blobstoretest.Seal(p)
-	_, err = read(t, m, idR, 0)
-	require.ErrorIs(t, err, ErrUnsuitable)
-
-	s = chained()
-	s.Lvols, s.MetadataPages, s.Clusters = nil, 400, 400
-	for i := range maxChain + 1 {
-		s.Lvols = append(s.Lvols, blobstoretest.Lvol{UUID: "u", Name: "n", Clusters: 1, Parent: i})
-	}
-	m = s.Image()
-	_, err = read(t, m, firstID+maxChain, 0)
-	require.NoError(t, err)
-	_, err = read(t, m, firstID+maxChain+1, 0)
-	require.ErrorIs(t, err, ErrMetadata)
-}
-
 func TestReadChangesFails(t *testing.T) {
 	m := image(chained().Image())
 	for at := 1; ; at++ {

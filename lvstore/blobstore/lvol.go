@@ -27,6 +27,13 @@ const (
 	// maxHeadPages bounds the number of pages from an lvol's first page on. The extent table for
 	// MaxClusters takes 257.
 	maxHeadPages = 1024
+	// maxEntries bounds the lists of clusters that are in memory for a Reading, in numbers of 32
+	// bits: one for each extent page, two for each run.
+	maxEntries = 1 << 21
+	// maxChainPages bounds the number of pages of all lvols in the chains, without extent pages.
+	maxChainPages = 8 * maxHeadPages
+	// maxExtentPages bounds the number of extent pages read for a Reading.
+	maxExtentPages = 2 * MaxClusters / perExtent
 	// maxReads is the number of extent pages read concurrently.
 	maxReads = 32
 )
@@ -50,6 +57,8 @@ type pageReader struct {
 	super Super
 	r     io.ReaderAt
 	sum   hash.Hash // of all pages, in the order requested
+
+	entries, heads int // of the lvols read, see maxEntries and maxChainPages
 }
 
 func (p *pageReader) pages(ctx context.Context, list []uint32) ([]page, error) {
@@ -80,7 +89,7 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 	if id < firstID || id >= firstID+uint64(p.super.MetadataPages) {
 		return nil, fmt.Errorf("%w: there is no blob %#x", ErrMetadata, id)
 	}
-	b := &blob{page: int64(id - firstID), attrs: map[string]string{}}
+	b := &blob{page: int64(id - firstID), attrs: map[string]string{}, bounded: true}
 	at := uint32(id - firstID)
 	for n := uint32(0); at != noPage; n++ {
 		if n >= maxHeadPages {
@@ -93,8 +102,12 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 		if err := b.add(&pages[0], id, n); err != nil {
 			return nil, fmt.Errorf("%w: page %d of %s %w", ErrMetadata, n, b.name(), err)
 		}
+		if p.heads++; p.heads > maxChainPages || p.entries+b.entries() > maxEntries {
+			return nil, fmt.Errorf("%w: the snapshots from %s upwards list too many clusters: make a full backup by reading the snapshot", ErrUnsuitable, b.name())
+		}
 		at = pages[0].next()
 	}
+	p.entries += b.entries()
 	l := &Lvol{ID: id, UUID: b.attrs["uuid"], Name: b.attrs["name"], Parent: b.parent, Clusters: b.clusters, blob: b}
 	if b.table == nil {
 		for _, r := range b.runs {
@@ -154,6 +167,9 @@ func (p *pageReader) clusters(ctx context.Context, l *Lvol, visit func(index uin
 	}
 	index := uint64(0)
 	for _, r := range l.blob.runs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		for i := uint32(0); r.first != 0 && i < r.length; i++ {
 			if uint64(r.first)+uint64(i) >= noPage {
 				return fmt.Errorf("%w: %s has a run of %d clusters at %d", ErrMetadata, l.blob.name(), r.length, r.first)

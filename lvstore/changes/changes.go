@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spdkgate/spdkgate/lvstore/blobstore"
 	"github.com/spdkgate/spdkgate/lvstore/device"
@@ -20,6 +21,17 @@ type Refusal struct {
 	Errno syscall.Errno
 	Text  string
 	Err   error // the cause, if any
+
+	outline string // Text without what only administrators may see; "" if that is the same
+}
+
+// ForTenant returns the refusal without paths on the target's host, and without names of bdevs and
+// snapshots that the caller did not name.
+func (r *Refusal) ForTenant() *Refusal {
+	if r.outline == "" {
+		return r
+	}
+	return &Refusal{Errno: r.Errno, Text: r.outline}
 }
 
 func (r *Refusal) Error() string { return r.Text }
@@ -41,6 +53,9 @@ type Target struct {
 	// Lock calls do while no other caller can change the bdevs that find returns. It calls find
 	// both before and after locking them.
 	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error
+	// Reserve is called with how many bytes of memory the reading and its result take, before
+	// anything is locked. Its error ends the reading. nil means that memory is not limited.
+	Reserve func(bytes int) error
 }
 
 // Changes describes the clusters that differ.
@@ -90,7 +105,9 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	}
 	var result *Changes
 	err := q.Lock(ctx, q.find, func() (err error) {
-		result, err = q.readTwice(ctx)
+		bounded, cancel := context.WithTimeout(ctx, maxLocked)
+		defer cancel()
+		result, err = q.readTwice(bounded)
 		return err
 	})
 	if err != nil {
@@ -99,7 +116,12 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	return result, nil
 }
 
-// locate finds the snapshots' blobs. It runs before anything is locked, because it can take long.
+// maxLocked bounds how long a reading keeps other calls from changing the chain. A reading that has
+// not ended by then fails with context.DeadlineExceeded.
+const maxLocked = 30 * time.Second
+
+// locate finds the snapshots' blobs, and checks what reading their clusters costs. It runs before
+// anything is locked, because it can take long.
 func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 	for try := range findTries {
 		if q.target.blob, err = r.blob(ctx, q, q.target.info.UUID); err != nil {
@@ -110,7 +132,11 @@ func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 				return err
 			}
 		}
-		if _, err = q.chains(ctx); !errors.Is(err, blobstore.ErrMetadata) {
+		var v *blobstore.Reading
+		if v, err = q.chains(ctx); err == nil {
+			err = q.checkCost(v)
+		}
+		if !errors.Is(err, blobstore.ErrMetadata) {
 			return err
 		}
 		if try == 0 {
@@ -161,9 +187,11 @@ func (q *query) mismatch(err error) error {
 	}
 	switch {
 	case errors.Is(err, blobstore.ErrUnsuitable):
-		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s)", err, place), err}
+		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s)", err, place), err,
+			blobstore.ErrUnsuitable.Error() + ": the snapshot or one below it is a volume, was shrunk, is external, or is too large or of an unknown kind. Make a full backup by reading the snapshot."}
 	case errors.Is(err, blobstore.ErrMetadata), errors.Is(err, blobstore.ErrNoLvol), errors.Is(err, blobstore.ErrSuperBlock), errors.Is(err, blobstore.ErrNoBlobstore):
-		return &Refusal{syscall.EBADMSG, fmt.Sprintf("%v (%s). No changes were returned; retry. If the error persists, run spdk-proxy check-lvstore on the target's host before the target is restarted, and make a full backup by reading the snapshot.", err, place), err}
+		return &Refusal{syscall.EBADMSG, fmt.Sprintf("%v (%s). No changes were returned; retry. If the error persists, run spdk-proxy check-lvstore on the target's host before the target is restarted, and make a full backup by reading the snapshot.", err, place), err,
+			blobstore.ErrMetadata.Error() + ". No changes were returned; retry. If the error persists, ask the administrator of this proxy, and make a full backup by reading the snapshot."}
 	}
 	return err
 }
@@ -187,7 +215,8 @@ func (q *query) open(ctx context.Context) error {
 		if errors.As(err, &rpc) || ctx.Err() != nil {
 			return err
 		}
-		return &Refusal{syscall.EOPNOTSUPP, fmt.Sprintf("the metadata of lvstore %s on bdev %s cannot be read: %v. See docs/backup-volumes.md, or make a full backup by reading the snapshot.", q.store, list[0].Name, err), err}
+		return &Refusal{syscall.EOPNOTSUPP, fmt.Sprintf("the metadata of lvstore %s on bdev %s cannot be read: %v. See docs/backup-volumes.md, or make a full backup by reading the snapshot.", q.store, list[0].Name, err), err,
+			fmt.Sprintf("the metadata of lvstore %s cannot be read. Ask the administrator of this proxy, or make a full backup by reading the snapshot.", q.store)}
 	}
 	if q.size = int64(list[0].NumBlocks) * int64(list[0].BlockSize); q.device.Size < q.size {
 		defer func() { _ = q.device.Close() }()

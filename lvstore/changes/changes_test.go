@@ -338,3 +338,33 @@ func TestLockErrorsAreReturned(t *testing.T) {
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "%v", err)
 	require.ErrorIs(t, err, blobstore.ErrMetadata)
 }
+
+// What cannot be read within the limits is refused before anything is locked.
+func TestLimitsAreCheckedBeforeLocks(t *testing.T) {
+	refused := errors.New("no memory")
+	for name, c := range map[string]struct {
+		change  func(w *world)
+		reserve error
+		check   func(err error)
+	}{
+		"size": {change: func(w *world) { w.change = func(b p) { b["num_blocks"] = 512 } }, check: func(err error) {
+			assert.Equal(t, syscall.EBADMSG, errnoOf(t, err))
+			assert.ErrorContains(t, err, "bytes in the target")
+		}},
+		"shrunk": {change: func(w *world) { w.store.Lvols[0].Clusters = 1201; w.write(true) }, check: func(err error) {
+			assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
+		}},
+		"memory": {change: func(*world) {}, reserve: refused, check: func(err error) { assert.ErrorIs(t, err, refused) }},
+	} {
+		w := newWorld(t, true)
+		c.change(w)
+		target := w.target()
+		reserved := 0
+		target.Reserve = func(n int) error { reserved += n; return c.reserve }
+		_, err := new(Reader).Read(t.Context(), target, "uuid-b", "uuid-a")
+		require.Error(t, err, name)
+		c.check(err)
+		assert.Empty(t, w.locked, name)
+		assert.Equal(t, c.reserve != nil, reserved > 0, name)
+	}
+}

@@ -25,9 +25,7 @@ type query struct {
 	device *device.Device
 	size   int64 // of the bdev, in bytes
 
-	// What find found last: the chains on the device, and the target's description of each snapshot
-	// in them.
-	found     *blobstore.Reading
+	// What find found last: the target's description of each snapshot in the chains.
 	described map[string]*spdkrpc.BdevInfo // by UUID
 }
 
@@ -105,7 +103,30 @@ func (q *query) checkHeads(v *blobstore.Reading) error {
 	case q.base != nil && v.Base[0].UUID != q.base.info.UUID:
 		return q.contradiction("blob %#x is not snapshot %s", q.base.blob, q.base.info.UUID)
 	}
+	if err := q.checkSize(v, v.Target[0], q.target.info); err != nil || q.base == nil {
+		return err
+	}
+	return q.checkSize(v, v.Base[0], q.base.info)
+}
+
+func (q *query) checkSize(v *blobstore.Reading, l *blobstore.Lvol, b *spdkrpc.BdevInfo) error {
+	if size := int64(b.NumBlocks) * int64(b.BlockSize); size != int64(l.Clusters)*v.Super.ClusterSize {
+		return q.contradiction("snapshot %s (%s) has %d bytes in the target, and %d clusters of %d on the device", l.Name, l.UUID, size, l.Clusters, v.Super.ClusterSize)
+	}
 	return nil
+}
+
+// checkCost returns an error if the chains cannot be read within the limits, and reserves the
+// memory for reading them. It must be called before anything is locked.
+func (q *query) checkCost(v *blobstore.Reading) error {
+	if err := v.Suitable(); err != nil {
+		return q.mismatch(err)
+	}
+	if q.Reserve == nil {
+		return nil
+	}
+	// Two readings, and the response in base64 as a value, as text and in the text's buffer.
+	return q.Reserve(2*v.Memory() + 5*int(v.Target[0].Clusters/8))
 }
 
 // maxQuestions is the number of concurrent calls to the target.
@@ -171,7 +192,7 @@ func (q *query) findOnce(ctx context.Context) (names []string, err error) {
 		return nil, err
 	}
 	close(answers)
-	q.found, q.described = v, map[string]*spdkrpc.BdevInfo{}
+	q.described = map[string]*spdkrpc.BdevInfo{}
 	for b := range answers {
 		q.described[b.UUID] = b
 		names = append(append(names, b.Name), b.Aliases...)
@@ -240,14 +261,16 @@ func (q *query) checkLvol(v *blobstore.Reading, l, below *blobstore.Lvol) error 
 	if below != nil {
 		on = below.Name
 	}
-	size := int64(b.NumBlocks) * int64(b.BlockSize)
 	switch {
 	case d.LvolStoreUUID == nil || *d.LvolStoreUUID != q.store || len(b.Aliases) != 1 || b.Aliases[0] != v.StoreName+"/"+l.Name:
 		return q.contradiction("snapshot %s/%s (%s) has different names in the target: %v", v.StoreName, l.Name, l.UUID, b.Aliases)
 	case d.EsnapClone != nil && *d.EsnapClone || parent != on:
 		return q.contradiction("the target says that snapshot %q is below %s (%s), on the device it is %q", parent, l.Name, l.UUID, on)
-	case size != int64(l.Clusters)*v.Super.ClusterSize:
-		return q.contradiction("snapshot %s (%s) has %d bytes in the target, and %d clusters of %d on the device", l.Name, l.UUID, size, l.Clusters, v.Super.ClusterSize)
+	}
+	if err := q.checkSize(v, l, b); err != nil {
+		return err
+	}
+	switch {
 	case !l.Counted || !q.Release.Has(rpcschema.CountsClusters):
 		return nil
 	case d.NumAllocatedClusters == nil:

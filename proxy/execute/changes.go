@@ -20,7 +20,8 @@ type changesReader struct {
 	slots  *target.Slots
 }
 
-// Concurrent readings of changes. Each keeps a bitmap and up to 4 MiB of metadata in memory.
+// Concurrent readings of changes. Each keeps up to 16 MiB of metadata in memory
+// until it knows how much it needs, and reserves that (see Command.Reserve).
 const (
 	maxChanges        = 4
 	maxChangesOfAUser = 2
@@ -45,33 +46,56 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 		return nil, err
 	}
 	type outcome struct {
-		found *changes.Changes
-		err   error
+		result json.RawMessage
+		err    error
 	}
 	done := make(chan outcome, 1)
 	go e.Contain(c.Method.Name, func() {
 		defer leave()
 		o := outcome{err: errNoOutcome}
 		defer func() { done <- o }()
-		o.found, o.err = e.changes.reader.Read(ctx, e.changesTarget(c), p.Snapshot, value(p.Base))
+		release := func() {}
+		defer func() { release() }()
+		t := e.changesTarget(c)
+		if c.Reserve != nil {
+			t.Reserve = func(bytes int) (err error) {
+				release()
+				if release, err = c.Reserve(bytes); err != nil {
+					release = func() {}
+				}
+				return err
+			}
+		}
+		var found *changes.Changes
+		if found, o.err = e.changes.reader.Read(ctx, t, p.Snapshot, value(p.Base)); o.err == nil {
+			o.result, o.err = json.Marshal(spdkrpc.ProxyLvolChanges{
+				Bitmap: base64.StdEncoding.EncodeToString(found.Bitmap), ClusterSize: uint64(found.ClusterSize), Size: uint64(found.Size), LUKS: found.LUKS,
+			})
+		}
 	})
 	select {
 	case o := <-done:
 		if errors.Is(o.err, context.DeadlineExceeded) {
 			return nil, errDeviceSlow
 		}
-		if o.err != nil {
-			return nil, o.err
-		}
-		return json.Marshal(spdkrpc.ProxyLvolChanges{
-			Bitmap: base64.StdEncoding.EncodeToString(o.found.Bitmap), ClusterSize: uint64(o.found.ClusterSize), Size: uint64(o.found.Size), LUKS: o.found.LUKS,
-		})
+		return o.result, e.errorFor(c, o.err)
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, errDeviceSlow
 		}
 		return nil, ctx.Err()
 	}
+}
+
+// errorFor returns the error of a reading for the caller. A tenant gets no paths on the target's
+// host, and no names of bdevs below lvstores; they are in the log.
+func (e *Executor) errorFor(c Command, err error) error {
+	refused, ok := errors.AsType[*changes.Refusal](err)
+	if !ok || c.Tenant == nil {
+		return err
+	}
+	e.Log.Warn("changes of a tenant's snapshot were not read", "user", c.User, "snapshot", c.Params["snapshot"], "base", c.Params["base"], "error", err)
+	return refused.ForTenant()
 }
 
 var (

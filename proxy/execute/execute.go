@@ -30,6 +30,10 @@ type Command struct {
 	SnapshotsInUse  string                            // target.snapshots_in_use
 	AcceptLoading   bool                              // target.accept_loading_what_hosts_write
 	AcceptUncounted bool                              // target.accept_changes_without_counts
+
+	// Reserve counts bytes of the user's memory until release is called. It fails if that exceeds
+	// the user's limit. nil means that there is none.
+	Reserve func(bytes int) (release func(), err error)
 }
 
 // Ask makes a call that this command needs, on the same connection and on the user's behalf.

@@ -46,11 +46,19 @@ func setsParent(c Command) bool {
 
 // checkNothingOn refuses a new parent for a volume that has clones, or that another bdev claims,
 // such as a clone in another lvstore. The parent could be one of them, and SPDK does not detect
-// such a loop. A volume without them cannot become part of a loop.
+// such a loop. A volume without them cannot become part of a loop. It also refuses a new parent for
+// a snapshot, whose content must not change.
 func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) error {
 	v, err := e.bdev(ctx, c, name)
-	if err != nil || v == nil || v.DriverSpecific.Lvol == nil || len(v.DriverSpecific.Lvol.Clones) == 0 && !v.Claimed {
+	if err != nil || v == nil || v.DriverSpecific.Lvol == nil {
 		return err
+	}
+	if isSnapshot := v.DriverSpecific.Lvol.Snapshot; isSnapshot != nil && *isSnapshot {
+		return &spdkrpc.Error{Method: c.Method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
+			Message: "Invalid argument: this is a snapshot, and another parent would change its content. Nothing was executed. Make a clone of the snapshot (bdev_lvol_clone), and set the parent of the clone"}
+	}
+	if len(v.DriverSpecific.Lvol.Clones) == 0 && !v.Claimed {
+		return nil
 	}
 	return &spdkrpc.Error{Method: c.Method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
 		Message: "Invalid argument: other volumes or bdevs use this volume. If its new parent were one of them, hosts could not read it, and SPDK could not load it after a restart. Nothing was executed. Set the parent of a volume without clones"}

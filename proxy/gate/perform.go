@@ -121,6 +121,10 @@ func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value a
 		return nil, err
 	}
 	command := current.command(c, conn, decided, scope)
+	command.Reserve = func(bytes int) (release func(), err error) {
+		n, err := g.ReserveFor(user, bytes)
+		return func() { g.ReleaseFor(user, n) }, err
+	}
 	grant, err := g.admit(ctx, current, own, &command)
 	c.noteAdmission(scope, grant, err)
 	if err != nil {

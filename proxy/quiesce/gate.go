@@ -2,16 +2,24 @@ package quiesce
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
 // A gate is a set of read-write locks, one for each object name. Calls that change an object share
 // its lock; operations that need it unchanged lock it exclusively. All names of one call or
-// operation are locked at once.
+// operation are locked at once. Calls that share a lock cannot keep an operation waiting forever:
+// once it waits, no further call may join those that share the lock.
 type gate struct {
-	mu      sync.Mutex
-	locked  map[string]int // number of calls that share the lock, or exclusive
-	changed chan struct{}  // closed when a lock is released; nil if nothing waits
+	mu     sync.Mutex
+	locked map[string]int // number of calls that share the lock, or exclusive
+	queue  []*waiter      // in the order in which they began to wait
+}
+
+// A waiter waits for its locks. granted is closed when it has them.
+type waiter struct {
+	locks   lockSet
+	granted chan struct{}
 }
 
 const (
@@ -49,37 +57,42 @@ func locksOf(by int, names []string) lockSet {
 
 // lock waits for all locks in l, and acquires them at once. The error is ctx's.
 func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) {
-	for {
-		changed, ok := g.tryLock(l)
-		if ok {
-			return func() { g.release(l) }, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	w := g.lockOrWait(l)
+	release = func() { g.release(l) }
+	select {
+	case <-w.granted:
+		return release, nil
+	case <-ctx.Done():
 	}
-}
-
-func (g *gate) tryLock(l lockSet) (changed <-chan struct{}, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for name, by := range l {
-		if has := g.locked[name]; has == exclusive || has != 0 && by == exclusive {
-			if g.changed == nil {
-				g.changed = make(chan struct{})
-			}
-			return g.changed, false
-		}
+	i := slices.Index(g.queue, w)
+	if i < 0 { // it has just got the locks
+		return release, nil
 	}
-	if g.locked == nil {
-		g.locked = map[string]int{}
+	g.queue = slices.Delete(g.queue, i, i+1)
+	g.grant() // others may have waited only for w
+	return nil, ctx.Err()
+}
+
+func (g *gate) lockOrWait(l lockSet) *waiter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w := &waiter{l, make(chan struct{})}
+	g.queue = append(g.queue, w)
+	g.grant()
+	return w
+}
+
+// tryLock acquires all locks in l, unless it would have to wait.
+func (g *gate) tryLock(l lockSet) (ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.free(l, g.queue) {
+		return false
 	}
-	for name, by := range l {
-		g.locked[name] += by
-	}
-	return nil, true
+	g.take(l)
+	return true
 }
 
 func (g *gate) release(l lockSet) {
@@ -90,9 +103,44 @@ func (g *gate) release(l lockSet) {
 			delete(g.locked, name)
 		}
 	}
-	if g.changed != nil {
-		close(g.changed)
-		g.changed = nil
+	g.grant()
+}
+
+// grant gives all waiters, in order, the locks that are free.
+func (g *gate) grant() {
+	var left []*waiter
+	for _, w := range g.queue {
+		if !g.free(w.locks, left) {
+			left = append(left, w)
+			continue
+		}
+		g.take(w.locks)
+		close(w.granted)
+	}
+	g.queue = left
+}
+
+// free reports whether all locks in l can be acquired now. A lock that is already shared is not
+// free for further calls if one of the waiters before them needs it exclusively.
+func (g *gate) free(l lockSet, before []*waiter) bool {
+	for name, by := range l {
+		has := g.locked[name]
+		if has == exclusive || has != 0 && by == exclusive {
+			return false
+		}
+		if has != 0 && slices.ContainsFunc(before, func(w *waiter) bool { return w.locks[name] == exclusive }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *gate) take(l lockSet) {
+	if g.locked == nil {
+		g.locked = map[string]int{}
+	}
+	for name, by := range l {
+		g.locked[name] += by
 	}
 }
 

@@ -85,7 +85,7 @@ func (o *operation) unlock() {
 // lock acquires locks, which are held until the operation leaves. If it must wait, it gives up the
 // operation's slot for that time, so that other operations can run.
 func (o *operation) lock(ctx context.Context, l lockSet) error {
-	if _, ok := o.q.gate.tryLock(l); ok {
+	if o.q.gate.tryLock(l) {
 		o.held = append(o.held, func() { o.q.gate.release(l) })
 		return nil
 	}

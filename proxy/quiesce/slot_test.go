@@ -50,7 +50,7 @@ func TestNoSlotWhileWaitingForLocks(t *testing.T) {
 		require.Eventually(t, func() bool {
 			b.q.gate.mu.Lock()
 			defer b.q.gate.mu.Unlock()
-			return b.q.gate.changed != nil
+			return len(b.q.gate.queue) > 0
 		}, 5*time.Second, time.Millisecond)
 		_, err = b.take(want("v1", "s1"))
 		require.NoError(t, err, "the only slot is free")
@@ -75,7 +75,7 @@ func TestRestartWhileWaitingForLocks(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b.q.gate.mu.Lock()
 		defer b.q.gate.mu.Unlock()
-		return b.q.gate.changed != nil
+		return len(b.q.gate.queue) > 0
 	}, 5*time.Second, time.Millisecond)
 	b.target.Crash()
 	require.NoError(t, b.target.Restart())

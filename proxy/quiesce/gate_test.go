@@ -1,0 +1,139 @@
+package quiesce
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Readers that share a lock in turn, so that it is never free, do not keep an operation waiting.
+func TestReadersDoNotStarveDeletion(t *testing.T) {
+	var g gate
+	share := func() func() {
+		release, err := g.lock(t.Context(), locksOf(shared, []string{"s0", "s1"}))
+		require.NoError(t, err)
+		return release
+	}
+	first := share()
+	deleted := make(chan struct{})
+	go func() {
+		release, err := g.lock(t.Context(), lockSet{"s0": exclusive, "parent": shared})
+		if assert.NoError(t, err) {
+			close(deleted)
+			release()
+		}
+	}()
+	waits := func(n int) {
+		for {
+			g.mu.Lock()
+			found := len(g.queue)
+			g.mu.Unlock()
+			if found == n {
+				return
+			}
+		}
+	}
+	waits(1)
+	// Each reader begins before the one before it has ended.
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			held := share()
+			select {
+			case <-deleted:
+			default:
+				t.Error("a reader joined the others before the deletion")
+			}
+			for range 100 {
+				next := share()
+				held()
+				held = next
+			}
+			held()
+		})
+	}
+	waits(5)
+	assert.False(t, g.tryLock(locksOf(shared, []string{"s1", "s0"})))
+	assert.True(t, g.tryLock(locksOf(shared, []string{"s1"})), "the deletion does not need it")
+	g.release(locksOf(shared, []string{"s1"}))
+	first()
+	<-deleted
+	readers.Wait()
+	assert.Empty(t, g.locked)
+	assert.Empty(t, g.queue)
+}
+
+// An operation that waits for one lock does not keep calls from others that nobody holds, and stops
+// nobody after it has given up.
+func TestWaitingOperationKeepsNoFreeLock(t *testing.T) {
+	var g gate
+	inflated, err := g.lock(t.Context(), locksOf(exclusive, []string{"filling"}))
+	require.NoError(t, err)
+	reader, err := g.lock(t.Context(), locksOf(shared, []string{"s"}))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := g.lockOrWait(locksOf(exclusive, []string{"filling", "v", "s"}))
+	assert.True(t, g.tryLock(locksOf(exclusive, []string{"v"})))
+	g.release(locksOf(exclusive, []string{"v"}))
+	behind := g.lockOrWait(locksOf(shared, []string{"s"}))
+	assert.False(t, g.tryLock(locksOf(shared, []string{"s"})))
+	cancel()
+	_, err = g.lock(ctx, locksOf(exclusive, []string{"s"}))
+	require.ErrorIs(t, err, context.Canceled)
+	reader()
+	<-behind.granted // the operation still waits for another lock
+	g.release(behind.locks)
+	inflated()
+	<-w.granted
+	g.release(w.locks)
+	assert.Empty(t, g.locked)
+}
+
+// Random calls and operations exclude each other, and none waits forever.
+func TestGateUnderLoad(t *testing.T) {
+	var g gate
+	var mu sync.Mutex
+	held := map[string]int{}
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 500 {
+				l := lockSet{}
+				for _, name := range []string{"a", "b", "c", "d"} {
+					if by := rand.IntN(3) - 1; by != 0 {
+						l[name] = by
+					}
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				if rand.IntN(4) == 0 {
+					go cancel()
+				}
+				release, err := g.lock(ctx, l)
+				if err == nil {
+					mu.Lock()
+					for name, by := range l {
+						if has := held[name]; has == exclusive || has != 0 && by == exclusive {
+							t.Errorf("%s is locked twice", name)
+						}
+						held[name] += by
+					}
+					mu.Unlock()
+					mu.Lock()
+					for name, by := range l {
+						held[name] -= by
+					}
+					mu.Unlock()
+					release()
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	assert.Empty(t, g.locked)
+	assert.Empty(t, g.queue)
+}
