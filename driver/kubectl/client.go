@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -81,7 +83,35 @@ func list[T any](ctx context.Context, c Client, path string, query url.Values) (
 
 // command returns a command that runs spdk-csi in the controller's pod.
 func (c Client) command(ctx context.Context, stdin bool, args ...string) *exec.Cmd {
-	return c.commandIn(ctx, c.Controller, c.Container, stdin, args...)
+	return c.commandIn(ctx, c.controllerPod(ctx), c.Container, stdin, args...)
+}
+
+// controllerPod returns a pod of the controller that is ready. kubectl exec of a deployment would
+// also choose a pod on a node that has failed, and not return. If the deployment or its pods
+// cannot be read, or no pod is ready, the choice is kubectl's.
+func (c Client) controllerPod(ctx context.Context) string {
+	kind, name, _ := strings.Cut(c.Controller, "/")
+	if !slices.Contains([]string{"deploy", "deployment", "deployments", "deployment.apps", "deployments.apps"}, kind) {
+		return c.Controller
+	}
+	var d deployment
+	if err := c.get(ctx, deploymentPath(c.Namespace, name), nil, &d); err != nil || len(d.Spec.Selector.MatchLabels) == 0 {
+		return c.Controller
+	}
+	var labels []string
+	for _, key := range slices.Sorted(maps.Keys(d.Spec.Selector.MatchLabels)) {
+		labels = append(labels, key+"="+d.Spec.Selector.MatchLabels[key])
+	}
+	pods, err := list[pod](ctx, c, podsPath(c.Namespace), url.Values{"labelSelector": {strings.Join(labels, ",")}})
+	if err != nil {
+		return c.Controller
+	}
+	for _, p := range pods {
+		if p.Metadata.DeletionTimestamp == "" && isReady(p.Status.Conditions) {
+			return "pod/" + p.Metadata.Name
+		}
+	}
+	return c.Controller
 }
 
 // commandIn returns a command that runs spdk-csi in a container of a workload or pod.

@@ -70,6 +70,7 @@ type api struct {
 
 	mu      sync.Mutex
 	lists   map[string][]string // objects as JSON, by path
+	objects map[string]string   // single objects as JSON, by path
 	fails   map[string]string   // messages of errors, by path
 	queries map[string]url.Values
 	// commands holds the arguments of each kubectl exec, and inputs holds the commands' standard
@@ -86,6 +87,7 @@ func newAPI(t *testing.T) *api {
 	a := &api{
 		Client:  Client{Program: os.Args[0], Flags: []string{"--context=test"}, Namespace: "spdkcsi", Controller: "deployment/spdkcsi-controller", Container: "spdkcsi-controller"},
 		lists:   map[string][]string{volumesPath: nil, attachmentsPath: nil, csiNodesPath: nil, capacitiesPath: nil},
+		objects: map[string]string{},
 		fails:   map[string]string{},
 		queries: map[string]url.Values{},
 	}
@@ -145,7 +147,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	case "/exec":
 		a.commands, a.inputs = append(a.commands, r.URL.Query()["arg"]), append(a.inputs, string(input))
 		answer, in := a.run, string(input)
-		if args := strings.Join(r.URL.Query()["arg"], " "); a.runOn != nil && strings.Contains(args, " pod/") {
+		if args := strings.Join(r.URL.Query()["arg"], " "); a.runOn != nil && strings.Contains(args, " pod/") && !strings.Contains(args, " pod/spdkcsi-controller-") {
 			answer, in = a.runOn, args
 		}
 		out, notes, code := answer(in)
@@ -159,6 +161,10 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 			groups += `, {"name": "` + snapshotGroup + `"}`
 		}
 		_, _ = io.WriteString(w, `{"kind": "APIGroupList", "groups": [`+groups+`]}`)
+		return
+	}
+	if one, ok := a.objects[r.URL.Path]; ok {
+		_, _ = io.WriteString(w, one)
 		return
 	}
 	all, ok := a.lists[r.URL.Path]

@@ -65,6 +65,17 @@ type csiNodeDriver struct {
 // podsPath returns the path of the pods in a namespace.
 func podsPath(namespace string) string { return "/api/v1/namespaces/" + namespace + "/pods" }
 
+// deploymentPath returns the path of a deployment.
+func deploymentPath(namespace, name string) string {
+	return "/apis/apps/v1/namespaces/" + namespace + "/deployments/" + name
+}
+
+type deployment struct {
+	Spec struct {
+		Selector struct{ MatchLabels map[string]string }
+	}
+}
+
 type pod struct {
 	Metadata metadata
 	Spec     struct {
