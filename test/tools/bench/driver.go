@@ -25,8 +25,9 @@ type driver struct {
 	secrets    map[string]string
 }
 
-// startDriver starts spdk-csi for the target behind p. They share the proxy's directory.
-func startDriver(ctx context.Context, p *proxy, host, port string) (_ *driver, err error) {
+// startDriver starts a program, which it builds first if program is "", for the target behind p.
+// They share the proxy's directory.
+func startDriver(ctx context.Context, p *proxy, program, host, port string) (_ *driver, err error) {
 	d := &driver{}
 	defer func() {
 		if err != nil {
@@ -34,8 +35,11 @@ func startDriver(ctx context.Context, p *proxy, host, port string) (_ *driver, e
 		}
 	}()
 	path := func(name string) string { return filepath.Join(p.dir, name) }
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", path("spdk-csi"), "github.com/spdkgate/spdkgate/cmd/spdk-csi").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build spdk-csi: %w\n%s", err, out)
+	if program == "" {
+		program = path("spdk-csi")
+		if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/spdkgate/spdkgate/cmd/spdk-csi").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build spdk-csi: %w\n%s", err, out)
+		}
 	}
 	config, err := json.Marshal(map[string]any{"placement": map[string]any{"thinOvercommit": 1000}, "nodes": []any{map[string]any{
 		"name": "bench", "rpcURL": p.url, "caFile": path("tls.crt"), "targetType": "nvme-tcp", "targetAddr": host, "targetPort": port, "lvstores": []string{volumesStore},
@@ -57,7 +61,7 @@ func startDriver(ctx context.Context, p *proxy, host, port string) (_ *driver, e
 	}
 	defer func() { _ = log.Close() }()
 	endpoint := "unix://" + path("csi.sock")
-	d.cmd = exec.CommandContext(ctx, path("spdk-csi"), "--controller", "--endpoint", endpoint)
+	d.cmd = exec.CommandContext(ctx, program, "--controller", "--endpoint", endpoint)
 	d.cmd.Env = append(os.Environ(), "SPDKCSI_CONFIG="+path("config.json"), "SPDKCSI_SECRET="+path("secret.json"))
 	d.cmd.Stdout, d.cmd.Stderr = log, log
 	if err := d.cmd.Start(); err != nil {

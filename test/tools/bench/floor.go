@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -55,6 +56,27 @@ func startFloor(ctx context.Context, socket string, p *proxy) (*floor, error) {
 }
 
 func (f *floor) stop() error { return end(f.cmd) }
+
+func (f *floor) cpu() time.Duration { return cpuTime(f.cmd) }
+
+// measurePosts measures POST requests to the floor. p is the proxy whose certificate it has.
+func (f *floor) measurePosts(ctx context.Context, p *proxy, inFlight int, span time.Duration) (figures, error) {
+	client, err := dialLean(ctx, f.url, user, password, p.ca, inFlight)
+	if err != nil {
+		return figures{}, err
+	}
+	defer func() { _ = client.Close() }()
+	return measureServer(ctx, client, f.cpu, version, inFlight, span)
+}
+
+// measureStream measures calls on a stream to the floor.
+func (f *floor) measureStream(ctx context.Context, p *proxy, inFlight int, span time.Duration) (figures, error) {
+	client, err := dialLines(ctx, f.stream, p.ca)
+	if err != nil {
+		return figures{}, err
+	}
+	return measureStream(ctx, client, f.cpu, inFlight, span)
+}
 
 // runFloor serves until ctx ends.
 func runFloor(ctx context.Context, path, dir string) error {

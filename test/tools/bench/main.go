@@ -12,6 +12,10 @@
 //
 // It compares the figures with the limits for production.
 //
+// Whatever is compared is measured in turn, in several rounds. A figure is the median of all
+// rounds. A ratio is the median of each round's ratio, because both of its figures were then
+// measured within seconds of each other and met the same disturbances.
+//
 // The target is the one at $SPDK_SOCK, or else a simulated one in a separate process. The bench
 // creates an lvstore on it, in $SPDK_AIO_FILE or in memory, and deletes it at the end.
 package main
@@ -35,11 +39,14 @@ func main() {
 	floorOf := flag.String("floor", "", "run the floor in front of this socket; the bench starts itself with this flag")
 	certificate := flag.String("certificate", "", "directory of the floor's certificate")
 	poll := flag.Duration("poll", 0, "interval at which the simulated target polls its sockets; a real one polls every 4ms")
-	span := flag.Duration("span", 2*time.Second, "duration of each measurement")
-	levels := flag.String("in-flight", "1,16,64,256", "numbers of calls in flight")
-	volumes := flag.Int("volumes", 200, "number of volumes to create, publish, unpublish and delete; 0 for none")
-	profile := flag.String("profile", "", "file for a CPU profile of spdk-proxy, recorded with 64 calls in flight")
-	program := flag.String("proxy", "", "spdk-proxy to measure, such as one built from another commit; by default, the bench builds one")
+	o := options{}
+	flag.DurationVar(&o.span, "span", 800*time.Millisecond, "duration of each measurement")
+	flag.IntVar(&o.rounds, "rounds", 5, "number of rounds in which everything is measured in turn")
+	flag.StringVar(&o.levels, "in-flight", "1,16,64,256", "numbers of calls in flight")
+	flag.IntVar(&o.volumes, "volumes", 200, "number of volumes to create, publish, unpublish and delete in each round; 0 for none")
+	flag.StringVar(&o.profile, "profile", "", "file for a CPU profile of spdk-proxy, recorded with 64 calls in flight")
+	flag.StringVar(&o.proxy, "proxy", "", "spdk-proxy to measure, such as one built from another commit; by default, the bench builds one")
+	flag.StringVar(&o.driver, "csi", "", "the same for spdk-csi")
 	flag.Parse()
 	// The clients share the processors with the proxy: collect garbage less often.
 	debug.SetGCPercent(400)
@@ -52,12 +59,22 @@ func main() {
 	case *floorOf != "":
 		err = runFloor(ctx, *floorOf, *certificate)
 	default:
-		err = bench(ctx, *poll, *span, *levels, *volumes, *program, *profile)
+		err = bench(ctx, *poll, o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// options holds what the command line chooses.
+type options struct {
+	span          time.Duration
+	rounds        int
+	levels        string
+	volumes       int
+	profile       string
+	proxy, driver string // programs; "": built by the bench
 }
 
 const (
@@ -67,7 +84,10 @@ const (
 	pythonSpan      = 6 * time.Second
 )
 
-func bench(ctx context.Context, poll, span time.Duration, levels string, volumes int, program, profile string) (err error) {
+func bench(ctx context.Context, poll time.Duration, o options) (err error) {
+	if o.rounds < 1 {
+		return errors.New("-rounds: must be at least 1")
+	}
 	socket, target, stopTarget, err := startTarget(ctx, poll)
 	if err != nil {
 		return err
@@ -78,7 +98,7 @@ func bench(ctx context.Context, poll, span time.Duration, levels string, volumes
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close(ctx)) }()
-	proxy, err := startProxy(ctx, socket, program, false)
+	proxy, err := startProxy(ctx, socket, o.proxy, false)
 	if err != nil {
 		return err
 	}
@@ -90,45 +110,34 @@ func bench(ctx context.Context, poll, span time.Duration, levels string, volumes
 	}
 	defer func() { err = errors.Join(err, bare.stop()) }()
 
-	r := &report{target: target, real: os.Getenv("SPDK_SOCK") != "", atPeak: atPeak}
+	r := &report{target: target, real: os.Getenv("SPDK_SOCK") != "", atPeak: atPeak, rounds: o.rounds}
 	if _, err := measureProxy(ctx, proxy, user, version, 1, 200*time.Millisecond); err != nil {
 		return err
 	}
 	if r.rss, err = proxy.rss(ctx); err != nil {
 		return err
 	}
-	for level := range strings.FieldsFuncSeq(levels, func(r rune) bool { return r == ',' }) {
-		n, err := strconv.Atoi(level)
+	for text := range strings.FieldsFuncSeq(o.levels, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return fmt.Errorf("-in-flight: %q is not a number of calls", level)
+			return fmt.Errorf("-in-flight: %q is not a number of calls", text)
 		}
-		x := row{inFlight: n}
 		recorded := func() error { return nil }
-		if profile != "" && n == atPeak {
-			recorded = proxy.record(ctx, profile, 5*(warmUp+span))
+		if o.profile != "" && n == atPeak {
+			recorded = proxy.record(ctx, o.profile, time.Duration(o.rounds)*measurementsPerRound*(warmUp+o.span))
 		}
-		if x.raw, err = measureSocket(ctx, socket, n, span); err != nil {
-			return err
-		}
-		if x.proxy, err = measureProxy(ctx, proxy, user, version, n, span); err != nil {
-			return err
-		}
-		if err := measureFloors(ctx, &x, bare, proxy, span); err != nil {
-			return err
-		}
-		if x.local, err = measureLocal(ctx, proxy, n, span); err != nil {
-			return err
-		}
-		if x.tenant, err = measureProxy(ctx, proxy, tenantUser, version, n, span); err != nil {
-			return err
-		}
-		if x.mixture, err = measureProxy(ctx, proxy, tenantUser, w.mixture(), n, span); err != nil {
-			return err
+		x := level{inFlight: n}
+		for range o.rounds {
+			one, err := measureRound(ctx, w, proxy, bare, socket, n, o.span)
+			if err != nil {
+				return err
+			}
+			x.rounds = append(x.rounds, one)
 		}
 		if err := recorded(); err != nil {
 			return err
 		}
-		r.rows = append(r.rows, x)
+		r.levels = append(r.levels, x)
 	}
 	if script := os.Getenv("RPC_HTTP_PROXY"); script != "" {
 		f, lost, err := measurePython(ctx, script, socket, atPeak, pythonSpan)
@@ -137,12 +146,12 @@ func bench(ctx context.Context, poll, span time.Duration, levels string, volumes
 		}
 		r.python, r.lost = &f, lost
 	}
-	if err := measureSaving(ctx, r, proxy, socket, program, span); err != nil {
+	if err := measureSaving(ctx, r, proxy, socket, o); err != nil {
 		return err
 	}
-	if volumes > 0 {
-		r.volumes = volumes
-		if r.bare, r.byCSI, err = measureVolumes(ctx, proxy, socket, volumes, volumesInFlight); err != nil {
+	if o.volumes > 0 {
+		r.volumes = o.volumes
+		if r.bare, r.byCSI, err = measureVolumes(ctx, proxy, socket, o, volumesInFlight); err != nil {
 			return err
 		}
 	}

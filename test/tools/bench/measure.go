@@ -48,10 +48,15 @@ func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight i
 		return figures{}, err
 	}
 	defer func() { _ = client.Close() }()
-	before := p.cpu()
-	f, err := measure(ctx, client, w, inFlight, span)
+	return measureServer(ctx, client, p.cpu, w, inFlight, span)
+}
+
+// measureServer measures calls and the server's CPU time for each, which includes the warm-up.
+func measureServer(ctx context.Context, caller spdkrpc.Caller, cpu func() time.Duration, w work, inFlight int, span time.Duration) (figures, error) {
+	before := cpu()
+	f, err := measure(ctx, caller, w, inFlight, span)
 	if err == nil {
-		f.cpuPerCall = (p.cpu() - before) / time.Duration(f.all)
+		f.cpuPerCall = (cpu() - before) / time.Duration(f.all)
 	}
 	return f, err
 }

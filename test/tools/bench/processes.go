@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -208,6 +209,12 @@ func (p *proxy) stop() error {
 
 // cpu returns the CPU time that the proxy has used since it started.
 func (p *proxy) cpu() time.Duration { return cpuTime(p.cmd) }
+
+// loggedCalls returns how many calls the audit log contains.
+func (p *proxy) loggedCalls() (int, error) {
+	log, err := os.ReadFile(filepath.Join(p.dir, "log"))
+	return bytes.Count(log, []byte(`"msg":"call"`)), err
+}
 
 // cpuTime returns the CPU time that a process has used since it started.
 func cpuTime(cmd *exec.Cmd) time.Duration {

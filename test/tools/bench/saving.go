@@ -15,6 +15,9 @@ type saving struct {
 	without, with figures // target.save
 }
 
+// savingSpan is the duration of each measurement with and without saving, which is done only once.
+const savingSpan = 2 * time.Second
+
 // admit admits the worker's own host to the subsystem, and removes it again.
 var admit = work{"admit", func(ctx context.Context, c spdkrpc.Caller, worker int) error {
 	host := params{"nqn": nqn, "host": fmt.Sprintf("nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-%012d", worker)}
@@ -25,18 +28,18 @@ var admit = work{"admit", func(ctx context.Context, c spdkrpc.Caller, worker int
 }}
 
 // measureSaving compares a proxy that does not save with one that saves before it responds.
-func measureSaving(ctx context.Context, r *report, without *proxy, socket, program string, span time.Duration) (err error) {
-	with, err := startProxy(ctx, socket, program, true)
+func measureSaving(ctx context.Context, r *report, without *proxy, socket string, o options) (err error) {
+	with, err := startProxy(ctx, socket, o.proxy, true)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, with.stop()) }()
 	for _, n := range []int{1, volumesInFlight} {
 		x := saving{inFlight: n}
-		if x.without, err = measureProxy(ctx, without, user, admit, n, span); err != nil {
+		if x.without, err = measureProxy(ctx, without, user, admit, n, savingSpan); err != nil {
 			return err
 		}
-		if x.with, err = measureProxy(ctx, with, user, admit, n, span); err != nil {
+		if x.with, err = measureProxy(ctx, with, user, admit, n, savingSpan); err != nil {
 			return err
 		}
 		r.saving = append(r.saving, x)

@@ -139,41 +139,14 @@ func dialStream(ctx context.Context, p *proxy, user string) (*streamClient, erro
 // measureStream measures calls on one connection, and the server's CPU time for each.
 func measureStream(ctx context.Context, client *streamClient, cpu func() time.Duration, inFlight int, span time.Duration) (figures, error) {
 	defer func() { _ = client.close() }()
-	before := cpu()
-	f, err := measure(ctx, client, version, inFlight, span)
-	if err == nil {
-		f.cpuPerCall = (cpu() - before) / time.Duration(f.all)
-	}
-	return f, err
+	return measureServer(ctx, client, cpu, version, inFlight, span)
 }
 
-// measureFloors measures POST requests to the floor, its stream, and a stream of the proxy.
-func measureFloors(ctx context.Context, x *row, f *floor, p *proxy, span time.Duration) error {
-	posts, err := dialLean(ctx, f.url, user, password, p.ca, x.inFlight)
+// measureStream measures calls on a stream of the proxy.
+func (p *proxy) measureStream(ctx context.Context, inFlight int, span time.Duration) (figures, error) {
+	client, err := dialStream(ctx, p, user)
 	if err != nil {
-		return err
+		return figures{}, err
 	}
-	cpu := func() time.Duration { return cpuTime(f.cmd) }
-	before := cpu()
-	x.floor, err = measure(ctx, posts, version, x.inFlight, span)
-	if err != nil {
-		return err
-	}
-	x.floor.cpuPerCall = (cpu() - before) / time.Duration(x.floor.all)
-	if err := posts.Close(); err != nil {
-		return err
-	}
-	lines, err := dialLines(ctx, f.stream, p.ca)
-	if err != nil {
-		return err
-	}
-	if x.streamFloor, err = measureStream(ctx, lines, cpu, x.inFlight, span); err != nil {
-		return err
-	}
-	stream, err := dialStream(ctx, p, user)
-	if err != nil {
-		return err
-	}
-	x.stream, err = measureStream(ctx, stream, p.cpu, x.inFlight, span)
-	return err
+	return measureStream(ctx, client, p.cpu, inFlight, span)
 }

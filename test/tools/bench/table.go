@@ -12,7 +12,8 @@ import (
 type report struct {
 	target  string
 	real    bool
-	rows    []row
+	rounds  int
+	levels  []level
 	python  *figures // nil: not measured
 	lost    int      // calls that rpc_http_proxy.py did not answer
 	saving  []saving
@@ -25,54 +26,47 @@ type report struct {
 	rssIdle int // KiB, with idle connections
 }
 
-// A row holds the figures for one number of calls in flight.
-type row struct {
-	inFlight        int
-	raw, proxy      figures // spdk_get_version: on the socket, and through the proxy
-	floor           figures // the same by POST through a handler that only forwards calls
-	stream          figures // the same on one of the proxy's streams
-	streamFloor     figures // the same on a stream that only forwards calls
-	local           figures // the same on the proxy's local socket
-	tenant, mixture figures // a tenant's user through the proxy: spdk_get_version, and the mixture
-}
-
-func (r *report) at(inFlight int) (row, bool) {
-	for _, row := range r.rows {
-		if row.inFlight == inFlight {
-			return row, true
+func (r *report) at(inFlight int) (level, bool) {
+	for _, x := range r.levels {
+		if x.inFlight == inFlight {
+			return x, true
 		}
 	}
-	return row{}, false
+	return level{}, false
 }
 
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "target: %s\nspdk-proxy: in a separate process, with TLS, passwords, roles, queues and a log file\n", r.target)
+	fmt.Fprintf(out, "target: %s\nspdk-proxy: in a separate process, with TLS, passwords, roles, queues and a log file\nfigures are medians of %d rounds, in which everything is measured in turn; ratios are medians of the rounds' ratios\n", r.target, r.rounds)
 	table(out, "\nspdk_get_version on the socket and through the proxy, as a user without a tenant:", "in flight\tsocket calls/s\tp50 ms\tp99 ms\tproxy calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t", func(w io.Writer) {
-		for _, x := range r.rows {
-			fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%.0f\t%s\t%s\t%.2f\t%d\t\n", x.inFlight,
+		for _, l := range r.levels {
+			x := l.medians()
+			fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%.0f\t%s\t%s\t%.2f\t%d\t\n", l.inFlight,
 				x.raw.perSecond, ms(x.raw.p50), ms(x.raw.p99), x.proxy.perSecond, ms(x.proxy.p50), ms(x.proxy.p99),
-				x.proxy.perSecond/x.raw.perSecond, x.proxy.cpuPerCall.Microseconds())
+				l.ratio(proxyToSocket), x.proxy.cpuPerCall.Microseconds())
 		}
 	})
 	table(out, "\nThe server's CPU time per call, compared with a server that only forwards; and calls on one stream:",
 		"in flight\tfloor POST µs\tPOST µs\tratio\tfloor stream µs\tstream µs\tratio\tstream/POST\tstream calls/s\tp50 ms\tp99 ms\tstream/socket\t", func(w io.Writer) {
-			for _, x := range r.rows {
-				fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%d\t%d\t%.2f\t%.2f\t%.0f\t%s\t%s\t%.2f\t\n", x.inFlight,
-					x.floor.cpuPerCall.Microseconds(), x.proxy.cpuPerCall.Microseconds(), x.proxy.costs(x.floor),
-					x.streamFloor.cpuPerCall.Microseconds(), x.stream.cpuPerCall.Microseconds(), x.stream.costs(x.streamFloor), x.stream.costs(x.proxy),
-					x.stream.perSecond, ms(x.stream.p50), ms(x.stream.p99), x.stream.perSecond/x.raw.perSecond)
+			for _, l := range r.levels {
+				x := l.medians()
+				fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%d\t%d\t%.2f\t%.2f\t%.0f\t%s\t%s\t%.2f\t\n", l.inFlight,
+					x.floor.cpuPerCall.Microseconds(), x.proxy.cpuPerCall.Microseconds(), l.ratio(postToFloor),
+					x.streamFloor.cpuPerCall.Microseconds(), x.stream.cpuPerCall.Microseconds(), l.ratio(streamToFloor), l.ratio(streamToPost),
+					x.stream.perSecond, ms(x.stream.p50), ms(x.stream.p99), l.ratio(streamToSocket))
 			}
 		})
 	table(out, "\nspdk_get_version on the proxy's local socket (listen_unix), over one connection as on the target's socket:", "in flight\tsocket calls/s\tlocal calls/s\tp50 ms\tp99 ms\tratio\tproxy CPU µs/call\t", func(w io.Writer) {
-		for _, x := range r.rows {
-			fmt.Fprintf(w, "%d\t%.0f\t%.0f\t%s\t%s\t%.2f\t%d\t\n", x.inFlight, x.raw.perSecond, x.local.perSecond, ms(x.local.p50), ms(x.local.p99),
-				x.local.perSecond/x.raw.perSecond, x.local.cpuPerCall.Microseconds())
+		for _, l := range r.levels {
+			x := l.medians()
+			fmt.Fprintf(w, "%d\t%.0f\t%.0f\t%s\t%s\t%.2f\t%d\t\n", l.inFlight, x.raw.perSecond, x.local.perSecond, ms(x.local.p50), ms(x.local.p99),
+				l.ratio(localToSocket), x.local.cpuPerCall.Microseconds())
 		}
 	})
 	table(out, "\na tenant's user with a quota, through the proxy: spdk_get_version, and a mixture (bdev_get_bdevs, bdev_lvol_get_lvols, nvmf_get_subsystems, bdev_lvol_create, bdev_lvol_delete):",
 		"in flight\tversion calls/s\tp50 ms\tp99 ms\tproxy CPU µs/call\tmixture calls/s\tp50 ms\tp99 ms\tproxy CPU µs/call\t", func(w io.Writer) {
-			for _, x := range r.rows {
-				fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%d\t%.0f\t%s\t%s\t%d\t\n", x.inFlight,
+			for _, l := range r.levels {
+				x := l.medians()
+				fmt.Fprintf(w, "%d\t%.0f\t%s\t%s\t%d\t%.0f\t%s\t%s\t%d\t\n", l.inFlight,
 					x.tenant.perSecond, ms(x.tenant.p50), ms(x.tenant.p99), x.tenant.cpuPerCall.Microseconds(),
 					x.mixture.perSecond, ms(x.mixture.p50), ms(x.mixture.p99), x.mixture.cpuPerCall.Microseconds())
 			}
@@ -88,7 +82,7 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintf(out, "\nrpc_http_proxy.py, %d in flight: %.0f calls/s, p50 %s ms, p99 %s ms, %d calls lost\n", r.atPeak, r.python.perSecond, ms(r.python.p50), ms(r.python.p99), r.lost)
 	}
 	if r.volumes > 0 {
-		title := fmt.Sprintf("\n%d volumes created, published, unpublished and deleted, %d in flight: by a bare loop on the socket, which makes the same changes without any checks, and by CSI calls; medians of %d rounds:", r.volumes, volumesInFlight, rounds)
+		title := fmt.Sprintf("\n%d volumes created, published, unpublished and deleted, %d in flight: by a bare loop on the socket, which makes the same changes without any checks, and by CSI calls; medians of %d rounds, in turn:", r.volumes, volumesInFlight, r.rounds)
 		table(out, title, "\tvolumes/s\t"+strings.Join(steps, " p50 ms\t")+" p50 ms\tvolumes/s in each round\t", func(w io.Writer) {
 			for _, x := range []struct {
 				name string
@@ -101,7 +95,7 @@ func (r *report) print(out io.Writer) {
 				fmt.Fprintf(w, "%.0f\t\n", x.f.perSecond)
 			}
 		})
-		fmt.Fprintf(out, "CPU time per volume through CSI: %s\n", r.byCSI.cpuPerVolume())
+		fmt.Fprintf(out, "CSI/bare loop: %.2f; RPCs per volume through CSI: %.1f; CPU time per volume through CSI: %s\n", ratioOfRates(r.byCSI, r.bare), r.byCSI.rpcsPerVolume(), r.byCSI.cpuPerVolume())
 	}
 	fmt.Fprintf(out, "\nresident memory of the idle proxy: %s after the first call, %s after the load\n", mib(r.rss), mib(r.rssLoad))
 	table(out, "", "limit\tfigure\tresult\t", func(w io.Writer) {
@@ -130,15 +124,20 @@ func (r *report) bounds() (list []bound) {
 		}
 		list = append(list, bound{name, figure, verdict})
 	}
-	if x, ok := r.at(r.atPeak); ok {
-		ratio := x.proxy.perSecond / x.raw.perSecond
-		add(fmt.Sprintf("≥ 0.95 × socket, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", ratio), r.real, ratio >= 0.95)
-		add(fmt.Sprintf("POST ≤ 1.25 × the CPU time of its floor, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", x.proxy.costs(x.floor)), r.real, x.proxy.costs(x.floor) <= 1.25)
-		add(fmt.Sprintf("stream ≤ 1.5 × the CPU time of its floor, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", x.stream.costs(x.streamFloor)), r.real, x.stream.costs(x.streamFloor) <= 1.5)
-		add(fmt.Sprintf("stream ≤ 0.65 × the CPU time of a POST, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", x.stream.costs(x.proxy)), r.real, x.stream.costs(x.proxy) <= 0.65)
-		add(fmt.Sprintf("stream ≥ 0.9 × socket, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", x.stream.perSecond/x.raw.perSecond), r.real, x.stream.perSecond >= 0.9*x.raw.perSecond)
-		local := x.local.perSecond / x.raw.perSecond
-		add(fmt.Sprintf("≥ 0.95 × socket on the local socket, %d in flight, real target", r.atPeak), fmt.Sprintf("%.2f", local), r.real, local >= 0.95)
+	if l, ok := r.at(r.atPeak); ok {
+		x := l.medians()
+		least := func(bound string, least, ratio float64) {
+			add(fmt.Sprintf("≥ %g × %s, %d in flight, real target", least, bound, r.atPeak), fmt.Sprintf("%.2f", ratio), r.real, ratio >= least)
+		}
+		most := func(server string, most float64, other string, ratio float64) {
+			add(fmt.Sprintf("%s ≤ %g × the CPU time of %s, %d in flight, real target", server, most, other, r.atPeak), fmt.Sprintf("%.2f", ratio), r.real, ratio <= most)
+		}
+		least("socket", 0.95, l.ratio(proxyToSocket))
+		most("POST", 1.25, "its floor", l.ratio(postToFloor))
+		most("stream", 1.5, "its floor", l.ratio(streamToFloor))
+		most("stream", 0.65, "a POST", l.ratio(streamToPost))
+		least("socket on a stream", 0.9, l.ratio(streamToSocket))
+		least("socket on the local socket", 0.95, l.ratio(localToSocket))
 		if r.python != nil {
 			times := x.proxy.perSecond / r.python.perSecond
 			add(fmt.Sprintf("≥ 50 × rpc_http_proxy.py, %d in flight, real target", r.atPeak), fmt.Sprintf("%.0f", times), r.real, times >= 50)
@@ -153,10 +152,11 @@ func (r *report) bounds() (list []bound) {
 		cpu("a tenant's mixture", x.mixture)
 	}
 	if r.volumes > 0 {
-		ratio := r.byCSI.rate() / r.bare.rate()
+		ratio := ratioOfRates(r.byCSI, r.bare)
 		add(fmt.Sprintf("≥ 0.6 × bare loop for volumes, %d in flight, real target", volumesInFlight), fmt.Sprintf("%.2f", ratio), r.real, ratio >= 0.6)
 	}
-	if x, ok := r.at(1); ok {
+	if l, ok := r.at(1); ok {
+		x := l.medians()
 		added := x.proxy.p50 - x.raw.p50
 		add("≤ 0.3 ms added to p50, 1 in flight, open TLS connection", ms(added)+" ms", true, added <= 300*time.Microsecond)
 	}

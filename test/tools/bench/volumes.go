@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +18,6 @@ import (
 const (
 	volumesBase  = "spdkgate-bench-volumes-base"
 	volumesStore = "spdkgate-bench-volumes"
-	rounds       = 3 // for the bare loop and CSI in turn, so that both meet the same disturbances
 )
 
 // A cycle creates, exports, unexports and deletes one volume, and returns how long each step took.
@@ -30,27 +27,24 @@ type cycle func(ctx context.Context, name string) ([]time.Duration, error)
 type volumeFigures struct {
 	perSecond []float64         // of each round
 	latencies [][]time.Duration // of each step
-	cpu       []processTime     // for all cycles; none for the bare loop
+	driver    []time.Duration   // spdk-csi's CPU time per cycle, in each round; none for the bare loop
+	proxy     []time.Duration   // the same of spdk-proxy
+	rpcs      []float64         // RPCs of spdk-csi per cycle, in each round
 }
 
-// A processTime is the CPU time used by a process.
-type processTime struct {
-	process string
-	time    time.Duration
-}
+func same[T any](x T) T { return x }
 
-// cpuPerVolume returns each process's CPU time per cycle.
+// cpuPerVolume returns each process's CPU time per cycle, and that of both.
 func (f *volumeFigures) cpuPerVolume() string {
-	var each []string
-	for _, c := range f.cpu {
-		each = append(each, fmt.Sprintf("%s %s ms", c.process, ms(c.time/time.Duration(len(f.latencies[0])))))
-	}
-	return strings.Join(each, ", ")
+	driver, proxy := medianOf(f.driver, same), medianOf(f.proxy, same)
+	return fmt.Sprintf("spdk-csi %s ms, spdk-proxy %s ms, both %s ms", ms(driver), ms(proxy), ms(driver+proxy))
 }
+
+func (f *volumeFigures) rpcsPerVolume() float64 { return medianOf(f.rpcs, same) }
 
 // measureVolumes runs cycles of volumes through CSI calls. For comparison, it runs a bare loop on
 // the target's socket, which makes the same changes one after another and checks nothing.
-func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight int) (bare, byCSI volumeFigures, err error) {
+func measureVolumes(ctx context.Context, p *proxy, path string, o options, inFlight int) (bare, byCSI volumeFigures, err error) {
 	socket := spdkrpc.NewSocket(path)
 	defer func() { err = errors.Join(err, socket.Close()) }()
 	rpc := spdkrpc.NewClient(socket)
@@ -74,7 +68,7 @@ func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight 
 	if err != nil {
 		return bare, byCSI, err
 	}
-	driver, err := startDriver(ctx, p, host, port)
+	driver, err := startDriver(ctx, p, o.driver, host, port)
 	if err != nil {
 		return bare, byCSI, err
 	}
@@ -86,16 +80,26 @@ func measureVolumes(ctx context.Context, p *proxy, path string, count, inFlight 
 	if err := errors.Join(warmUp.run(ctx, "warm-up-bare", inFlight, inFlight, bareCycle(rpc, host, port)), warmUp.run(ctx, "warm-up-csi", inFlight, inFlight, driver.cycle)); err != nil {
 		return bare, byCSI, fmt.Errorf("first volumes: %w", err)
 	}
-	atProxy, atDriver := p.cpu(), cpuTime(driver.cmd)
-	for range rounds {
-		if err := bare.run(ctx, "bare", count, inFlight, bareCycle(rpc, host, port)); err != nil {
+	for range o.rounds {
+		if err := bare.run(ctx, "bare", o.volumes, inFlight, bareCycle(rpc, host, port)); err != nil {
 			return bare, byCSI, fmt.Errorf("bare loop: %w", err)
 		}
-		if err := byCSI.run(ctx, "csi", count, inFlight, driver.cycle); err != nil {
+		atProxy, atDriver := p.cpu(), cpuTime(driver.cmd)
+		logged, err := p.loggedCalls()
+		if err != nil {
+			return bare, byCSI, err
+		}
+		if err := byCSI.run(ctx, "csi", o.volumes, inFlight, driver.cycle); err != nil {
 			return bare, byCSI, fmt.Errorf("CSI: %w", err)
 		}
+		byCSI.driver = append(byCSI.driver, (cpuTime(driver.cmd)-atDriver)/time.Duration(o.volumes))
+		byCSI.proxy = append(byCSI.proxy, (p.cpu()-atProxy)/time.Duration(o.volumes))
+		now, err := p.loggedCalls()
+		if err != nil {
+			return bare, byCSI, err
+		}
+		byCSI.rpcs = append(byCSI.rpcs, float64(now-logged)/float64(o.volumes))
 	}
-	byCSI.cpu = []processTime{{"spdk-csi", cpuTime(driver.cmd) - atDriver}, {"spdk-proxy", p.cpu() - atProxy}}
 	return bare, byCSI, nil
 }
 
@@ -141,12 +145,21 @@ func (f *volumeFigures) run(ctx context.Context, prefix string, count, inFlight 
 
 // rate returns the median of the rounds.
 func (f *volumeFigures) rate() float64 {
-	return slices.Sorted(slices.Values(f.perSecond))[len(f.perSecond)/2]
+	return medianOf(f.perSecond, same)
+}
+
+// ratioOfRates returns the median of the rounds' ratios.
+func ratioOfRates(f, beside volumeFigures) float64 {
+	var ratios []float64
+	for i := range f.perSecond {
+		ratios = append(ratios, f.perSecond[i]/beside.perSecond[i])
+	}
+	return medianOf(ratios, same)
 }
 
 // p50 returns a step's median latency.
 func (f *volumeFigures) p50(step int) time.Duration {
-	return slices.Sorted(slices.Values(f.latencies[step]))[len(f.latencies[step])/2]
+	return medianOf(f.latencies[step], same)
 }
 
 // bareCycle makes the changes of a volume's cycle without any checks. Its steps are the same as
