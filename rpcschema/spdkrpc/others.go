@@ -1,8 +1,12 @@
 package spdkrpc
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -13,22 +17,33 @@ func unmarshalOthers[T any](text []byte, described any, others *map[string]T, na
 	if err := json.Unmarshal(text, described); err != nil {
 		return err
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(text, &members); err != nil {
-		return err
-	}
-	for _, name := range names {
-		delete(members, name)
-	}
 	*others = nil
-	if len(members) == 0 {
-		return nil
+	dec := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(dec)
+	dec.Reset(bytes.NewBuffer(text), lenient...)
+	defer dec.Reset(nothing)
+	if start, err := dec.ReadToken(); err != nil || start.Kind() != '{' {
+		return err // null has no members
 	}
-	*others = make(map[string]T, len(members))
-	for name, raw := range members {
+	for dec.PeekKind() != '}' {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		name := token.String()
+		raw, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
+		if slices.Contains(names, name) {
+			continue
+		}
 		var v T
 		if err := json.Unmarshal(raw, &v); err != nil {
 			return fmt.Errorf("member %s: %w", name, err)
+		}
+		if *others == nil {
+			*others = map[string]T{}
 		}
 		(*others)[name] = v
 	}
