@@ -11,18 +11,18 @@ import (
 )
 
 // An acceptor accepts parameters that are certainly valid, as those of nearly all calls are,
-// without allocating. It never rejects: the JSON Schema validator checks everything that it does
-// not accept, and writes the error messages. It knows the keywords used in our document; a schema
-// with any other keyword has no acceptor.
+// without allocating. It never rejects a call: the JSON Schema validator checks everything that the
+// acceptor does not accept, and writes the error messages. An acceptor understands only the
+// keywords used in our document; a schema with any other keyword has no acceptor.
 type acceptor struct {
 	types      typeBits
 	properties map[string]*acceptor
 	required   []string
-	others     *acceptor // members that are not in properties; nil: none are allowed
+	others     *acceptor // applies to members not in properties; nil: no other members allowed
 	items      *acceptor // nil: anything
 	enum       []any     // nil: no enum
 	low, high  *integer
-	multiple   uint64 // divisor of the number; 0: any number is accepted
+	multiple   uint64 // the number must be a multiple of it; 0: no such restriction
 	minLength  int
 	maxLength  int // -1: none
 	minItems   int
@@ -163,8 +163,8 @@ func (n integer) less(o integer) bool {
 	return n.magnitude != o.magnitude && (n.magnitude < o.magnitude) != n.negative
 }
 
-// acceptors are made from the same raw schemas as the validators. Each shared one is made only
-// once, which allows recursive schemas.
+// acceptors creates acceptors from the same raw schemas as the validators. It creates the acceptor
+// of a shared schema only once, which allows recursive schemas.
 type acceptors struct {
 	schemas map[string]any
 	shared  map[string]*acceptor
@@ -182,7 +182,7 @@ func (m *acceptors) of(v any) *acceptor {
 		return nil
 	}
 	if ref, ok := s["$ref"].(string); ok {
-		// In area files, a reference can have only annotations next to it.
+		// In area files, only annotations may appear next to a $ref.
 		for keyword := range s {
 			if keyword != "$ref" && !isAnnotation(keyword) {
 				return nil
@@ -208,7 +208,7 @@ func (m *acceptors) ref(name string) *acceptor {
 	a := &acceptor{}
 	m.shared[name] = a
 	if !m.fill(a, s) {
-		// Other acceptors may already refer to it, so it must accept nothing.
+		// Other acceptors may already refer to this one, so it must accept nothing.
 		*a = acceptor{enum: []any{}}
 	}
 	return a
@@ -218,7 +218,7 @@ func isAnnotation(keyword string) bool {
 	return strings.HasPrefix(keyword, "x-spdk-") || slices.Contains([]string{"title", "description", "default", "format"}, keyword)
 }
 
-// fill reads the keywords. It returns false if one of them is unknown.
+// fill reads the keywords of s into a. It returns false if a keyword is unknown.
 func (m *acceptors) fill(a *acceptor, s map[string]any) bool {
 	a.maxLength, a.maxItems = -1, -1
 	sound := true
@@ -297,7 +297,7 @@ func (m *acceptors) keyword(a *acceptor, keyword string, v any) (ok bool) {
 		a.pattern, err = regexp.Compile(text)
 		return isText && err == nil
 	}
-	return ok // such as oneOf: only the validator can check that exactly one fits
+	return ok // false for oneOf and others: only the validator can check them
 }
 
 func (a *acceptor) setTypes(v any) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample/broken"
 )
 
-// The acceptor accepts nothing that the validator rejects, and exists for nearly all methods.
+// The acceptor never accepts anything that the validator rejects, and nearly all methods have one.
 func TestAcceptorAgreesWithValidator(t *testing.T) {
 	doc := rpcschema.Default()
 	accepted, valid, invalid := 0, 0, 0

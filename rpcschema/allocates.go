@@ -2,19 +2,20 @@ package rpcschema
 
 import "encoding/json"
 
-// Allocates marks a number in proportion to which SPDK allocates memory or loops while executing
-// the call, which blocks the whole target. The bounds apply to tenants. A parameter that no tenant
-// can send may have none.
+// Allocates marks a number that determines how much memory SPDK allocates, or how often it loops,
+// during a call. Such a call blocks the whole target. The bounds apply to tenants; a parameter that
+// tenants cannot send may have no bounds.
 type Allocates struct {
-	AtMost  json.Number `json:"at-most"`  // "": no bound
-	AtLeast json.Number `json:"at-least"` // smaller numbers take more memory; 0, the default, is permitted. "": no bound
+	AtMost json.Number `json:"at-most"` // "": no bound
+	// smaller numbers need more memory, except 0, the default, which is allowed. "": no bound
+	AtLeast json.Number `json:"at-least"`
 }
 
 // Bounded reports whether there is a bound.
 func (a *Allocates) Bounded() bool { return a != nil && a.AtMost+a.AtLeast != "" }
 
-// Exceeded returns the bound that a value violates and the bound's kind ("at most" or "at least"),
-// or "" if the value is permitted or is not a number.
+// Exceeded returns the bound that a value violates and the bound's kind ("at most" or "at least").
+// It returns "" if the value is allowed or is not a number.
 func (a *Allocates) Exceeded(v any) (kind string, bound json.Number) {
 	number, ok := v.(json.Number)
 	n, err := number.Float64()

@@ -1,6 +1,6 @@
 package rpcschema
 
-// The forms in which SPDK accepts a call without parameters (x-spdk-params).
+// These are the forms in which SPDK accepts a call without parameters (x-spdk-params).
 const (
 	ParamsNone   = "none"   // params must be left out
 	ParamsObject = "object" // params must be an empty object
@@ -18,8 +18,8 @@ func (m *Method) WithoutParams() string {
 	return ParamsEither
 }
 
-// Bare returns the parameters of a call in the form that SPDK accepts. If there are none, that is
-// nil or an empty object; otherwise they are returned unchanged.
+// Bare returns the parameters of a call in the form that SPDK accepts. If there are none, Bare
+// returns nil or an empty object; otherwise, it returns params unchanged.
 func (m *Method) Bare(params map[string]any) map[string]any {
 	switch {
 	case len(params) > 0:
@@ -35,9 +35,9 @@ func (m *Method) checkBare(params map[string]any) Violations {
 	switch form := m.WithoutParams(); {
 	case len(params) > 0:
 	case form == ParamsNone && params != nil:
-		return Violations{{Message: m.Name + " without parameters has no params at all: SPDK refuses an empty object: leave params out"}}
+		return Violations{{Message: m.Name + " refuses an empty object as params: leave params out"}}
 	case form == ParamsObject && params == nil:
-		return Violations{{Message: m.Name + " without parameters needs an empty object: give params {}"}}
+		return Violations{{Message: m.Name + " requires params: give an empty object, {}"}}
 	}
 	return nil
 }

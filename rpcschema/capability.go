@@ -1,11 +1,12 @@
 package rpcschema
 
-// A Capability is a behaviour of SPDK since a certain release, on which code outside rpcschema
-// depends. The schema itself records the releases of methods, parameters and result members: use
-// [Window.Has] for these, unless a call depends on several of them.
+// A Capability is a behaviour that SPDK has since a certain release and on which code outside
+// rpcschema depends. The schema itself records the releases of methods, parameters and result
+// members: use [Window.Has] for these, unless a call depends on several of them.
 type Capability struct {
-	since  Release
-	source string // file and commit in SPDK's repository, or the targets on which it was seen
+	since Release
+	// the file and commit in SPDK's repository, or the targets on which the behaviour was observed
+	source string
 }
 
 // Since returns the first release that has the capability, for messages.
@@ -14,15 +15,16 @@ func (c Capability) Since() Release { return c.since }
 // Has reports whether release r has the capability. An unknown release has no capabilities.
 func (r Release) Has(c Capability) bool { return r.Known() && !r.Before(c.since) }
 
-// The list of all capabilities. No package outside rpcschema compares releases, except in tests.
+// All capabilities. No package outside rpcschema compares releases, except in tests.
 var (
-	// GrowsBeyondParent means that a volume may be larger than its parent. Earlier releases, seen
-	// on v24.01, fail reads beyond the parent's end, and writes of less than a cluster there, with
-	// an I/O error.
+	// GrowsBeyondParent means that a volume may be larger than its parent. On earlier releases,
+	// such as v24.01, reads beyond the parent's end fail with an I/O error, as do writes there of
+	// less than a cluster.
 	GrowsBeyondParent = Capability{Release{24, 5}, "lib/blob/blob_bs_dev.c: 00311abc73, for chains b357ad48a5"}
 
 	// InflatesBeyondParent means that bdev_lvol_inflate works for a volume that is larger than its
-	// parent. v24.01 crashes. The releases in between were not tested.
+	// parent. On v24.01, the target crashes. The releases between v24.01 and v26.05 were not
+	// tested.
 	InflatesBeyondParent = Capability{Release{26, 5}, "lib/blob/blobstore.c: bs_cluster_needs_allocation; seen on real v24.01 and v26.05"}
 
 	// SetsParent means that SPDK has bdev_lvol_set_parent.
@@ -39,7 +41,7 @@ var (
 	ListsDuringDeletion = Capability{Release{24, 9}, "module/bdev/lvol/vbdev_lvol_rpc.c: afcb180bcb, https://github.com/spdk/spdk/issues/3505"}
 
 	// QueuesSubsystemChanges means that SPDK queues concurrent changes to an NVMe-oF subsystem.
-	// Earlier releases refuse all but one at a time.
+	// Earlier releases refuse a change while another one is in progress.
 	QueuesSubsystemChanges = Capability{Release{24, 5}, "lib/nvmf/subsystem.c: 2881f7f69c"}
 
 	// ChangesHostKeys means that SPDK authenticates hosts and can change their keys
@@ -61,5 +63,6 @@ var (
 	AcceptsLargeRequests = Capability{Release{26, 5}, "lib/jsonrpc/jsonrpc_internal.h: 5db1aed445"}
 )
 
-// Future is later than every release. It lacks everything that any release has replaced.
+// Future is later than every release. Methods and members that any release removed are absent from
+// it.
 var Future = Release{99, 12}

@@ -20,7 +20,7 @@ func TestReleaseHasCapability(t *testing.T) {
 	assert.Equal(t, Release{24, 5}, c.Since())
 }
 
-// The table agrees with the schema, which records the releases of methods, parameters and members.
+// The table agrees with the releases that the schema records for methods, parameters and members.
 func TestCapabilitiesMatchTheSchema(t *testing.T) {
 	d := Default()
 	method := func(name string) Window {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Replaces describes a member that replaced another one, and how their values convert. At most one
-// conversion is set; if none is, only the name changed.
+// Replaces describes how a member relates to an older member that it replaced. At most one
+// conversion is set; if none is set, only the name changed.
 type Replaces struct {
 	Name string `json:"name"`
 	// Factor: old = new × Factor; an old value that is not a multiple is rounded up.
@@ -24,7 +24,7 @@ type Replaces struct {
 }
 
 // BothWays reports whether the new form can also be converted to the old one, for releases that
-// know only the old one.
+// support only the old one.
 func (rep *Replaces) BothWays() bool { return rep.Times == 0 && rep.Log2Of == 0 }
 
 // Scales reports whether the two forms differ at most by a factor.
@@ -45,8 +45,8 @@ func (rep *Replaces) inWords(name string) string {
 	return fmt.Sprintf("give %s instead", name)
 }
 
-// modern converts an old value. It returns a value of another type unchanged; validation reports
-// that.
+// modern converts an old value to the new form. It returns a value of another type unchanged, for
+// validation to report.
 func (rep *Replaces) modern(v any) (any, error) {
 	if rep.List {
 		return []any{v}, nil
@@ -110,8 +110,9 @@ func spelt(given json.Number, n *big.Int) (any, error) {
 	return json.Number(n.String()), nil
 }
 
-// A change adapts a parameter, or a member of one, to another release. That release may have a
-// successor with another name, imply values, or accept values in any case.
+// A change adapts a parameter, or a member of one, to another release. The member may have a
+// successor with another name, may have values that later releases imply, or may have been accepted
+// in any case.
 type change struct {
 	path  []string // names of the objects that contain the member, from the parameters down
 	old   Property // zero: no old member
@@ -120,7 +121,7 @@ type change struct {
 	texts []string // the values of any
 }
 
-// changes lists the changes of a method's parameters.
+// changes lists all changes to a method's parameters between releases.
 func (d *Document) changes(m *Method) []change {
 	list := make(Properties, len(m.Params))
 	for i, p := range m.Params {

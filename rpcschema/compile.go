@@ -7,8 +7,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A compiler builds JSON Schema validators from one release's view of the document. Members that
-// the release does not know are removed, and objects are closed, because SPDK refuses unknown
+// A compiler builds JSON Schema validators from one release's view of the document. The view omits
+// members that the release does not support, and closes objects, because SPDK refuses unknown
 // members.
 type compiler struct {
 	mu       sync.Mutex
@@ -89,8 +89,8 @@ func (d *Document) newCompiler(r Release) (*compiler, error) {
 	return c, nil
 }
 
-// paramsObject returns the schema of the object that holds a method's parameters, made from the raw
-// document.
+// paramsObject returns the schema of the object that contains a method's parameters, made from the
+// raw document.
 func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 	properties, required := map[string]any{}, []any{}
 	list, _ := raw["params"].([]any)
@@ -105,9 +105,9 @@ func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
-// RequiredAt reports whether release r requires a parameter. If the release knows both an old
-// parameter and its successor, it requires neither by itself. If it knows only the old one, that is
-// required if the successor is.
+// RequiredAt reports whether release r requires a parameter. If the release supports both an old
+// parameter and its successor, it requires neither by itself. If it supports only the old one, that
+// one is required if the successor is.
 func (m *Method) RequiredAt(name string, r Release) bool {
 	p := m.Param(name)
 	if !p.Schema.Has(r) {
@@ -128,7 +128,7 @@ func (m *Method) RequiredAt(name string, r Release) bool {
 	return false
 }
 
-// forerunnerAt returns the parameter replaced by p, if release r has both.
+// forerunnerAt returns the parameter that p replaced, if release r supports both.
 func (m *Method) forerunnerAt(p *Param, r Release) *Param {
 	if p.Schema.Replaces == nil {
 		return nil

@@ -37,7 +37,8 @@ func TestIgnoresUnknown(t *testing.T) {
 	}
 }
 
-// A release may decode a call and then refuse it with another error. Validation refuses it at once.
+// A release may decode a call and then refuse it with another error. Validation refuses such a call
+// before it is sent.
 func TestDecoderRequires(t *testing.T) {
 	clone, _ := Default().Method("bdev_lvol_clone")
 	assert.False(t, clone.DecoderRequires("clone_name", v2401))

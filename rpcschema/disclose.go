@@ -12,11 +12,11 @@ import (
 // Discloses reports whether a method's result may contain secrets.
 func (d *Document) Discloses(m *Method) bool { return d.MayHaveSecrets(m.Result.Schema) }
 
-// MayHaveSecrets reports whether a schema's values may be or contain secrets.
+// MayHaveSecrets reports whether values of a schema may be or contain secrets.
 func (d *Document) MayHaveSecrets(s *Schema) bool { return d.secret(s, nil) }
 
-// secret reports whether a schema contains a sensitive value. within lists the enclosing shared
-// schemas, which may be recursive.
+// secret reports whether a schema describes a sensitive value at any depth. within lists the
+// enclosing shared schemas, because schemas may be recursive.
 func (d *Document) secret(s *Schema, within []string) bool {
 	if s == nil {
 		return false
@@ -47,16 +47,16 @@ func (d *Document) secret(s *Schema, within []string) bool {
 	return false
 }
 
-// RedactResult copies a result without its secrets: a string becomes [Redacted], anything else
-// null. Members that the schema does not describe are left out, because they may be secrets. The
-// rest stays as the target wrote it, in the same order. Every occurrence of a duplicate member is
-// treated this way.
+// RedactResult returns a copy of a result without secrets. It replaces a secret string by
+// [Redacted], and any other secret by null. It leaves out members that the schema does not
+// describe, because they may be secrets. Everything else stays as the target wrote it, in the same
+// order. If a member is duplicated, every occurrence is redacted.
 func (d *Document) RedactResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	m := d.byName[method]
 	if m == nil {
 		return nil, fmt.Errorf("redact a result: %w", &UnknownMethodError{Method: method})
 	}
-	// Nothing writes to results, so they are not copied: that would double the memory.
+	// The bytes are never written to, so they are not copied: a copy would double the memory.
 	r := &redaction{Edit: jsonwalk.NewEdit(unsafe.String(unsafe.SliceData(result), len(result)))}
 	r.Expect(len(result) + len(result)/8)
 	end := r.value(d.redactions.of(d, m), r.Space(0))
@@ -66,7 +66,7 @@ func (d *Document) RedactResult(method string, result json.RawMessage) (json.Raw
 	return r.Kept(result), nil
 }
 
-// A redaction holds the state while one result is redacted.
+// A redaction is the state of the redaction of one result.
 type redaction struct{ jsonwalk.Edit }
 
 const quotedRedacted = `"` + Redacted + `"`
@@ -118,12 +118,12 @@ func (r *redaction) members(p *redactPlan, i int) (end int) {
 	return w.End
 }
 
-// A redactPlan lists the parts of a value that may be shown, for all forms of the value together;
-// nil means that nothing may be shown.
+// A redactPlan lists the parts of a value that may be shown, combining all forms of the value. A
+// nil plan shows nothing.
 type redactPlan struct {
 	members map[string]*redactPlan
-	others  *redactPlan // members without a name in the schema
-	open    bool        // others are described
+	others  *redactPlan // for members that the schema does not name
+	open    bool        // the schema describes the other members
 	items   *redactPlan
 }
 
@@ -134,10 +134,10 @@ func (p *redactPlan) member(name string) (plan *redactPlan, known bool) {
 	return p.others, p.open
 }
 
-// redactPlans creates each plan when it is first needed.
+// redactPlans creates each plan on first use.
 type redactPlans struct {
 	mu   sync.Mutex
-	made map[*Schema]*redactPlan // of results
+	made map[*Schema]*redactPlan // plans of results
 }
 
 func (r *redactPlans) of(d *Document, m *Method) *redactPlan {
@@ -161,7 +161,7 @@ type redactPlanner struct {
 	made     map[string]*redactPlan
 }
 
-// of creates the plan for a value that may have several forms. If one form is secret, so is the
+// of returns the plan for a value that may have several forms. If any form is secret, so is the
 // value.
 func (r *redactPlanner) of(use []*Schema) *redactPlan {
 	forms, sensitive := r.document.forms(use, 0)
@@ -196,7 +196,7 @@ func (r *redactPlanner) of(use []*Schema) *redactPlan {
 	return plan
 }
 
-// forms returns schemas with their references and unions resolved, and whether any of them is
+// forms resolves references and unions in the schemas, and reports whether any of them is
 // sensitive.
 func (d *Document) forms(use []*Schema, depth int) (forms []*Schema, sensitive bool) {
 	for _, s := range use {
@@ -216,7 +216,7 @@ func (d *Document) forms(use []*Schema, depth int) (forms []*Schema, sensitive b
 	return forms, sensitive
 }
 
-// membersOf returns the schemas that a member has in all forms of an object.
+// membersOf returns the schemas of the named member in all forms of an object.
 func membersOf(forms []*Schema, name string) (found []*Schema) {
 	for _, s := range forms {
 		if p := s.Properties.Get(name); p != nil {

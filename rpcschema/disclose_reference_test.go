@@ -55,8 +55,9 @@ func (d *Document) referenceRedaction(use []*Schema, v any) any {
 	return v
 }
 
-// FuzzRedactResult compares the redaction of any JSON with that of its decoded value. If members
-// are duplicate, it compares both the first and the last ones, because clients may use either.
+// FuzzRedactResult compares the redaction of arbitrary JSON with that of the decoded value. If a
+// member is duplicated, the test compares its first and its last occurrence, because clients may
+// use either.
 func FuzzRedactResult(f *testing.F) {
 	methods := slices.DeleteFunc(Default().Methods(), func(m *Method) bool { return !Default().Discloses(m) })
 	for i := range methods {
@@ -74,7 +75,7 @@ func FuzzRedactResult(f *testing.F) {
 		m := methods[int(which)%len(methods)]
 		got, err := Default().RedactResult(m.Name, slices.Clone(text))
 		if !jsontext.Value(text).IsValid(lenient...) {
-			return // results that are not JSON never get here
+			return // not JSON
 		}
 		require.NoError(t, err, "%s", text)
 		require.True(t, jsontext.Value(got).IsValid(lenient...), "%s: %s of %s", m.Name, got, text)
@@ -86,7 +87,7 @@ func FuzzRedactResult(f *testing.F) {
 		for _, last := range []bool{false, true} {
 			v, err := oneOfEach(jsontext.NewDecoder(strings.NewReader(string(got)), lenient...), last)
 			if err != nil {
-				return // such as a number that the reference cannot decode
+				return // for example, a number that the reference cannot decode
 			}
 			left, err := jsonrpc.Marshal(v)
 			require.NoError(t, err)
@@ -106,7 +107,7 @@ func requireSame(t *testing.T, want, got json.RawMessage, format string, args ..
 	require.Equal(t, a, b, fmt.Sprintf(format, args...))
 }
 
-// oneOfEach decodes JSON and keeps the first or the last of duplicate members.
+// oneOfEach decodes JSON, keeping only the first or the last occurrence of duplicate members.
 func oneOfEach(dec *jsontext.Decoder, last bool) (any, error) {
 	switch dec.PeekKind() {
 	case '{':
@@ -148,7 +149,7 @@ func oneOfEach(dec *jsontext.Decoder, last bool) (any, error) {
 	return jsonrpc.DecodeValue(slices.Clone(text), jsonrpc.Limits{})
 }
 
-// BenchmarkRedactResult redacts a list of 1,000 bdevs, as for a read-only user.
+// BenchmarkRedactResult redacts a list of 1,000 bdevs, as in a response to a read-only user.
 func BenchmarkRedactResult(b *testing.B) {
 	list := []byte("[")
 	for i := range 1000 {

@@ -33,23 +33,23 @@ type Method struct {
 	Name        string   `json:"name"`
 	Summary     string   `json:"summary"`
 	Description string   `json:"description"`
-	State       []string `json:"x-spdk-state"` // of startup, runtime
+	State       []string `json:"x-spdk-state"` // startup and runtime, or one of them
 	Mutates     bool     `json:"x-spdk-mutates"`
-	// ReadsIf lists values of parameters. A mutating method only reads if each of these parameters
-	// is left out or has one of its listed values.
+	// ReadsIf lists parameters and their values with which a mutating method only reads: each of
+	// these parameters must be omitted or have a listed value.
 	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
 	// Saved states when a change is saved in the target's configuration: SavedFirst, SavedNever, or
-	// "" for soon after the response.
+	// "" for shortly after the response.
 	Saved string `json:"x-spdk-saved"`
 	// Removes means that the method removes the objects named in the call from the configuration.
 	Removes bool `json:"x-spdk-removes"`
-	// Undoes is the method that creates the objects removed by this one, if both name an object
-	// only by equal parameters, such as a group's tag.
+	// Undoes names the method that created the objects that this method removes. It is set if both
+	// methods identify an object only by equal parameters, such as a group's tag.
 	Undoes string `json:"x-spdk-undoes"`
-	// Stalls means that a method, although it changes nothing, may block the target's I/O or wait
-	// forever.
+	// Stalls means that the method may block the target's I/O or wait forever, although it changes
+	// nothing.
 	Stalls bool `json:"x-spdk-stalls"`
-	// Statistics means that the result consists of figures about load, health or usage.
+	// Statistics means that the result consists of figures on load, health or usage.
 	Statistics bool     `json:"x-spdk-statistics"`
 	Aliases    []string `json:"x-spdk-aliases"` // deprecated names
 	// ServedBy names the program that serves the method: "" for SPDK, ServedByProxy for spdk-proxy
@@ -59,25 +59,25 @@ type Method struct {
 		Name string `json:"name"`
 	} `json:"tags"`
 	Params []*Param `json:"params"`
-	// ParamsForm is how a call without parameters is sent; see WithoutParams.
+	// ParamsForm is the form of a call without parameters; see WithoutParams.
 	ParamsForm string `json:"x-spdk-params"`
-	// OneOf lists groups of parameters of which exactly one must be given; AnyOf groups of which at
-	// least one must.
+	// OneOf lists groups of parameters. Exactly one parameter of each must be given. AnyOf lists
+	// groups of which at least one parameter must be given.
 	OneOf  [][]string `json:"x-spdk-one-of"`
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
 	Errors []Error    `json:"errors"`
-	// ErrorKinds holds the kinds of codes that mean something else for this method than in general.
-	// They are here because OpenRPC's error objects allow no extensions.
+	// ErrorKinds contains the kinds of error codes that have a different meaning for this method
+	// than in general. They are stored here because OpenRPC's error objects allow no extensions.
 	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
 	// DecodeError is the code that SPDK returns when it cannot decode the parameters.
 	DecodeError int `json:"x-spdk-decode-error"`
 	// Relaxed gives the releases that ignore unknown parameters; nil means none. See
 	// IgnoresUnknown.
 	Relaxed *Relaxed `json:"x-spdk-relaxed"`
-	// Instead says what to do in place of a removed method.
+	// Instead describes the replacement for a removed method.
 	Instead string `json:"x-spdk-instead"`
-	// RPCPy describes how scripts/rpc.py makes the call, by parameter or path; nil means that it
+	// RPCPy describes how scripts/rpc.py makes the call, by parameter or path. It is nil if rpc.py
 	// has no such command. RPCPyFails lists the releases whose rpc.py cannot make the call. See
 	// RPCPyAt.
 	RPCPy      map[string]RPCPyWords `json:"x-spdk-rpcpy"`
@@ -90,17 +90,18 @@ type Method struct {
 
 // Values of Method.Saved.
 const (
-	SavedFirst = "first" // before the response, because the change decides who reaches data, or limits a volume
-	SavedNever = "never" // it changes nothing that SPDK saves
+	// before the response, because the change determines who can access data, or limits a volume
+	SavedFirst = "first"
+	SavedNever = "never" // the method changes nothing that SPDK saves
 )
 
-// Configures reports whether a call to the method may change what SPDK saves in its configuration.
+// Configures reports whether a call of the method may change the configuration that SPDK saves.
 func (m *Method) Configures() bool { return m.Mutates && m.Saved != SavedNever }
 
-// ServedByProxy marks methods that SPDK does not have.
+// ServedByProxy marks methods that spdk-proxy serves itself and that SPDK does not have.
 const ServedByProxy = "proxy"
 
-// A Param is a named parameter, or the result.
+// A Param is a named parameter or the result of a method.
 type Param struct {
 	Name     string  `json:"name"`
 	Summary  string  `json:"summary"`
@@ -112,8 +113,8 @@ type Param struct {
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
-	// Kind is one of ErrorKinds if the code means something else for this method than in general,
-	// and "" otherwise.
+	// Kind is one of ErrorKinds if the code has a different meaning for this method than in
+	// general, and "" otherwise.
 	Kind string `json:"-"`
 }
 
@@ -131,7 +132,7 @@ func (m *Method) KindOf(code int) string {
 }
 
 // Default returns the embedded document. It panics if the embedded text is invalid, which the
-// package's tests rule out.
+// package's tests exclude.
 var Default = sync.OnceValue(func() *Document {
 	d, err := Load(OpenRPC)
 	if err != nil {
@@ -140,7 +141,7 @@ var Default = sync.OnceValue(func() *Document {
 	return d
 })
 
-// Load reads an assembled document.
+// Load parses an assembled document.
 func Load(text []byte) (*Document, error) {
 	var file struct {
 		Methods    []*Method `json:"methods"`
@@ -185,7 +186,7 @@ func (d *Document) OfSPDK() []*Method {
 	return slices.DeleteFunc(d.Methods(), func(m *Method) bool { return m.ServedBy != "" })
 }
 
-// Match returns the methods whose names match a glob (path.Match's * ? [a-z]).
+// Match returns the methods whose names match a glob, with the syntax of [path.Match].
 func (d *Document) Match(glob string) ([]*Method, error) {
 	var found []*Method
 	for _, m := range d.methods {
@@ -200,7 +201,8 @@ func (d *Document) Match(glob string) ([]*Method, error) {
 	return found, nil
 }
 
-// Suggest returns the method whose name is most similar to name, or "" if none is similar.
+// Suggest returns the method whose name is most similar to the given one, or "" if no name is
+// similar.
 func (d *Document) Suggest(name string) string {
 	names := make([]string, len(d.methods))
 	for i, m := range d.methods {
@@ -209,8 +211,8 @@ func (d *Document) Suggest(name string) string {
 	return Nearest(name, names)
 }
 
-// Resolve follows references to the schema itself. Annotations next to a reference apply only to
-// that use, and must be read before resolving.
+// Resolve follows references and returns the schema that they lead to. Annotations next to a
+// reference apply only to that use, and must be read before resolving.
 func (d *Document) Resolve(s *Schema) *Schema {
 	for s != nil && s.Ref != "" {
 		s = d.schemas[s.RefName()]
@@ -239,13 +241,15 @@ func (m *Method) Param(name string) *Param {
 	return nil
 }
 
-// Nearest returns the candidate most similar to name, for "did you mean". Its edit distance from
-// name is at most a third of name's length. Nearest returns "" if there is none.
+// Nearest returns the candidate most similar to name, for "did you mean". The edit distance must be
+// at most a third of the length of name; if no candidate is that close, Nearest returns "".
 func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {
 		if max(len(c)-len(name), len(name)-len(c)) >= bestDistance {
-			continue // the lengths differ by at least as much; and a name may be very long
+			// The lengths alone differ by too much. Checking this first also bounds the cost of
+			// long names.
+			continue
 		}
 		if d := editDistance(name, c); d < bestDistance {
 			best, bestDistance = c, d

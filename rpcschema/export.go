@@ -6,9 +6,9 @@ import (
 	"maps"
 )
 
-// Export returns the OpenRPC document for release r with only the methods selected by keep (nil:
-// all), and the schemas that they refer to. Parameters are strict: their objects refuse members
-// that they do not describe.
+// Export returns the OpenRPC document for release r. It contains only the methods selected by keep
+// (nil: all), and the schemas to which they refer. Parameters are strict: objects in them refuse
+// members that the document does not describe.
 func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// method copies a method in the form of the view's release.
+// method copies a method in the form that it has in the view's release.
 func (w view) method(m *Method, raw map[string]any) (map[string]any, error) {
 	out := make(map[string]any, len(raw))
 	for key, value := range raw {
@@ -88,7 +88,7 @@ func (w view) method(m *Method, raw map[string]any) (map[string]any, error) {
 	return out, err
 }
 
-// collectRefs adds to used every schema that v refers to, directly or indirectly.
+// collectRefs adds to used every schema to which v refers, directly or indirectly.
 func collectRefs(schemas map[string]any, v any, used map[string]any) {
 	switch v := v.(type) {
 	case []any:

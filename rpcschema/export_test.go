@@ -41,7 +41,7 @@ func TestExport(t *testing.T) {
 	assert.True(t, driver.Param("name").Required, "v24.01 requires it")
 }
 
-// A member may have the name of a keyword: bdev_ftl_get_properties has properties.
+// A member may be named like a keyword: bdev_ftl_get_properties returns properties.
 func TestMemberNamedLikeAKeyword(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[],"result":{"name":"r","schema":{"type":"object",
 		"properties":{"properties":{"type":"object","properties":{"a":{"type":"string"}}},"required":{"type":"boolean"}},"required":["properties"]}}}]}`))
@@ -51,7 +51,8 @@ func TestMemberNamedLikeAKeyword(t *testing.T) {
 	require.ErrorContains(t, d.ValidateResult("m", map[string]any{}, v2605), "/properties: is required")
 }
 
-// Objects in parameters are closed, whether named or not; objects used only in results stay open.
+// Objects in parameters are closed, whether they are named or not; objects used only in results
+// stay open.
 func TestExportClosesParameterObjects(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m",
 		"params":[{"name":"inline","schema":{"type":"object","properties":{"a":{"type":"string"}}}},{"name":"named","schema":{"$ref":"#/components/schemas/Sent"}}],

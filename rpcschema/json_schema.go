@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// JSONSchemas returns the schemas of the parameters at release r, by method, for the methods
-// selected by keep (nil: all). Each is a complete JSON Schema (draft 2020-12). Objects refuse
-// members that they do not describe. A group of which exactly one member must be given becomes
-// oneOf; one of which at least one must be given, anyOf. The result's schema is at #/$defs/result.
-// Annotations (x-spdk-…) are left out; [Document.Export] has them.
+// JSONSchemas returns the schemas of the parameters at release r for the methods selected by keep
+// (nil: all), by method. Each is a complete JSON Schema (draft 2020-12). Objects refuse members
+// that they do not describe. A group of parameters of which exactly one must be given becomes
+// oneOf; a group of which at least one must be given becomes anyOf. The result's schema is at
+// #/$defs/result. The schemas contain no annotations (x-spdk-…); use [Document.Export] for those.
 func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {
@@ -48,7 +48,7 @@ func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][
 	return all, nil
 }
 
-// addGroups adds the groups of parameters that require exactly one or at least one.
+// addGroups adds the rules on groups of parameters: exactly one, or at least one, must be given.
 func (m *Method) addGroups(root map[string]any, r Release) {
 	var all []any
 	for keyword, groups := range map[string][][]string{"oneOf": m.OneOf, "anyOf": m.AnyOf} {
@@ -64,7 +64,8 @@ func (m *Method) addGroups(root map[string]any, r Release) {
 			}
 		}
 	}
-	for _, p := range m.Params { // if a release knows a parameter and its successor, either is enough
+	// If a release supports a parameter and its successor, either is enough.
+	for _, p := range m.Params {
 		if old := m.forerunnerAt(p, r); old != nil && p.Required {
 			all = append(all, map[string]any{"anyOf": []any{
 				map[string]any{"required": []any{p.Name}}, map[string]any{"required": []any{old.Name}},
@@ -80,7 +81,7 @@ func (m *Method) addGroups(root map[string]any, r Release) {
 	}
 }
 
-// plainSchema copies a schema without annotations, with its references pointing into $defs.
+// plainSchema copies a schema without annotations, and redirects its references to $defs.
 func plainSchema(v any) any {
 	switch v := v.(type) {
 	case []any:

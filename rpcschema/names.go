@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// A Name names a resource in a call: an existing one, or one that the call creates.
+// A Name names a resource in a call: an existing one, or one to be created.
 type Name struct{ Kind, Value string } // x-spdk-resource: bdev, lvstore, nqn, …
 
 // Names lists the resources named in a call's parameters, in the order of the method's parameters.
-// It returns at most limit of them; more is the number of the others. It leaves out secrets,
+// It returns at most limit names; more is the number of further ones. Names omits secrets,
 // including redacted ones.
 func (d *Document) Names(method string, params map[string]any, limit int) (list []Name, more int) {
 	m := d.byName[method]
@@ -34,7 +34,7 @@ type nameWalk struct {
 	more     int
 }
 
-// walk finds names in a value; kind is the kind of resource stated by the enclosing schemas.
+// walk collects the names in a value; kind is the kind of resource given by the enclosing schemas.
 func (w *nameWalk) walk(s *Schema, kind string, v any) {
 	if s == nil || s.Sensitive {
 		return
@@ -83,8 +83,8 @@ func (w *nameWalk) found(s *Schema, kind, value string) {
 	w.list = append(w.list, Name{kind, value})
 }
 
-// addressOf returns the name that an object as a whole stands for. All such objects are NVMe-oF or
-// iSCSI addresses.
+// addressOf returns a name for an object that identifies a resource as a whole. All such objects
+// are NVMe-oF or iSCSI addresses.
 func addressOf(v map[string]any) string {
 	for _, pair := range [][2]string{{"traddr", "trsvcid"}, {"host", "port"}} {
 		host, port := v[pair[0]], v[pair[1]]
@@ -98,7 +98,7 @@ func addressOf(v map[string]any) string {
 	return ""
 }
 
-// kindOf returns the kind of resource that a text names, from the variants of a union.
+// kindOf returns the kind of resource that a string names, according to the variants of a union.
 func (w *nameWalk) kindOf(s *Schema) string {
 	for _, variant := range slices.Concat(s.OneOf, s.AnyOf) {
 		resolved := w.document.Resolve(variant)

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// Opens describes parameter values that give others access to an object, beyond the hosts named for
-// it, or to the data that it contained.
+// Opens describes parameter values that give access to hosts other than those named for an object,
+// or to data that was deleted from it.
 type Opens struct {
 	To string `json:"to"` // one of Openings
-	If []any  `json:"if"` // these values
-	// Instead replaces an opening value in a tenant's call; if it is nil, the call is refused.
+	If []any  `json:"if"` // the values that open the object
+	// Instead replaces such a value in a tenant's call. If Instead is nil, the call is refused.
 	Instead any `json:"instead"`
 }
 
-// Openings lists the kinds of access that parameters can open (x-spdk-opens).
+// Openings lists the kinds of access that parameters can give (x-spdk-opens).
 var Openings = []string{"any-host", "deleted-data", "device-commands", "unauthenticated"}
 
-// By reports whether a value opens the object. Strings are compared ignoring case, as SPDK compares
-// the words that mean every host.
+// By reports whether the value v opens the object. Strings are compared ignoring case, as SPDK
+// compares the keywords for "any host".
 func (o *Opens) By(v any) bool {
 	return o != nil && slices.ContainsFunc(o.If, func(opening any) bool {
 		given, isText := v.(string)

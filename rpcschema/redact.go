@@ -5,9 +5,9 @@ import "slices"
 // Redacted replaces secrets in logs.
 const Redacted = "[redacted]"
 
-// Redact copies params with the values of all sensitive members replaced, at any depth. What the
-// schema does not know, a method's parameters or a member, is redacted completely, because it may
-// be secret.
+// Redact returns a copy of params with the values of all sensitive members replaced, at any depth.
+// It replaces the value of everything that the schema does not describe, including all parameters
+// of an unknown method, because it may be secret.
 func (d *Document) Redact(method string, params map[string]any) map[string]any {
 	if params == nil {
 		return nil
@@ -51,7 +51,7 @@ func (d *Document) redact(s *Schema, v any) any {
 	return v
 }
 
-// member returns the schema of an object's member, even if only a form of a union has it.
+// member returns the schema of an object's member, even if only one form of a union has the member.
 func (d *Document) member(s *Schema, name string) *Schema {
 	if p := s.Properties.Get(name); p != nil {
 		return p

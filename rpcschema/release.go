@@ -9,7 +9,8 @@ import (
 // A Release is an SPDK release, such as v26.05. The zero Release stands for an unknown release.
 type Release struct{ Year, Month int }
 
-// Oldest is the first release that the schema covers. Its methods and members have no x-spdk-since.
+// Oldest is the first release that the schema covers. Methods and members present in it have no
+// x-spdk-since.
 var Oldest = Release{23, 1}
 
 var releaseText = regexp.MustCompile(`^(?:SPDK )?v(\d\d)\.(\d\d)(?:[.\-\s].*)?$`)
@@ -35,7 +36,7 @@ func MustRelease(s string) Release {
 	return r
 }
 
-// Known reports whether r is a known release, not the zero Release.
+// Known reports whether r is a known release, that is, not the zero Release.
 func (r Release) Known() bool { return r != Release{} }
 
 // Before reports whether r was released before o.
@@ -50,22 +51,22 @@ func (r Release) String() string {
 	return fmt.Sprintf("v%02d.%02d", r.Year, r.Month)
 }
 
-// MarshalText writes v26.05.
+// MarshalText writes r in the form v26.05.
 func (r Release) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads v26.05.
+// UnmarshalText parses the form v26.05.
 func (r *Release) UnmarshalText(b []byte) (err error) {
 	*r, err = ParseRelease(string(b))
 	return err
 }
 
-// A Window is the span of releases that know something, such as a method. It includes both ends.
+// A Window is the span of releases that support something, such as a method. It includes both ends.
 type Window struct {
 	Since Release `json:"x-spdk-since,omitzero"`
 	Until Release `json:"x-spdk-until,omitzero"`
 }
 
-// Has reports whether release r knows it. An unknown release knows everything.
+// Has reports whether release r is within the window. An unknown release is within every window.
 func (w Window) Has(r Release) bool {
 	if !r.Known() {
 		return true
@@ -73,7 +74,7 @@ func (w Window) Has(r Release) bool {
 	return !r.Before(w.Since) && (!w.Until.Known() || !w.Until.Before(r))
 }
 
-// String returns the window in words, or "" if every release is in it.
+// String describes the window in words. It returns "" if the window includes every release.
 func (w Window) String() string {
 	switch {
 	case w.Since.Known() && w.Until.Known():

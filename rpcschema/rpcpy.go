@@ -12,49 +12,49 @@ import (
 // An RPCPyWord describes how a parameter, or a member of one, is written on the command line of
 // SPDK's scripts/rpc.py. It has a position, an option, or flags.
 type RPCPyWord struct {
-	// Since and Until limit the rpc.py releases.
+	// Since and Until limit the releases of rpc.py to which the word applies.
 	Since Release `json:"since,omitzero"`
 	Until Release `json:"until,omitzero"`
-	// Position is the place among the values without an option, counted from 1. Optional means that
-	// it may be omitted.
+	// Position is the place among the positional arguments, counted from 1. Optional means that it
+	// may be omitted.
 	Position int  `json:"position,omitzero"`
 	Optional bool `json:"optional,omitzero"`
-	// Option precedes the value.
+	// Option is the option that precedes the value.
 	Option string `json:"option,omitzero"`
-	// Set and Clear are flags: they mean true and false.
+	// Set and Clear are flags that mean true and false.
 	Set   string `json:"set,omitzero"`
 	Clear string `json:"clear,omitzero"`
-	// Needed means that rpc.py requires the option, although SPDK does not require the parameter.
+	// Needed means that rpc.py requires the option although SPDK does not require the parameter.
 	Needed bool `json:"needed,omitzero"`
-	// Hex means that rpc.py reads the number as hexadecimal.
+	// Hex means that rpc.py parses the number as hexadecimal.
 	Hex bool `json:"hex,omitzero"`
 	// List names the separator between the items of a list, which is a single word: space or comma.
 	List string `json:"list,omitzero"`
-	// Item names the members of an item that is an object. On the command line, colons separate
-	// them.
+	// Item names the members of a list's items that are objects. On the command line, colons
+	// separate them.
 	Item []string `json:"item,omitzero"`
-	// MiBOf names the parameter that holds the block size. This parameter is a number of blocks,
-	// but rpc.py takes a size in MiB.
+	// MiBOf names the parameter that contains the block size. SPDK expects a number of blocks for
+	// this parameter, but rpc.py expects a size in MiB.
 	MiBOf string `json:"mib-of,omitzero"`
 	// Only lists the numbers that rpc.py accepts; nil means all.
 	Only []json.Number `json:"only,omitzero"`
-	// Sends is the value that rpc.py sends if the word is omitted; nil means none, or the schema's
-	// default.
+	// Sends is the value that rpc.py sends if the argument is omitted; nil means none, or the
+	// schema's default.
 	Sends json.RawMessage `json:"sends,omitzero"`
 	// NotWith names the parameter whose option rpc.py refuses together with this one.
 	NotWith string `json:"not-with,omitzero"`
-	// NonzeroUntil is the last release whose rpc.py does not send 0. In an export for one release,
-	// Nonzero takes its place.
+	// NonzeroUntil is the last release whose rpc.py does not send 0. An export for one release
+	// contains Nonzero instead.
 	NonzeroUntil Release `json:"nonzero-until,omitzero"`
 	Nonzero      bool    `json:"nonzero,omitzero"`
 
 	short string // an option or, for booleans, a flag
 }
 
-// RPCPyWords holds the forms of one word in different releases.
+// RPCPyWords contains the forms of one word in different releases.
 type RPCPyWords []RPCPyWord
 
-// UnmarshalJSON reads a word or a list of words.
+// UnmarshalJSON parses one word or a list of words.
 func (w *RPCPyWords) UnmarshalJSON(b []byte) error {
 	if b[0] == '[' {
 		return json.Unmarshal(b, (*[]RPCPyWord)(w))
@@ -63,7 +63,7 @@ func (w *RPCPyWords) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*w)[0])
 }
 
-// UnmarshalJSON reads a position, an option, or an object. It refuses unknown members.
+// UnmarshalJSON parses a position, an option, or an object. It refuses unknown members.
 func (w *RPCPyWord) UnmarshalJSON(b []byte) error {
 	switch b[0] {
 	case '"':
@@ -81,9 +81,9 @@ func (w *RPCPyWord) UnmarshalJSON(b []byte) error {
 // Has reports whether release r of rpc.py has this form.
 func (w *RPCPyWord) Has(r Release) bool { return Window{w.Since, w.Until}.Has(r) }
 
-// RPCPyAt returns the words that rpc.py of release r has, by parameter or by the path to a member,
-// such as listen_address.traddr. It returns nil if that rpc.py cannot make the call, or if the
-// release is unknown.
+// RPCPyAt returns the words of rpc.py of release r, by parameter or by the path to a member, such
+// as listen_address.traddr. It returns nil if that rpc.py cannot make the call, or if the release
+// is unknown.
 func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
 	if m.RPCPy == nil || !r.Known() || slices.Contains(m.RPCPyFails, r) {
 		return nil, nil
@@ -95,7 +95,7 @@ func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
 			return nil, err
 		}
 		if s == nil {
-			continue // another release has the parameter
+			continue // The parameter exists only in other releases.
 		}
 		for _, w := range m.RPCPy[path] {
 			if !w.Has(r) {
@@ -110,7 +110,7 @@ func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
 	return words, nil
 }
 
-// at returns w in the form of release r, without shorthand.
+// at returns w in the form that applies to release r, with abbreviations expanded.
 func (w RPCPyWord) at(r Release, s *Schema) RPCPyWord {
 	switch {
 	case w.short != "" && s.Type.Main() == "boolean":
@@ -123,7 +123,7 @@ func (w RPCPyWord) at(r Release, s *Schema) RPCPyWord {
 	return w
 }
 
-// at returns the schema of a parameter or member, or nil if the release does not have it.
+// at returns the schema of a parameter or member, or nil if release r does not support it.
 func (m *Method) at(path string, r Release) (*Schema, error) {
 	names := strings.Split(path, ".")
 	p := m.Param(names[0])

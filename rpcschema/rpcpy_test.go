@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportedWords returns a method's rpc.py words in a release's document, as JSON, or "" if there
-// are none.
+// exportedWords returns a method's rpc.py words in the document exported for a release, as JSON, or
+// "" if there are none.
 func exportedWords(t *testing.T, d *Document, method string, r Release) string {
 	t.Helper()
 	exported, err := d.Export(r, func(m *Method) bool { return m.Name == method })

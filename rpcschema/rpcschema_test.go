@@ -72,7 +72,7 @@ func TestValidateParams(t *testing.T) {
 		"no parameters":          {"spdk_get_version", `null`, v2605, ""},
 		"none, as an object":     {"spdk_get_version", `{}`, v2605, "leave params out"},
 		"none of several":        {"bdev_lvol_get_lvstores", `{}`, v2605, "leave params out"},
-		"object, left out":       {"iscsi_set_discovery_auth", `null`, v2605, "give params {}"},
+		"object, left out":       {"iscsi_set_discovery_auth", `null`, v2605, "give an empty object, {}"},
 		"object":                 {"iscsi_set_discovery_auth", `{}`, v2605, ""},
 		"either":                 {"vmd_rescan", `{}`, v2605, ""},
 		"unknown method":         {"bdev_lvol_creat", `{}`, v2605, `unknown method "bdev_lvol_creat": did you mean bdev_lvol_create?`},
@@ -130,8 +130,8 @@ func TestRedact(t *testing.T) {
 	assert.Nil(t, d.Redact("m", nil))
 }
 
-// Every method must compile for every release, so that the tests find a mistake in an area file,
-// not the first call to the method.
+// Every method must compile for every release. Otherwise, a mistake in an area file would appear
+// only at the first call of the method.
 func TestEveryMethodCompiles(t *testing.T) {
 	d := Default()
 	for _, r := range []Release{{}, Oldest, v2401, v2605} {

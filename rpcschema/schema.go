@@ -22,7 +22,7 @@ type Schema struct {
 	Additional  Additional `json:"additionalProperties"`
 	Items       *Schema    `json:"items"`
 	Enum        []any      `json:"enum"`
-	// EnumSince holds the first release of enumerated values added later than their member.
+	// EnumSince maps enumerated values added later than their member to their first release.
 	EnumSince map[string]Release `json:"x-spdk-enum-since"`
 	Const     any                `json:"const"`
 	Default   any                `json:"default"`
@@ -41,33 +41,33 @@ type Schema struct {
 
 	// Area is the part of SPDK that a shared schema belongs to.
 	Area string `json:"x-spdk-area"`
-	// Resource is what the value names: bdev, lvstore, nqn, …
+	// Resource is the kind of resource that the value names: bdev, lvstore, nqn, …
 	Resource string `json:"x-spdk-resource"`
-	// Sensitive values are secrets, never to be logged.
+	// Sensitive means that the value is a secret, which must never be logged.
 	Sensitive bool `json:"x-spdk-sensitive"`
-	// Opens describes values that give access beyond the named hosts; nil means none.
+	// Opens describes values that give access to further hosts or to deleted data; nil means none.
 	Opens *Opens `json:"x-spdk-opens"`
-	// Allocates marks a number in proportion to which SPDK allocates memory at once; nil for any
-	// other value.
+	// Allocates marks a number that determines how much memory SPDK allocates; nil for any other
+	// value.
 	Allocates *Allocates `json:"x-spdk-allocates"`
 	// Unit is the unit of a number: bytes, MiB, us, …
 	Unit string `json:"x-spdk-unit"`
-	// Replaces describes the member that this one replaced.
+	// Replaces describes the older member that this one replaced.
 	Replaces *Replaces `json:"x-spdk-replaces"`
-	// Instead advises what to do if the member was removed without a successor.
+	// Instead gives advice if the member was removed without a successor.
 	Instead string `json:"x-spdk-instead"`
-	// DropIf lists the values of a removed member that later releases imply.
+	// DropIf lists the values of a removed member that are the behaviour of later releases.
 	DropIf []any `json:"x-spdk-drop-if"`
 	// AnyCaseUntil is the last release that accepted the enumerated values in any case.
 	AnyCaseUntil Release `json:"x-spdk-any-case-until"`
-	// RequiredUntil is the last release that required a parameter that is now optional.
+	// RequiredUntil is the last release that required a parameter or member that is now optional.
 	RequiredUntil Release `json:"x-spdk-required-until"`
 	// RequiredSince is the first release whose decoder requires a required parameter or member.
-	// Earlier releases decode a call without it, and then refuse it or crash.
+	// Earlier releases decode a call without it, and then refuse the call or crash.
 	RequiredSince Release `json:"x-spdk-required-since"`
 }
 
-// HasValue reports whether release r knows an enumerated value.
+// HasValue reports whether release r supports an enumerated value.
 func (s *Schema) HasValue(value string, r Release) bool {
 	return Window{Since: s.EnumSince[value]}.Has(r)
 }
@@ -80,7 +80,7 @@ const refPrefix = "#/components/schemas/"
 // A TypeSet is the set of JSON types that a value may have.
 type TypeSet []string
 
-// UnmarshalJSON reads one name or a list of names.
+// UnmarshalJSON parses a name or a list of names.
 func (t *TypeSet) UnmarshalJSON(b []byte) error {
 	if b[0] == '[' {
 		return json.Unmarshal(b, (*[]string)(t))
@@ -114,10 +114,10 @@ type Property struct {
 	*Schema
 }
 
-// Properties holds an object's members in the order in which they are described.
+// Properties lists an object's members in the order in which they are described.
 type Properties []Property
 
-// Get finds a member.
+// Get returns the schema of the named member, or nil.
 func (p Properties) Get(name string) *Schema {
 	for _, q := range p {
 		if q.Name == name {
@@ -127,7 +127,7 @@ func (p Properties) Get(name string) *Schema {
 	return nil
 }
 
-// UnmarshalJSON keeps the order, which a map would lose.
+// UnmarshalJSON preserves the order of members, which a map would lose.
 func (p *Properties) UnmarshalJSON(b []byte) error {
 	dec := jsontext.NewDecoder(bytes.NewReader(b))
 	if _, err := dec.ReadToken(); err != nil {
@@ -151,14 +151,14 @@ func (p *Properties) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Additional holds the keyword additionalProperties: absent, a boolean or a schema.
+// Additional is the value of the keyword additionalProperties: absent, a boolean or a schema.
 type Additional struct {
 	Given   bool
 	Allowed bool
-	Schema  *Schema // when members of this schema are allowed
+	Schema  *Schema // if set, members that match this schema are allowed
 }
 
-// UnmarshalJSON reads a boolean or a schema.
+// UnmarshalJSON parses a boolean or a schema.
 func (a *Additional) UnmarshalJSON(b []byte) error {
 	a.Given = true
 	if b[0] != '{' {
@@ -168,8 +168,8 @@ func (a *Additional) UnmarshalJSON(b []byte) error {
 	return decode(b, &a.Schema)
 }
 
-// decode is like json.Unmarshal, but keeps the spelling of numbers in Enum, Const and Default,
-// because a float64 cannot hold every uint64.
+// decode is like json.Unmarshal, but preserves the digits of numbers in Enum, Const and Default,
+// because a float64 cannot represent every uint64.
 func decode(text []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// requests holds typical requests that a proxy decodes and validates.
+// requests contains typical requests that a proxy decodes and validates.
 var requests = map[string]string{
 	"bdev_lvol_create": `{"jsonrpc":"2.0","id":1,"method":"bdev_lvol_create","params":{"lvol_name":"pvc-0d9a57b2-7f4e-4a6e-8d3c-5b1f0e9a7c66",
 		"size_in_mib":1024,"lvs_name":"lvs0","thin_provision":true,"clear_method":"unmap"}}`,
@@ -26,8 +26,8 @@ func decodeAndValidate(d *Document, text []byte) error {
 	return d.ValidateParams(r.Method, r.Params, v2605)
 }
 
-// Decoding and validating a call makes at most 60 allocations on any machine. The benchmark
-// measures how long it takes.
+// Decoding and validating a call makes at most 60 allocations on any machine.
+// BenchmarkDecodeAndValidate measures the time.
 func TestCallsMakeFewAllocations(t *testing.T) {
 	d := Default()
 	for name, text := range requests {

@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// A Translation names a method or parameter that was rewritten for the target's release. An
-// object's member is named by its path, separated by dots.
+// A Translation records a method or parameter that was rewritten for the target's release. Members
+// of objects are named by their path, separated by dots.
 type Translation struct{ From, To string }
 
-// LeftOut marks a parameter left out because later releases imply it.
+// LeftOut is the To of a parameter that was omitted because later releases imply its value.
 const LeftOut = "nothing"
 
-// Translate adapts params to release r, if nothing is lost:
+// Translate adapts params to release r without loss:
 //   - A call without parameters gets the form that SPDK accepts (x-spdk-params).
-//   - A newer name is replaced by its old name (x-spdk-replaces) for a release that does not know
-//     it yet, and an older name as its successor for a release that no longer knows it. A size in
-//     bytes is rounded up to MiB.
-//   - A removed parameter is left out if its value is what later releases do anyway
+//   - A new name is replaced by the old one (x-spdk-replaces) if the release does not yet support the
+//     new name, and an old name by the new one if the release no longer supports the old name. A size
+//     in bytes is rounded up to MiB.
+//   - A removed parameter is omitted if its value is the behaviour of later releases
 //     (x-spdk-drop-if).
 //   - Values that earlier releases accepted in any case get their present spelling.
 //
-// Translate does not change params itself. Parameters without a counterpart stay as they are:
-// validation refuses them.
+// Translate does not modify params. Parameters that have no equivalent stay as they are: validation
+// refuses them.
 func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []Translation, error) {
 	params = m.Bare(params)
 	if !r.Known() {
@@ -53,7 +53,8 @@ func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []
 	return params, done, nil
 }
 
-// object returns the object that contains the changed member, or nil if it is not given.
+// object returns the object that contains the changed member, or nil if the call does not contain
+// it.
 func (c *change) object(params map[string]any) map[string]any {
 	for _, name := range c.path {
 		params, _ = params[name].(map[string]any)
@@ -61,7 +62,7 @@ func (c *change) object(params map[string]any) map[string]any {
 	return params
 }
 
-// copied returns a copy of the same object, after also copying the objects on the path to it.
+// copied returns a copy of that object, and copies the objects on the path to it.
 func (c *change) copied(params map[string]any) map[string]any {
 	for _, name := range c.path {
 		next := maps.Clone(params[name].(map[string]any))
@@ -71,7 +72,7 @@ func (c *change) copied(params map[string]any) map[string]any {
 	return params
 }
 
-// apply returns the edit of the object, or nil if there is none.
+// apply returns a function that edits the object, or nil if nothing changes.
 func (c *change) apply(object map[string]any, r Release) (edit func(map[string]any), t Translation, err error) {
 	switch {
 	case c.any.Schema != nil:
@@ -152,7 +153,7 @@ func (d *Document) variesIn(s *Schema, within []*Schema) bool {
 	return slices.ContainsFunc(inner, func(in *Schema) bool { return d.variesIn(in, within) })
 }
 
-// Knows checks that release r has every parameter given.
+// Knows returns an error if release r does not support a given parameter.
 func (m *Method) Knows(params map[string]any, r Release) error {
 	var found Violations
 	for name := range params {

@@ -65,7 +65,8 @@ func TestTranslate(t *testing.T) {
 	}
 }
 
-// A call that cannot be translated safely is refused, with the place and advice on what to do.
+// A call that cannot be translated safely is refused with an error that names the parameter and
+// gives advice.
 func TestUnsafeTranslationsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, in string
@@ -89,7 +90,7 @@ func TestUnsafeTranslationsAreRefused(t *testing.T) {
 	}
 }
 
-// The refusal of something removed says what to do instead.
+// The error for a removed parameter or method names the replacement.
 func TestRefusalsNameTheReplacement(t *testing.T) {
 	for name, c := range map[string]struct{ method, in, says string }{
 		"another unit":  {"bdev_lvol_create", `{"lvol_name":"a","lvs_name":"l","size":1048576}`, "give size_in_mib instead, which is size / 1048576"},
@@ -109,7 +110,7 @@ func TestRefusalsNameTheReplacement(t *testing.T) {
 	require.ErrorContains(t, err, "give dmrsl instead, which is max_discard_size_kib × 2")
 }
 
-// If the target's release knows the old member too, either member is enough.
+// If the target's release also supports the old member, either one is enough.
 func TestOldOrNewMemberSuffices(t *testing.T) {
 	for _, r := range []Release{Oldest, v2401, v2605} {
 		for in, ok := range map[string]bool{
@@ -126,8 +127,8 @@ func TestOldOrNewMemberSuffices(t *testing.T) {
 	require.EqualError(t, err, "/listen_address/trtype: is required")
 }
 
-// A call with an old name is sent with the present name, so every release must know the present
-// name, and no method may be called by the old name of another.
+// A call with an old name is sent with the present name. So every release must support the present
+// name, and no method's old name may be the name of another method.
 func TestOldMethodNames(t *testing.T) {
 	old := 0
 	for _, m := range Default().Methods() {

@@ -11,10 +11,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// A Violation is one place where a value does not match the schema.
+// A Violation is one place at which a value does not match the schema.
 type Violation struct {
-	Pointer string // JSON pointer from the params or the result
-	Message string // what is wrong and what is expected; never the value, which may be secret
+	Pointer string // JSON pointer into the params or the result
+	Message string // what is wrong and what is expected, but never the value, which may be secret
 }
 
 func (v Violation) String() string {
@@ -24,7 +24,7 @@ func (v Violation) String() string {
 	return v.Pointer + ": " + v.Message
 }
 
-// Violations lists all places where one value does not match the schema.
+// Violations lists all places at which a value does not match the schema.
 type Violations []Violation
 
 func (v Violations) Error() string {
@@ -35,13 +35,13 @@ func (v Violations) Error() string {
 	return strings.Join(lines, "; ")
 }
 
-// An UnknownMethodError names a method that the schema, or the target's release, does not have.
+// An UnknownMethodError reports a method that is not in the schema, or not in the target's release.
 type UnknownMethodError struct {
 	Method  string
 	Release Release // set if the method exists in other releases
 	Window  Window
 	Suggest string // a method with a similar name, or ""
-	Now     string // the present name, if Method is an old name; else ""
+	Now     string // the present name if Method is an old name, or ""
 	Instead string // what to do instead of a removed method, or ""
 }
 
@@ -62,8 +62,8 @@ func (e *UnknownMethodError) Error() string {
 	return fmt.Sprintf("unknown method %q: rpc_get_methods lists what the target has", e.Method)
 }
 
-// Find returns the method that release r knows by a name. It also finds deprecated names. The error
-// is an *UnknownMethodError, which says what to do.
+// Find returns the method with the given name, which may be deprecated, in release r. The error is
+// an *UnknownMethodError, which contains advice.
 func (d *Document) Find(name string, r Release) (*Method, error) {
 	m, ok := d.byName[name]
 	if !ok {
@@ -78,9 +78,9 @@ func (d *Document) Find(name string, r Release) (*Method, error) {
 	return m, nil
 }
 
-// ValidateParams checks whether release r of SPDK accepts the parameters of a call. A call without
-// parameters has nil or an empty object, as returned by Bare. The error is an *UnknownMethodError
-// or Violations.
+// ValidateParams checks whether release r of SPDK accepts the parameters of a call. If there are no
+// parameters, params is nil or an empty object, as returned by Bare. The error is an
+// *UnknownMethodError or Violations.
 func (d *Document) ValidateParams(method string, params map[string]any, r Release) error {
 	m, err := d.Find(method, r)
 	if err != nil {
@@ -100,7 +100,7 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 		}
 	}
 	if violations = append(violations, m.checkGroups(params, r)...); len(violations) == 0 {
-		violations = bare // missing parameters explain more
+		violations = bare // A missing parameter is the more helpful error.
 	}
 	if len(violations) > 0 {
 		return violations
@@ -108,8 +108,8 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 	return nil
 }
 
-// checkParams checks params against their schema, first with the acceptor, and with the validator
-// if that does not accept them.
+// checkParams checks params against their schema. It tries the acceptor first, and uses the
+// validator if the acceptor does not accept them.
 func (d *Document) checkParams(m *Method, params map[string]any, r Release) (Violations, error) {
 	c, err := d.compilerFor(r)
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Document) checkParams(m *Method, params map[string]any, r Release) (Vio
 }
 
 // ValidateResult checks a method's result. Members that the schema does not describe are
-// violations, so that tests notice those missing from it.
+// violations, so that tests detect members missing from the schema.
 func (d *Document) ValidateResult(method string, result any, r Release) error {
 	m, err := d.Find(method, r)
 	if err != nil {
@@ -147,7 +147,8 @@ func (d *Document) ValidateResult(method string, result any, r Release) error {
 	return err
 }
 
-// checkGroups checks the groups of parameters that require exactly one or at least one.
+// checkGroups checks the rules on groups of parameters: exactly one, or at least one, must be
+// given.
 func (m *Method) checkGroups(params map[string]any, r Release) (found Violations) {
 	given := func(group []string) (names []string) {
 		for _, name := range group {
@@ -182,7 +183,7 @@ func (m *Method) checkGroups(params map[string]any, r Release) (found Violations
 	return found
 }
 
-// unknown returns advice about a parameter that is not in the schema.
+// unknown returns advice on a parameter that is not in the schema.
 func (m *Method) unknown(pointer string, r Release) string {
 	name := strings.TrimPrefix(pointer, "/")
 	if p, path := m.memberAt(pointer); p != nil && !p.Has(r) {
@@ -210,8 +211,8 @@ func (m *Method) unknown(pointer string, r Release) string {
 	return fmt.Sprintf("%s has no such parameter: it takes %s", m.Name, strings.Join(names, ", "))
 }
 
-// memberAt returns the parameter, or the member of one, that a pointer leads to, and the names
-// above it. It returns nil if there is none.
+// memberAt returns the parameter or member to which a pointer leads, and the path to it. It returns
+// nil if there is none.
 func (m *Method) memberAt(pointer string) (p *Property, path []string) {
 	names := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	first := m.Param(names[0])
@@ -247,7 +248,7 @@ func check(s *jsonschema.Schema, v any) (Violations, error) {
 	}), nil
 }
 
-// collect gathers the leaves of a validation error, which hold the reasons.
+// collect gathers the leaves of a validation error, which contain the reasons.
 func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 	at := pointer(e.InstanceLocation)
 	switch k := e.ErrorKind.(type) {
@@ -261,7 +262,8 @@ func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 		}
 	case *kind.OneOf, *kind.AnyOf:
 		if len(e.Causes) > 0 {
-			if either, ok := e.Causes[0].ErrorKind.(*kind.Required); ok { // or its old name; see view.schema
+			// or its old name; see view.schema
+			if either, ok := e.Causes[0].ErrorKind.(*kind.Required); ok {
 				found[Violation{at + "/" + either.Missing[0], "is required"}] = true
 				return
 			}
@@ -278,7 +280,7 @@ func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 	}
 }
 
-// formsOf lists the types that the variants of a union expect, if the type is wrong.
+// formsOf lists the types that the variants of a union expect, if the value's type is wrong.
 func formsOf(e *jsonschema.ValidationError) string {
 	var want []string
 	for _, cause := range e.Causes {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// A view copies raw schemas, keeping only the members that one release has.
+// A view copies raw schemas, keeping only the members that one release supports.
 type view struct {
 	release Release
-	closed  bool // objects refuse members they do not describe, unless they say otherwise
+	closed  bool // objects refuse members that they do not describe, unless the schema allows them
 }
 
 func (d *Document) rawDocument() (map[string]any, error) {
@@ -29,8 +29,8 @@ func rawSchemas(raw map[string]any) map[string]any {
 	return schemas
 }
 
-// schema copies one schema. It looks only into keywords that contain schemas, because a member may
-// have the name of a keyword.
+// schema copies one schema. It descends only into keywords that contain schemas, because a member
+// may be named like a keyword.
 func (w view) schema(v any) any {
 	s, ok := v.(map[string]any)
 	if !ok {
@@ -63,7 +63,7 @@ func (w view) schema(v any) any {
 		out["required"] = slices.DeleteFunc(slices.Clone(required), func(name any) bool {
 			member, there := members[name.(string)]
 			if old := forerunner(members, member); old != "" && out["anyOf"] == nil {
-				// Either of them is enough.
+				// Either member is enough.
 				out["anyOf"] = []any{
 					map[string]any{"type": "object", "required": []any{name}}, map[string]any{"type": "object", "required": []any{old}},
 				}
@@ -78,7 +78,7 @@ func (w view) schema(v any) any {
 	return out
 }
 
-// forerunner returns the name of the member that this one replaced, if both exist.
+// forerunner returns the name of the member that the given one replaced, if both exist.
 func forerunner(members map[string]any, member any) string {
 	s, _ := member.(map[string]any)
 	rep, _ := s["x-spdk-replaces"].(map[string]any)
@@ -89,7 +89,7 @@ func forerunner(members map[string]any, member any) string {
 	return old
 }
 
-// variants copies a union's forms that the release knows.
+// variants copies those forms of a union that the release supports.
 func (w view) variants(list []any) (variants []any) {
 	for _, v := range list {
 		if s, ok := v.(map[string]any); !ok || windowOf(s).Has(w.release) {
@@ -99,7 +99,7 @@ func (w view) variants(list []any) (variants []any) {
 	return variants
 }
 
-// enum leaves out values that the release does not know yet.
+// enum omits values that the release does not yet support.
 func (w view) enum(values, since any) any {
 	list, _ := values.([]any)
 	releases, _ := since.(map[string]any)
@@ -113,7 +113,7 @@ func (w view) enum(values, since any) any {
 	})
 }
 
-// members copies named schemas, except those that the release does not know.
+// members copies named schemas, except those that the release does not support.
 func (w view) members(m map[string]any) map[string]any {
 	out := make(map[string]any, len(m))
 	for name, v := range m {

@@ -14,10 +14,10 @@ import (
 // A Violation is one place in the input that does not match the schema.
 type Violation struct {
 	File    string
-	Line    int    // where the call or answer begins
-	Method  string // "" if it is unknown
-	Pointer string // JSON pointer from the call's or answer's object, such as /params/nqn
-	Message string // never repeats a value, which may be secret
+	Line    int    // the line on which the call or response begins
+	Method  string // "" if unknown
+	Pointer string // JSON pointer into the call or response, such as /params/nqn
+	Message string // never contains a value from the input, which may be secret
 }
 
 func (v Violation) String() string {
@@ -33,11 +33,11 @@ func (v Violation) String() string {
 
 // A Report is the result of checking one or more inputs.
 type Report struct {
-	Calls, Results, Errors int // how many of each were checked
+	Calls, Results, Errors int // number of each that were checked
 	Violations             []Violation
 }
 
-// Add adds the results in other.
+// Add adds the results of other to r.
 func (r *Report) Add(other *Report) {
 	r.Calls += other.Calls
 	r.Results += other.Results
@@ -45,7 +45,7 @@ func (r *Report) Add(other *Report) {
 	r.Violations = append(r.Violations, other.Violations...)
 }
 
-// Write prints the violations, one per line, followed by a summary line.
+// Write prints the violations, one per line, followed by a summary.
 func (r *Report) Write(w io.Writer) error {
 	for _, v := range r.Violations {
 		if _, err := fmt.Fprintln(w, v); err != nil {
@@ -56,14 +56,14 @@ func (r *Report) Write(w io.Writer) error {
 	return err
 }
 
-// A Checker checks against one release; the zero Release means all of them.
+// A Checker checks input against one release; the zero Release means all releases.
 type Checker struct {
 	Document *rpcschema.Document
 	Release  rpcschema.Release
 }
 
-// Read checks everything in one input, which reports call file. Input that is not JSON is also a
-// violation; an error means that it could not be read.
+// Read checks everything in one input, which the report calls file. Input that is not JSON is also
+// a violation; an error means that the input could not be read.
 func (c Checker) Read(file string, in io.Reader) (*Report, error) {
 	text, err := io.ReadAll(in)
 	if err != nil {
@@ -79,7 +79,7 @@ type run struct {
 	Checker
 	file   string
 	line   int
-	asked  map[string]string // id → method of the last request with it
+	asked  map[string]string // id → method of the last request with that id
 	noID   string            // method of the request just before, if it has no id
 	report Report
 }
@@ -121,8 +121,9 @@ func (r *run) object(object map[string]any) {
 
 var members = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// methodOf returns an object's method. A call names its own. A response belongs to the request
-// directly before it if that has no id, and otherwise to the last request with the same id.
+// methodOf returns an object's method. A call names its own method. A response belongs to the
+// request directly before it if that request has no id, and otherwise to the last request with the
+// same id.
 func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
 	id, hasID := object["id"]
 	key := fmt.Sprintf("%T %v", id, id) // 1 is not "1"
@@ -168,8 +169,8 @@ func (r *run) params(method string, value any) {
 	r.judge(method, "/params", r.Document.ValidateParams(method, params, r.Release))
 }
 
-// failure checks the shape of an error. Codes that the schema does not list are accepted, because
-// it may not list all of them.
+// failure checks the form of an error. Codes that the schema does not list are accepted, because
+// the schema may be incomplete in this respect.
 func (r *run) failure(method string, value any) {
 	r.report.Errors++
 	failure, ok := value.(map[string]any)
@@ -185,7 +186,7 @@ func (r *run) failure(method string, value any) {
 	}
 }
 
-// judge converts the schema's error to violations.
+// judge converts an error of the schema to violations.
 func (r *run) judge(method, at string, err error) {
 	var violations rpcschema.Violations
 	switch {

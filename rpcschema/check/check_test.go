@@ -101,7 +101,7 @@ func TestViolationsAreReported(t *testing.T) {
 	assert.Contains(t, broken[0], "nothing after it was checked")
 }
 
-// Without a release, a call is valid if any release accepts it.
+// If no release is given, a call is valid if any release accepts it.
 func TestCallsOfAnyReleaseAreValidWithoutARelease(t *testing.T) {
 	assert.Empty(t, lines(read(t, rpcschema.Release{}, `{"method":"bdev_lvol_create","params":{"lvol_name":"a","lvs_name":"l","size":5}}{"method":"bdev_pmem_delete","params":{"name":"a"}}`)))
 }

@@ -15,10 +15,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// values checks the values in an input, including the items of arrays. It tracks the line on which
-// each begins.
+// values checks the values in an input, including the items of arrays, and tracks the line on which
+// each value begins.
 func (r *run) values(text []byte) {
-	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true)) // a duplicate member is an error of that object only
+	// a duplicate member is an error only in its object
+	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
 	lines := lineCounter{text: text, line: 1}
 	for {
 		r.line = lines.at(int(dec.InputOffset()))

@@ -17,7 +17,7 @@ func against(doc *rpcschema.Document, source *Source, reasons []explanation, r r
 	c := comparison{doc: doc, source: source, release: r}
 	seen := map[string]bool{}
 	for _, theirs := range source.Methods {
-		m, err := doc.Find(theirs.Name, r) // deprecated names are found too
+		m, err := doc.Find(theirs.Name, r) // also finds deprecated names
 		if err != nil {
 			c.add(theirs.Name, "", Missing, "SPDK's schema has this method")
 			continue
@@ -153,7 +153,7 @@ func (c *comparison) forms(s *rpcschema.Schema) (list []*rpcschema.Schema) {
 	return list
 }
 
-// shape returns the form that has members or items.
+// shape returns the form of a value that has members or items.
 func (c *comparison) shape(s *rpcschema.Schema) *rpcschema.Schema {
 	forms := c.forms(s)
 	for _, form := range forms {
@@ -180,8 +180,8 @@ func (c *comparison) types(s *rpcschema.Schema) (types []string) {
 	return types
 }
 
-// theirType maps the words of SPDK's schemas, which differ between releases, to JSON's types; sized
-// integers stay.
+// theirType maps the type names in SPDK's schemas, which differ between releases, to JSON types.
+// Sized integers stay unchanged.
 func theirType(t string) string {
 	switch t {
 	case "bool", "Boolean":

@@ -1,7 +1,7 @@
-// Package drift compares the schema with SPDK itself: with the methods that a live target lists,
+// Package drift compares the schema with SPDK itself: with the methods that a running target lists,
 // and with SPDK's own schema file for parameters (schema.json or schema.yaml in its source tree).
 //
-// Known differences are listed in known.yaml, each with its reason and the place in SPDK's sources
-// that proves it; only the others must be examined. The package must not know how a target is
-// reached.
+// known.yaml lists the known differences, each with its reason and the place in SPDK's sources that
+// proves it. Only other differences need to be examined. The package does not depend on how a
+// target is reached.
 package drift

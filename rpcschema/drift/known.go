@@ -16,13 +16,14 @@ var knownText []byte
 
 // An explanation states why a difference from SPDK's schema file is correct.
 type explanation struct {
-	Method string            `yaml:"method"`
-	Param  string            `yaml:"param"`
-	Kind   Kind              `yaml:"kind"`
-	Since  rpcschema.Release `yaml:"since"` // releases to which it applies; all if empty
-	Until  rpcschema.Release `yaml:"until"`
-	Why    string            `yaml:"why"`
-	Shown  string            `yaml:"shown"` // file and function of SPDK that show it
+	Method string `yaml:"method"`
+	Param  string `yaml:"param"`
+	Kind   Kind   `yaml:"kind"`
+	// releases to which the explanation applies; if both are empty, all
+	Since rpcschema.Release `yaml:"since"`
+	Until rpcschema.Release `yaml:"until"`
+	Why   string            `yaml:"why"`
+	Shown string            `yaml:"shown"` // file and function in SPDK that prove it
 }
 
 func (e explanation) covers(d Difference, r rpcschema.Release) bool {
@@ -58,8 +59,8 @@ func readKnown(text []byte) ([]explanation, error) {
 	return list, nil
 }
 
-// explain adds the known reasons to the differences found, and reports those for this release that
-// are no longer needed.
+// explain adds known reasons to the differences found, and reports the reasons that this release no
+// longer needs.
 func explain(found []Difference, reasons []explanation, r rpcschema.Release) []Difference {
 	var stale []Difference
 	for _, e := range reasons {

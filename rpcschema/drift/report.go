@@ -7,18 +7,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Kind is a way in which the schema and SPDK disagree.
+// A Kind classifies a difference between the schema and SPDK.
 type Kind string
 
-// The kinds of differences, as seen from the schema.
+// The kinds of differences, from the schema's point of view.
 const (
-	Missing  Kind = "missing"  // SPDK has it, the schema does not
-	Extra    Kind = "extra"    // the schema has it, SPDK does not
+	Missing  Kind = "missing"  // in SPDK, but not in the schema
+	Extra    Kind = "extra"    // in the schema, but not in SPDK
 	Renamed  Kind = "renamed"  // SPDK lists a deprecated name
 	Type     Kind = "type"     // JSON type or size of an integer
-	Required Kind = "required" // whether it must be given
+	Required Kind = "required" // whether the parameter must be given
 	Enum     Kind = "enum"     // the allowed values
-	Count    Kind = "count"    // how many items an array may have
+	Count    Kind = "count"    // number of items that an array may have
 	Stale    Kind = "stale"    // known.yaml explains a difference that does not exist
 )
 
@@ -45,7 +45,7 @@ func (d Difference) String() string {
 
 // A Report is the outcome of one comparison.
 type Report struct {
-	Subject     string // what the schema was compared with
+	Subject     string // the name of the source or target
 	Release     rpcschema.Release
 	Compared    int // methods
 	Differences []Difference
@@ -61,8 +61,8 @@ func (r *Report) Unexplained() (list []Difference) {
 	return list
 }
 
-// Write prints the unexplained differences, or all of them if all is set, one per line, followed by
-// a summary line.
+// Write prints the unexplained differences, or all differences if all is set, one per line,
+// followed by a summary.
 func (r *Report) Write(w io.Writer, all bool) error {
 	unexplained := r.Unexplained()
 	list := unexplained

@@ -37,7 +37,7 @@ type Source struct {
 		Class    string `yaml:"class"`
 		MaxCount int    `yaml:"max_count"`
 	} `yaml:"arrays"`
-	// Bitmasks are arrays of enum values on the wire.
+	// Bitmasks are sent as arrays of enum values.
 	Bitmasks []struct {
 		Name  string `yaml:"name"`
 		Enum  string `yaml:"enum"`
@@ -61,7 +61,7 @@ type SourceParam struct {
 
 // A SourceArray is one array type of a Source.
 type SourceArray struct {
-	Item SourceParam // without a name
+	Item SourceParam // has no name
 	Max  int         // 0: unknown
 }
 
@@ -87,7 +87,7 @@ func LoadSource(path string) (*Source, error) {
 	return nil, fmt.Errorf("no schema/schema.yaml or schema/schema.json in %s: give an SPDK source tree of v25.09 or later, or its schema file", path)
 }
 
-// releaseOf reads a source tree's release.
+// releaseOf reads the release of a source tree.
 func releaseOf(tree string) rpcschema.Release {
 	text, err := os.ReadFile(filepath.Join(tree, "VERSION"))
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Source) object(name string) []SourceParam {
 	return nil
 }
 
-// array returns an array or a bitmask, or nil if there is none.
+// array returns the array or bitmask of the given name, or nil.
 func (s *Source) array(name string) *SourceArray {
 	for _, a := range s.Arrays {
 		if a.Name == name {

@@ -2,7 +2,7 @@ package jsonrpc
 
 import "fmt"
 
-// The codes of JSON-RPC 2.0, and SPDK's only addition.
+// These are the codes of JSON-RPC 2.0 and SPDK's only additional code.
 const (
 	CodeParseError     = -32700
 	CodeInvalidRequest = -32600
@@ -14,19 +14,19 @@ const (
 	CodeWrongState = -1
 )
 
-// Codes of a gateway between client and target, from the range that JSON-RPC reserves for
+// These are codes of a gateway between client and target, from the range that JSON-RPC reserves for
 // implementations (-32099 to -32000). Each is sent with the HTTP status in its comment.
 const (
 	CodeUnauthorized   = -32001 // 401: not authenticated
 	CodeForbidden      = -32003 // 403: not allowed
 	CodeInUse          = -32009 // 409: the object is in use in a way that forbids the call
-	CodeTooLarge       = -32013 // 413: the request does not fit the target
+	CodeTooLarge       = -32013 // 413: the request exceeds the target's limits
 	CodeTooMany        = -32029 // 429: too many requests
 	CodeTooManyLogins  = -32030 // 429: too many failed logins, so the credentials were not checked
 	CodeNotSaved       = -32050 // 500: executed, but a restart of the target would undo it
 	CodeUnreachable    = -32052 // 502: not sent, the target is unreachable
 	CodeDraining       = -32053 // 503: not sent, the proxy is stopping
-	CodeOutcomeUnknown = -32054 // 504: sent, but there was no reply: check the state before retrying
+	CodeOutcomeUnknown = -32054 // 504: sent, but no reply arrived: check the state before retrying
 )
 
 // An Error is the error member of a reply.

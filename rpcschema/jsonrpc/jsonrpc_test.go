@@ -142,7 +142,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	// {"a":[1]} is 6 values to SPDK: {, "a", [, 1, ], }.
+	// SPDK counts six values in {"a":[1]}: {, "a", [, 1, ], }.
 	_, err := DecodeValue([]byte(`{"a":[1]}`), Limits{Values: 6, Depth: 2, Bytes: 9})
 	require.NoError(t, err)
 	for what, lim := range map[string]Limits{"values": {Values: 5}, "levels of nesting": {Depth: 1}, "bytes": {Bytes: 8}} {
@@ -160,7 +160,7 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
-// A short text must not decode to a number with which computing is slow.
+// A short text must not decode to a number that makes computations slow.
 func TestNumbersAreBounded(t *testing.T) {
 	nines := strings.Repeat("9", maxDigits)
 	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {

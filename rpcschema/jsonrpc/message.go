@@ -10,8 +10,8 @@ import (
 
 // A Request is one decoded call.
 type Request struct {
-	// ID is the id in the client's spelling, which the response repeats exactly. It is nil for a
-	// notification, which has no id and is never answered.
+	// ID is the id as the client spelled it; the response repeats it exactly. It is nil for a
+	// notification, which has no id and gets no response.
 	ID     json.RawMessage
 	Method string
 	// Params holds the named parameters; nil if there are none.
@@ -24,21 +24,21 @@ func (r *Request) Notification() bool { return r.ID == nil }
 // MaxBatch is the maximum number of requests in a batch.
 const MaxBatch = 128
 
-// An Element is one request in a message, or the *Error to answer it with. If an invalid request
-// has a readable id, Request is also set, so that the response can contain the id.
+// An Element is one request in a message, or an *Error to send as its response. If an invalid
+// request has a readable id, Request is also set, so that the response can contain the id.
 type Element struct {
 	Request *Request
 	Err     error
 }
 
-// DecodeMessage decodes a request, or a batch of them, strictly. A request is an object with
-// jsonrpc ("2.0", may be left out, as SPDK allows), method, params (an object; null means none) and
-// id (a string, a number or null). Each member occurs at most once, in exactly this spelling, and
-// no others are allowed.
+// DecodeMessage strictly decodes a request or a batch of requests. A request is an object with
+// these members: jsonrpc ("2.0"; optional, as in SPDK), method, params (an object; null means none)
+// and id (a string, a number or null). Each member occurs at most once, in exactly this spelling.
+// No other members are allowed.
 //
 // If the text is not one JSON value, is too large or is an empty batch, DecodeMessage returns an
-// *Error, and no part of it may be executed. Otherwise each element of a batch is valid or invalid
-// by itself. Batches do not nest.
+// *Error, and no part of the text may be executed. Otherwise, each element of a batch is valid or
+// invalid by itself. Batches do not nest.
 func DecodeMessage(text []byte, lim Limits) (elements []Element, batch bool, err error) {
 	v, err := DecodeValue(text, lim)
 	var limit *LimitError
@@ -117,7 +117,7 @@ func idOf(object map[string]any) (json.RawMessage, error) {
 	}
 }
 
-// A Response answers a request with either a result or an error.
+// A Response is the response to a request: either a result or an error.
 type Response struct {
 	ID     json.RawMessage // nil: null
 	Result json.RawMessage // used when Error is nil; nil: null
@@ -146,8 +146,8 @@ func (r Response) MarshalJSON() ([]byte, error) {
 	}{"2.0", orNull(r.ID), orNull(r.Result)})
 }
 
-// Marshal writes v as JSON without the HTML escapes that encoding/json adds by default: SPDK
-// compares bytes, and the text stays readable.
+// Marshal writes v as JSON without the HTML escapes that encoding/json adds by default. SPDK
+// compares strings byte by byte, and the text stays readable.
 func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -1,19 +1,19 @@
 package jsonrpc
 
 // A Splitter finds the end of a message in a stream of messages without separators, as on SPDK's
-// socket. It finds the bracket that closes the first one, and checks nothing else: [DecodeMessage]
-// decides whether the text up to it is a message. The zero value is at the beginning of a message.
+// socket. It finds the bracket that closes the first message, and checks nothing else:
+// [DecodeMessage] decides whether the text is a message. The zero value is ready to use.
 type Splitter struct {
-	scanned  int // bytes of the text
+	scanned  int // bytes of the text examined so far
 	depth    int
 	inString bool
 	escaped  bool
 }
 
-// Next returns the length of the message at the beginning of text; the Splitter is then ready for
-// the next message. If the message has not arrived completely, Next returns 0: call it again with
-// the same text and what follows it. The error is an *Error if text does not begin with an object
-// or an array.
+// Next returns the length of the message at the beginning of text. The Splitter is then ready for
+// the next message. If the message is still incomplete, Next returns 0: call it again with the same
+// text and the bytes that follow. The error is an *Error if text does not begin with an object or
+// an array.
 func (s *Splitter) Next(text []byte) (int, error) {
 	if len(text) > 0 && text[0] != '{' && text[0] != '[' {
 		return 0, Errorf(CodeInvalidRequest, "a request is a JSON object, or a batch of them in [ ]")

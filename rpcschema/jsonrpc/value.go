@@ -36,8 +36,8 @@ type LimitError struct {
 func (e *LimitError) Error() string { return fmt.Sprintf("more than %d %s", e.Limit, e.What) }
 
 // DecodeValue decodes exactly one JSON value: null, bool, string, json.Number, []any or
-// map[string]any. Numbers keep their spelling, so that a uint64 keeps its exact value. Duplicate
-// members, invalid UTF-8 and anything after the value are errors.
+// map[string]any. Numbers keep their spelling, so a uint64 keeps its exact value. Duplicate
+// members, invalid UTF-8 and any text after the value are errors.
 func DecodeValue(text []byte, lim Limits) (any, error) {
 	if lim.Bytes > 0 && len(text) > lim.Bytes {
 		return nil, &LimitError{What: "bytes", Limit: lim.Bytes}
@@ -45,7 +45,7 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	d := decoder{dec: decoders.Get().(*jsontext.Decoder), lim: lim}
 	d.dec.Reset(bytes.NewBuffer(text))
 	defer func() {
-		d.dec.Reset(bytes.NewBuffer(nil)) // keeps no request, which may contain secrets
+		d.dec.Reset(bytes.NewBuffer(nil)) // releases the request, which may contain secrets
 		decoders.Put(d.dec)
 	}()
 	v, err := d.value()
@@ -61,7 +61,7 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	return nil, fmt.Errorf("more than one JSON value in one request: send them one by one, or as a batch in [ ]")
 }
 
-// decoders reuses the memory that tracks names and nesting.
+// decoders pools the memory that tracks names and nesting.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(bytes.NewBuffer(nil)) }}
 
 type decoder struct {
@@ -147,13 +147,13 @@ func checkNumber(text string) error {
 	return nil
 }
 
-// Limits on numbers, which apply whatever the Limits are.
+// These limits on numbers apply regardless of Limits.
 const (
 	maxDigits   = 1000
 	maxExponent = 999
 )
 
-// describe rewords the parser's errors for the client that sent the text.
+// describe rewords the parser's error for the client that sent the text.
 func describe(err error) error {
 	var limit *LimitError
 	if errors.As(err, &limit) {

@@ -1,7 +1,7 @@
 package jsonwalk
 
-// An Edit copies a text from beginning to end, with parts left out or replaced. If nothing changes,
-// it copies nothing.
+// An Edit copies a text from beginning to end, omitting or replacing parts. If nothing changes,
+// nothing is copied.
 type Edit struct {
 	Text
 	out    []byte // the copy of the text up to done
@@ -15,7 +15,7 @@ func NewEdit(text string) Edit { return Edit{Text: Text{S: text}} }
 // Expect sets the expected length of the copy, to avoid repeated reallocation.
 func (e *Edit) Expect(length int) { e.expect = length }
 
-// Cut leaves out the text between two offsets, which must be after all earlier changes.
+// Cut omits the text between two offsets, which must be after all earlier changes.
 func (e *Edit) Cut(from, to int) {
 	if e.out == nil && e.expect > 0 {
 		e.out = make([]byte, 0, e.expect)
@@ -30,7 +30,7 @@ func (e *Edit) Replace(from, to int, with string) {
 	e.out = append(e.out, with...)
 }
 
-// Kept returns the edited text. If nothing was changed, it returns whole itself.
+// Kept returns the edited text. If nothing was changed, it returns whole.
 func (e *Edit) Kept(whole []byte) []byte {
 	if e.done == 0 {
 		return whole
@@ -41,11 +41,11 @@ func (e *Edit) Kept(whole []byte) []byte {
 // Content starts editing the object or array whose opening bracket ends at end.
 func (e *Edit) Content(end int) Content { return Content{Edit: e, End: end} }
 
-// A Content edits one object or array. When a member is left out, so is its separator.
+// A Content edits one object or array. If a member is omitted, so is its separator.
 type Content struct {
 	*Edit
 	End  int  // end of the last member that was kept, or of the opening bracket
-	Gap  bool // members were left out after End
+	Gap  bool // members were omitted after End
 	some bool // at least one member was kept
 }
 

@@ -1,12 +1,12 @@
-// Package jsonwalk walks through JSON written by a target, without decoding it, and copies it with
-// parts left out or replaced. It knows neither methods nor the schema.
+// Package jsonwalk walks through JSON written by a target without decoding it, and copies it with
+// parts omitted or replaced. It does not depend on methods or the schema.
 package jsonwalk
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// A Text is JSON written by the target. It is walked without decoding: to skip a value, only its
-// end must be found. It may contain duplicate members, and its strings may contain any bytes,
-// because SPDK writes such results. If the text is not JSON, the walk ends, and Bad reports this.
+// A Text is JSON written by the target. Walking does not decode values: to skip a value, only its
+// end must be found. The text may contain duplicate members, and its strings may contain any bytes,
+// because SPDK writes such results. If the text is not JSON, the walk ends, and Bad returns true.
 type Text struct {
 	S   string
 	Bad bool
@@ -83,7 +83,7 @@ func (t *Text) Skip(i int) int {
 	return i
 }
 
-// ends reports whether a byte ends a number or a word.
+// ends reports whether a byte ends a number or a keyword.
 func ends(c byte) bool {
 	switch c {
 	case ',', ']', '}', ' ', '\n', '\t', '\r', ':', '"', '{', '[':
@@ -131,8 +131,8 @@ func (t *Text) skipText(i int) (end int, literal bool) {
 	return t.fail(), false
 }
 
-// TextAt reads the string that begins at i. sound is false if the value is not a string, or if a
-// strict decoder refuses it.
+// TextAt returns the string that begins at i. sound is false if the value is not a string, or if a
+// strict decoder would refuse it.
 func (t *Text) TextAt(i int) (value string, sound bool, end int) {
 	if t.at(i) != '"' {
 		return "", false, t.Skip(i)
@@ -159,7 +159,7 @@ type Walk struct {
 	Name  string // name of the member
 	Sound bool   // the member's name is a valid string
 	Value int    // offset of its value
-	End   int    // end of the text walked so far; after the walk, end of the object or array
+	End   int    // end of the text walked so far; after the walk, the end of the object or array
 }
 
 // Walk starts a walk through the object or array that begins at i.

@@ -9,11 +9,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// words holds the terms for required and for optional values; "" prints nothing. Parameters mark
-// the required ones, results the optional ones.
+// words contains the terms for required and for optional values; "" prints nothing. Parameters mark
+// required values, and results mark optional ones.
 type words struct{ required, optional string }
 
-// need reports whether a value is required, or what its default is.
+// need returns the word for a required value, or describes the default.
 func need(required bool, s *rpcschema.Schema, must, may string) string {
 	switch {
 	case required:
@@ -35,7 +35,7 @@ func (p *page) entry(name, need string, s *rpcschema.Schema, text string) {
 	p.write(entry{name, p.typeOf(s), need, strings.Join(strings.Fields(strings.Join(append([]string{text}, p.facts(s, resolved)...), " ")), " ")})
 }
 
-// terminal writes an entry for a terminal: name, type and need on one line, then the text.
+// terminal writes an entry for a terminal: name, type and need on one line, followed by the text.
 func (p *page) terminal(e entry) {
 	line := fmt.Sprintf("  %-30s %-22s %s", e.name, e.typ, e.need)
 	if e.name == "" {
@@ -45,7 +45,7 @@ func (p *page) terminal(e entry) {
 	p.wrap("      ", e.text)
 }
 
-// facts returns the schema's facts about a value, as sentences.
+// facts returns the facts about a value that its schema records, as sentences.
 func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 	say := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
 	if unit := cmp.Or(use.Unit, s.Unit); unit != "" {
@@ -66,11 +66,11 @@ func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 	if opens := cmp.Or(use.Opens, s.Opens); opens != nil {
 		say("With %s, %s.", strings.Join(texts(opens.If), " or "), openings[opens.To])
 		if opens.Instead != nil {
-			say("For tenants: %v instead.", opens.Instead)
+			say("In a tenant's call, replaced by %v.", opens.Instead)
 		}
 	}
 	if a := cmp.Or(use.Allocates, s.Allocates); a != nil {
-		say("SPDK allocates memory, or loops, in proportion to it, while nothing else runs.")
+		say("SPDK allocates memory or loops in proportion to this value, and runs nothing else meanwhile.")
 		if a.AtMost != "" {
 			say("For tenants: at most %s.", a.AtMost)
 		}
@@ -122,8 +122,8 @@ func texts(values []any) (texts []string) {
 	return texts
 }
 
-// values returns the enumerated values known at the release. Without a release, it returns all of
-// them, and the first release of those added later.
+// values returns the enumerated values supported at the release. Without a release, it returns all
+// values, with the first release of those added later.
 func (p *page) values(s *rpcschema.Schema) (values []string) {
 	for _, v := range s.Enum {
 		text := fmt.Sprint(v)
@@ -209,7 +209,7 @@ func (p *page) typeOf(s *rpcschema.Schema) string {
 	return strings.Join(names, " or ")
 }
 
-// forms returns the forms of a union known at the release.
+// forms returns the forms of a union supported at the release.
 func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
 	for _, v := range slices.Concat(s.OneOf, s.AnyOf) {
 		if v.Has(p.release) {
@@ -219,7 +219,7 @@ func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
 	return forms
 }
 
-// inside writes the members of a value at any depth; within names the enclosing schemas, so that
+// inside writes the members of a value at any depth. within names the enclosing schemas, so that
 // recursion ends.
 func (p *page) inside(at string, s *rpcschema.Schema, say words, within []string) {
 	if name := s.RefName(); name != "" {

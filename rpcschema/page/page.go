@@ -17,7 +17,7 @@ import (
 // width is the maximum length of a line.
 const width = 100
 
-// List writes one line for each method, with the name first.
+// List writes one line for each method, beginning with its name.
 func List(w io.Writer, methods []*rpcschema.Method) error {
 	longest := 0
 	for _, m := range methods {
@@ -32,7 +32,7 @@ func List(w io.Writer, methods []*rpcschema.Method) error {
 }
 
 // Show writes one method's page for release r. For the zero Release, it shows the members of all
-// releases, each with the releases that have it.
+// releases, and the releases that support each.
 func Show(w io.Writer, doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Release) error {
 	p := &page{doc: doc, release: r}
 	p.write = p.terminal
@@ -51,7 +51,7 @@ type page struct {
 	doc     *rpcschema.Document
 	release rpcschema.Release
 	b       bytes.Buffer
-	write   func(entry) // writes one value
+	write   func(entry) // writes one entry
 }
 
 func (p *page) head(m *rpcschema.Method) {
@@ -68,7 +68,7 @@ func (p *page) head(m *rpcschema.Method) {
 
 type fact struct{ name, value string }
 
-// about returns the facts about a method as a whole.
+// about returns the facts that apply to a method as a whole.
 func (p *page) about(m *rpcschema.Method) (facts []fact) {
 	does := "only reads"
 	if m.Mutates {
@@ -78,10 +78,10 @@ func (p *page) about(m *rpcschema.Method) (facts []fact) {
 		}
 	}
 	if m.Saved == rpcschema.SavedFirst {
-		does += "; spdk-proxy saves the change before it answers"
+		does += "; spdk-proxy saves the change before it responds"
 	}
 	if m.Stalls {
-		does += ", but may hold the target up or never end"
+		does += ", but may block the target or never return"
 	}
 	releases := m.Window.String()
 	if releases == "" {
@@ -130,13 +130,13 @@ func (p *page) parameterEntries(m *rpcschema.Method) (written bool) {
 	return written
 }
 
-// parameterNotes returns the rules about combinations of parameters, and about a call without any.
+// parameterNotes returns the rules on combinations of parameters, and on calls without parameters.
 func parameterNotes(m *rpcschema.Method) (notes []string) {
 	switch m.ParamsForm {
 	case rpcschema.ParamsObject:
-		notes = append(notes, "Without any, give an empty object.")
+		notes = append(notes, "If there are no parameters, give an empty object.")
 	case rpcschema.ParamsNone:
-		notes = append(notes, "Without any, leave params out: SPDK refuses an empty object.")
+		notes = append(notes, "If there are no parameters, leave params out: SPDK refuses an empty object.")
 	}
 	for _, group := range m.OneOf {
 		notes = append(notes, "Exactly one of "+strings.Join(group, ", ")+" must be given.")
@@ -163,7 +163,7 @@ func (p *page) errors(m *rpcschema.Method) {
 	}
 }
 
-// example writes a request with only the required parameters, in the method's order.
+// example writes a request that contains only the required parameters, in the method's order.
 func (p *page) example(m *rpcschema.Method) error {
 	p.title("EXAMPLE")
 	request, err := p.request(m)
@@ -178,7 +178,7 @@ func (p *page) example(m *rpcschema.Method) error {
 	return nil
 }
 
-// request returns a call with only the required parameters.
+// request returns a call that contains only the required parameters.
 func (p *page) request(m *rpcschema.Method) ([]byte, error) {
 	values := sample.Maker{Document: p.doc, Release: p.release}.Params(m)
 	var b bytes.Buffer

@@ -58,7 +58,7 @@ func toys(t *testing.T) *rpcschema.Document {
 	return doc
 }
 
-// Every method of SPDK has a page that names each of its parameters, and no line is too long for a
+// Every method of SPDK has a page that names each of its parameters. No line is too long for a
 // terminal.
 func TestEveryMethodHasAPage(t *testing.T) {
 	doc := rpcschema.Default()

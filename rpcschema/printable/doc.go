@@ -1,6 +1,6 @@
 // Package printable escapes characters that control a terminal, break a log line, or change the
-// order in which text is shown. The names of a target's objects, its errors, and what clients send
+// order in which text is displayed. The names of a target's objects, its errors, and clients' input
 // may contain any character.
 //
-// The package must not know which text it escapes, or where the text is shown.
+// The package does not depend on the meaning of the text, or on where it is displayed.
 package printable

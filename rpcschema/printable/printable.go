@@ -6,13 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Unsafe reports whether a character must not be shown as it is. These are control characters (C0,
-// DEL and C1), bidirectional controls, and line and paragraph separators. [utf8.RuneError] is safe.
+// Unsafe reports whether a character must be escaped before it is displayed. Unsafe characters are
+// control characters (C0, DEL and C1), bidirectional controls, and line and paragraph separators.
+// [utf8.RuneError] is safe.
 func Unsafe(r rune) bool {
 	switch {
 	case r < ' ', 0x7f <= r && r < 0xa0:
 		return true
-	case r < 0x600: // nearly all text of logs
+	case r < 0x600: // covers nearly all text in logs
 		return false
 	}
 	return unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
@@ -23,8 +24,8 @@ func Valid(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, Unsafe)
 }
 
-// ValidName reports whether s is valid and visibly different from all other names: it has no
-// invisible characters, no blanks other than spaces, and none at its ends.
+// ValidName reports whether s is valid and visibly different from all other names. A valid name has
+// no invisible characters and no blanks other than spaces, and does not begin or end with a space.
 func ValidName(s string) bool {
 	return Valid(s) && !strings.ContainsFunc(s, invisible) && strings.TrimSpace(s) == s
 }
@@ -33,8 +34,8 @@ func invisible(r rune) bool {
 	return r > ' ' && unicode.In(r, unicode.Z, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// String returns s with each unsafe character as \uXXXX, and invalid UTF-8 as U+FFFD. Line breaks
-// and tabs are also escaped, so the result fits on one line and in one table cell.
+// String returns s with each unsafe character replaced by \uXXXX, and invalid UTF-8 by U+FFFD. It
+// also escapes line breaks and tabs, so the result fits on one line and in one table cell.
 func String(s string) string {
 	if Valid(s) {
 		return s
@@ -49,7 +50,7 @@ func appendEscaped(to, text []byte, unsafe func(rune) bool) []byte {
 	const digits = "0123456789abcdef"
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
-		if unsafe(r) { // all of them have four digits
+		if unsafe(r) { // unsafe characters have at most four hexadecimal digits
 			to = append(to, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
 		} else {
 			to = utf8.AppendRune(to, r)

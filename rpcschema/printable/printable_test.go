@@ -74,7 +74,7 @@ func TestWriterKeepsLinesAndTabs(t *testing.T) {
 	assert.Equal(t, "A\tB\n1\\u000d\\u202e\\u001b[2J\ufffd\n", b.String())
 }
 
-// Programs copy text in blocks, whose boundaries may split a character.
+// Programs copy text in blocks, and a block may end in the middle of a character.
 func TestWriterJoinsDividedCharacters(t *testing.T) {
 	const text = "a\u0085é日😀\u202e\u2028\xe2\x80z"
 	var whole bytes.Buffer
@@ -112,7 +112,7 @@ type failing struct{ calls int }
 
 func (f *failing) Write([]byte) (int, error) { f.calls++; return 0, errors.New("full") }
 
-// A failure to write the log must be reported.
+// An error of the underlying writer is returned.
 func TestWriterReportsErrors(t *testing.T) {
 	f := &failing{}
 	for _, line := range []string{"plain\n", "\u202e\n"} {

@@ -9,13 +9,13 @@ import (
 
 // A Writer escapes the text written to it as [String] does, except for line breaks and tabs. JSON
 // without control characters keeps its value, because unsafe characters occur only inside its
-// strings. It may be used concurrently.
+// strings. A Writer is safe for concurrent use.
 type Writer struct {
 	// Raw is the underlying writer, for text that is already escaped, such as text with colours.
 	Raw io.Writer
 
 	mu   sync.Mutex
-	rest []byte // the beginning of a character that the next Write completes
+	rest []byte // the beginning of a character, which the next Write completes
 }
 
 // NewWriter returns a Writer on top of w, or w itself if it already is a Writer.
@@ -35,7 +35,7 @@ func Raw(w io.Writer) io.Writer {
 }
 
 // Write implements io.Writer. It calls Raw's Write once, or not at all if there is nothing to
-// write. If that fails, none of p counts as written.
+// write. If that call fails, Write returns 0.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +60,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mayNeedEscapes reports false for text of safe ASCII characters, such as most log lines. Decoding
+// mayNeedEscapes returns false for text of safe ASCII characters, such as most log lines. Decoding
 // each of their characters would take most of the time spent on writing.
 func mayNeedEscapes(text []byte) bool {
 	for _, b := range text {

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// integerRanges lists the ranges implied by formats. Validators ignore JSON Schema's format, but
-// SPDK's decoders refuse values out of range.
+// integerRanges lists the ranges that formats imply. Validators ignore JSON Schema's format
+// keyword, but SPDK's decoders refuse values outside these ranges.
 var integerRanges = map[string][2]string{
 	"uint8": {"0", "255"}, "uint16": {"0", "65535"}, "uint32": {"0", "4294967295"}, "uint64": {"0", "18446744073709551615"},
 	"int32": {"-2147483648", "2147483647"}, "int64": {"-9223372036854775808", "9223372036854775807"},
@@ -138,7 +138,7 @@ func moveErrorKinds(m *yaml.Node) {
 	}
 }
 
-// writeJSON writes a YAML node as JSON, in the node's order.
+// writeJSON writes a YAML node as JSON, preserving the order of members.
 func writeJSON(b *bytes.Buffer, n *yaml.Node) error {
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -186,7 +186,7 @@ func writeScalar(b *bytes.Buffer, n *yaml.Node) error {
 	var v any
 	switch n.ShortTag() {
 	case "!!int", "!!float":
-		v = json.Number(n.Value) // not by way of float64: uint64 must keep its value
+		v = json.Number(n.Value) // a float64 cannot represent every uint64
 	case "!!bool", "!!null":
 		if err := n.Decode(&v); err != nil {
 			return fmt.Errorf("line %d: %w", n.Line, err)
@@ -203,7 +203,7 @@ func writeScalar(b *bytes.Buffer, n *yaml.Node) error {
 	return nil
 }
 
-// addRange gives an integer schema the range implied by its format.
+// addRange adds the range implied by an integer's format to its schema.
 func addRange(n *yaml.Node) {
 	typ, format := member(n, "type"), member(n, "format")
 	if typ == nil || format == nil || typ.Value != "integer" {

@@ -41,7 +41,7 @@ type generator struct {
 	doc   *rpcschema.Document
 	areas map[string]*area
 	area  *area             // the area that is being written
-	types map[string]string // Go type name → its origin, to find clashes
+	types map[string]string // Go type name → its origin, to detect clashes
 }
 
 // An area is one generated file.
@@ -75,7 +75,7 @@ func (a *area) file() ([]byte, error) {
 	return source, nil
 }
 
-// method writes one call, its parameters' type and its result's.
+// method writes one call, the type of its parameters and the type of its result.
 func (g *generator) method(m *rpcschema.Method) error {
 	name := goName(m.Name)
 	params, argument := "nil", ""
@@ -113,15 +113,14 @@ func (g *generator) method(m *rpcschema.Method) error {
 	return nil
 }
 
-// confirms reports whether a method's result says only that the call was executed: true. If such a
-// method answers false, the client returns an error. For a method that only reads, false is a
-// result.
+// confirms reports whether a method's result only confirms the call: true. If such a method returns
+// false, the client returns an error. If a method only reads, false is an ordinary result.
 func confirms(m *rpcschema.Method) bool {
 	s := m.Result.Schema
 	return s.Type.Main() == "boolean" && (m.Mutates || s.Const != nil)
 }
 
-// facts adds to a method's comment the facts that its signature does not show.
+// facts adds facts that the signature does not show to a method's comment.
 func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 	if m.Result.Summary != "" && !confirms(m) {
 		comment(b, "", "\nThe result: "+lowerFirst(m.Result.Summary))
@@ -147,7 +146,7 @@ func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 		releases = "every SPDK since " + rpcschema.Oldest.String()
 	}
 	if m.ServedBy == rpcschema.ServedByProxy {
-		comment(b, "", "\nspdk-proxy answers it by itself; SPDK has no such method.")
+		comment(b, "", "\nspdk-proxy serves this method itself; SPDK does not have it.")
 	}
 	does := "Only reads"
 	if m.Mutates {
@@ -156,8 +155,8 @@ func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 	comment(b, "", fmt.Sprintf("\n%s. State: %s. Known to %s.", does, strings.Join(m.State, ", "), releases))
 }
 
-// paramsType declares a method's parameters. A parameter that replaced an older one stands for
-// both: Client adapts it to the target's release.
+// paramsType declares the type of a method's parameters. A parameter that replaced an older one
+// stands for both: Client adapts it to the target's release.
 func (g *generator) paramsType(m *rpcschema.Method, typ string) error {
 	replaced := map[string]bool{}
 	for _, p := range m.Params {
@@ -190,7 +189,7 @@ func lowerFirst(s string) string {
 	return s
 }
 
-// comment writes text as line comments, wrapped. A leading newline begins a separate paragraph.
+// comment writes text as wrapped line comments. A leading newline begins a new paragraph.
 func comment(b *bytes.Buffer, indent, text string) {
 	if rest, ok := strings.CutPrefix(text, "\n"); ok {
 		fmt.Fprintf(b, "%s//\n", indent)

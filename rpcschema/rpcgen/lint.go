@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// resources and units list the words allowed in annotations (areas/README.md defines them).
+// resources and units list the words allowed in annotations; areas/README.md defines them.
 var (
 	resources = strings.Fields("bdev lvstore lvstore-uuid lvol-name nqn host-nqn iqn initiator address file key crypto-key portal-group initiator-group auth-group ublk new-bdev new-lvstore new-nqn new-iqn new-key")
 	units     = strings.Fields("bytes KiB MiB blocks us ms s ns ticks IO/s MiB/s percent")
@@ -21,7 +21,7 @@ var (
 	paramsForms = []string{rpcschema.ParamsNone, rpcschema.ParamsObject, rpcschema.ParamsEither}
 )
 
-// lint finds mistakes that the format allows.
+// lint reports mistakes that the file format allows.
 func lint(doc *rpcschema.Document) error {
 	var found []error
 	complain := func(where, format string, args ...any) {

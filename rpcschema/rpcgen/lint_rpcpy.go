@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// lintRPCPy finds mistakes in the words of rpc.py: words that name nothing or do not fit their
+// lintRPCPy reports mistakes in the rpc.py words: words that name nothing or do not fit their
 // parameter's type, and required parameters without a word.
 func lintRPCPy(doc *rpcschema.Document, complain func(where, format string, args ...any)) {
 	for _, m := range doc.Methods() {
@@ -48,7 +48,7 @@ func lintRPCPy(doc *rpcschema.Document, complain func(where, format string, args
 	}
 }
 
-// releasesOf lists the releases at which a method's parameters or words may differ.
+// releasesOf lists the releases at which a method's parameters or words may change.
 func releasesOf(m *rpcschema.Method) []rpcschema.Release {
 	found := map[rpcschema.Release]bool{rpcschema.Oldest: true, rpcschema.Future: true}
 	add := func(releases ...rpcschema.Release) {

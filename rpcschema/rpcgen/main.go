@@ -1,7 +1,7 @@
-// Command rpcgen turns the hand-written descriptions of SPDK's RPCs (areas/*.yaml) into one OpenRPC
-// document and into the typed client.
+// Command rpcgen generates one OpenRPC document and the typed client from the hand-written
+// descriptions of SPDK's RPCs (areas/*.yaml).
 //
-// It knows the format of the area files and Go's syntax, but must not know transports.
+// It depends on the format of the area files and on Go's syntax, but not on transports.
 package main
 
 import (

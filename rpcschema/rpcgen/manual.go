@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/page"
 )
 
-// manual writes the pages of all methods, in Markdown.
+// manual renders the pages of all methods in Markdown.
 func manual(doc *rpcschema.Document) (map[string][]byte, error) {
 	methods := map[string][]*rpcschema.Method{}
 	for _, m := range doc.Methods() {
@@ -74,7 +74,7 @@ pre{overflow-x:auto;border:1px solid #8888;padding:.5rem} code{font-size:.9em} h
 <p><a href="index.html">All methods</a></p>
 `
 
-// writeHTML writes the same pages in HTML.
+// writeHTML writes the same pages as HTML.
 func writeHTML(dir string, pages map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

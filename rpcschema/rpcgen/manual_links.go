@@ -9,8 +9,8 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// toHTML points the links between pages to the HTML files, and gives each method the anchor used by
-// the links.
+// toHTML redirects the links between pages to the HTML files, and gives each method the anchor that
+// the links use.
 var toHTML = util.Prioritized(linkTransformer{}, 100)
 
 type linkTransformer struct{}

@@ -5,11 +5,11 @@ import (
 	"unicode"
 )
 
-// spellings lists the words that are not simply capitalized in Go names, in the spelling of SPDK's,
+// spellings lists the words that Go names do not simply capitalize, in the spelling of SPDK's,
 // NVMe's and iSCSI's documents. Every other word begins with a capital letter: bdev_lvol_create
 // becomes BdevLvolCreate. This includes words that those documents write as one (traddr, hostnqn,
 // cpumask) and words that SPDK writes only in lower case (bdev, lvol, ublk, vhost, uring). ReadOnly
-// and similar words are listed because SPDK writes them sometimes as one word and sometimes as two.
+// and similar words are listed because SPDK sometimes writes them as one word and sometimes as two.
 var spellings = strings.Fields(`
 	ACK AE4DMA AES AESNI AIO ANA API BufSize CBC CHAP CID CM CPU CQ CQE CRC CRC32C CSI CUDA CUSE DAOS DHCHAP DIF DIX DMA DPDK DRAM DSA DSM
 	EUI64 FTL GPT GUID IAA ID IDs IG IO IOAT IOMMU IOPS IOQ IOStat IOs IP IQN IRQ ISCSI ISID JSON KB KTLS KiB LBA LBAs LUKS LUN LUNs
@@ -27,7 +27,7 @@ var spellingOf = func() map[string]string {
 	return table
 }()
 
-// goName turns a_snake_name or a KEBAB-name into GoName.
+// goName converts a_snake_name or a KEBAB-name to GoName.
 func goName(name string) string {
 	var b strings.Builder
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_- ./:", r) }) {
@@ -48,9 +48,9 @@ func goWord(word string) string {
 	return strings.ToUpper(folded[:1]) + folded[1:]
 }
 
-// wordsOf splits a Go name into words. A word is one of spellings, or a capital letter with the
-// lower-case letters and digits that follow it. A run of capital letters that is not in spellings
-// is one word.
+// wordsOf splits a Go name into words. A word is an element of spellings, or a capital letter with
+// the lower-case letters and digits that follow it. A run of capital letters that is not in
+// spellings is one word.
 func wordsOf(name string) []string {
 	var words []string
 	for name != "" {
@@ -76,7 +76,7 @@ func firstWord(name string) int {
 	switch {
 	case capitals < 0:
 		return len(name)
-	case capitals > 1: // the last of them begins the next word
+	case capitals > 1: // the last capital begins the next word
 		return capitals - 1
 	}
 	if rest := strings.IndexFunc(name[1:], unicode.IsUpper); rest >= 0 {
@@ -89,7 +89,7 @@ func endsWord(rest string) bool {
 	return rest == "" || !unicode.IsLower(rune(rest[0])) && !unicode.IsDigit(rune(rest[0]))
 }
 
-// spelt returns a Go name with every word spelt as in spellings.
+// spelt returns a Go name with every word spelled as in spellings.
 func spelt(name string) string {
 	var b strings.Builder
 	for _, word := range wordsOf(name) {

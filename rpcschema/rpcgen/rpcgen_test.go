@@ -39,7 +39,7 @@ func golden(t *testing.T, name string, got []byte) {
 	assert.Equal(t, string(want), string(got), "run go test ./rpcschema/rpcgen -update and read the difference")
 }
 
-// TestCommittedFilesAreUpToDate fails when an area was edited without `make generate`.
+// TestCommittedFilesAreUpToDate fails if an area was edited without running `make generate`.
 func TestCommittedFilesAreUpToDate(t *testing.T) {
 	dir := t.TempDir()
 	openrpc := filepath.Join(dir, "openrpc.json")
@@ -65,7 +65,7 @@ func TestCommittedFilesAreUpToDate(t *testing.T) {
 	}
 }
 
-// The manual in HTML has every method, and all its links have a target.
+// The HTML manual contains every method, and all its links have a target.
 func TestManualInHTML(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, run("../areas", outputs{html: dir}))

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// checkSpelling finds generated Go names that spell the same word in two ways: their capital
+// checkSpelling finds generated Go names that spell the same word in two ways. Either their capital
 // letters differ (BdevNvmeHost and BdevNVMeAttach), or one name splits the word in two (Iostat and
 // IOStat).
 func checkSpelling(files map[string][]byte) error {
@@ -31,7 +31,7 @@ func checkSpelling(files map[string][]byte) error {
 		})
 	}
 	var found []error
-	first := map[string]*spelling{} // by the word in small letters
+	first := map[string]*spelling{} // by the word in lower case
 	meet := func(name, folded, word string) {
 		if known, ok := first[folded]; !ok {
 			first[folded] = &spelling{word: word, name: name}
@@ -57,10 +57,10 @@ func checkSpelling(files map[string][]byte) error {
 	return errors.Join(found...)
 }
 
-// A spelling is a word as spelt in a Go name.
+// A spelling is a word as spelled in a Go name.
 type spelling struct {
 	word, name string
-	reported   bool // another spelling was reported
+	reported   bool // a second spelling was already reported
 }
 
 // declared returns the names that a node declares.

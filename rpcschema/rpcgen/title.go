@@ -6,8 +6,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Client generators name their types by title. A component's title is its name; the title of a
-// schema inside a component or a method is the path to it, like the names in the typed Go client.
+// Client generators name their types by title. A component's title is its name. The title of a
+// schema inside a component or a method is the path to it, as in the names of the typed Go client.
 
 // titleMethod sets the titles of the schemas in a method.
 func titleMethod(m *yaml.Node, name string) {
@@ -25,7 +25,7 @@ func titleMethod(m *yaml.Node, name string) {
 	}
 }
 
-// titleValue sets the titles of a schema that has no name yet, and of the schemas in it.
+// titleValue sets the titles of a schema that is not yet named, and of the schemas in it.
 func titleValue(s *yaml.Node, title string) {
 	if s.Kind != yaml.MappingNode || member(s, "$ref") != nil {
 		return
@@ -56,7 +56,7 @@ func titleParts(s *yaml.Node, owner string) {
 	}
 }
 
-// singular names an item of a list.
+// singular returns the name of an item of the named list.
 func singular(name string) string {
 	if one, plural := strings.CutSuffix(name, "s"); plural {
 		return one

@@ -8,15 +8,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// raw is the Go type of values that the schema does not describe.
+// raw is the Go type for values that the schema does not describe.
 const raw = "json.RawMessage"
 
 var integerTypes = map[string]string{
 	"": "int64", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "int32": "int32", "int64": "int64",
 }
 
-// goType returns a schema's Go type; hint is the name for the type that it declares if an object
-// has no name.
+// goType returns a schema's Go type. hint is the name of the type to declare for an object without
+// a name.
 func (g *generator) goType(s *rpcschema.Schema, hint string) (string, error) {
 	if s.Ref != "" {
 		return s.RefName(), nil
@@ -87,14 +87,14 @@ func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
 	}
 	equals := ""
 	if typ == raw {
-		equals = "= " // a type of its own would lose RawMessage's methods
+		equals = "= " // A new type would lose RawMessage's methods.
 	}
 	fmt.Fprintf(&g.area.types, "type %s %s%s\n\n", name, equals, typ)
 	return nil
 }
 
-// declareEnum declares the type of an enumerated value. Two methods may share a description, and
-// with it the type's name.
+// declareEnum declares the type of an enumerated value. Two methods may share a description, and so
+// the type's name.
 func (g *generator) declareEnum(name string, s *rpcschema.Schema) error {
 	if err := g.claim(name, docOf(s)); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (g *generator) constants(typ string, values []any) {
 	declared := map[string]bool{}
 	for _, v := range values {
 		name := typ + goName(fmt.Sprint(v))
-		if !declared[name] { // the same word in capital and in small letters is one constant
+		if !declared[name] { // a word in upper and in lower case is one constant
 			fmt.Fprintf(b, "\t%s %s = %q\n", name, typ, v)
 		}
 		declared[name] = true
@@ -136,8 +136,8 @@ func fieldsOf(s *rpcschema.Schema) []field {
 	return fields
 }
 
-// declareObject declares an object's struct. Undescribed members go into a map, for which
-// encoding/json has no tag.
+// declareObject declares an object's struct. Members that the schema does not describe go into a
+// map, for which encoding/json has no tag.
 func (g *generator) declareObject(name string, s *rpcschema.Schema) error {
 	if !s.Additional.Allowed {
 		return g.declareStruct(name, docOf(s), fieldsOf(s))
@@ -149,7 +149,7 @@ func (g *generator) declareObject(name string, s *rpcschema.Schema) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if err := g.declareStruct(name, docOf(s), fieldsOf(s), "\t// Members beside those above, by name.\n\tOthers map[string]"+typ+" `json:\"-\"`\n"); err != nil {
+	if err := g.declareStruct(name, docOf(s), fieldsOf(s), "\t// Others contains members not listed above, by name.\n\tOthers map[string]"+typ+" `json:\"-\"`\n"); err != nil {
 		return err
 	}
 	names := make([]string, len(s.Properties))
@@ -188,7 +188,7 @@ func (g *generator) declareStruct(name, doc string, fields []field, more ...stri
 	return nil
 }
 
-// claim writes a new type's comment, and fails if the name is in use.
+// claim writes a new type's comment. It returns an error if the name is in use.
 func (g *generator) claim(name, doc string) error {
 	if other, taken := g.types[name]; taken {
 		return fmt.Errorf("two types have the name %s (the other: %s): give one of them a name in schemas", name, other)
@@ -199,7 +199,7 @@ func (g *generator) claim(name, doc string) error {
 }
 
 // fieldLine declares one member. An optional member is a pointer, or a slice or map that may be
-// nil, to distinguish absent from zero.
+// nil, to distinguish an absent member from zero.
 func (g *generator) fieldLine(owner string, f field) (string, error) {
 	typ, err := g.goType(f.schema, owner+goName(f.json))
 	if err != nil {
@@ -257,7 +257,7 @@ func (g *generator) fieldDoc(f field) string {
 		parts = append(parts, fmt.Sprintf("Default: %v.", s.Default))
 	}
 	if rep := s.Replaces; rep != nil && rep.BothWays() && s.Since.Known() {
-		parts = append(parts, fmt.Sprintf("Sent as %s to releases that do not know it yet.", rep.Name))
+		parts = append(parts, fmt.Sprintf("Sent as %s to releases that do not support it yet.", rep.Name))
 	} else if w := s.Window.String(); w != "" {
 		parts = append(parts, w+".")
 	}
@@ -270,7 +270,7 @@ func (g *generator) fieldDoc(f field) string {
 	return strings.Join(parts, " ")
 }
 
-// docOf returns a type's description in the form in which it follows the name in a doc comment.
+// docOf returns a type's description in a form that follows the name in a doc comment.
 func docOf(s *rpcschema.Schema) string {
 	if s.Description == "" {
 		return "is a part of SPDK's RPCs."

@@ -8,9 +8,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A form is one of the types that a value of a union may have.
+// A form is one of the possible types of a union's value.
 type form struct {
-	json   string // JSON's name for the type
+	json   string // the JSON name of the type
 	schema *rpcschema.Schema
 }
 
@@ -34,7 +34,7 @@ func (g *generator) formsOf(s *rpcschema.Schema) []form {
 	return forms
 }
 
-// jsonKind returns the type as visible in JSON text, where integers are numbers.
+// jsonKind returns the type as distinguishable in JSON text, where integers are numbers.
 func jsonKind(typ string) string {
 	if typ == "integer" {
 		return "number"
@@ -50,7 +50,7 @@ func (g *generator) nullable(s *rpcschema.Schema) bool {
 	return slices.Contains(s.Type, "null") || slices.ContainsFunc(slices.Concat(resolved.OneOf, resolved.AnyOf), isNull)
 }
 
-// declareUnion declares a struct with a field for each form of a union. Exactly one of them is set.
+// declareUnion declares a struct with a field for each form of a union. Exactly one field is set.
 func (g *generator) declareUnion(name string, s *rpcschema.Schema, forms []form) error {
 	var fields, read, write, expected strings.Builder
 	for i, f := range forms {

@@ -1,5 +1,6 @@
-// Package sample makes values from schemas: the required parameters of a method, all its
-// parameters, and results with extreme values. Pages show the first; tests need all of them.
+// Package sample creates values from schemas: the required parameters of a method, all its
+// parameters, and results with extreme values. Manual pages show the required parameters; tests use
+// all of these.
 //
-// The package knows only the schema, and always makes the same values.
+// The package depends only on the schema, and is deterministic.
 package sample

@@ -39,7 +39,7 @@ func (k Maker) Params(m *rpcschema.Method) map[string]any {
 // Result returns a result.
 func (k Maker) Result(m *rpcschema.Method) any { return k.Value(m.Result.Schema) }
 
-// wanted reports whether a parameter is included, given the rules about several parameters.
+// wanted reports whether a parameter is included, given the rules on groups of parameters.
 func (k Maker) wanted(m *rpcschema.Method, p *rpcschema.Param) bool {
 	for _, q := range m.Params { // an old parameter is left out if its successor is present
 		if q.Schema.Replaces != nil && q.Schema.Replaces.Name == p.Name && q.Schema.Has(k.Release) {
@@ -131,7 +131,7 @@ func (k Maker) choice(names []string) string {
 	return names[0]
 }
 
-// enum picks a value that the release knows.
+// enum returns an enumerated value that the release supports.
 func (k Maker) enum(s *rpcschema.Schema) any {
 	known := slices.DeleteFunc(slices.Clone(s.Enum), func(v any) bool {
 		return !s.HasValue(fmt.Sprint(v), k.Release)
@@ -147,7 +147,7 @@ func (k Maker) integer(s *rpcschema.Schema) json.Number {
 	step := bound(s.MultipleOf, "1")
 	n := new(big.Int).Set(step)
 	if n.Cmp(low) < 0 {
-		n.Add(low, step).Sub(n, big.NewInt(1)) // the next multiple
+		n.Add(low, step).Sub(n, big.NewInt(1)) // round up to a multiple
 	}
 	if k.Extreme || n.Cmp(high) > 0 {
 		n.Set(high)
@@ -195,8 +195,7 @@ func (k Maker) object(s *rpcschema.Schema) map[string]any {
 	return object
 }
 
-// examples lists strings by the kind of resource that they name. For other schemas, the whole list
-// is tried.
+// examples maps each kind of resource to example names. For other schemas, all of them are tried.
 var examples = map[string]string{
 	"bdev": "Malloc0", "new-bdev": "Malloc1", "lvstore": "lvs0", "new-lvstore": "lvs1", "lvol-name": "volume0",
 	"lvstore-uuid": exampleUUID, "nqn": "nqn.2016-06.io.spdk:cnode1", "host-nqn": "nqn.2016-06.io.spdk:host1",

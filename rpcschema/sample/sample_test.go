@@ -40,7 +40,7 @@ func TestSamplesAreValid(t *testing.T) {
 	}
 }
 
-// Every enumerated value is valid for the releases that know it, and for no others.
+// Every enumerated value is valid for the releases that support it, and for no others.
 func TestEnumeratedValuesByRelease(t *testing.T) {
 	doc, checked, later := rpcschema.Default(), 0, 0
 	for _, r := range releases {

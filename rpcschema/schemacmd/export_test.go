@@ -34,13 +34,13 @@ func run(args ...string) (string, error) {
 	var out strings.Builder
 	cmd.SetOut(&out)
 	cmd.SetErr(io.Discard)
-	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
+	// if the arguments were nil, cobra would use those of the test binary
+	cmd.SetArgs(append([]string{}, args...))
 	err := cmd.Execute()
 	return out.String(), err
 }
 
-// For each method of each release, an independent JSON Schema validator gives the same result as
-// ours.
+// For each method of each release, an independent JSON Schema validator agrees with ours.
 func TestJSONSchemasAreAsStrictAsSPDK(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		dir := filepath.Join(t.TempDir(), "schemas")
@@ -104,7 +104,7 @@ func TestExportContainsOnlySPDKMethods(t *testing.T) {
 	require.ErrorContains(t, err, "--json-schema")
 }
 
-// Objects in parameters are closed in the document itself, so that generated clients and other
+// Objects in parameters are closed in the document itself, so generated clients and other
 // validators are strict too.
 func TestExportedParametersAreClosed(t *testing.T) {
 	out, err := run("export", "--spdk-version", "v26.05")

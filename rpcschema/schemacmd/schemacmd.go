@@ -1,5 +1,5 @@
-// Package schemacmd contains the commands of spdk-schema, which are also those of `spdk-proxy
-// schema`. It knows the command line, but not how a target is reached: its caller gives it a
+// Package schemacmd implements the commands of spdk-schema, which spdk-proxy also offers as
+// `spdk-proxy schema`. It does not depend on how a target is reached: its caller provides a
 // [Target].
 package schemacmd
 
@@ -21,10 +21,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ErrFound is returned by a command that has printed violations or differences.
+// ErrFound is returned by a command after it has printed violations or differences.
 var ErrFound = errors.New("violations or differences were found: see above")
 
-// A UsageError reports a wrong command line.
+// A UsageError reports an invalid command line.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
@@ -34,9 +34,9 @@ func (e UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// A Target is the live target with which the command drift compares the schema.
+// A Target is the running target with which the drift command compares the schema.
 type Target interface {
-	// AddFlags adds the flags for the target's address.
+	// AddFlags adds flags for the target's address to cmd.
 	AddFlags(cmd *cobra.Command)
 	// Flags names these flags in help texts, such as "--socket".
 	Flags() string
@@ -50,8 +50,7 @@ type Connection interface {
 	Close() error
 }
 
-// Add adds the commands to parent. The examples in their help begin with program, such as
-// spdk-schema.
+// Add adds the commands to parent. Examples in their help begin with program, such as spdk-schema.
 func Add(parent *cobra.Command, program string, target Target) {
 	for _, cmd := range []*cobra.Command{newList(), newShow(), newCheck(), newDrift(target), newExport()} {
 		cmd.Example = strings.ReplaceAll(cmd.Example, placeholder, program)
@@ -59,7 +58,7 @@ func Add(parent *cobra.Command, program string, target Target) {
 	}
 }
 
-// placeholder stands for the program's name in examples.
+// placeholder is replaced by the program's name in examples.
 const placeholder = "PROGRAM"
 
 // releaseFlag adds --spdk-version.
@@ -71,7 +70,7 @@ func releaseFlag(cmd *cobra.Command, r *ReleaseFlag) {
 // ReleaseFlag is a flag whose value is a release of SPDK.
 type ReleaseFlag struct{ rpcschema.Release }
 
-// String returns the release; "" for none.
+// String returns the release, or "" if it is not set.
 func (r *ReleaseFlag) String() string {
 	if !r.Known() {
 		return ""

@@ -367,7 +367,7 @@ type BdevDriverSpecific struct {
 	Selector *BdevDriverSpecificSelector `json:"selector,omitzero"`
 	// Number of I/Os that an NVMe bdev with round_robin sends on one path before it uses the next one. SPDK v24.05 and later.
 	RrMinIO *uint32 `json:"rr_min_io,omitzero"`
-	// Members beside those above, by name.
+	// Others contains members not listed above, by name.
 	Others map[string]json.RawMessage `json:"-"`
 }
 
@@ -532,7 +532,7 @@ type BdevIOStatChannel struct {
 // BdevIOStatDriverSpecific holds statistics that the bdev's module keeps; left out if it keeps none.
 type BdevIOStatDriverSpecific struct {
 	NVMeError *BdevNVMeErrorStat `json:"nvme_error,omitzero"`
-	// Members beside those above, by name.
+	// Others contains members not listed above, by name.
 	Others map[string]json.RawMessage `json:"-"`
 }
 
@@ -962,7 +962,7 @@ type BdevGetHistogramBordersParams struct {
 
 // BdevGetIOStatParams are the parameters of bdev_get_iostat.
 type BdevGetIOStatParams struct {
-	// The only bdevs to list; an empty list lists none. Sent as name to releases that do not know it yet.
+	// The only bdevs to list; an empty list lists none. Sent as name to releases that do not support it yet.
 	Names []string `json:"names,omitzero"`
 	// Whether to count the I/O of each thread separately. Default: false.
 	PerChannel *bool `json:"per_channel,omitzero"`

@@ -469,7 +469,7 @@ type BdevLvolCloneBdevParams struct {
 type BdevLvolCreateParams struct {
 	// Name of the volume, unique in its lvstore, 1 to 63 bytes.
 	LvolName string `json:"lvol_name"`
-	// Size in MiB. Unit: MiB. Sent as size to releases that do not know it yet.
+	// Size in MiB. Unit: MiB. Sent as size to releases that do not support it yet.
 	SizeInMiB uint64 `json:"size_in_mib"`
 	// UUID of the lvstore.
 	UUID *string `json:"uuid,omitzero"`
@@ -567,7 +567,7 @@ type BdevLvolRenameLvstoreParams struct {
 type BdevLvolResizeParams struct {
 	// Volume to resize, by bdev name, alias or UUID.
 	Name string `json:"name"`
-	// New size in MiB. Unit: MiB. Sent as size to releases that do not know it yet.
+	// New size in MiB. Unit: MiB. Sent as size to releases that do not support it yet.
 	SizeInMiB uint64 `json:"size_in_mib"`
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// BenchmarkSocket measures calls on a UNIX socket with a trivial peer: it answers all requests
-// returned by one read with one write.
+// BenchmarkSocket measures calls on a UNIX socket with a trivial peer, which answers all requests
+// from one read with one write.
 func BenchmarkSocket(b *testing.B) {
 	for name, result := range map[string]string{"short": `true`, "listing": listing(484 << 10)} {
 		for _, inFlight := range []int{1, 64} {
@@ -33,7 +33,7 @@ func benchmarkCalls(b *testing.B, c Caller, inFlight int) {
 	params := json.RawMessage(`{"name":"a bdev"}`)
 	require.NoError(b, c.Call(b.Context(), "bdev_get_bdevs", params, nil))
 	b.ReportAllocs()
-	b.SetParallelism(max(inFlight/2, 1)) // of GOMAXPROCS
+	b.SetParallelism(max(inFlight/2, 1)) // a multiple of GOMAXPROCS
 	b.ResetTimer()
 	if inFlight == 1 {
 		for range b.N {
@@ -80,7 +80,7 @@ func respond(c net.Conn, result string) {
 	}
 }
 
-// listing returns a result of about the given length in bytes.
+// listing returns a result of approximately the given length in bytes.
 func listing(length int) string {
 	const bdev = `{"name":"Malloc0","aliases":["0a1b2c3d-0000-4000-8000-000000000000"],"product_name":"Malloc disk","block_size":512,"num_blocks":2048}`
 	return "[" + strings.Repeat(bdev+",", length/len(bdev)) + bdev + "]"

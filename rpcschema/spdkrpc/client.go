@@ -12,30 +12,30 @@ import (
 
 // A Caller sends one call to an SPDK target and waits for its response.
 //
-// params is nil or marshals to a JSON object; result is nil, to ignore the result, or a pointer to
-// decode it into. Every error is an *[Error]. The context's deadline limits the wait. A Caller may
-// be used concurrently.
+// params is nil or marshals to a JSON object. result is a pointer to decode the result into, or nil
+// to ignore it. Every error is an *[Error]. The context's deadline limits the wait. A Caller is
+// safe for concurrent use.
 type Caller interface {
 	Call(ctx context.Context, method string, params, result any) error
 }
 
-// A Client calls SPDK's RPCs through typed methods. It may be used concurrently.
+// A Client calls SPDK's RPCs through typed methods. It is safe for concurrent use.
 type Client struct {
 	caller  Caller
 	trusts  bool // parameters are sent without validation
 	release atomic.Pointer[rpcschema.Release]
 }
 
-// A ClientOption changes what a Client does.
+// A ClientOption configures a Client.
 type ClientOption func(*Client)
 
-// WithoutValidation disables validation: parameters that the schema does not allow are sent. SPDK
-// may accept them, and then crash or do something unexpected.
+// WithoutValidation disables validation: the client also sends parameters that the schema does not
+// allow. SPDK may accept them, and then crash or behave unexpectedly.
 func WithoutValidation() ClientOption { return func(c *Client) { c.trusts = true } }
 
-// NewClient returns a Client that uses a Caller. Parameters that the schema does not allow are
-// refused with InvalidParams before anything is sent. The client queries the target's release when
-// a request first depends on it.
+// NewClient returns a Client that uses a Caller. It refuses parameters that the schema does not
+// allow with InvalidParams before sending anything. The client queries the target's release when a
+// request first depends on it.
 func NewClient(caller Caller, options ...ClientOption) *Client {
 	c := &Client{caller: caller}
 	for _, option := range options {
@@ -45,7 +45,7 @@ func NewClient(caller Caller, options ...ClientOption) *Client {
 }
 
 // Release returns the target's release. The client queries it once, and again after a call fails
-// with an error that a different release would explain (see explains).
+// with an error that a different release would explain.
 func (c *Client) Release(ctx context.Context) (rpcschema.Release, error) {
 	if r := c.release.Load(); r != nil {
 		return *r, nil
@@ -78,11 +78,11 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// explains reports whether a method's error could mean that the target no longer runs the known
-// release. The target may have been restarted if it did not respond. Errors of methods that the
-// proxy serves depend on the proxy's configuration. Parameters that are the same in all releases
-// are invalid for another reason: from v26.09 on, for example, nvmf_get_subsystems returns
-// InvalidParams if there is no such subsystem.
+// explains reports whether an error could mean that the target no longer runs the known release. A
+// target that did not respond may have been restarted. Errors of methods that the proxy serves
+// depend on the proxy's configuration. If the method's parameters are the same in all releases,
+// InvalidParams has another reason. For example, nvmf_get_subsystems returns it from v26.09 on if
+// the subsystem does not exist.
 func explains(method string, kind Kind) bool {
 	switch kind {
 	case Unreachable, OutcomeUnknown:
@@ -155,8 +155,8 @@ func unsent(method string, err error) error {
 	return &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "not sent", Err: err}
 }
 
-// judge checks parameters against the release's schema. Parameters unknown to the release are
-// refused even without validation.
+// judge checks parameters against the release's schema. Even without validation, it refuses
+// parameters that the release does not support.
 func (c *Client) judge(m *rpcschema.Method, params map[string]any, r rpcschema.Release) error {
 	if c.trusts {
 		return m.Knows(params, r)

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// recorder is a Caller to a target of a given release. It records what is sent.
+// recorder is a Caller to a target of a given release. It records the requests.
 type recorder struct {
 	release string
 	answer  string
@@ -65,7 +65,7 @@ func TestReleaseIsQueriedOnceAndAfterADoubtfulError(t *testing.T) {
 	assert.Contains(t, r.sent[len(r.sent)-1], `"size":5242880`)
 }
 
-// The release is not queried again after an error that another release would not explain.
+// After an error that another release would not explain, the release is not queried again.
 func TestReleaseIsNotQueriedAfterOtherErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind Kind

@@ -14,7 +14,7 @@ import (
 // credentials creates the header of each request.
 type credentials struct {
 	fixed     http.Header // read only
-	tokenFile string      // "": fixed is all
+	tokenFile string      // "": fixed is complete
 }
 
 func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
@@ -47,8 +47,8 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 	return who, nil
 }
 
-// header returns a request's header, which must not be changed. The token file is read for each
-// request: this takes microseconds, and lets a renewed token take effect at once.
+// header returns a request's header, which the caller must not modify. It reads the token file for
+// each request: this takes microseconds, and a renewed token takes effect immediately.
 func (c *credentials) header() (http.Header, error) {
 	if c.tokenFile == "" {
 		return c.fixed, nil
@@ -66,7 +66,7 @@ func (c *credentials) header() (http.Header, error) {
 	return h, nil
 }
 
-// bearer never includes the token in an error.
+// bearer returns the Authorization header for a token. Its errors never contain the token.
 func bearer(token string) (string, error) {
 	token = strings.TrimSpace(token)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -75,15 +75,15 @@ func bearer(token string) (string, error) {
 	return "Bearer " + token, nil
 }
 
-// clientTLS returns the TLS configuration with the trusted authorities and the client certificate,
-// if there is one.
+// clientTLS returns the TLS configuration with the trusted authorities and, if configured, the
+// client certificate.
 func clientTLS(c HTTPSConfig) *tls.Config {
 	t := &tls.Config{RootCAs: c.CA, MinVersion: tls.VersionTLS12}
 	if c.CertFile == "" {
 		t.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		return t
 	}
-	// No session resumption: a resumed session keeps the certificate with which it began.
+	// Session resumption is off: a resumed session keeps the certificate with which it began.
 	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {

@@ -46,7 +46,8 @@ func seen(t *testing.T, change func(*HTTPSConfig)) (*HTTPS, error) {
 
 // whoCalls makes one call and returns what the proxy saw.
 func whoCalls(t *testing.T, h *HTTPS) (string, error) {
-	h.nextID.Store(uint64(len(`{"jsonrpc":"2.0","id":41,"method":"m"}`)) - 1) // what the server answers with
+	// so that the next id is the one in the server's response
+	h.nextID.Store(uint64(len(`{"jsonrpc":"2.0","id":41,"method":"m"}`)) - 1)
 	var who string
 	err := h.Call(t.Context(), "m", nil, &who)
 	return who, err
@@ -82,7 +83,7 @@ func TestCredentialsNameTheCaller(t *testing.T) {
 	}
 }
 
-// Tokens are renewed in their files while calls are made, as kubelet does.
+// Token files are renewed while calls are in progress, as kubelet does.
 func TestTokenFilesAreReread(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	h, err := seen(t, func(c *HTTPSConfig) { c.TokenFile = file })
@@ -103,8 +104,8 @@ func TestTokenFilesAreReread(t *testing.T) {
 	}
 }
 
-// A connection uses the certificate with which it was established; after a refusal, the next call
-// uses the present one.
+// A connection uses the certificate with which it was established. After a refusal, the next call
+// uses the present certificate.
 func TestCertificateFilesAreReread(t *testing.T) {
 	pair := filepath.Join(t.TempDir(), "pair.pem")
 	writeCertificate(t, pair, "old")

@@ -6,7 +6,7 @@ import (
 )
 
 // A dialing is one attempt to connect, shared by all callers that need the connection. It continues
-// while any of them waits for it.
+// as long as at least one of them waits.
 type dialing struct {
 	done    chan struct{} // closed when stream or err is set
 	stream  *stream
@@ -16,7 +16,7 @@ type dialing struct {
 }
 
 // connect returns the present connection, or establishes one. It waits no longer than ctx allows,
-// and without holding the lock.
+// and does not hold the lock meanwhile.
 func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -50,7 +50,7 @@ func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	if d.waiters--; d.waiters == 0 {
 		d.cancel()
 		if s.dialing == d {
-			s.dialing = nil // no caller waits for it any more: the next one dials again
+			s.dialing = nil // no caller is waiting: the next one dials again
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -89,7 +89,7 @@ func (s *Socket) dial(ctx context.Context, d *dialing) {
 		_ = c.Close()
 		d.err = net.ErrClosed
 		return
-	case s.living(): // made by a later attempt, when no caller waited for this one
+	case s.living(): // a later attempt established it after all callers had abandoned this one
 		_ = c.Close()
 		d.stream = s.stream
 		return

@@ -11,37 +11,42 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Kind classifies a failure by what the caller can do next. Kinds are errors: errors.Is(err,
+// A Kind classifies a failure by how the caller can react. Kinds are errors: use errors.Is(err,
 // spdkrpc.NoSuchDevice).
 type Kind string
 
-// The kinds of errors.
+// These are the kinds of errors.
 const (
-	NoSuchDevice   Kind = "no such object"     // the bdev, lvstore, subsystem, … does not exist
-	Exists         Kind = "already exists"     // an object with that name exists
-	NoSpace        Kind = "no space"           // the lvstore is full, or the target's memory
-	Busy           Kind = "busy"               // in use, or another operation is in progress
-	InvalidParams  Kind = "invalid parameters" // SPDK refused the parameters; many lvol failures have this kind too: check the state
-	MethodNotFound Kind = "no such method"     // this release has no such method
-	WrongState     Kind = "wrong state"        // not allowed in the target's present state (startup, runtime): certainly not executed
-	InUse          Kind = "in use"             // the proxy protects an object that is in use; its message says what to do, and a retry does not help
-	Denied         Kind = "denied"             // the proxy does not let this user do it
-	Unreachable    Kind = "unreachable"        // the call was certainly not executed
-	OutcomeUnknown Kind = "outcome unknown"    // the call may have been executed: check the state before retrying
-	NotSaved       Kind = "done, not saved"    // the call was executed, but a restart of the target would undo it: repeat it, or wait with spdkgate_config_await
-	Failed         Kind = "failed"             // anything else
+	NoSuchDevice Kind = "no such object" // the bdev, lvstore, subsystem, … does not exist
+	Exists       Kind = "already exists" // an object with that name exists
+	NoSpace      Kind = "no space"       // the lvstore or the target's memory is full
+	Busy         Kind = "busy"           // in use, or another operation is in progress
+	// SPDK refused the parameters. Many failures of logical volumes also have this kind: check the
+	// state
+	InvalidParams  Kind = "invalid parameters"
+	MethodNotFound Kind = "no such method" // this release does not have the method
+	WrongState     Kind = "wrong state"    // not allowed in the target's present state (startup, runtime): certainly not executed
+	// the proxy protects an object that is in use; the message gives advice, and retrying does not
+	// help
+	InUse Kind = "in use"
+	// the proxy does not allow this user to make the call
+	Denied         Kind = "denied"
+	Unreachable    Kind = "unreachable"     // the call was certainly not executed
+	OutcomeUnknown Kind = "outcome unknown" // the call may have been executed: check the state before retrying
+	NotSaved       Kind = "done, not saved" // the call was executed, but a restart of the target would undo it: repeat it, or wait with spdkgate_config_await
+	Failed         Kind = "failed"          // anything else
 )
 
 func (k Kind) Error() string { return string(k) }
 
-// Reasons for errors whose kind does not say what to correct: errors.Is(err,
+// These are reasons for errors whose kind does not identify what to correct: use errors.Is(err,
 // spdkrpc.ErrCredentials).
 var (
-	// ErrCredentials: the proxy refused the credentials, or does not check them after too many
-	// failed logins. The kind is Denied or Unreachable.
+	// ErrCredentials means that the proxy refused the credentials, or does not check them after too
+	// many failed logins. The kind is Denied or Unreachable.
 	ErrCredentials = errors.New("credentials refused")
-	// ErrCertificate: the caller does not trust the proxy's certificate. Nothing was sent. The kind
-	// is Unreachable.
+	// ErrCertificate means that the caller does not trust the proxy's certificate. Nothing was
+	// sent. The kind is Unreachable.
 	ErrCertificate = errors.New("certificate not trusted")
 )
 
@@ -50,13 +55,13 @@ type Error struct {
 	Method  string
 	Kind    Kind
 	Code    int    // SPDK's or the proxy's JSON-RPC code; 0 if there was no response
-	Message string // SPDK's or the proxy's text, for people: it changes between releases
-	Err     error  // the cause below, if any
+	Message string // SPDK's or the proxy's message, for people; it differs between releases
+	Err     error  // the underlying cause, if any
 }
 
 func (e *Error) Error() string {
 	kind := string(e.Kind)
-	if e.Code == jsonrpc.CodeTooMany || e.Code == jsonrpc.CodeTooManyLogins { // the proxy answered
+	if e.Code == jsonrpc.CodeTooMany || e.Code == jsonrpc.CodeTooManyLogins { // the proxy responded
 		kind = "limit reached"
 	}
 	s := fmt.Sprintf("%s: %s", e.Method, kind)
@@ -88,7 +93,8 @@ func (e *Error) Unwrap() []error {
 	return append(all, e.Err)
 }
 
-// KindOf returns the kind of err: "" for nil, and Failed for an error that is not an *Error.
+// KindOf returns the kind of err. It returns "" for nil, and Failed for an error that is not an
+// *Error.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -100,10 +106,10 @@ func KindOf(err error) Kind {
 	return Failed
 }
 
-// kinds is the only table that maps codes to kinds. SPDK returns JSON-RPC's own codes and negated
-// errnos. -1 means both the wrong state and EPERM, so only the method's schema can decide. SPDK
-// reports many failures of logical volumes as -32602 or -32603 whatever the errno is; their text
-// differs between releases and is never used.
+// kinds maps codes to kinds. SPDK returns JSON-RPC's codes and negated errnos. -1 means the wrong
+// state or EPERM, so the method's schema must decide. SPDK reports many failures of logical volumes
+// as -32602 or -32603, whatever the errno is. The messages differ between releases and are never
+// used.
 var kinds = map[int]Kind{
 	jsonrpc.CodeInvalidParams:  InvalidParams,
 	jsonrpc.CodeInvalidRequest: InvalidParams,
@@ -132,12 +138,12 @@ var kinds = map[int]Kind{
 	jsonrpc.CodeNotSaved:       NotSaved,
 }
 
-// schemaKinds maps the kinds that the schema names (x-spdk-kind).
+// schemaKinds maps the kinds used in the schema (x-spdk-kind).
 var schemaKinds = map[string]Kind{"busy": Busy, "failed": Failed, "wrong-state": WrongState}
 
-// kindOfCode returns the kind of a code returned by a method. The schema's kind takes precedence.
-// WrongState means that a call was certainly not executed. So -1 without a kind in the schema is
-// WrongState only for a method that changes nothing and is allowed in only one state.
+// kindOfCode returns the kind of a code returned by a method. A kind in the schema takes
+// precedence. WrongState means that a call was certainly not executed. Therefore, -1 without a kind
+// in the schema is WrongState only if the method changes nothing and is allowed in only one state.
 func kindOfCode(method string, code int) Kind {
 	if m, known := rpcschema.Default().Method(method); known {
 		if kind, said := schemaKinds[m.KindOf(code)]; said {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Events opens the stream of spdk-proxy's events (GET /events), which are server-sent events. last
-// is the id of the last event that the caller has seen, or "". The stream ends with ctx or when it
-// is closed. The error is an *[Error].
+// Events opens the stream of spdk-proxy's events (GET /events), in the format of server-sent
+// events. last is the id of the last event that the caller received, or "". The stream ends with
+// ctx or when it is closed. The error is an *[Error].
 func (h *HTTPS) Events(ctx context.Context, last string) (io.ReadCloser, error) {
-	const method = "notify_get_notifications" // the right that it needs
+	const method = "notify_get_notifications" // permission for this method is required
 	header, err := h.who.header()
 	if err != nil {
 		return nil, &Error{Method: method, Kind: Unreachable, Err: err}
@@ -49,7 +49,7 @@ func (h *HTTPS) Events(ctx context.Context, last string) (io.ReadCloser, error) 
 
 var errLate = errors.New("the proxy did not answer in time")
 
-// An eventBody is a stream that ends its request when it is closed.
+// An eventBody is a stream whose Close ends the request.
 type eventBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc

@@ -29,12 +29,13 @@ func simulated() (socket string, end func()) {
 	return target.Socket(), func() { _, _ = caller.Close(), target.Close() }
 }
 
-// A logical volume is created, listed and deleted.
+// Example creates, lists and deletes a logical volume.
 func Example() {
 	socket, end := simulated()
 	defer end()
 
-	caller := spdkrpc.NewSocket(socket) // such as /var/tmp/spdk.sock; NewHTTPS calls through spdk-proxy
+	// for example, /var/tmp/spdk.sock; NewHTTPS calls through spdk-proxy
+	caller := spdkrpc.NewSocket(socket)
 	defer func() { _ = caller.Close() }()
 	client := spdkrpc.NewClient(caller)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -56,7 +57,7 @@ func Example() {
 	// Output: [lvs0/vol1] 64 MiB
 }
 
-// Errors say what to do next.
+// The kind of an error determines how to react.
 func ExampleKindOf() {
 	socket, end := simulated()
 	defer end()

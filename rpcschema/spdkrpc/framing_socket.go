@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// writeBound is how long a write may block before the connection is closed.
+	// writeBound limits how long a write may block before the connection is closed.
 	writeBound = 10 * time.Second
-	// longReply is the length from which a reply's buffer is not reused.
+	// longReply is the length of replies whose buffer is not reused.
 	longReply = 256 << 10
 )
 
-// A socketFraming is SPDK's framing, in which messages follow each other without a separator. It
-// parses even a listing of several megabytes only once, and leaves a result as SPDK wrote it.
+// A socketFraming is SPDK's framing, in which messages follow each other without separators. It
+// parses each reply only once, even a listing of several megabytes, and leaves results as SPDK
+// wrote them.
 type socketFraming struct {
 	conn net.Conn
 	in   bounded
@@ -29,15 +30,15 @@ type socketFraming struct {
 }
 
 func newSocketFraming(c net.Conn) *socketFraming {
-	// By itself, the decoder reads only as much as one value needs, even if many replies have
-	// arrived.
+	// Without this buffer, the decoder reads only as much as one value needs, even if many replies
+	// have arrived.
 	f := &socketFraming{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
 	f.dec = jsontext.NewDecoder(&f.in, lenient...)
 	return f
 }
 
 func (f *socketFraming) write(messages [][]byte) (complete int, err error) {
-	// A target that no longer reads must not block all callers.
+	// A target that has stopped reading must not block all callers.
 	if err := f.conn.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
 		return 0, err
 	}
@@ -78,15 +79,15 @@ func (f *socketFraming) read() (message, error) {
 
 func (f *socketFraming) close() error { return f.conn.Close() }
 
-// bounded fails if a reply is longer than SPDK's replies can be, so that no program behind the
-// socket can exhaust memory.
+// bounded returns an error if a reply is longer than any reply of SPDK, so that no other program
+// behind the socket can exhaust memory.
 type bounded struct {
 	r     io.Reader
 	left  int
-	again []byte // text that was read and put back
+	again []byte // text to read again
 }
 
-// putBack puts text back, so that it is read next.
+// putBack makes the next read return text.
 func (b *bounded) putBack(text []byte) { b.again = slices.Concat(text, b.again) }
 
 func (b *bounded) Read(p []byte) (int, error) {

@@ -33,8 +33,8 @@ func TestResultsAreNotChanged(t *testing.T) {
 	}
 }
 
-// Long replies that arrive together with short ones are read completely, regardless of how much was
-// read ahead when a decoder is replaced.
+// Long replies that arrive together with short ones are read completely, however far the replaced
+// decoder had read ahead.
 func TestRepliesWithoutSeparators(t *testing.T) {
 	var results []string
 	var all strings.Builder

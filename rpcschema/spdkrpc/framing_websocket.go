@@ -13,14 +13,14 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// closeWait limits the time to write the last message of a connection.
+// closeWait limits the time for writing the last message of a connection.
 const closeWait = time.Second
 
 // A webSocket implements the framing of RFC 6455: each text message is a JSON-RPC message.
 type webSocket struct {
 	ws   *websocket.Conn
-	conn *gathering // below ws
-	wake func()     // called when the response to a ping waits to be written
+	conn *gathering // underlies ws
+	wake func()     // called when a pong is waiting to be written
 	in   *bytes.Buffer
 	dec  *jsontext.Decoder
 	ends []int
@@ -41,18 +41,18 @@ func newWebSocket(ws *websocket.Conn, conn *gathering) *webSocket {
 	return w
 }
 
-// mayAnswer reports whether the response to a ping may be queued, because the peer may send pings
-// without reading.
+// mayAnswer reports whether a pong may be queued. The peer may send pings without reading the
+// pongs.
 func (w *webSocket) mayAnswer() bool { return w.conn.waiting() <= maxControl }
 
-// maxControl limits the responses to pings waiting to be written.
+// maxControl limits the pongs waiting to be written, in bytes.
 const maxControl = 4 << 10
 
 func (w *webSocket) write(messages [][]byte) (complete int, err error) {
 	w.ends = w.ends[:0]
 	for _, m := range messages {
 		if err := w.ws.WriteMessage(websocket.TextMessage, m); err != nil {
-			w.conn.seal() // so that nothing of it is written
+			w.conn.seal() // so that no part of it is written
 			return 0, err
 		}
 		w.ends = append(w.ends, w.conn.waiting())
@@ -100,20 +100,20 @@ func (w *webSocket) close() error {
 	return w.conn.Conn.Close()
 }
 
-// A gathering is a connection that buffers what is written until flush. It counts reads.
+// A gathering is a connection that buffers writes until flush. It counts reads.
 type gathering struct {
 	net.Conn
 	reads atomic.Uint64
 
 	mu      sync.Mutex
-	gathers bool // otherwise, writes go through
-	sealed  bool // nothing is written any more
+	gathers bool // if false, writes are not buffered
+	sealed  bool // further writes fail
 	flushes bool // a write is in progress
 	out     []byte
 	spare   []byte
 }
 
-// gather begins to gather.
+// gather starts buffering.
 func (g *gathering) gather() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -160,8 +160,8 @@ func (g *gathering) waiting() int {
 	return len(g.out)
 }
 
-// flush writes what is buffered, and returns how much of it was written. Only one goroutine at a
-// time may call it.
+// flush writes the buffer, and returns how much was written. Only one goroutine at a time may call
+// it.
 func (g *gathering) flush() (int, error) {
 	g.mu.Lock()
 	if g.sealed {
@@ -184,7 +184,7 @@ func (g *gathering) flush() (int, error) {
 	return n, err
 }
 
-// seal drops what is buffered and makes all further writes fail. It reports whether no write is in
+// seal discards the buffer and makes all further writes fail. It reports whether no write is in
 // progress.
 func (g *gathering) seal() bool {
 	g.mu.Lock()

@@ -20,45 +20,44 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// HTTPSConfig holds the address and credentials for spdk-proxy, or for rpc_http_proxy.py.
+// HTTPSConfig contains the address and credentials for spdk-proxy, or for rpc_http_proxy.py.
 type HTTPSConfig struct {
 	URL string // https://host:port/, or http:// if the network is trusted
 
-	// Credentials: a user with a password, or a token, or neither; and optionally a client
-	// certificate, with one of these or alone. Files are read when needed, so they may be renewed
-	// at any time.
+	// Credentials: a user with a password, or a token, or neither. A client certificate may be used
+	// with one of these or alone. Files are read when needed, so they may be renewed at any time.
 	Username string
 	Password string
 	Token    string
-	// TokenFile holds a token, such as a projected Kubernetes ServiceAccount token.
+	// TokenFile is a file that contains a token, such as a projected Kubernetes ServiceAccount
+	// token.
 	TokenFile string
-	// CertFile and KeyFile are a PEM-encoded client certificate and its key.
+	// CertFile and KeyFile are the files of a PEM-encoded client certificate and its key.
 	CertFile string
 	KeyFile  string
 
-	// CA holds the certificate authorities to trust; nil means the system's.
+	// CA contains the certificate authorities to trust; nil means the system's.
 	CA *x509.CertPool
-	// MaxConnections limits the number of connections for POST requests, and so of calls in flight
-	// that do not use the stream. 0 means 64.
+	// MaxConnections limits the number of connections for POST requests, and therefore the number
+	// of calls in flight that do not use the stream. 0 means 64.
 	MaxConnections int
-	// NoStream makes each call a POST request, even if the proxy offers streams. This suits
-	// programs that make few calls.
+	// NoStream makes each call a POST request, even if the proxy offers streams. Use it in programs
+	// that make few calls.
 	NoStream bool
 	// Timeout limits the duration of a call whose context has no deadline. 0 means one minute.
 	Timeout time.Duration
 }
 
-// HTTPS is a Caller through spdk-proxy. Calls share one connection, a stream, if the proxy offers
-// that. While no stream is open, each call is a POST request, on connections that are kept alive
-// and shared.
+// HTTPS is a Caller through spdk-proxy. If the proxy offers streams, calls share one connection.
+// While no stream is open, each call is a POST request, on shared keep-alive connections.
 type HTTPS struct {
 	url     *url.URL
 	who     credentials
 	timeout time.Duration
-	// Not an http.Client, which would follow redirects and send the password and the call to
-	// another server.
+	// An http.Client would follow redirects, and so send the password and the call to another
+	// server.
 	transport atomic.Pointer[http.Transport]
-	presents  bool // a client certificate
+	presents  bool // a client certificate is configured
 	nextID    atomic.Uint64
 	streams   streamSource
 }
@@ -67,7 +66,8 @@ type HTTPS struct {
 func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("proxy URL: %w", errors.Unwrap(err)) // the URL itself may contain a password
+		// the parser's message may contain a password from the URL
+		return nil, fmt.Errorf("proxy URL: %w", errors.Unwrap(err))
 	}
 	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return nil, fmt.Errorf("proxy URL must look like https://host:port/, not %q", u.Redacted())
@@ -103,8 +103,8 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	return h, nil
 }
 
-// Close closes idle connections, and the stream when its last call has ended. Calls in flight are
-// not interrupted. Later calls are POST requests.
+// Close closes idle connections, and closes the stream when its last call has ended. It does not
+// interrupt calls in flight. Later calls are POST requests.
 func (h *HTTPS) Close() error {
 	h.streams.close()
 	h.transport.Load().CloseIdleConnections()
@@ -112,8 +112,9 @@ func (h *HTTPS) Close() error {
 }
 
 // noteStatus closes idle connections after a refusal, because their client certificate may have
-// expired: the next connection uses the present one. Without a certificate, they stay open, because
-// closing them could make net/http fail another request that is just being sent.
+// expired: the next connection uses the present certificate. Without a client certificate,
+// connections stay open, because closing them could make net/http fail a request that is just being
+// sent.
 func (h *HTTPS) noteStatus(status int) {
 	if status == http.StatusUnauthorized && h.presents {
 		h.transport.Load().CloseIdleConnections()
@@ -145,17 +146,18 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 }
 
 // renew makes later POST requests use new connections, because the old ones lead to a proxy that is
-// stopping. That proxy closes the old ones, or they time out: closing them here could make a
-// request fail that is just being sent.
+// stopping. The old ones are left to the proxy or to their timeout: closing them here could fail a
+// request that is just being sent.
 func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 	h.transport.CompareAndSwap(old, old.Clone())
 	return h.transport.Load()
 }
 
-// post sends a call in its own request.
+// post sends a call in a POST request of its own.
 func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method string, id uint64, body []byte, result any) error {
-	// Until a byte of the request is written, nothing can have been executed. net/http itself
-	// retries a POST only if the proxy closed an idle connection and so cannot have read it.
+	// Until the first byte of the request is written, nothing can have been executed. net/http
+	// itself retries a POST only if the proxy closed an idle connection, and so cannot have read
+	// the request.
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { sent.Store(false) },
@@ -183,7 +185,7 @@ func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method stri
 	return h.answer(method, id, resp.StatusCode, text, result)
 }
 
-// request is one POST; net/http asks for its body again to retry it.
+// request creates a POST request. net/http gets the body again for a retry.
 func (h *HTTPS) request(ctx context.Context, header http.Header, newBody func() io.ReadCloser, length int) *http.Request {
 	return (&http.Request{
 		Method: http.MethodPost, URL: h.url, Host: h.url.Host, Header: header,
@@ -198,7 +200,8 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 	m, err := messageOf(dec, text)
 	decoders.Put(dec)
 	if err != nil {
-		// spdk-proxy and SPDK write replies as above; other programs may add members that are null.
+		// spdk-proxy and SPDK write replies in that form; other programs may add members that are
+		// null.
 		var reply jsonrpc2.Response
 		if err := json.Unmarshal(text, &reply); err != nil || reply.Error == nil && reply.Result == nil {
 			return refusedWith(method, status)
@@ -218,7 +221,7 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 	return decodeReply(method, m, result)
 }
 
-// refusedWith is the error for a response without a JSON-RPC error.
+// refusedWith returns the error for a response without a JSON-RPC error.
 func refusedWith(method string, status int) error {
 	kind, known := statusKinds[status]
 	if !known {

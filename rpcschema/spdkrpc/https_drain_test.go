@@ -15,12 +15,12 @@ import (
 )
 
 // A drainingProxy stops each of its streams after some messages, as spdk-proxy does when it is
-// restarted, and counts the executions of each call.
+// restarted. It counts how often each call is executed.
 type drainingProxy struct {
 	mu       sync.Mutex
 	executed map[string]int
 	streamed int
-	drained  int // streams that were told so
+	drained  int // streams on which the end was announced
 }
 
 func (p *drainingProxy) posted(c call) {
@@ -61,7 +61,7 @@ func (p *drainingProxy) serve(ws *websocket.Conn, _ *http.Request) {
 	}
 }
 
-// A proxy that is restarted repeatedly loses no call and executes none twice.
+// If a proxy is restarted repeatedly, no call is lost or executed twice.
 func TestDrainUnderLoad(t *testing.T) {
 	p := &drainingProxy{executed: map[string]int{}}
 	posts, h := behind(t, p.serve)
@@ -94,8 +94,8 @@ func TestDrainUnderLoad(t *testing.T) {
 	t.Logf("%d calls, %d of them on %d streams", made.Load(), p.streamed, posts.asked.Load())
 }
 
-// After a normal end, the next stream is opened at once. The outcome of a call already sent is
-// unknown, because the proxy may have read it.
+// After a normal end, the client opens the next stream immediately. The outcome of a call that was
+// already sent is unknown, because the proxy may have read it.
 func TestStreamEndsNormally(t *testing.T) {
 	for _, code := range []int{websocket.CloseNormalClosure, websocket.CloseGoingAway} {
 		p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -116,8 +116,8 @@ func TestStreamEndsNormally(t *testing.T) {
 	}
 }
 
-// The client itself ends a stream without calls, so that no call is sent just as the proxy closes
-// an idle stream.
+// The client itself closes a stream without calls, so that it never sends a call just as the proxy
+// closes an idle stream.
 func TestUnusedStreamEnds(t *testing.T) {
 	closed := make(chan error, 2)
 	p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -149,7 +149,7 @@ func TestUnusedStreamEnds(t *testing.T) {
 	assert.EqualValues(t, 2, p.asked.Load())
 }
 
-// The client answers pings, and its own are answered, while a call takes long.
+// During a long call, the client answers pings, and its own pings are answered.
 func TestStreamPingsBothWays(t *testing.T) {
 	pinged, ponged := make(chan struct{}), make(chan struct{})
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -167,11 +167,11 @@ func TestStreamPingsBothWays(t *testing.T) {
 	})
 	connect(t, h)
 	s := h.streams.current.Load()
-	s.update(func(*inFlight) { s.timer.Stop(); s.timer = nil }) // the test ticks
+	s.update(func(*inFlight) { s.timer.Stop(); s.timer = nil }) // the test calls tick itself
 	answer := make(chan error)
 	go func() { answer <- h.Call(t.Context(), "m", nil, nil) }()
 	<-ponged
-	for range pingAfter + 1 { // the first finds signs of life
+	for range pingAfter + 1 { // the first tick notes received data
 		s.tick()
 	}
 	require.NoError(t, <-answer)
@@ -199,7 +199,7 @@ func TestStreamLimitsResponsesToPings(t *testing.T) {
 // A call refused by a stopping proxy is retried once, on a new connection, both by POST and on a
 // stream.
 func TestCallRefusedByAStoppingProxyIsRetried(t *testing.T) {
-	var stopped string // the address of the client on the connection to the process that stops
+	var stopped string // the client's address on its connection to the stopping process
 	h := proxied(t, func(w http.ResponseWriter, r *http.Request) {
 		var c call
 		assert.NoError(t, json.NewDecoder(r.Body).Decode(&c))
@@ -237,7 +237,7 @@ func TestDrainedStreamRenewsConnections(t *testing.T) {
 		}
 		p.ServeHTTP(w, r)
 	})
-	h.streams.next = time.Now().Add(time.Hour) // it opens none by itself
+	h.streams.next = time.Now().Add(time.Hour) // so that the client opens no other stream
 	callFor(t, h, "m")
 	callFor(t, h, "m")
 	assert.Len(t, posters, 1)

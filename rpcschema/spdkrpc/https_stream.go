@@ -23,38 +23,40 @@ const (
 	streamHeader = "Spdkgate-Stream"
 	subprotocol  = "jsonrpc"
 
-	// streamCalls limits the calls in flight on a stream. At 256, the proxy stops reading, and
-	// would not answer pings.
+	// streamCalls limits the calls in flight on a stream. At 256, the proxy stops reading and would
+	// not answer pings.
 	streamCalls = 255
-	// streamRequest is the longest request sent on a stream. A request that is too long makes the
-	// proxy end the stream, with all calls on it; a POST request gets its own response.
+	// streamRequest is the longest request sent on a stream. If a request on a stream is too long,
+	// the proxy ends the stream with all its calls; if a POST request is too long, only that
+	// request fails.
 	streamRequest = 32 << 10
-	// streamBeat is the time between two ticks. This gives a ping after 15 s of silence, 15 s for
-	// its response, and the end of a stream after a minute without calls. The proxy closes an idle
-	// stream after limits.idle, by default two minutes.
+	// streamBeat is the time between two ticks. With it, the client sends a ping after 15 s of
+	// silence, waits 15 s for the pong, and ends a stream after a minute without calls. The proxy
+	// closes an idle stream after limits.idle, by default two minutes.
 	streamBeat = 5 * time.Second
 	// streamWait limits the wait for a stream to open.
 	streamWait = 30 * time.Second
 
-	// Pauses before the next attempt: after a connection was lost or could not be established,
-	// after an upgrade was refused, and the longest pause.
+	// Pauses before the next attempt: after a connection was lost or could not be established, and
+	// after an upgrade was refused. The last one is the longest pause.
 	lostPause    = time.Second
 	refusedPause = 10 * time.Second
 	maxPause     = time.Minute
 )
 
-// A streamSource opens the stream of an HTTPS, and a new one when that has ended. No caller waits
-// for a stream: calls are POST requests until it is open.
+// A streamSource opens the stream of an HTTPS, and a new one when the stream has ended. No caller
+// waits for a stream: until one is open, calls are POST requests.
 type streamSource struct {
-	dial     func(ctx context.Context, path string) (*stream, error)
-	draining func()                 // called when the proxy is stopping, before calls are made by POST
+	dial func(ctx context.Context, path string) (*stream, error)
+	// called when the proxy is stopping, before calls are sent by POST
+	draining func()
 	current  atomic.Pointer[stream] // nil: none is open
 
 	mu      sync.Mutex
 	offered string // the path; "": the proxy does not offer streams
 	opening bool
-	pause   time.Duration // before the last attempt
-	next    time.Time     // no attempt before it
+	pause   time.Duration // the pause before the last attempt
+	next    time.Time     // the earliest time of the next attempt
 	closed  bool
 }
 
@@ -62,7 +64,8 @@ type streamSource struct {
 func (s *streamSource) learn(resp *http.Response) {
 	path := resp.Header.Get(streamHeader)
 	if !strings.HasPrefix(path, "/") {
-		if resp.StatusCode != http.StatusOK { // perhaps a response of an intermediary, or to an unknown user
+		// possibly a response of an intermediary, or to an unauthenticated request
+		if resp.StatusCode != http.StatusOK {
 			return
 		}
 		path = ""
@@ -100,7 +103,7 @@ func (s *streamSource) call(ctx context.Context, method string, id uint64, body 
 		return false, nil
 	case refused(err):
 		// The stream's credentials have expired, or the proxy is stopping. A POST request uses the
-		// present credentials and another connection.
+		// present credentials and a new connection.
 		s.retire(current)
 		return false, nil
 	}
@@ -113,14 +116,14 @@ func refused(err error) bool {
 	return errors.As(err, &e) && (e.Code == jsonrpc.CodeUnauthorized || e.Code == jsonrpc.CodeDraining)
 }
 
-// retire lets a stream end with its last call, and starts opening another one.
+// retire lets a stream end after its last call, and starts opening another one.
 func (s *streamSource) retire(old *stream) {
 	old.leave()
 	s.drop(old)
 	s.open()
 }
 
-// drop stops using a stream that accepts no further calls as the current one.
+// drop stops using a stream that accepts no further calls.
 func (s *streamSource) drop(old *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,7 +204,8 @@ func (s *streamSource) wait(err error) {
 		least = refusedPause
 	}
 	s.pause = min(max(2*s.pause, least), maxPause)
-	s.next = time.Now().Add(s.pause/2 + rand.N(s.pause/2)) // clients of one proxy do not all come back at once
+	// so that the clients of one proxy do not all reconnect at once
+	s.next = time.Now().Add(s.pause/2 + rand.N(s.pause/2))
 }
 
 func (s *streamSource) close() {
@@ -213,7 +217,7 @@ func (s *streamSource) close() {
 	}
 }
 
-// A refusedUpgrade is the proxy's refusal to open a stream.
+// A refusedUpgrade is the error for a stream that the proxy refused to open.
 type refusedUpgrade struct{ status int }
 
 func (e *refusedUpgrade) Error() string {

@@ -19,14 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A streamProxy answers POST requests with the name of their method, and offers streams.
+// A streamProxy responds to POST requests with the name of their method, and offers streams.
 type streamProxy struct {
 	t      testing.TB
 	refuse atomic.Int32                              // status of upgrades; 0: they succeed
 	stream func(ws *websocket.Conn, r *http.Request) // serves a stream
 	posted func(call)                                // called for each POST request, unless it is nil
 	posts  atomic.Int32
-	asked  atomic.Int32 // upgrades
+	asked  atomic.Int32 // number of upgrades
 }
 
 func (p *streamProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +91,7 @@ func closeWith(ws *websocket.Conn, code int) {
 	_, _, _ = ws.ReadMessage() // the client's close frame, or the end
 }
 
-// echo answers each call with the name of its method.
+// echo responds to each call with the name of its method.
 func echo(ws *websocket.Conn, _ *http.Request) {
 	for {
 		c, err := readCall(ws)
@@ -173,7 +173,7 @@ func TestStreamDeadlineAffectsOnlyItsCall(t *testing.T) {
 	go func() { slow <- h.Call(ctx, "slow", nil, nil) }()
 	other := make(chan string, 1)
 	go func() {
-		for h.streams.current.Load().callsInFlight() == 0 { // slow comes first
+		for h.streams.current.Load().callsInFlight() == 0 { // the slow call must be sent first
 		}
 		other <- callFor(t, h, "other")
 	}()
@@ -192,8 +192,7 @@ func (s *stream) callsInFlight() (n int) {
 	return n
 }
 
-// When a connection is lost, the outcome of the calls sent on it is unknown. Later calls are POST
-// requests.
+// When a connection is lost, the outcome of its calls is unknown. Later calls are POST requests.
 func TestStreamIsLost(t *testing.T) {
 	for name, lose := range map[string]func(ws *websocket.Conn){
 		"connection closed": func(ws *websocket.Conn) { _ = ws.NetConn().Close() },
@@ -225,18 +224,18 @@ func TestStreamIsLost(t *testing.T) {
 	}
 }
 
-// If the stream is closed, a call is a POST request.
+// If the stream has been closed, a call becomes a POST request.
 func TestStreamIsLostBeforeTheCall(t *testing.T) {
 	_, h := behind(t, func(*websocket.Conn, *http.Request) {})
 	ended := connect(t, h)
 	s := h.streams.current.Load()
 	<-ended
-	h.streams.current.Store(s) // as if the call had come first
+	h.streams.current.Store(s) // as if the call had been made before the end
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 	assert.Nil(t, h.streams.current.Load())
 }
 
-// A call that could not be written is a POST request.
+// A call that could not be written becomes a POST request.
 func TestStreamIsLostBeforeTheWrite(t *testing.T) {
 	_, h := behind(t, echo)
 	f, s := begin(t, 0)
@@ -245,7 +244,7 @@ func TestStreamIsLostBeforeTheWrite(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// A server that does not read delays no caller beyond the caller's deadline.
+// A server that does not read delays no caller beyond its deadline.
 func TestStreamToAServerThatDoesNotRead(t *testing.T) {
 	done := make(chan struct{})
 	_, h := behind(t, func(*websocket.Conn, *http.Request) { <-done })
@@ -262,7 +261,7 @@ func TestStreamToAServerThatDoesNotRead(t *testing.T) {
 	}
 	assert.Equal(t, "m by POST", callFor(t, h, "m"), "the stream is full")
 	cancel()
-	s.end(os.ErrDeadlineExceeded) // of the write
+	s.end(os.ErrDeadlineExceeded) // the deadline of the write
 	for range streamCalls {
 		assert.NotEmpty(t, KindOf(<-failed))
 	}
@@ -298,8 +297,8 @@ func TestCallsUsePOSTWithoutStreams(t *testing.T) {
 	assert.True(t, h.streams.closed)
 }
 
-// A refused upgrade makes no call fail. The next attempt comes after a pause, which grows up to a
-// minute.
+// A refused upgrade does not fail any call. The next attempt follows after a pause, which grows up
+// to a minute.
 func TestStreamIsRefused(t *testing.T) {
 	for _, status := range []int{401, 404, 429, 503, 200} {
 		p, h := behind(t, echo)
@@ -323,7 +322,8 @@ func TestStreamIsRefused(t *testing.T) {
 	}
 }
 
-// Long requests are POST requests: one that is too long must not end the calls of others.
+// Long requests are POST requests, because a request that is too long would end the other calls on
+// a stream.
 func TestLongRequestsAreNotStreamed(t *testing.T) {
 	_, h := behind(t, echo)
 	connect(t, h)
@@ -333,7 +333,7 @@ func TestLongRequestsAreNotStreamed(t *testing.T) {
 	assert.Equal(t, "m by stream", callFor(t, h, "m"))
 }
 
-// After Close, the stream ends with its last call, and later calls are POST requests.
+// After Close, the stream ends with its last call. Later calls are POST requests.
 func TestCloseEndsTheStream(t *testing.T) {
 	closed := make(chan struct{})
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -356,7 +356,7 @@ func TestCloseEndsTheStream(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// A stream that was being opened when the client was closed ends.
+// If the client is closed while a stream is being opened, that stream ends.
 func TestCloseWhileAStreamIsBeingOpened(t *testing.T) {
 	_, h := behind(t, echo)
 	s, err := h.streams.dial(t.Context(), "/stream")
@@ -367,8 +367,8 @@ func TestCloseWhileAStreamIsBeingOpened(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// Tokens are renewed in their files: a stream whose credentials have expired makes no call fail,
-// and the next stream uses the present token.
+// Token files are renewed: a stream whose credentials have expired does not fail any call, and the
+// next stream uses the present token.
 func TestStreamCredentialsExpire(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("first"), 0o600))

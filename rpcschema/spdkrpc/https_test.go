@@ -93,8 +93,10 @@ func TestHTTPSOutcomeOfFailedCalls(t *testing.T) {
 
 	stuck := make(chan struct{})
 	slow := proxied(t, func(http.ResponseWriter, *http.Request) { <-stuck })
-	t.Cleanup(func() { close(stuck) })                              // before the server waits for its handler
-	for slow.timeout = 20 * time.Millisecond; ; slow.timeout *= 2 { // until it is enough to connect
+	// unblocks the handler, for which the server waits
+	t.Cleanup(func() { close(stuck) })
+	// increased until connecting succeeds
+	for slow.timeout = 20 * time.Millisecond; ; slow.timeout *= 2 {
 		if err = slow.Call(t.Context(), "m", nil, nil); !errors.Is(err, Unreachable) {
 			break
 		}

@@ -21,7 +21,7 @@ const maxReply = 32 << 20
 // around its result.
 const maxMessage = maxReply + 4096
 
-// requestText writes a request. The error says why method or params cannot be written.
+// requestText writes a request. The error states why method or params cannot be written.
 func requestText(id uint64, method string, params any) (text []byte, err error) {
 	encoded, ready := params.(json.RawMessage)
 	if params != nil && (!ready || !json.Valid(encoded)) {
@@ -42,16 +42,16 @@ func requestText(id uint64, method string, params any) (text []byte, err error) 
 
 // A message is a reply or a notification from the target or the proxy.
 type message struct {
-	id      uint64 // 0: none, null, or not an id of this client, whose ids start at 1
+	id      uint64 // 0: absent, null, or not an id of this client, whose ids start at 1
 	result  []byte
 	failure []byte // the error member
-	method  string // of a notification, as JSON text
+	method  string // the method of a notification, as JSON text
 }
 
 var errNoReply = errors.New("the peer's message has no id, or does not have exactly one of result and error")
 
-// splitMessage reads a message. keep returns a part in memory that stays valid: dec reuses its own
-// memory, unless it has the whole text.
+// splitMessage reads a message. keep returns a part in memory that stays valid, because dec reuses
+// its memory unless it was given the whole text.
 func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m message, err error) {
 	t, err := dec.ReadToken()
 	if err != nil {
@@ -103,7 +103,7 @@ func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m messa
 }
 
 // messageOf reads a message that must be the whole text. The message's parts share the text's
-// memory. It uses dec, which keeps nothing of the text, because that may contain secrets.
+// memory. It resets dec afterwards, because the text may contain secrets.
 func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	dec.Reset(bytes.NewBuffer(text), lenient...)
 	defer dec.Reset(nothing)
@@ -123,7 +123,7 @@ var nothing = new(bytes.Buffer)
 // lenient holds the options for decoding SPDK's replies, in which names may contain any bytes.
 var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
 
-// decoders reuses the memory that tracks names and nesting.
+// decoders pools the memory that tracks names and nesting.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(nothing) }}
 
 // failed returns the error of a reply, or nil if the reply has a result.
@@ -150,7 +150,7 @@ func decodeReply(method string, m message, result any) error {
 	return decodeResult(method, m.result, result)
 }
 
-// decodeResult decodes a result. If that fails, the call was executed nevertheless.
+// decodeResult decodes a result. An error does not mean that the call was not executed.
 func decodeResult(method string, raw json.RawMessage, result any) error {
 	switch result := result.(type) {
 	case nil:

@@ -17,7 +17,7 @@ import (
 // target. A restarted target may make them. A call that removes the object also removes it from the saved
 // configuration, even if the call fails.
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateConfigAwait(ctx context.Context, params SpdkgateConfigAwaitParams) (result []ProxyMissingExport, err error) {
@@ -36,7 +36,7 @@ func (c *Client) SpdkgateConfigAwait(ctx context.Context, params SpdkgateConfigA
 //   - -2: No such file
 //   - -27: The file is larger than 16 MiB
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateConfigGetSaved(ctx context.Context, params SpdkgateConfigGetSavedParams) (result ProxySavedText, err error) {
@@ -51,7 +51,7 @@ func (c *Client) SpdkgateConfigGetSaved(ctx context.Context, params SpdkgateConf
 //
 // The result: the state.
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateConfigGetStatus(ctx context.Context) (result ProxySavedConfig, err error) {
@@ -66,7 +66,7 @@ func (c *Client) SpdkgateConfigGetStatus(ctx context.Context) (result ProxySaved
 //
 // The result: the files, the current one first.
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateConfigListSaved(ctx context.Context) (result []ProxySavedFile, err error) {
@@ -83,7 +83,7 @@ func (c *Client) SpdkgateConfigListSaved(ctx context.Context) (result []ProxySav
 //
 // The result: the state afterwards.
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSaveParams) (result ProxySavedConfig, err error) {
@@ -101,7 +101,7 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 //
 // The result: bdevs with samples.
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateGetIOHistory(ctx context.Context, params SpdkgateGetIOHistoryParams) (result []ProxyBdevIO, err error) {
@@ -117,7 +117,7 @@ func (c *Client) SpdkgateGetIOHistory(ctx context.Context, params SpdkgateGetIOH
 //
 // The result: the metrics.
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err error) {
@@ -134,7 +134,7 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 //
 // The result: the metrics.
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateGetTargetMetrics(ctx context.Context) (result string, err error) {
@@ -154,7 +154,7 @@ func (c *Client) SpdkgateGetTargetMetrics(ctx context.Context) (result string, e
 // Errors of the proxy:
 //   - -2: No such tenant
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateGetTenants(ctx context.Context, params SpdkgateGetTenantsParams) (result []ProxyTenant, err error) {
@@ -176,7 +176,7 @@ func (c *Client) SpdkgateGetTenants(ctx context.Context, params SpdkgateGetTenan
 //   - -28: The limit on the number of keys is reached
 //   - -1: The target rejects the file
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) SpdkgateKeyAdd(ctx context.Context, params SpdkgateKeyAddParams) error {
@@ -194,7 +194,7 @@ func (c *Client) SpdkgateKeyAdd(ctx context.Context, params SpdkgateKeyAddParams
 //   - -22: The key was not added by `spdkgate_key_add`
 //   - -16: The key is in use
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
 func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemoveParams) error {
@@ -221,7 +221,7 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 //   - -74: The metadata does not match what the target reports, or is damaged; retry, then check the lvstore
 //   - -32029: A snapshot is being deleted, or the device does not respond in time; retry
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateLvolChanges(ctx context.Context, params SpdkgateLvolChangesParams) (result ProxyLvolChanges, err error) {
@@ -246,7 +246,7 @@ func (c *Client) SpdkgateLvolChanges(ctx context.Context, params SpdkgateLvolCha
 //   - -32603: Deleting failed, for instance because a snapshot has several clones
 //   - -19: No such logical volume
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateLvolDelete(ctx context.Context, params SpdkgateLvolDeleteParams) (result ProxyDeletion, err error) {
@@ -273,7 +273,7 @@ func (c *Client) SpdkgateLvolDelete(ctx context.Context, params SpdkgateLvolDele
 //   - -17: The name of a snapshot is taken
 //   - -22: A volume is listed twice
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateLvolSnapshot(ctx context.Context, params SpdkgateLvolSnapshotParams) (result []ProxySnapshot, err error) {
@@ -295,7 +295,7 @@ func (c *Client) SpdkgateLvolSnapshot(ctx context.Context, params SpdkgateLvolSn
 // Errors of the proxy:
 //   - -32029: No call waits at the barrier, or it was given up or not opened in time
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateLvolSnapshotBarrier(ctx context.Context, params SpdkgateLvolSnapshotBarrierParams) error {
@@ -311,7 +311,7 @@ func (c *Client) SpdkgateLvolSnapshotBarrier(ctx context.Context, params Spdkgat
 //
 // The result: what the proxy knows about the target.
 //
-// spdk-proxy answers it by itself; SPDK has no such method.
+// spdk-proxy serves this method itself; SPDK does not have it.
 //
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SpdkgateTargetGetInfo(ctx context.Context) (result ProxyTargetInfo, err error) {

@@ -10,16 +10,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Socket is a Caller on the target's UNIX socket: one connection with many calls in flight, matched
-// by id. A reply that arrives after its caller has stopped waiting is dropped. The connection is
-// established when first needed, and again after it is lost. Close closes it.
+// Socket is a Caller on the target's UNIX socket. It uses one connection for many calls in flight,
+// matched by id. A reply that arrives after its caller has stopped waiting is discarded. The
+// connection is established on first use, and again after it is lost. Close closes it.
 type Socket struct {
 	path   string
 	check  func(net.Conn) error
 	limits atomic.Pointer[jsonrpc.Limits]
 	nextID atomic.Uint64
-	wait   time.Duration // of a call whose context has no deadline
-	once   bool          // it does not connect again
+	wait   time.Duration // for calls whose context has no deadline
+	once   bool          // do not connect again
 
 	mu      sync.Mutex // not held while connecting
 	stream  *stream
@@ -27,7 +27,7 @@ type Socket struct {
 	closed  bool
 }
 
-// A SocketOption changes how a Socket connects.
+// A SocketOption configures a Socket.
 type SocketOption func(*Socket)
 
 // WithPeerCheck calls check on each connection before anything is sent on it. If check returns an
@@ -43,8 +43,8 @@ func WithTimeout(d time.Duration) SocketOption {
 	return func(s *Socket) { s.wait = d }
 }
 
-// WithOneConnection makes the socket fail its calls with [Unreachable] after its connection has
-// ended. Otherwise it connects again with the next call, perhaps to another process.
+// WithOneConnection makes the socket's calls fail with [Unreachable] after its connection has
+// ended. By default, the socket connects again with the next call, possibly to another process.
 func WithOneConnection() SocketOption {
 	return func(s *Socket) { s.once = true }
 }
@@ -60,7 +60,7 @@ func NewSocket(path string, options ...SocketOption) *Socket {
 }
 
 // SetLimits sets the target's limits on a request. A request that exceeds them is not sent, because
-// the target would close the connection and end every other call on it. Without SetLimits, the
+// the target would close the connection and so end every other call on it. Without SetLimits, the
 // limits of older releases apply.
 func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
 
@@ -82,7 +82,7 @@ func (s *Socket) Call(ctx context.Context, method string, params, result any) er
 	if !p.unsent() || s.once || ctx.Err() != nil {
 		return err
 	}
-	// The call was waiting to be written when the connection ended.
+	// The connection ended while the call was waiting to be written.
 	if p, err = s.Start(ctx, method, params); err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func (s *Socket) Start(ctx context.Context, method string, params any) (Pending,
 	return s.StartObserved(ctx, method, params, nil)
 }
 
-// StartObserved is like Start, but calls answered when the response has arrived and Wait has not
-// returned it yet. answered may be nil and must not block.
+// StartObserved is like Start, but calls answered when the response has arrived, before Wait
+// returns it. answered may be nil and must not block.
 func (s *Socket) StartObserved(ctx context.Context, method string, params any, answered func()) (Pending, error) {
 	id := s.nextID.Add(1)
 	text, err := s.encode(id, method, params)
@@ -157,8 +157,8 @@ func (p Pending) unsent() bool {
 	}
 }
 
-// Wait waits for the response. When ctx ends first, the outcome is unknown, and Wait may be called
-// again for it. If the call has not been sent by then, it never will be: the error is of the kind
+// Wait waits for the response. If ctx ends first, the outcome is unknown, and Wait may be called
+// again. If the call has not been sent by then, it will never be sent: the error is of the kind
 // [Unreachable].
 func (p Pending) Wait(ctx context.Context, result any) error {
 	select {
@@ -193,7 +193,7 @@ func (s *Socket) encode(id uint64, method string, params any) ([]byte, error) {
 	}
 	lim := *s.limits.Load()
 	if len(text) <= lim.Values && len(text) <= lim.Bytes {
-		return text, nil // no value is shorter than a byte
+		return text, nil // every value is at least one byte long
 	}
 	if _, err := jsonrpc.DecodeValue(text, lim); err != nil {
 		return nil, &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeTooLarge, Message: "the request does not fit the target", Err: err}

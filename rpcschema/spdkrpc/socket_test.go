@@ -115,7 +115,7 @@ func TestSocketDropsLateReplies(t *testing.T) {
 	assert.Equal(t, "next", got)
 }
 
-// A caller without a deadline does not wait forever for a target that does not answer.
+// A call without a deadline does not wait forever for a target that does not respond.
 func TestSocketLimitsCallsWithoutDeadline(t *testing.T) {
 	ended := make(chan struct{})
 	path := listen(t, func(p *peer) { p.read(); <-ended })
@@ -130,7 +130,7 @@ func TestSocketLimitsCallsWithoutDeadline(t *testing.T) {
 
 func TestSocketReconnectsAfterALostConnection(t *testing.T) {
 	path := listen(t,
-		func(p *peer) { p.read() }, // closes with the call in flight
+		func(p *peer) { p.read() }, // ends the connection with the call in flight
 		func(p *peer) { p.answer(p.read(), "7") })
 	s := dial(t, path)
 	err := s.Call(t.Context(), "lost", nil, nil)
@@ -141,7 +141,7 @@ func TestSocketReconnectsAfterALostConnection(t *testing.T) {
 }
 
 func TestSocketWithOneConnectionDoesNotReconnect(t *testing.T) {
-	path := listen(t, func(p *peer) { p.read() }) // closes with the call in flight
+	path := listen(t, func(p *peer) { p.read() }) // ends the connection with the call in flight
 	s := NewSocket(path, WithOneConnection())
 	t.Cleanup(func() { _ = s.Close() })
 	require.ErrorIs(t, s.Call(t.Context(), "lost", nil, nil), OutcomeUnknown)
@@ -200,7 +200,7 @@ func TestSocketErrors(t *testing.T) {
 	assert.ErrorIs(t, s.Call(t.Context(), "bdev_lvol_create_lvstore", map[string]int{"c": -1}, nil), Busy)
 }
 
-// If the connection is found closed before a call is sent, the call is sent on a new one.
+// If the connection is found closed before a call is sent, the call is sent on a new connection.
 func TestSocketSendsOnANewConnection(t *testing.T) {
 	for name, options := range map[string][]SocketOption{"connects again": nil, "one connection": {WithOneConnection()}} {
 		t.Run(name, func(t *testing.T) {
@@ -227,8 +227,8 @@ func TestSocketSendsOnANewConnection(t *testing.T) {
 	}
 }
 
-// Calls that were not completely written when their connection ended are sent on a new one, whether
-// they were being written or queued.
+// Calls that were not completely written when their connection ended are sent on a new connection,
+// whether they were being written or queued.
 func TestSocketSendsQueuedCallsAgain(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) {
 		p.answer(p.read(), "true")

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// A framing writes and reads the messages on one connection. One goroutine at a time writes, and
-// one reads; close may be called at any time, and ends both.
+// A framing writes and reads the messages on one connection. At most one goroutine at a time
+// writes, and one reads. close may be called at any time, and ends both.
 type framing interface {
 	// write writes messages, in as few writes as possible, and returns how many of them were
 	// written completely: the peer cannot have executed the others. It also writes pending pings
-	// and responses to pings.
+	// and pongs.
 	write(messages [][]byte) (complete int, err error)
 	// read returns the next message.
 	read() (message, error)
@@ -22,46 +22,46 @@ type framing interface {
 type prober interface {
 	// ping prepares a ping, which the next write sends.
 	ping() error
-	// heard returns a number that changes when anything was received.
+	// heard returns a number that changes whenever data is received.
 	heard() uint64
 }
 
 // A stream is one connection with many calls in flight, which are matched with their replies by id.
-// It is used for the target's socket and for WebSocket; only the framing differs. It may be used
-// concurrently.
+// Streams are used on the target's socket and over WebSocket; only the framing differs. A stream is
+// safe for concurrent use.
 //
 // Calls started while another goroutine writes are sent together in the next write.
 type stream struct {
 	framing framing
-	prober  prober        // nil: silence is no sign of a lost connection
+	prober  prober        // nil: silence does not mean that the connection is lost
 	beat    time.Duration // time between two ticks
-	timer   *time.Timer   // nil: no ticks; guarded by mu
-	limit   int           // of calls without a reply; 0: none
+	timer   *time.Timer   // nil: no ticks. Guarded by mu
+	limit   int           // maximum number of calls without a reply; 0: unlimited
 	ended   chan struct{} // closed when the connection has ended
 
 	mu    sync.Mutex
-	state inFlight // changed only in update
+	state inFlight // modified only by update
 
-	texts [][]byte // used by the goroutine that writes
+	texts [][]byte // used only by the writing goroutine
 }
 
-// inFlight holds the state of a stream.
+// inFlight is the state of a stream.
 type inFlight struct {
 	calls    map[uint64]*streamCall // without a reply
-	awaited  int                    // those of calls for which a caller waits
+	awaited  int                    // number of calls for which a caller waits
 	queue    []*streamCall          // to be written
-	batch    []*streamCall          // being written; its memory is the next queue's
-	control  bool                   // a ping or a response to one has to be written
-	writing  bool                   // a goroutine writes, and will write what is in queue
-	leaving  bool                   // accepts no further call, and ends when no call is awaited
-	draining bool                   // the peer will close the connection
+	batch    []*streamCall          // being written; its memory is reused for the next queue
+	control  bool                   // a ping or a pong must be written
+	writing  bool                   // a goroutine is writing, and will write the queue
+	leaving  bool                   // accepts no further calls, and ends when no call is awaited
+	draining bool                   // the peer has announced that it will close the connection
 	answered bool                   // a reply has arrived
 	err      error                  // why the connection has ended, or is about to
 	closed   bool
 
-	heard   uint64 // as of the last tick
-	silence int    // ticks since then, while calls are awaited
-	unused  int    // ticks since a call was awaited
+	heard   uint64 // the prober's number at the last tick
+	silence int    // ticks without received data while calls are awaited
+	unused  int    // ticks without an awaited call
 }
 
 // A streamCall is one call on a stream.
@@ -70,23 +70,23 @@ type streamCall struct {
 	text []byte
 	done chan struct{} // closed when reply or err is set
 
-	answered func() // called before done is closed, if there is a reply; may be nil
+	answered func() // called before done is closed if there is a reply; may be nil
 
 	reply message
-	err   error // there will be no reply
-	sent  bool  // besides err: the peer may have executed the call
+	err   error // no reply will arrive
+	sent  bool  // if err is set: the peer may have executed the call
 
 	// Guarded by stream.mu:
 	progress  progress
-	abandoned bool // its caller has left
+	abandoned bool // its caller no longer waits
 }
 
-// A progress states how far a call has got.
+// A progress states how far the sending of a call has advanced.
 type progress int
 
 const (
-	queued  progress = iota // not written: it can be withdrawn
-	writing                 // the goroutine that writes knows whether it is written
+	queued  progress = iota // not written: the call can be withdrawn
+	writing                 // only the writing goroutine can tell whether it was written
 	written
 )
 
@@ -96,7 +96,7 @@ var (
 	errSilent  = errors.New("the peer sends nothing, not even a response to a ping")
 )
 
-// newStream returns a stream on a connection. The caller must let run read it.
+// newStream returns a stream on a connection. The caller must start run in a goroutine.
 func newStream(f framing, limit int, beat time.Duration) *stream {
 	s := &stream{framing: f, limit: limit, beat: beat, ended: make(chan struct{})}
 	s.state.calls = map[uint64]*streamCall{}
@@ -107,8 +107,8 @@ func newStream(f framing, limit int, beat time.Duration) *stream {
 	return s
 }
 
-// update is the only function that changes the state. It ends the connection if change has set err,
-// or if the stream is leaving and no call is awaited.
+// update is the only function that modifies the state. It ends the connection if change has set
+// err, or if the stream is leaving and no call is awaited.
 func (s *stream) update(change func(*inFlight)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,12 +122,12 @@ func (s *stream) update(change func(*inFlight)) {
 	}
 	f.closed, f.queue = true, nil
 	for _, c := range f.calls {
-		if c.progress != writing { // the goroutine that writes knows more about those
+		if c.progress != writing { // the writing goroutine decides about those
 			f.fail(c, f.err)
 		}
 	}
 	close(s.ended)
-	go func() { _ = s.framing.close() }() // it may write
+	go func() { _ = s.framing.close() }() // close may write a last message
 }
 
 // fail ends a call that will get no reply.
@@ -149,9 +149,9 @@ func newCall(id uint64, text []byte) *streamCall {
 	return &streamCall{id: id, text: text, done: make(chan struct{})}
 }
 
-// start queues a call, and writes the queue unless another goroutine does. If it returns an error,
-// the call will not be sent. Otherwise done is closed when the reply has arrived, or certainly
-// never will.
+// start queues a call, and writes the queue unless another goroutine is writing. If start returns
+// an error, the call will not be sent. Otherwise, done is closed when the reply has arrived or can
+// no longer arrive.
 func (s *stream) start(c *streamCall) (err error) {
 	write := false
 	s.update(func(f *inFlight) {
@@ -178,7 +178,7 @@ func (s *stream) start(c *streamCall) (err error) {
 	return err
 }
 
-// write writes the queue. This caller need not write the calls that are queued meanwhile.
+// write writes the queue. Calls queued in the meantime are left to another goroutine.
 func (s *stream) write() {
 	if s.writeOnce() {
 		go func() {
@@ -188,7 +188,7 @@ func (s *stream) write() {
 	}
 }
 
-// writeOnce writes the queue, and reports whether more was queued meanwhile.
+// writeOnce writes the queue, and reports whether more calls were queued meanwhile.
 func (s *stream) writeOnce() (more bool) {
 	var batch []*streamCall
 	s.update(func(f *inFlight) {
@@ -207,7 +207,7 @@ func (s *stream) writeOnce() (more bool) {
 	s.update(func(f *inFlight) {
 		for i, c := range batch {
 			switch {
-			case f.calls[c.id] != c: // its reply was faster
+			case f.calls[c.id] != c: // the reply has already arrived
 			case i >= complete:
 				f.fail(c, err)
 			default:
@@ -227,7 +227,7 @@ func (s *stream) writeOnce() (more bool) {
 	return more
 }
 
-// flush writes pending pings and responses to pings, without blocking.
+// flush writes pending pings and pongs, without blocking.
 func (s *stream) flush() {
 	write := false
 	s.update(func(f *inFlight) {
@@ -255,7 +255,8 @@ func (s *stream) run() {
 				return
 			}
 			c := f.calls[m.id]
-			if c == nil || c.progress == queued { // not an id that the peer can have received, or the reply to an earlier message
+			// not an id that the peer can have received, or a second reply
+			if c == nil || c.progress == queued {
 				return
 			}
 			f.answered = true
@@ -277,9 +278,9 @@ func (s *stream) run() {
 // stops, and before it closes an idle connection.
 const drainingMethod = `"spdkgate.draining"`
 
-// giveUp is called when the caller of a call no longer waits. A call that has not been written is
-// withdrawn: it ends with err. A call that may have been written stays in flight, and its reply may
-// still be read.
+// giveUp is called when the caller stops waiting. A call that has not been written is withdrawn and
+// ends with err. A call that may have been written stays in flight, and its reply may still be
+// read.
 func (s *stream) giveUp(c *streamCall, err error) {
 	s.update(func(f *inFlight) {
 		if f.calls[c.id] != c {
@@ -320,22 +321,22 @@ func (s *stream) isDraining() (draining bool) {
 	return draining
 }
 
-// outcome returns why the connection has ended, and whether it has ever answered a call.
+// outcome returns why the connection ended, and whether it ever delivered a reply.
 func (s *stream) outcome() (err error, answered bool) {
 	s.update(func(f *inFlight) { err, answered = f.err, f.answered })
 	return err, answered
 }
 
-// The stream pings after pingAfter ticks without received data, and treats the connection as lost
-// after lostAfter. After leaveAfter ticks without a call, it closes the connection, before the
-// proxy could close it while a call is being sent.
+// The stream sends a ping after pingAfter ticks without received data, and treats the connection as
+// lost after lostAfter ticks. After leaveAfter ticks without a call, it closes the connection
+// before the proxy does, so that no call is sent at that moment.
 const (
 	pingAfter  = 3
 	lostAfter  = 6
 	leaveAfter = 12
 )
 
-// tick checks for signs of life while calls are awaited, and closes the stream when none has been
+// tick checks for received data while calls are awaited, and closes the stream if no call has been
 // awaited for long.
 func (s *stream) tick() {
 	heard := s.prober.heard()

@@ -72,7 +72,7 @@ func begin(t *testing.T, limit int) (*script, *stream) {
 	return f, s
 }
 
-// start starts a call with its id as text.
+// start starts a call that has the id as its text.
 func start(t *testing.T, s *stream, id uint64) Pending {
 	p := Pending{method: "m", stream: s, call: newCall(id, fmt.Append(nil, id))}
 	require.NoError(t, s.start(p.call))
@@ -125,8 +125,8 @@ func TestStreamDistinguishesUnwrittenCalls(t *testing.T) {
 	require.ErrorIs(t, s.start(newCall(7, nil)), io.ErrShortWrite)
 }
 
-// The connection ends while a call is being written: only the write itself knows whether it was
-// sent.
+// If the connection ends while a call is being written, only the result of the write shows whether
+// it was sent.
 func TestStreamEndsDuringAWrite(t *testing.T) {
 	for complete, want := range map[int]Kind{0: Unreachable, 1: OutcomeUnknown} {
 		f, s := begin(t, 0)
@@ -140,7 +140,7 @@ func TestStreamEndsDuringAWrite(t *testing.T) {
 	}
 }
 
-// A caller that gives up withdraws its call if that is still queued. Other calls are not affected.
+// If a caller gives up, its call is withdrawn if it is still queued. Other calls are not affected.
 func TestStreamWithdrawsQueuedCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 4)
@@ -161,14 +161,15 @@ func TestStreamWithdrawsQueuedCalls(t *testing.T) {
 	require.ErrorIs(t, calls[2].Wait(t.Context(), nil), Unreachable)
 }
 
-// Replies with ids that no call has, or whose call has not been written yet, change nothing.
+// Replies with unknown ids, or to calls that have not been written yet, have no effect.
 func TestStreamIgnoresUnknownIDs(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 2)
 	for _, id := range []uint64{0, 2, 99, 1 << 63} {
 		f.replies <- message{id: id, result: []byte(`"wrong"`)}
 	}
-	f.replies <- message{id: 1, result: []byte(`"right"`)} // although its write has not returned
+	// although the write of call 1 has not returned
+	f.replies <- message{id: 1, result: []byte(`"right"`)}
 	f.replies <- message{id: 1, result: []byte(`"again"`)}
 	f.results <- writeReply{1, nil}
 	f.written(1, nil)
@@ -180,8 +181,8 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 	}
 }
 
-// A stream whose peer is stopping accepts no further calls, waits for those still awaited, and
-// ends.
+// If the peer announces that it is stopping, the stream accepts no further calls, waits for the
+// awaited ones, and ends.
 func TestStreamEndsWhenThePeerStops(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 3)

@@ -108,7 +108,7 @@ type TraceGroupInfo struct {
 type TraceGroups struct {
 	// Groups in which at least one tracepoint is on, one bit each, in hexadecimal.
 	TpointGroupMask string `json:"tpoint_group_mask"`
-	// Members beside those above, by name.
+	// Others contains members not listed above, by name.
 	Others map[string]TraceGroup `json:"-"`
 }
 
@@ -130,7 +130,7 @@ type TraceInfo struct {
 	TpointShmPath string `json:"tpoint_shm_path"`
 	// Groups in which at least one tracepoint is on, one bit each, in hexadecimal.
 	TpointGroupMask string `json:"tpoint_group_mask"`
-	// Members beside those above, by name.
+	// Others contains members not listed above, by name.
 	Others map[string]TraceGroupInfo `json:"-"`
 }
 

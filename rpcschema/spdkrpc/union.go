@@ -27,13 +27,14 @@ func marshalForm(union string, forms ...form) ([]byte, error) {
 	return jsonrpc.Marshal(set[0])
 }
 
-// wrongForm is the error for a value of a type that a union does not have. It does not repeat the
-// value, which may be secret.
+// wrongForm returns the error for a value whose type the union does not allow. The error does not
+// contain the value, which may be secret.
 func wrongForm(union, expected string, text []byte) error {
 	return fmt.Errorf("cannot read a %s: the value is of type %s: expected %s", union, typeOfJSON(text), expected)
 }
 
-// typeOfJSON returns JSON Schema's name for a JSON value's type; for integers, that is number.
+// typeOfJSON returns JSON Schema's name for the type of a JSON value; for integers, that is
+// "number".
 func typeOfJSON(text []byte) string {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	if len(text) == 0 {

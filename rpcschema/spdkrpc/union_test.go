@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A union reads and writes every form that the schema lists for it, and refuses values of other
-// types.
+// A union marshals and unmarshals every form that the schema lists for it, and refuses values of
+// other types.
 func TestUnionsReadAndWriteEachForm(t *testing.T) {
 	ftl := &BdevFTLCreated{Name: "f", UUID: "50c63a6e-1a4b-4a5e-9a57-7a8b9e2f0b3c"}
 	call := FrameworkConfigCall{Method: "m"}
@@ -108,8 +108,8 @@ func TestUnionMayBeNull(t *testing.T) {
 	assert.Equal(t, `["a",null]`, string(text))
 }
 
-// Raw JSON is used where the schema does not describe the members of an object, and nowhere else:
-// the package comment lists these places.
+// Raw JSON is used only for objects whose members the schema does not describe: the package comment
+// lists them.
 func TestRawJSONIsOnlyForOpenObjects(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"result map[string]json.RawMessage", "RBD map[string]json.RawMessage", "Virtio map[string]json.RawMessage",

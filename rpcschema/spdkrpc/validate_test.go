@@ -45,7 +45,7 @@ func TestClientValidatesBeforeItSends(t *testing.T) {
 	}
 }
 
-// Validation costs a call of the driver few allocations beyond encoding and fitting it.
+// Validating a call of the driver makes few allocations beyond those for encoding and fitting it.
 func TestValidationIsCheap(t *testing.T) {
 	params := BdevLvolCreateParams{LvolName: "pvc-0d9a57b2-7f4e-4a6e-8d3c-5b1f0e9a7c66", SizeInMiB: 1024, LvsName: new("lvs0"), ThinProvision: new(true)}
 	count := func(options ...ClientOption) float64 {
@@ -59,8 +59,8 @@ func TestValidationIsCheap(t *testing.T) {
 	assert.LessOrEqual(t, with, without+20)
 }
 
-// -1 is the wrong state, and so certainly not executed, only if the schema says so; it is also
-// EPERM.
+// -1 also stands for EPERM. It means the wrong state, and so that the call was certainly not
+// executed, only if the schema says so.
 func TestMinusOneIsWrongStateOnlyIfTheSchemaSaysSo(t *testing.T) {
 	for method, kind := range map[string]Kind{
 		"framework_start_init": WrongState, "accel_set_options": WrongState, // the schema says so

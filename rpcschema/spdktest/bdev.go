@@ -21,10 +21,10 @@ type bdev struct {
 	readOnly       bool
 	claim          claim
 	limits         spdkrpc.BdevRateLimits
-	samplingPeriod uint64 // of the queue depth, in us
+	samplingPeriod uint64 // sampling period of the queue depth, in us
 	stat           spdkrpc.BdevIOStatBdev
 	histogram      histogramSetting
-	driver         driver      // the properties of its kind
+	driver         driver      // the behaviour specific to its kind
 	users          []*bdevUser // notified when it is removed
 }
 
@@ -34,11 +34,11 @@ type driver interface {
 	describe(e *engine, b *bdev, info *spdkrpc.BdevInfo)
 }
 
-// A claim records which module has claimed a bdev, and what others may still do with it.
+// A claim records which module has claimed a bdev, and which access other modules still have.
 type claim struct {
 	by     string // module; "" for none
-	kind   string // SPDK's name of it
-	shared int    // number of claims, if several are possible
+	kind   string // SPDK's name for the kind of claim
+	shared int    // number of holders of a shared claim
 }
 
 const (
@@ -50,9 +50,9 @@ const (
 // A bdevUser has a bdev open.
 type bdevUser struct {
 	writes    bool
-	channel   bool       // does I/O, or is ready to
-	latencies *histogram // of the channel
-	gone      func()     // hot removal
+	channel   bool       // does I/O or can do so
+	latencies *histogram // I/Os counted on the channel
+	gone      func()     // called when the bdev is removed
 }
 
 // A registry finds bdevs by name, alias or UUID.
@@ -66,15 +66,15 @@ type registry struct {
 
 func (r *registry) init() { r.byName, r.grown = map[string]*bdev{}, make(chan struct{}) }
 
-// name registers a name of b.
+// name registers a name for b.
 func (r *registry) name(b *bdev, name string) {
 	r.byName[name] = b
 	close(r.grown)
 	r.grown = make(chan struct{})
 }
 
-// add registers a bdev under its name and UUID. It fails with EINVAL if the name is empty, and with
-// EEXIST if a name is in use.
+// add registers a bdev under its name and UUID. It returns EINVAL if the name is empty, and EEXIST
+// if a name is in use.
 func (r *registry) add(b *bdev) error {
 	if b.name == "" {
 		return errno(syscall.EINVAL)
@@ -132,8 +132,8 @@ func (r *registry) remove(b *bdev) {
 	b.users = nil
 }
 
-// open opens a bdev until close is called. It fails for writing if another module has claimed the
-// bdev.
+// open opens a bdev until close is called. It returns an error if the bdev is to be written and
+// another module has claimed it.
 func (b *bdev) open(writes bool, gone func()) (*bdevUser, error) {
 	if writes && (b.claim.by != "" || b.readOnly) {
 		return nil, errno(syscall.EPERM)
@@ -149,7 +149,7 @@ func (b *bdev) close(u *bdevUser) {
 
 func (b *bdev) size() uint64 { return b.blocks * uint64(b.blockSize) }
 
-// info describes a bdev as bdev_get_bdevs does.
+// info returns the description of a bdev in bdev_get_bdevs.
 func (e *engine) info(b *bdev) spdkrpc.BdevInfo {
 	info := spdkrpc.BdevInfo{
 		Name: b.name, Aliases: slices.Clone(b.aliases), ProductName: b.product, BlockSize: b.blockSize, NumBlocks: b.blocks, UUID: b.uuid,
@@ -194,7 +194,7 @@ func (e *engine) bdevGetBdevs(p spdkrpc.BdevGetBdevsParams) ([]spdkrpc.BdevInfo,
 // maxTimeout is the longest wait, in ms, that fits in a time.Duration.
 const maxTimeout = 1 << 40
 
-// await returns a bdev, and waits for it to appear if a timeout is given.
+// await returns a bdev. If a timeout is given, it waits for the bdev to appear.
 func (e *engine) await(name string, timeout time.Duration) (*bdev, error) {
 	b, ok := e.bdevs.find(name)
 	if ok || timeout == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An aio bdev is backed by a file on the target's host. The file is really opened: it determines
-// the bdev's size, and an lvstore writes its mark to it.
+// An aio bdev is backed by a file on the target's host. The file is actually opened: its size
+// determines the bdev's size, and an lvstore writes its mark to it.
 type aio struct {
 	path     string
 	override bool // the block size was given
@@ -110,7 +110,7 @@ func findOfKind[D driver](e *engine, name string) (*bdev, D, error) {
 	return b, d, nil
 }
 
-// bdevAioRescan grows a bdev to the size of its file. It refuses a file that has shrunk.
+// bdevAioRescan grows a bdev to the size of its file. It refuses a file that has become smaller.
 func (e *engine) bdevAioRescan(p spdkrpc.BdevAIORescanParams) error {
 	b, a, err := findOfKind[*aio](e, p.Name)
 	if err != nil {
@@ -126,7 +126,7 @@ func (e *engine) bdevAioRescan(p spdkrpc.BdevAIORescanParams) error {
 		return nil
 	}
 	if blocks < b.blocks {
-		return errno(syscall.EBUSY) // the rescan itself has the bdev open
+		return errno(syscall.EBUSY) // the rescan itself opens the bdev
 	}
 	return e.resize(b, blocks)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Malloc and null bdevs hold no data that a test could read. They only have a size, and lvstores
-// can be created on them. A crash removes both kinds.
+// Malloc and null bdevs have a size but no readable data. Lvstores can be created on them. A crash
+// removes both kinds.
 
 type malloc struct {
 	params spdkrpc.BdevMallocCreateParams
@@ -26,7 +26,7 @@ func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
-// numaID is the NUMA node of a bdev that reports one; memory bdevs report any node.
+// numaID returns the NUMA node of a bdev that reports one. Memory bdevs report any node.
 func (b *bdev) numaID() *int32 {
 	if _, ok := b.driver.(*malloc); ok {
 		return new(int32(-1))
@@ -40,7 +40,7 @@ func (b *bdev) hasDomains() bool {
 	return ok
 }
 
-// memoryDomains returns the domains of memory bdevs, which the bdevs themselves report up to
+// memoryDomains returns the memory domains of memory bdevs. The bdevs themselves report them up to
 // v24.01.
 func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
 	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: new("SPDK_ACCEL_DMA_DEVICE"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringAccel, 2)}
@@ -50,8 +50,8 @@ func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
 	return []spdkrpc.BdevMemoryDomain{{DMADeviceID: new("system"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringDMA, 1)}, accel}
 }
 
-// deviceType is the type of a device that can access memory, which SPDK wrote as a number before
-// v26.05.
+// deviceType returns the type of a device that can access memory. Before v26.05, SPDK wrote it as a
+// number.
 func (e *engine) deviceType(name spdkrpc.BdevMemoryDomainDMADeviceTypeString, number int32) spdkrpc.BdevMemoryDomainDMADeviceType {
 	if e.before("v26.05") {
 		return spdkrpc.BdevMemoryDomainDMADeviceType{Integer: &number}
@@ -93,7 +93,7 @@ func (n *null) config(b *bdev) spdkrpc.BdevNullCreateParams {
 // mallocMemory is the size of the largest malloc bdev that fits in the target's memory.
 const mallocMemory = 1 << 32
 
-// bdevModules holds the modules' counters.
+// bdevModules contains the modules' counters.
 type bdevModules struct {
 	mallocs int
 	stacks  []stackPlan

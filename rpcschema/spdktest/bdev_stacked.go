@@ -10,7 +10,7 @@ import (
 )
 
 // A stacked bdev (passthru or crypto) is on top of another bdev, which it claims. SPDK stores the
-// request, and creates the bdev when its base appears.
+// request, and creates the bdev when the base bdev appears.
 type stacked struct {
 	stackPlan
 	base *bdev
@@ -21,11 +21,11 @@ type stacked struct {
 type stackPlan struct {
 	module, name, base, uuid string
 	key                      *cryptoKey // of a crypto bdev
-	ownKey                   bool       // created for this bdev only
+	ownKey                   bool       // the key was created for this bdev only
 }
 
-// Namespaces for the UUIDs of stacked bdevs, which are derived from their bases' UUIDs and so are
-// always the same.
+// These are the namespaces for the UUIDs of stacked bdevs. SPDK derives the UUIDs from those of the
+// base bdevs, so they are always the same.
 var stackSpaces = map[string]uuid.UUID{
 	"passthru": uuid.MustParse("7e25812e-c8c0-4d3f-8599-16d790555b85"),
 	"crypto":   uuid.MustParse("f6e8a7ba-8d3b-4d94-bd87-f13c4a1e4bbd"),
@@ -71,13 +71,13 @@ func (e *engine) stack(p stackPlan) (string, error) {
 	if base, ok := e.bdevs.find(p.base); ok {
 		err = e.raise(p, base)
 	}
-	if err == nil || p.module == "passthru" { // which stores failed requests too
+	if err == nil || p.module == "passthru" { // the passthru module also stores failed requests
 		e.bdevMod.stacks = append(e.bdevMod.stacks, p)
 	}
 	return p.name, err
 }
 
-// raise creates a planned bdev on top of its base.
+// raise creates a planned bdev on top of its base bdev.
 func (e *engine) raise(p stackPlan, base *bdev) error {
 	s := &stacked{stackPlan: p, base: base}
 	b := &bdev{name: p.name, uuid: p.uuid, product: p.module, blockSize: base.blockSize, blocks: base.blocks, driver: s}
@@ -98,7 +98,7 @@ func (e *engine) raise(p stackPlan, base *bdev) error {
 	return nil
 }
 
-// examineStacks creates the bdevs that waited for a base.
+// examineStacks creates the bdevs that waited for a base bdev.
 func (e *engine) examineStacks(base *bdev) {
 	for _, p := range e.bdevMod.stacks {
 		if _, there := e.bdevs.find(p.name); !there && p.base == base.name {

@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// BenchmarkCall measures the target's own time per call: the client does as little as possible, and
+// BenchmarkCall measures the target's own time per call. The client does as little as possible, and
 // waits for each response.
 func BenchmarkCall(b *testing.B) {
 	for name, body := range map[string]string{
 		"version": `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`,
 		"bdev":    `{"jsonrpc":"2.0","id":1,"method":"bdev_get_bdevs","params":{"name":"n7"}}`,
 		"error":   `{"jsonrpc":"2.0","id":1,"method":"bdev_get_bdevs","params":{"name":"nobody"}}`,
-		"bdevs":   `{"jsonrpc":"2.0","id":1,"method":"bdev_get_bdevs"}`, // a hundred of them
+		"bdevs":   `{"jsonrpc":"2.0","id":1,"method":"bdev_get_bdevs"}`, // lists one hundred bdevs
 	} {
 		for _, release := range []string{"v24.01", "v26.05"} {
 			b.Run(name+"/"+release, func(b *testing.B) {

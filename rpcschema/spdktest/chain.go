@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Snapshots and clones. A snapshot takes over its volume's own clusters, and the volume continues
-// as its clone. Every volume's file contains all of its bytes, so only the list of clusters follows
-// the chain.
+// Snapshots and clones. A snapshot takes over the clusters of its volume, and the volume becomes a
+// clone of it. Every volume's file contains all of its bytes, so only the list of clusters depends
+// on the chain.
 
 func init() {
 	handle("bdev_lvol_snapshot", (*engine).snapshotLvol)
@@ -44,7 +44,7 @@ func (l *lvol) clones() (found []*lvol) {
 	return found
 }
 
-// takeOver gives a clone the clusters of its snapshot, and the snapshot's place in the chain.
+// takeOver gives a clone the clusters of its snapshot and the snapshot's place in the chain.
 func (l *lvol) takeOver(snapshot *lvol) {
 	l.Allocated = max(l.Allocated, min(snapshot.Allocated, l.Clusters))
 	l.takeOverOwn(snapshot)
@@ -89,7 +89,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	}
 	switch n := l.store.checkName(p.CloneName); {
 	case n != 0:
-		return "", invalid(n) // up to v26.01, also for a missing name
+		return "", invalid(n) // up to v26.01, also if the name is missing
 	case !l.ReadOnly:
 		return "", invalid(syscall.EINVAL)
 	case l.busy:
@@ -108,8 +108,8 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	return e.keepNew(l.store, r)
 }
 
-// copyLvol copies l's data to a new volume while other calls run. Until the copy is complete, the
-// new name is reserved and l is busy.
+// copyLvol copies l's data to a new volume while other calls continue. Until the copy is complete,
+// the new name is reserved and l is busy.
 func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	if e.dir == nil && e.target.opts.Work == 0 {
 		return nil
@@ -135,8 +135,8 @@ func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	return nil
 }
 
-// inflate allocates the clusters that a volume lacks: all of them, or only those owned by its
-// parent.
+// inflate allocates the clusters that a volume lacks: all of them, or only those that its parent
+// owns.
 func (e *engine) inflate(name string, all bool) error {
 	l, err := e.lvol(name)
 	if err != nil {
@@ -159,8 +159,7 @@ func (e *engine) inflate(name string, all bool) error {
 	if wanted-l.Allocated > l.store.free() {
 		return invalid(syscall.ENOSPC)
 	}
-	// SPDK skips some of a volume's clusters if it concurrently inflates another volume in the
-	// lvstore.
+	// If SPDK inflates two volumes of an lvstore concurrently, it skips some of their clusters.
 	if l.store.inflating {
 		wanted = l.Allocated
 	} else {
@@ -177,7 +176,7 @@ func (e *engine) inflated(l *lvol, all bool, wanted uint64) error {
 		e.releaseExternal(l)
 		l.Thin, l.Parent, l.External = false, "", ""
 	} else if parent != nil {
-		l.Parent = parent.Parent // an external parent of the parent is not passed on
+		l.Parent = parent.Parent // the external parent of the parent is not inherited
 	}
 	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
 }

@@ -17,8 +17,8 @@ type configCall struct {
 	Params any    `json:"params,omitempty"`
 }
 
-// A configPart is a list of calls that are reported one after the other. If together is set, they
-// may also be sent as a batch.
+// A configPart is a list of calls that are reported one after the other. If together is set, the
+// release may report them as a batch.
 type configPart struct {
 	calls    []configCall
 	together bool
@@ -27,8 +27,8 @@ type configPart struct {
 func oneByOne(calls ...configCall) configPart { return configPart{calls: calls} }
 func together(calls ...configCall) configPart { return configPart{calls: calls, together: true} }
 
-// startup is every target's default configuration, for all releases. The simulation has no calls
-// that change it.
+// startup is the default configuration of every target, for all releases. The simulation has no
+// calls that change it.
 var startup = func() (bySubsystem map[string][]configCall) {
 	if err := json.Unmarshal(startupText, &bySubsystem); err != nil {
 		panic(err)
@@ -39,14 +39,14 @@ var startup = func() (bySubsystem map[string][]configCall) {
 //go:embed startup.json
 var startupText []byte
 
-// A subsystemInfo describes a part of spdk_tgt. Its function writes the configuration, and is nil
-// if there is none.
+// A subsystemInfo describes a subsystem of spdk_tgt. Its function returns the configuration; it is
+// nil if there is none.
 type subsystemInfo struct {
 	spdkrpc.FrameworkSubsystem
 	config func(*engine) []configPart
 }
 
-// subsystems lists the simulated parts, in the order in which they start.
+// subsystems lists the simulated subsystems in the order in which they start.
 func (e *engine) subsystems() []subsystemInfo {
 	list := []subsystemInfo{
 		{spdkrpc.FrameworkSubsystem{Subsystem: "scheduler", DependsOn: []string{}}, func(*engine) []configPart { return []configPart{oneByOne(startup["scheduler"]...)} }},
@@ -57,7 +57,7 @@ func (e *engine) subsystems() []subsystemInfo {
 		{spdkrpc.FrameworkSubsystem{Subsystem: "nvmf", DependsOn: []string{"bdev", "keyring"}}, (*engine).nvmfConfig},
 		{spdkrpc.FrameworkSubsystem{Subsystem: "iscsi", DependsOn: []string{"scsi"}}, (*engine).iscsiConfig},
 	}
-	if e.before("v24.05") { // no subsystem had the keys
+	if e.before("v24.05") { // earlier releases have no keyring subsystem
 		isKeyring := func(name string) bool { return name == "keyring" }
 		list = slices.DeleteFunc(list, func(s subsystemInfo) bool { return isKeyring(s.Subsystem) })
 		for i := range list {
@@ -106,7 +106,7 @@ func (e *engine) frameworkGetConfig(p spdkrpc.FrameworkGetConfigParams) (entries
 	return entries, nil
 }
 
-// fit removes from a call the parameters that the release does not know.
+// fit removes the parameters that the release does not support from a call.
 func (e *engine) fit(c configCall) (configCall, bool) {
 	doc := rpcschema.Default()
 	m, err := doc.Find(c.Method, e.release)
@@ -128,7 +128,7 @@ func (e *engine) fit(c configCall) (configCall, bool) {
 	return c, true
 }
 
-// members returns a parameter struct as a JSON object.
+// members converts a parameter struct to a JSON object.
 func members(v any) (list map[string]json.RawMessage, err error) {
 	text, err := jsonrpc.Marshal(v)
 	if err != nil {
@@ -156,8 +156,8 @@ func (e *engine) accelConfig() []configPart {
 	return []configPart{part}
 }
 
-// bdevConfig lists stacked bdevs before their bases, for which SPDK waits. Volumes are not
-// reported, because their lvstores contain them.
+// bdevConfig lists stacked bdevs before their base bdevs, for which SPDK waits. It does not list
+// volumes, because their lvstores contain them.
 func (e *engine) bdevConfig() []configPart {
 	options := startup["bdev"]
 	setOptions := maps.Clone(options[0].Params.(map[string]any))

@@ -45,7 +45,7 @@ func (b *bench) exportISCSI(bdev string, initiators ...string) {
 	})
 }
 
-// TestCrashLosesMemory checks that everything that is not on media is lost in a crash.
+// TestCrashLosesMemory checks that a crash loses everything that is not on media.
 func TestCrashLosesMemory(t *testing.T) {
 	for name, dataDir := range map[string]string{"in memory": "", "with data": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
@@ -90,8 +90,8 @@ func TestCrashLosesMemory(t *testing.T) {
 	}
 }
 
-// TestLvstoreStaysOnItsFile checks that an lvstore reappears with its file, whatever the bdev's
-// name, and is lost when the start of the file is overwritten.
+// TestLvstoreStaysOnItsFile checks that an lvstore is found again on its file, whatever the bdev's
+// name, and is lost if the beginning of the file is overwritten.
 func TestLvstoreStaysOnItsFile(t *testing.T) {
 	b := start(t, Options{})
 	path := b.store()
@@ -120,8 +120,8 @@ func TestLvstoreStaysOnItsFile(t *testing.T) {
 	b.ok("bdev_lvol_create_lvstore", p{"bdev_name": "aio", "lvs_name": "lvs"})
 }
 
-// TestCrashUnderLoad checks that callers get an error that indicates the crash, and that confirmed
-// volumes exist afterwards.
+// TestCrashUnderLoad checks that callers get an error that indicates the crash, and that volumes
+// whose creation was confirmed exist afterwards.
 func TestCrashUnderLoad(t *testing.T) {
 	b := start(t, Options{Release: rpcschema.MustRelease("v24.01"), DataDir: t.TempDir()})
 	path := b.store()

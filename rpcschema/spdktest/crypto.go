@@ -89,7 +89,7 @@ func (e *engine) accelCryptoKeysGet(p spdkrpc.AccelCryptoKeysGetParams) ([]crypt
 	return list, nil
 }
 
-// shownKey returns a key in the form that SPDK reports, since v24.05 with its tweak mode.
+// shownKey returns a key in the form that SPDK reports. Since v24.05, this includes its tweak mode.
 func (e *engine) shownKey(k *cryptoKey) cryptoKey {
 	shown := *k
 	if e.before("v24.05") {

@@ -98,8 +98,8 @@ func TestVolumesHoldData(t *testing.T) {
 	assert.EqualValues(t, 12*mib, b.length(again))
 }
 
-// TestVolumeKeepsItsFile checks that a volume keeps its file, because a loop device may be attached
-// to it.
+// TestVolumeKeepsItsFile checks that a volume's file is never replaced, because a loop device may
+// be attached to it.
 func TestVolumeKeepsItsFile(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
@@ -135,7 +135,7 @@ func TestVolumeKeepsItsFile(t *testing.T) {
 }
 
 // TestSetParentKeepsWrittenClusters checks that a volume keeps the clusters written to it, and
-// takes the rest from its new parent.
+// reads the others from its new parent.
 func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
@@ -165,7 +165,7 @@ func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	assert.Equal(t, []string{"external", "own", ""}, []string{b.read(one, 8, 0), b.read(one, 8, cluster), b.read(one, 8, 2*cluster)})
 }
 
-// TestVolumesPersistAcrossProcesses checks that another process finds this process's volumes.
+// TestVolumesPersistAcrossProcesses checks that another process finds the volumes of this process.
 func TestVolumesPersistAcrossProcesses(t *testing.T) {
 	data := t.TempDir()
 	b := start(t, Options{DataDir: data})

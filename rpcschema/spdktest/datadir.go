@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// MarkerFile marks a data directory as a simulated target's. Connectors look for it, so as never to
-// touch a real target's volumes.
+// MarkerFile marks a data directory of a simulated target. Connectors check for it, so that they
+// never touch the volumes of a real target.
 const MarkerFile = "simulated-spdk-target"
 
-// A dataDir keeps lvstores and the data of their volumes:
+// A dataDir stores lvstores and the data of their volumes:
 //
 //	simulated-spdk-target              MarkerFile
 //	lvstores/UUID/lvstore.json         storeRecord
@@ -105,7 +105,7 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
-// writeJSON replaces a file as a whole or not at all.
+// writeJSON replaces a file atomically.
 func writeJSON(path string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -141,7 +141,7 @@ func (d *dataDir) saveLvol(s *storeRecord, l *lvolRecord) error {
 	return writeJSON(filepath.Join(d.storeDir(s), l.UUID+".json"), l)
 }
 
-// removeLvol removes a volume. A loop device that has the volume's file open can still use it.
+// removeLvol removes a volume. A loop device that has opened the volume's file can still use it.
 func (d *dataDir) removeLvol(s *storeRecord, l *lvolRecord) error {
 	if d == nil {
 		return nil

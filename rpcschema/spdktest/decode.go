@@ -14,14 +14,14 @@ import (
 )
 
 // A decoder decodes parameters as a method's spdk_json_decode_object call does: it checks names,
-// JSON types and the ranges of integers. SPDK checks a parameter's other restrictions in the schema
-// (enums, lengths, patterns) later, if at all, and so does the engine.
+// JSON types and the ranges of integers. SPDK checks other restrictions (enums, lengths, patterns)
+// later, if at all. So does the engine.
 type decoder struct {
 	fields      map[string]field
 	required    []string
 	relaxed     bool // unknown members are ignored
-	optional    bool // params may be omitted entirely
-	none        bool // params must be left out
+	optional    bool // params may be omitted
+	none        bool // params must be omitted
 	decodeError int  // code of the response if the parameters cannot be decoded
 
 	ignoresParams bool
@@ -57,7 +57,7 @@ func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release)
 	s = doc.Resolve(s)
 	f := field{kind: s.Type.Main(), format: s.Format}
 	if f.format == "uuid" && (names != "" || s.Resource != "") {
-		f.format = "" // a UUID that names an object is parsed when the object is looked up
+		f.format = "" // a UUID that names an object is parsed later, when the object is looked up
 	}
 	switch f.kind {
 	case "array":
@@ -84,7 +84,7 @@ func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release)
 	return f
 }
 
-// decode checks params and returns them with integers in plain spelling.
+// decode checks params and returns them with integers written as plain digits.
 func (d *decoder) decode(params any) (map[string]any, bool) {
 	if params == nil {
 		return nil, d.none || d.optional
@@ -180,7 +180,7 @@ func integer(v any, format string) (any, bool) {
 	}
 	n, bounds := r.Num(), integerBounds[format]
 	if bounds.min == 0 && text[0] == '-' {
-		return nil, false // -0 too
+		return nil, false // also -0
 	}
 	if n.Cmp(big.NewInt(bounds.min)) < 0 || n.Cmp(new(big.Int).SetUint64(bounds.max)) > 0 {
 		return nil, false
@@ -188,7 +188,7 @@ func integer(v any, format string) (any, bool) {
 	return json.Number(n.String()), true
 }
 
-// fill writes decoded parameters into a method's parameter type.
+// fill copies decoded parameters into a method's parameter struct.
 func fill(params map[string]any, into any) error {
 	text, err := jsonrpc.Marshal(params)
 	if err != nil {
@@ -197,13 +197,13 @@ func fill(params map[string]any, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// validUUID reports whether SPDK parses s as a UUID.
+// validUUID reports whether SPDK accepts s as a UUID.
 func validUUID(s string) bool {
 	_, err := uuid.Parse(s)
 	return err == nil && len(s) == 36
 }
 
-// valuesOf returns a parameter's enumerated values in the schema.
+// valuesOf returns the enumerated values of a parameter in the schema.
 func valuesOf(method, param string) []string {
 	doc := rpcschema.Default()
 	m, _ := doc.Method(method)

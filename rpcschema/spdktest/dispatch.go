@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// dispatch handles one call: it finds the method, decodes the parameters, applies a fault if one
-// matches, and lets the engine execute the call.
+// dispatch handles one call: it finds the method, decodes the parameters, applies a matching fault,
+// and has the engine execute the call.
 func (s *server) dispatch(r *request) {
 	m, params, err := s.admit(r)
 	if err != nil {
@@ -69,7 +69,7 @@ func slow(method string, params map[string]any) bool {
 	return false
 }
 
-// execute lets the engine execute a call, and sends the response.
+// execute has the engine execute a call, and sends the response.
 func (s *server) execute(r *request, m *method, params map[string]any) {
 	result, err := s.perform(r, m, params)
 	var answer *jsonrpc.Error
@@ -84,14 +84,14 @@ func (s *server) execute(r *request, m *method, params map[string]any) {
 	}
 }
 
-// crash ends the target from within a call, and waits until it is down.
+// crash crashes the target from within a call, and waits until it is down.
 func (s *server) crash() {
 	go s.target.crash(s)
 	<-s.down
 }
 
-// perform lets the engine execute a call without sending a response. The error is a *jsonrpc.Error
-// to respond with, errSilent or errCrash.
+// perform has the engine execute a call, without sending a response. The error is errSilent,
+// errCrash, or a *jsonrpc.Error to respond with.
 func (s *server) perform(r *request, m *method, params map[string]any) (json.RawMessage, error) {
 	result, err := m.run(s.engine, params)
 	if err == nil {
@@ -114,7 +114,7 @@ func (s *server) perform(r *request, m *method, params map[string]any) (json.Raw
 	return nil, answer
 }
 
-// record keeps a call for the tests, and logs it.
+// record records a call for the tests, and logs it.
 func (s *server) record(r *request, params map[string]any, err *jsonrpc.Error) {
 	s.target.journal.add(Call{Method: r.method, Params: params, Err: err})
 	log := s.target.opts.Logger
@@ -128,12 +128,12 @@ func (s *server) record(r *request, params map[string]any, err *jsonrpc.Error) {
 	log.Debug("call", "method", r.method, "params", rpcschema.Default().Redact(r.method, params), "code", code)
 }
 
-// A method is a simulated method of the release.
+// A method is a simulated method of the target's release.
 type method struct {
 	*rpcschema.Method
 	decoder
 	run     func(e *engine, params map[string]any) (any, error)
-	trimmer *trimmer // of the result
+	trimmer *trimmer // for the result
 }
 
 // when lists the states in which a method may be called.
@@ -156,7 +156,7 @@ func (m *method) shape(result any) (json.RawMessage, error) {
 	return text, nil
 }
 
-// A methodTable holds the simulated methods of a release.
+// A methodTable contains the simulated methods of a release.
 type methodTable struct {
 	byName  map[string]*method
 	aliases map[string]string
@@ -167,7 +167,7 @@ func newMethodTable(doc *rpcschema.Document, release rpcschema.Release) *methodT
 	for name, run := range handlers {
 		described, err := doc.Find(name, release)
 		if err != nil {
-			continue // not in this release
+			continue // not supported by this release
 		}
 		m := &method{
 			Method: described, run: run, decoder: newDecoder(doc, described, release), trimmer: newTrimmer(doc, described.Result.Schema, release),
@@ -188,7 +188,7 @@ func (t *methodTable) find(name string) (*method, bool) {
 	return m, ok
 }
 
-// names lists the methods as SPDK does, the last registered first; clients cannot rely on this
+// names lists the methods in SPDK's order, the last registered first. Clients cannot rely on this
 // order.
 func (t *methodTable) names(state string, aliases bool) []string {
 	names := []string{}
@@ -205,7 +205,7 @@ func (t *methodTable) names(state string, aliases bool) []string {
 	return names
 }
 
-// handlers holds the simulated methods. The engine's files register them.
+// handlers contains the simulated methods. The engine's files register them.
 var handlers = map[string]func(*engine, map[string]any) (any, error){}
 
 // handle adds a method with parameters of type P and a result of type R.

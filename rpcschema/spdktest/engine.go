@@ -13,7 +13,7 @@ import (
 )
 
 // An engine holds the state that a running spdk_tgt keeps in memory. Handlers run one at a time, as
-// on SPDK's only RPC thread; while one copies data, others run.
+// on SPDK's only RPC thread. While one handler copies data, others run.
 type engine struct {
 	target  *Target
 	release rpcschema.Release
@@ -22,7 +22,7 @@ type engine struct {
 
 	mu      sync.Mutex
 	dead    bool
-	started bool          // past the startup state
+	started bool          // the target has left the startup state
 	ready   chan struct{} // closed when started
 	gone    chan struct{} // closed when dead
 	bdevs   registry
@@ -33,12 +33,12 @@ type engine struct {
 	toExamine     []string
 	keys          []*key
 	cryptoKeys    []*cryptoKey
-	copies        []*shallowCopy // by number; nil: forgotten
+	copies        []*shallowCopy // by number; nil: no longer recorded
 	nvmf          nvmfTarget
 	iscsi         iscsiTarget
-	stale         []func() error // layouts to write again
+	stale         []func() error // export layouts to rewrite
 	startTicks    uint64
-	retries       uint64 // of the pool of small buffers
+	retries       uint64 // of allocations from the pool of small buffers
 	notes         []spdkrpc.NotifyEvent
 	noted         uint64
 }
@@ -65,7 +65,7 @@ func (e *engine) start() {
 	close(e.ready)
 }
 
-// kill stops all execution.
+// kill stops the execution of all handlers.
 func (e *engine) kill() {
 	e.mu.Lock()
 	e.dead = true
@@ -93,8 +93,8 @@ func (e *engine) do(run func() (any, error)) (any, error) {
 	return result, errors.Join(err, e.refreshExports()) // nil if both are
 }
 
-// unlocked lets other handlers run during I/O. The object of the I/O must be marked busy until the
-// I/O ends.
+// unlocked lets other handlers run while io runs. The object of the I/O must be marked busy until
+// io returns.
 func (e *engine) unlocked(io func() error) error {
 	e.mu.Unlock()
 	err := io()
@@ -105,10 +105,10 @@ func (e *engine) unlocked(io func() error) error {
 	return err
 }
 
-// errDead ends calls that a crash interrupts; no client receives it.
+// errDead ends calls interrupted by a crash. No client receives it.
 var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
 
-// errCrash crashes the target, for calls that crash a real one; errSilent ends a call to which a
+// errCrash crashes the target, for calls that crash a real target. errSilent ends a call to which a
 // real target never responds.
 var (
 	errCrash  = errors.New("SPDK crashes here")
@@ -120,7 +120,7 @@ func (e *engine) before(release string) bool {
 	return e.release.Before(rpcschema.MustRelease(release))
 }
 
-// errno is an error that SPDK returns as -errno.
+// errno returns the error that SPDK returns as -errno.
 func errno(n syscall.Errno) error { return jsonrpc.Errorf(-int(n), "%s", strerror(n)) }
 
 // invalid and internal are the errors that SPDK returns with a JSON-RPC code and an errno's text.

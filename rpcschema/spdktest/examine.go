@@ -37,15 +37,15 @@ func (e *engine) bdevExamine(p spdkrpc.BdevExamineParams) (bool, error) {
 	return true, nil
 }
 
-// examines reports whether SPDK examines a bdev. A bdev on the list is examined only if the list
-// has its own name or an alias.
+// examines reports whether SPDK examines a bdev: in the listed mode, only if the list contains its
+// name or an alias.
 func (e *engine) examines(b *bdev) bool {
 	return !e.examineListed || slices.Contains(e.toExamine, b.name) ||
 		slices.ContainsFunc(b.aliases, func(alias string) bool { return slices.Contains(e.toExamine, alias) })
 }
 
-// examine creates the bdevs that wait for a new one, which claim it, and then looks for an lvstore
-// on it.
+// examine creates the bdevs that waited for a new bdev. These claim it. Then examine looks for an
+// lvstore on the new bdev.
 func (e *engine) examine(b *bdev) {
 	if !e.examines(b) {
 		return

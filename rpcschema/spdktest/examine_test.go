@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host writes an lvstore into a volume. A target that examines all bdevs loads it from a snapshot
-// of the volume. A target that examines only listed bdevs does not, and lists these in its
-// configuration.
+// A host writes an lvstore into a volume. A target that examines all bdevs loads the lvstore from a
+// snapshot of the volume. A target that examines only listed bdevs does not. It lists the examined
+// bdevs in its configuration.
 func TestTargetExaminesWhatHostsWrite(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		target, err := Start(Options{ExamineListed: listed})
@@ -60,8 +60,9 @@ func TestTargetExaminesWhatHostsWrite(t *testing.T) {
 	}
 }
 
-// If the target examines all bdevs, a superblock written by a host into a volume makes a RAID after
-// a restart. It makes none on snapshots and clones, because it does not name their UUIDs.
+// If the target examines all bdevs, a superblock written by a host into a volume creates a RAID
+// after a restart. It does not create one on snapshots or clones, because it does not contain their
+// UUIDs.
 func TestTargetExaminesWrittenSuperblocks(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		disk, config := filepath.Join(t.TempDir(), "disk"), filepath.Join(t.TempDir(), "config.json")

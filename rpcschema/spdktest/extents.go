@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// truncateData sets the length of a volume's file; an added part is a hole.
+// truncateData sets the length of a volume's file. A part added at the end is a hole.
 func (d *dataDir) truncateData(s *storeRecord, lvolUUID string, size uint64) error {
 	if d == nil {
 		return nil
@@ -57,12 +57,12 @@ func copyExtents(dst, src *os.File, size int64) error {
 	})
 }
 
-// eachExtent calls do for every part of f's first size bytes that is not a hole.
+// eachExtent calls do for every part of the first size bytes of f that is not a hole.
 func eachExtent(f *os.File, size int64, do func(start, length int64) error) error {
 	for at := int64(0); at < size; {
 		start, err := f.Seek(at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return nil // holes to the end
+			return nil // only holes up to the end
 		}
 		if err != nil {
 			return err
@@ -83,8 +83,8 @@ func eachExtent(f *os.File, size int64, do func(start, length int64) error) erro
 	return nil
 }
 
-// reparentData changes a volume's parent: every cluster equal to the old parent's gets the new
-// parent's bytes.
+// reparentData changes a volume's parent: the bytes of the new parent replace every cluster that
+// equals the old parent's.
 func (d *dataDir) reparentData(s *storeRecord, l *lvolRecord, newParent string) error {
 	if d == nil {
 		return nil

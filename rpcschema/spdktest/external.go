@@ -11,7 +11,7 @@ import (
 )
 
 // External snapshots: volumes on top of a bdev outside their lvstore. They refer to that bdev by
-// UUID, and nothing may write to it any more.
+// UUID. As long as they exist, the bdev cannot be written.
 
 func init() {
 	handle("bdev_lvol_clone_bdev", (*engine).cloneBdev)
@@ -69,8 +69,8 @@ func (e *engine) releaseExternal(l *lvol) {
 	}
 }
 
-// unregister removes a bdev for a call. Volumes on top of an external snapshot never release it, so
-// that call gets no response.
+// unregister removes a bdev during a call. Volumes on top of an external snapshot never release it,
+// so such a call gets no response.
 func (e *engine) unregister(b *bdev) error {
 	e.bdevs.remove(b)
 	silent := false

@@ -8,15 +8,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Strike is the effect of a fault on a call.
+// A Strike is a fault's effect on a call.
 type Strike int
 
 const (
-	Nothing Strike = iota // nothing but the delay
-	Hang                  // no reply, ever
-	Close                 // closes the connection
-	Crash                 // the target crashes; Target.Restart brings it back
-	Fail                  // answers Fault.Error
+	Nothing Strike = iota // only the delay
+	Hang                  // never respond
+	Close                 // close the connection
+	Crash                 // crash the target; Target.Restart starts it again
+	Fail                  // respond with Fault.Error
 )
 
 // A Fault makes calls to a method fail.
@@ -25,17 +25,17 @@ type Fault struct {
 	Method string
 	// Skip is the number of matching calls to let through first.
 	Skip int
-	// Times is the number of calls to strike after that: 0 means one; a negative number, all of
-	// them.
+	// Times is the number of calls to affect after that: 0 means one, and a negative number means
+	// all.
 	Times int
-	// Delay passes before anything else happens. Other calls continue meanwhile.
+	// Delay is a wait before any other effect. Other calls continue meanwhile.
 	Delay time.Duration
-	// Until, if not nil, delays the strike until the channel is closed, after Delay.
+	// Until, if not nil, delays the effect further, until the channel is closed.
 	Until <-chan struct{}
 	Do    Strike
-	// Executed makes the fault occur after the call is executed instead of before.
+	// Executed makes the fault occur after the call was executed instead of before.
 	Executed bool
-	// Error is the error that Fail returns; if empty, -32603.
+	// Error is the error for Fail; if nil, -32603.
 	Error *jsonrpc.Error
 }
 
@@ -44,7 +44,7 @@ type faults struct {
 	active []*Fault
 }
 
-// Inject adds a fault. If several match a call, the first injected one strikes.
+// Inject adds a fault. If several faults match a call, the one injected first applies.
 func (t *Target) Inject(f Fault) {
 	if f.Times == 0 {
 		f.Times = 1
@@ -54,14 +54,14 @@ func (t *Target) Inject(f Fault) {
 	t.faults.active = append(t.faults.active, &f)
 }
 
-// ClearFaults removes all faults. It does not affect calls already struck.
+// ClearFaults removes all faults. Calls to which a fault already applied are not affected.
 func (t *Target) ClearFaults() {
 	t.faults.mu.Lock()
 	defer t.faults.mu.Unlock()
 	t.faults.active = nil
 }
 
-// strike returns the fault for a call of method, or nil.
+// strike returns the fault that applies to a call of method, or nil.
 func (f *faults) strike(method string) *Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +84,7 @@ func (f *faults) strike(method string) *Fault {
 	return nil
 }
 
-// faulty handles a call that a fault has struck.
+// faulty handles a call to which a fault applies.
 func (s *server) faulty(r *request, m *method, params map[string]any, f *Fault) {
 	select {
 	case <-time.After(f.Delay):

@@ -93,7 +93,8 @@ func TestFaultsAreCounted(t *testing.T) {
 	b.ok("spdk_get_version", nil)
 }
 
-// TestDelayedCallDoesNotBlockOthers checks this on one connection.
+// TestDelayedCallDoesNotBlockOthers checks that a delayed call does not block others on the same
+// connection.
 func TestDelayedCallDoesNotBlockOthers(t *testing.T) {
 	b := start(t, Options{})
 	b.target.Inject(Fault{Delay: 200 * time.Millisecond})
@@ -110,8 +111,8 @@ func TestDelayedCallDoesNotBlockOthers(t *testing.T) {
 	}
 }
 
-// isDown waits until calls find no target. A connection not yet closed by the crash may accept one
-// more call.
+// isDown waits until calls find no target. A connection that the crash has not yet closed may
+// accept one more call.
 func (b *bench) isDown() {
 	b.Helper()
 	err := b.call("spdk_get_version", nil, nil)
@@ -121,7 +122,7 @@ func (b *bench) isDown() {
 	require.ErrorIs(b, err, spdkrpc.Unreachable)
 }
 
-// TestCrashAtCall crashes before a call is executed, and after.
+// TestCrashAtCall crashes the target before a call is executed, and after.
 func TestCrashAtCall(t *testing.T) {
 	for name, executed := range map[string]bool{"before": false, "after": true} {
 		t.Run(name, func(t *testing.T) {
@@ -143,8 +144,8 @@ func TestCrashAtCall(t *testing.T) {
 	}
 }
 
-// TestCallsThatCrashSPDKCrashTheSimulation checks that the simulation crashes on calls that crash
-// SPDK.
+// TestCallsThatCrashSPDKCrashTheSimulation checks that calls that crash SPDK also crash the
+// simulation.
 func TestCallsThatCrashSPDKCrashTheSimulation(t *testing.T) {
 	b := start(t, Options{})
 	portals := []p{{"host": "127.0.0.1", "port": "3260"}}

@@ -19,8 +19,8 @@ func init() {
 	handle("bdev_get_histogram_borders", (*engine).bdevGetHistogramBorders)
 }
 
-// A histogramShape states which latencies a histogram distinguishes. Latencies are divided into
-// ranges of 2^granularity buckets each; ranges before first and after last are left out.
+// A histogramShape defines the buckets of a histogram. Latencies are divided into ranges of
+// 2^granularity buckets each; ranges before first and after last are omitted.
 type histogramShape struct {
 	granularity uint8
 	first, last uint32
@@ -30,7 +30,7 @@ const (
 	defaultGranularity = 7
 	defaultMinNsec     = 1000
 	defaultMaxNsec     = 120e9
-	maxGranularity     = 24 // a real target has no memory for a finer one
+	maxGranularity     = 24 // a real target has not enough memory for a finer one
 )
 
 // shapeOf returns the shape for latencies from low up to high, in ticks.
@@ -42,8 +42,8 @@ func shapeOf(granularity uint8, low, high uint64) histogramShape {
 
 var wholeHistogram = shapeOf(defaultGranularity, 0, math.MaxUint64)
 
-// asTicks converts nanoseconds. As in SPDK, long times overflow: the default of 120 s becomes a few
-// seconds.
+// asTicks converts nanoseconds to ticks. As in SPDK, long times overflow: the default of 120 s
+// becomes a few seconds.
 func asTicks(nsec uint64) uint64 {
 	if nsec == math.MaxUint64 {
 		return nsec
@@ -69,7 +69,7 @@ func (s histogramShape) bucketOf(ticks uint64) int {
 	return int(r-s.first)<<s.granularity + int(ticks>>(max(r, 1)-1)&(1<<s.granularity-1))
 }
 
-// end returns where a bucket ends: the first latency beyond it.
+// end returns the first latency beyond a bucket.
 func (s histogramShape) end(bucket int) uint64 {
 	r, within := s.first+uint32(bucket>>s.granularity), uint64(bucket&(1<<s.granularity-1))
 	if r == 0 {
@@ -78,11 +78,11 @@ func (s histogramShape) end(bucket int) uint64 {
 	return 1<<(r+uint32(s.granularity)-1) + (within+1)<<(r-1)
 }
 
-// A histogramSetting states how a bdev's latencies are counted.
+// A histogramSetting determines how a bdev's latencies are counted.
 type histogramSetting struct {
 	enabled bool
 	only    spdkrpc.BdevIOType // "" for all kinds
-	shape   *histogramShape    // nil: no histogram can be made
+	shape   *histogramShape    // nil: a histogram cannot be created
 }
 
 // A histogram counts the latencies of one channel.
@@ -95,8 +95,8 @@ func newHistogram(s histogramShape) *histogram {
 	return &histogram{s, make([]uint64, s.buckets())}
 }
 
-// openChannel makes a user ready to do I/O. As in SPDK, a channel opened while latencies are being
-// counted counts all of them, whatever the setting says.
+// openChannel opens a channel, so that the user can do I/O. As in SPDK, a channel opened while
+// latencies are counted counts all of them, whatever the setting is.
 func (b *bdev) openChannel(u *bdevUser) {
 	u.channel = true
 	if b.histogram.enabled {
@@ -113,7 +113,7 @@ func (b *bdev) channels() (list []*bdevUser) {
 	return list
 }
 
-// tally counts an I/O on one channel.
+// tally counts an I/O on a channel.
 func (b *bdev) tally(u *bdevUser, kind spdkrpc.BdevIOType, took time.Duration) {
 	if h := u.latencies; h != nil && (b.histogram.only == "" || b.histogram.only == kind) {
 		h.counts[h.shape.bucketOf(uint64(took))]++
@@ -154,7 +154,7 @@ func (e *engine) bdevEnableHistogram(p spdkrpc.BdevEnableHistogramParams) error 
 	return nil
 }
 
-// latencies adds up the histograms of a bdev's channels. Those of another shape are left out.
+// latencies adds up the histograms of a bdev's channels, except those of another shape.
 func (e *engine) latencies(name string) (*histogram, error) {
 	b, ok := e.bdevs.find(name)
 	if !ok {
@@ -196,8 +196,8 @@ func (e *engine) bdevGetHistogram(p spdkrpc.BdevGetHistogramParams) (out spdkrpc
 	}, nil
 }
 
-// bdevGetHistogramBorders returns, for each border, how many latencies are in the buckets that
-// begin at or before it, and finally the number of all. As in SPDK, values beyond the last bucket
+// bdevGetHistogramBorders returns, for each border, the number of latencies in the buckets that
+// begin at or before it. The last number is the total. As in SPDK, values beyond the last bucket
 // are 0.
 func (e *engine) bdevGetHistogramBorders(p spdkrpc.BdevGetHistogramBordersParams) (out spdkrpc.BdevHistogramBorders, err error) {
 	h, err := e.latencies(p.Name)
@@ -218,8 +218,8 @@ func (e *engine) bdevGetHistogramBorders(p spdkrpc.BdevGetHistogramBordersParams
 	return out, nil
 }
 
-// histogramConfig returns the call that SPDK reports for a bdev's histogram. It leaves out the
-// shape.
+// histogramConfig returns the call that SPDK reports for a bdev's histogram. As in SPDK, it omits
+// the shape.
 func (b *bdev) histogramConfig() configCall {
 	p := spdkrpc.BdevEnableHistogramParams{Name: b.name, Enable: true}
 	if b.histogram.only != "" {
@@ -228,8 +228,8 @@ func (b *bdev) histogramConfig() configCall {
 	return configCall{"bdev_enable_histogram", p}
 }
 
-// DoLatencies counts I/Os of one kind in a bdev's histogram, one per latency, as if they had been
-// done on the bdev's oldest channel. It reports whether there is a channel.
+// DoLatencies counts one I/O of the given kind in a bdev's histogram for each latency, as if done
+// on the bdev's oldest channel. It reports whether the bdev has a channel.
 func (t *Target) DoLatencies(bdev string, kind spdkrpc.BdevIOType, took ...time.Duration) bool {
 	found := false
 	t.inEngine(func(e *engine) {

@@ -7,7 +7,7 @@ import (
 )
 
 // ConnectHost makes a subsystem report a connected host until the target is restarted or the
-// subsystem is deleted. There is no actual host, and no I/O.
+// subsystem is deleted. No host actually connects, and there is no I/O.
 func (t *Target) ConnectHost(nqn, host string) error {
 	t.mu.Lock()
 	e := t.engine

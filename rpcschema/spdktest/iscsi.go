@@ -7,12 +7,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An iscsiTarget holds the state of the iSCSI target. None of it survives the process, and no
-// initiator ever logs in.
+// An iscsiTarget is the state of the iSCSI target. None of it survives the process. Initiators
+// cannot log in.
 type iscsiTarget struct {
 	options    spdkrpc.ISCSIOptions
 	optionsSet bool
-	portals    []*portalGroup // like all lists here, in the order of creation
+	portals    []*portalGroup // in the order of creation, like all lists here
 	initiators []*spdkrpc.ISCSIInitiatorGroup
 	auth       []*spdkrpc.ISCSIAuthGroup
 	nodes      []*targetNode
@@ -35,7 +35,7 @@ func init() {
 	query("scsi_get_devices", (*engine).scsiGetDevices)
 }
 
-// set returns the given value, or the previous one.
+// set stores the value that p points to, unless p is nil.
 func set[T any](into *T, p *T) {
 	if p != nil {
 		*into = *p
@@ -85,7 +85,7 @@ func newChap(disable, require, mutual *bool, group *int32) chap {
 	return chap{value(disable), value(require), value(mutual), value(group)}
 }
 
-// consistent is iscsi_check_chap_params.
+// consistent implements SPDK's iscsi_check_chap_params.
 func (c chap) consistent() bool {
 	return c.group >= 0 && !(c.disable && (c.require || c.mutual)) && !(c.mutual && !c.require)
 }

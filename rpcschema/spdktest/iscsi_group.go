@@ -55,8 +55,8 @@ func (e *engine) portalGroup(tag int32) (*portalGroup, error) {
 	return e.iscsi.portals[i], nil
 }
 
-// iscsiCreatePortalGroup crashes the target if another group already has the portal, as SPDK v26.05
-// does. v24.01 refuses the call.
+// iscsiCreatePortalGroup crashes the target if another group already contains the portal, as SPDK
+// v26.05 does. v24.01 refuses the call.
 func (e *engine) iscsiCreatePortalGroup(p spdkrpc.ISCSICreatePortalGroupParams) error {
 	g := &portalGroup{ISCSIPortalGroup: spdkrpc.ISCSIPortalGroup{Tag: p.Tag, Portals: []spdkrpc.ISCSIPortal{}, Private: value(p.Private)}}
 	for _, portal := range p.Portals {
@@ -136,7 +136,7 @@ func (e *engine) iscsiCreateInitiatorGroup(p spdkrpc.ISCSICreateInitiatorGroupPa
 	return nil
 }
 
-// addInitiators adds all or none. It refuses a name or netmask that is listed twice or is too long.
+// addInitiators adds all names and netmasks, or none if one is listed twice or is too long.
 func addInitiators(g *spdkrpc.ISCSIInitiatorGroup, names, netmasks []string) bool {
 	names, netmasks = slices.Concat(g.Initiators, names), slices.Concat(g.Netmasks, netmasks)
 	if !distinct(names, maxInitiatorName) || !distinct(netmasks, maxNetmask) {

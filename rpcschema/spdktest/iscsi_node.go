@@ -11,7 +11,7 @@ import (
 )
 
 // A targetNode is an iSCSI target to which initiators log in. Its LUNs open their bdevs without
-// claiming them, and are removed together with the bdevs.
+// claiming them. A LUN is removed together with its bdev.
 type targetNode struct {
 	spdkrpc.ISCSITargetNode // except its LUNs
 	device                  int32
@@ -151,7 +151,7 @@ func (e *engine) iscsiAddLUN(p spdkrpc.ISCSITargetNodeAddLUNParams) error {
 	return e.exportNode(n)
 }
 
-// addMaps adds all pairs or none.
+// addMaps adds all pairs, or none if one is invalid.
 func (e *engine) addMaps(n *targetNode, maps []spdkrpc.ISCSIPGIGMap) bool {
 	all := slices.Clone(n.PGIGMaps)
 	for _, m := range maps {
@@ -243,8 +243,8 @@ func (e *engine) iscsiSetRedirect(p spdkrpc.ISCSITargetNodeSetRedirectParams) er
 	return nil
 }
 
-// exportNode writes the layout of a target node, which can be reached while a portal group with a
-// portal is mapped.
+// exportNode writes the layout of a target node. The node is exported while a portal group that has
+// a portal is mapped to it.
 func (e *engine) exportNode(n *targetNode) error {
 	if e.dir == nil || !slices.Contains(e.iscsi.nodes, n) {
 		return nil

@@ -10,8 +10,8 @@ import (
 // A Call is a call received by the target.
 type Call struct {
 	Method string
-	// Params holds the parameters as the target understood them; nil if there were none or they
-	// could not be decoded. They may contain secrets.
+	// Params contains the decoded parameters. It is nil if the call had none or if they could not
+	// be decoded. It may contain secrets.
 	Params map[string]any
 	// Err is the returned error; nil on success.
 	Err *jsonrpc.Error
@@ -22,7 +22,7 @@ const journalSize = 1 << 14
 
 type journal struct {
 	mu    sync.Mutex
-	calls []Call // a ring once it is full
+	calls []Call // a ring buffer once it is full
 	next  int
 }
 
@@ -37,8 +37,8 @@ func (j *journal) add(c Call) {
 	j.next = (j.next + 1) % journalSize
 }
 
-// Calls lists the calls that the target executed or refused, oldest first: at most the last 16384.
-// A crash does not clear the list.
+// Calls lists the calls that the target executed or refused, oldest first. It keeps the last 16,384
+// calls, even across crashes.
 func (t *Target) Calls() []Call {
 	t.journal.mu.Lock()
 	defer t.journal.mu.Unlock()

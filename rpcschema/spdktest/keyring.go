@@ -11,12 +11,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A key is a name for a file that contains a secret. Its users keep using it even after it is
-// removed.
+// A key is a name for a file that contains a secret. Its users can use it even after it is removed.
 type key struct {
 	name, path string
 	refs       int
-	removed    bool // it exists only until its last user releases it
+	removed    bool // the key exists only until its last user releases it
 }
 
 func (e *engine) key(name string) *key {
@@ -33,7 +32,7 @@ func init() {
 	query("keyring_get_keys", (*engine).keyringGetKeys)
 }
 
-// keyringFileAddKey accepts only files readable by nobody but their owner.
+// keyringFileAddKey accepts only files that no one but their owner can read.
 func (e *engine) keyringFileAddKey(p spdkrpc.KeyringFileAddKeyParams) error {
 	if i := strings.IndexByte(p.Name, ':'); i > 0 {
 		return errno(syscall.EINVAL)

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The layout shows which volumes are exported to which hosts, for a connector on the same host that
-// has neither NVMe-oF nor iSCSI:
+// The layout shows which volumes are exported to which hosts. It serves a connector on the same
+// host that uses neither NVMe-oF nor iSCSI:
 //
 //	exports/NQN/hosts                one admitted host NQN per line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
@@ -23,7 +23,7 @@ import (
 // An exported describes a subsystem or iSCSI target that a connector may reach.
 type exported struct {
 	name    string            // NQN or IQN
-	hosts   []string          // admitted, or *
+	hosts   []string          // admitted names, or *
 	volumes map[string]string // UUID → file
 }
 
@@ -31,13 +31,13 @@ func (d *dataDir) exportDir(name string) string {
 	return filepath.Join(d.root, "exports", url.PathEscape(name))
 }
 
-// resetExports removes all exports, as happens when a target starts.
+// resetExports removes all exports, as when a target starts.
 func (d *dataDir) resetExports() error {
 	return os.RemoveAll(filepath.Join(d.root, "exports"))
 }
 
-// write updates an export's directory: hosts are removed before volumes are, and added after
-// volumes are.
+// write updates an export's directory. It removes hosts before volumes, and adds hosts after
+// volumes.
 func (d *dataDir) write(x exported) error {
 	dir := d.exportDir(x.name)
 	namespaces := filepath.Join(dir, "namespaces")
@@ -104,15 +104,15 @@ func (e *engine) unexport(name string) error {
 	return os.RemoveAll(e.dir.exportDir(name))
 }
 
-// exportLater records that an export changes because its bdev is removed. The call that removes the
-// bdev writes the layout before its response is sent.
+// exportLater marks an export that changes because its bdev is removed. The call that removes the
+// bdev writes the layout before it responds.
 func (e *engine) exportLater(s *subsystem) {
 	if e.dir != nil {
 		e.stale = append(e.stale, func() error { return e.export(s) })
 	}
 }
 
-// refreshExports writes the layout of changed exports.
+// refreshExports rewrites the layout of the marked exports.
 func (e *engine) refreshExports() error {
 	var errs []error
 	for _, refresh := range e.stale {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exported reads the layout as a connector does: the admitted hosts, and the volumes' UUIDs and
-// files. It returns nil if nothing is exported under that name.
+// exported reads the layout as a connector does. It returns the admitted hosts, and the volumes'
+// files by UUID; both are nil if nothing is exported under that name.
 func (b *bench) exported(name string) (hosts []string, volumes map[string]string) {
 	b.Helper()
 	dir := filepath.Join(b.target.opts.DataDir, "exports", url.PathEscape(name))
@@ -88,7 +88,7 @@ func TestExportNVMe(t *testing.T) {
 	b.ok("nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": tcp("4420")})
 	b.ok("nvmf_subsystem_add_ns", p{"nqn": nqn, "namespace": p{"bdev_name": v}})
 	b.exports(nqn, []string{"*"}, one)
-	b.ok("bdev_aio_delete", p{"name": "aio"}) // takes the lvstore with it
+	b.ok("bdev_aio_delete", p{"name": "aio"}) // also removes the lvstore
 	b.exports(nqn, []string{"*"}, map[string]string{})
 	b.restart()
 	b.exports(nqn, nil, nil)

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// loadConfig makes the calls of a saved configuration, as spdk_tgt -c does before it listens. If a
-// call fails, the start fails, unless IgnoreInitErrors is set. A missing file has the same effect
-// as none.
+// loadConfig makes the calls in a saved configuration, as spdk_tgt -c does before it listens. If a
+// call fails, the start fails, unless IgnoreInitErrors is set. A missing file is equivalent to no
+// file.
 func (t *Target) loadConfig(e *engine) error {
 	text, err := os.ReadFile(t.opts.ConfigFile)
 	if t.opts.ConfigFile == "" || errors.Is(err, os.ErrNotExist) {
@@ -56,7 +56,7 @@ func (t *Target) loadCall(e *engine, subsystem string, text json.RawMessage) err
 		return fmt.Errorf("method %q is not simulated, or not with this value", name)
 	}
 	if slices.Contains(m.State, "startup") && name != "bdev_set_options" {
-		return nil // no other such call has an effect here
+		return nil // other calls of this kind have no effect here
 	}
 	params, ok := m.decode(call["params"])
 	if !ok {
@@ -81,7 +81,7 @@ func (e *engine) isAtStart(subsystem string, text json.RawMessage) bool {
 	return slices.ContainsFunc(startup[subsystem], same)
 }
 
-// canonical returns a value's text with members in a fixed order.
+// canonical returns a JSON text with its members in a fixed order.
 func canonical(text []byte) []byte {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(text))

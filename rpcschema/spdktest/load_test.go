@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// saved returns the configuration in the form written by SPDK's save_config.
+// saved returns the configuration in the form that SPDK's save_config writes.
 func saved(t *testing.T, c *spdkrpc.Client) string {
 	subsystems, err := c.FrameworkGetSubsystems(t.Context())
 	require.NoError(t, err)

@@ -16,14 +16,14 @@ import (
 type lvol struct {
 	*lvolRecord
 	store *lvstore
-	bdev  *bdev  // nil while the external snapshot below is missing: degraded
-	alias string // LVSTORE/NAME; after a rename that fails halfway, the new name
+	bdev  *bdev  // nil while the volume is degraded: an external snapshot below it is missing
+	alias string // LVSTORE/NAME; after a rename that failed halfway, the new name
 	busy  bool   // an operation on its blob is in progress
 	going bool   // it is being deleted
-	// frozen volumes report that they accept no writes. A volume made read-only reports this only
-	// after being reloaded.
+	// frozen volumes report that they refuse writes. A volume made read-only reports this only
+	// after it is reloaded.
 	frozen bool
-	orphan bool // its external snapshot was taken away while it was up
+	orphan bool // its external snapshot was removed while it was loaded
 }
 
 func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
@@ -34,7 +34,7 @@ func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
 	if external, ok := e.bdevs.find(l.External); l.store.base.hasDomains() || ok && external.hasDomains() {
 		info.MemoryDomains = e.memoryDomains()
 	}
-	// Copies: the engine continues while the response is written.
+	// The fields are copied because the engine continues while the response is written.
 	d := &spdkrpc.BdevDriverLvol{
 		LvolStoreUUID: new(l.store.UUID), BaseBdev: new(l.store.base.name), ThinProvision: new(l.Thin), NumAllocatedClusters: new(l.Allocated),
 		Snapshot: new(l.Snapshot), Clone: new(l.Parent != ""), EsnapClone: new(l.External != ""),
@@ -66,12 +66,12 @@ func init() {
 	}
 }
 
-// A sizeParam is the parameter replaced by size_in_mib. It is in bytes.
+// A sizeParam is the older parameter, in bytes, that size_in_mib replaced.
 type sizeParam struct {
 	Size uint64 `json:"size"`
 }
 
-// bytes returns the requested size, which overflows as in SPDK.
+// bytes returns the requested size. It overflows as in SPDK.
 func (s sizeParam) bytes(mib uint64) (uint64, error) {
 	if s.Size > 0 && mib > 0 {
 		return 0, jsonrpc.Errorf(jsonrpc.CodeInternalError, "size is deprecated. Specify only size_in_mib instead.")
@@ -116,7 +116,7 @@ func (e *engine) createLvol(p createLvolParams) (string, error) {
 	return e.keepNew(s, r)
 }
 
-// keepNew writes a new volume with complete data to the medium and brings it up.
+// keepNew writes a new volume, whose data is complete, to the medium, and loads it.
 func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
 	r.Order = s.nextOrder
 	s.nextOrder++
@@ -124,11 +124,11 @@ func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
 	if err := e.dir.saveLvol(s.storeRecord, r); err != nil {
 		return "", err
 	}
-	s.base.tally(s.user, spdkrpc.BdevIOTypeWrite, 10*time.Microsecond) // of metadata
+	s.base.tally(s.user, spdkrpc.BdevIOTypeWrite, 10*time.Microsecond) // for metadata
 	return e.addLvol(s, r).UUID, nil
 }
 
-// checkName is lvs_verify_lvol_name.
+// checkName implements SPDK's lvs_verify_lvol_name.
 func (s *lvstore) checkName(name string) syscall.Errno {
 	if name == "" || len(name) > maxNameLength {
 		return syscall.EINVAL
@@ -139,7 +139,7 @@ func (s *lvstore) checkName(name string) syscall.Errno {
 	return 0
 }
 
-// addLvol brings a volume up.
+// addLvol loads a volume.
 func (e *engine) addLvol(s *lvstore, r *lvolRecord) *lvol {
 	l := &lvol{lvolRecord: r, store: s}
 	s.lvols = append(s.lvols, l)
@@ -147,7 +147,7 @@ func (e *engine) addLvol(s *lvstore, r *lvolRecord) *lvol {
 	return l
 }
 
-// register gives a volume its bdev and its alias.
+// register creates a volume's bdev and its alias.
 func (e *engine) register(l *lvol) {
 	s := l.store
 	l.frozen = l.ReadOnly
@@ -155,7 +155,8 @@ func (e *engine) register(l *lvol) {
 		name: l.UUID, uuid: l.UUID, product: "Logical Volume", blockSize: uint32(s.BlockSize), blocks: l.Clusters * s.ClusterSize / s.BlockSize,
 		driver: l,
 	}
-	if e.bdevs.add(l.bdev) != nil { // only a host that wrote the lvstore can have chosen a UUID that is taken
+	// only a host that wrote the lvstore can have chosen a UUID that is in use
+	if e.bdevs.add(l.bdev) != nil {
 		l.bdev = nil
 		return
 	}
@@ -163,7 +164,7 @@ func (e *engine) register(l *lvol) {
 	e.examine(l.bdev)
 }
 
-// setAlias gives a volume's bdev the alias LVSTORE/NAME in place of its present one.
+// setAlias replaces the alias of a volume's bdev by LVSTORE/NAME.
 func (e *engine) setAlias(l *lvol, name string) bool {
 	alias := l.store.Name + "/" + name
 	if !e.bdevs.addAlias(l.bdev, alias) {
@@ -210,7 +211,7 @@ func (e *engine) getLvols(given bool, p spdkrpc.BdevLvolGetLvolsParams) ([]spdkr
 	for _, s := range stores {
 		for _, l := range s.lvols {
 			if l.going && e.before("v24.09") {
-				return nil, errCrash // it has no bdev any more
+				return nil, errCrash // it no longer has a bdev
 			}
 			if l.going {
 				continue
@@ -266,7 +267,7 @@ func (e *engine) resizeLvol(p resizeLvolParams) error {
 		return err
 	}
 	if err := e.resize(l.bdev, clusters*s.ClusterSize/s.BlockSize); err != nil {
-		return invalid(syscall.EBUSY) // the volume has shrunk, its bdev has not
+		return invalid(syscall.EBUSY) // the volume has shrunk, but its bdev has not
 	}
 	return nil
 }
@@ -307,10 +308,10 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 	return errors.Join(e.dir.saveLvol(l.store.storeRecord, l.lvolRecord), e.writeMetadata(l.store.storeRecord))
 }
 
-// deleteLvol removes a volume. Users of its bdev lose it; if the volume is a snapshot, its only
+// deleteLvol removes a volume. Users of its bdev lose it. If the volume is a snapshot, its only
 // clone takes over the clusters. If another operation on the blob, or on the clone's blob, is in
 // progress, SPDK refuses the deletion only after it has removed the volume from its lists. The
-// clusters stay allocated, and the volume is back when the target is restarted.
+// clusters stay allocated, and the volume reappears when the target is restarted.
 func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	l, err := e.lvolOrDegraded(p.Name)
 	if err != nil {
@@ -368,8 +369,8 @@ func (e *engine) dropLvol(l *lvol, lost bool) {
 	}
 }
 
-// work runs do after the time that SPDK spends working on blobs. Until do returns, the volumes are
-// busy, and other calls run.
+// work runs do after the time that SPDK needs for an operation on blobs. Until do returns, the
+// volumes are busy, and other calls run.
 func (e *engine) work(on []*lvol, do func() error) error {
 	if e.target.opts.Work > 0 {
 		for _, l := range on {
@@ -386,7 +387,7 @@ func (e *engine) work(on []*lvol, do func() error) error {
 	return do()
 }
 
-// MakeBusy makes a volume, given by UUID, busy, as if an operation on its blob never ended.
+// MakeBusy makes the volume with the given UUID busy, as if an operation on its blob never ended.
 func (t *Target) MakeBusy(volume string) {
 	t.inEngine(func(e *engine) {
 		if l, err := e.lvolOrDegraded(volume); err == nil {

@@ -13,21 +13,21 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An lvstore is a store that the target has found on a bdev.
+// An lvstore is an lvstore that the target has found on a bdev.
 type lvstore struct {
 	*storeRecord
-	inflating bool // a volume of it is being inflated
+	inflating bool // one of its volumes is being inflated
 	base      *bdev
 	user      *bdevUser
 	lvols     []*lvol // in the order of their creation
 	lost      []*lvol // removed from lvols, but not from the medium
-	// pending holds the names of volumes that are being created.
+	// pending contains the names of volumes that are being created.
 	pending []string
 }
 
 const (
 	defaultClusterSize = 4 << 20
-	maxNameLength      = 63 // bytes, of lvstores and volumes
+	maxNameLength      = 63 // bytes, for names of lvstores and volumes
 	metadataPage       = 4096
 	maskHeader         = 5 // bytes before a bit mask in the metadata
 )
@@ -48,7 +48,7 @@ func init() {
 
 var clearMethods = sync.OnceValue(func() []string { return valuesOf("bdev_lvol_create_lvstore", "clear_method") })
 
-// validClearMethod reports whether SPDK takes m, in any case, or its default for nil.
+// validClearMethod reports whether SPDK accepts m, in any case. nil is the default.
 func validClearMethod[M ~string](m *M) bool {
 	return m == nil || slices.ContainsFunc(clearMethods(), func(known string) bool { return strings.EqualFold(known, string(*m)) })
 }
@@ -106,8 +106,8 @@ func (e *engine) createLvstore(p spdkrpc.BdevLvolCreateLvstoreParams) (string, e
 	return r.UUID, e.writeMetadata(r)
 }
 
-// format divides a medium into metadata and data as a blobstore does: a super block, masks of used
-// pages, clusters and blobs, and the pages themselves.
+// format divides a medium into metadata and data as a blobstore does. The metadata consists of a
+// super block, masks of used pages, clusters and blobs, and the pages themselves.
 func (r *storeRecord) format(blocks, ratio, page uint64) error {
 	clusters := blocks / (r.ClusterSize / r.BlockSize)
 	pages := ratio * clusters / 100 & math.MaxUint32
@@ -125,10 +125,10 @@ func (r *storeRecord) format(blocks, ratio, page uint64) error {
 	return nil
 }
 
-// divideUp wraps around as SPDK's spdk_divide_round_up does.
+// divideUp overflows as SPDK's spdk_divide_round_up does.
 func divideUp(n, by uint64) uint64 { return (n + by - 1) / by }
 
-// loadStore brings a lvstore and its volumes up.
+// loadStore loads an lvstore and its volumes.
 func (e *engine) loadStore(base *bdev, r *storeRecord) {
 	s := &lvstore{storeRecord: r, base: base}
 	base.claim = claim{by: "lvol", kind: readManyWriteOne}
@@ -144,8 +144,8 @@ func (e *engine) loadStore(base *bdev, r *storeRecord) {
 	}
 }
 
-// load brings up a volume that was on the medium. If its external snapshot, or that of a parent, is
-// missing, the volume is degraded and has no bdev.
+// load loads a volume from the medium. If its external snapshot, or that of a parent, is missing,
+// the volume is degraded and has no bdev.
 func (e *engine) load(l *lvol) {
 	if l.bdev != nil {
 		return
@@ -173,7 +173,7 @@ func (e *engine) unloadStore(s *lvstore) {
 	s.base.claim = claim{}
 }
 
-// store finds a lvstore by exactly one of its UUID and its name.
+// store returns the lvstore with the given UUID or name. Exactly one of them must be given.
 func (e *engine) store(id, name *string) (*lvstore, error) {
 	if (id == nil) == (name == nil) {
 		return nil, errno(syscall.EINVAL)
@@ -249,7 +249,7 @@ func (e *engine) deleteLvstore(p spdkrpc.BdevLvolDeleteLvstoreParams) error {
 	}
 	if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.busy }) {
 		if e.target.opts.Work > 0 {
-			return errCrash // SPDK frees what the other call uses
+			return errCrash // SPDK frees memory that the other call uses
 		}
 		return invalid(syscall.EBUSY)
 	}

@@ -9,43 +9,44 @@ import (
 	"sync"
 )
 
-// A storeRecord is the content of an lvstore's metadata on its medium.
+// A storeRecord is an lvstore's metadata on its medium.
 type storeRecord struct {
 	UUID          string
 	Name          string
-	Base          string // file of the AIO bdev; "" for a medium that a crash loses
+	Base          string // file of the AIO bdev; "" for a medium that is lost in a crash
 	ClusterSize   uint64
 	BlockSize     uint64
-	TotalClusters uint64 // of data
+	TotalClusters uint64 // of the data
 	MetaClusters  uint64
 	MetaPages     uint64 // 4 KiB each
-	MaxClusters   uint64 // for which the metadata has room
+	MaxClusters   uint64 // the maximum for which the metadata has room
 	lvols         map[string]*lvolRecord
 	nextOrder     int
 }
 
-// An lvolRecord is the content of a logical volume's metadata on its medium.
+// An lvolRecord is a logical volume's metadata on its medium.
 type lvolRecord struct {
 	UUID     string
 	Name     string
 	Order    int // of creation
 	Clusters uint64
-	// Allocated clusters are always the first ones: the simulation only allocates all clusters,
-	// takes over those of a parent, or removes them at the end.
+	// Allocated is the number of allocated clusters, which are always the first ones. The
+	// simulation only allocates all clusters, takes over those of a parent, or removes clusters at
+	// the end.
 	Allocated uint64
 	Thin      bool
 	ReadOnly  bool
-	Snapshot  bool     // has had clones
-	Own       []uint64 // the clusters of a snapshot, if its metadata are written: see ownership.go
+	Snapshot  bool     // it has had clones
+	Own       []uint64 // the snapshot's clusters if metadata are written: see ownership.go
 	Parent    string   // UUID of its parent snapshot
 	External  string   // UUID of its external parent bdev
-	Written   string   // UUID of the lvstore that a host has written into it
-	// superblock is the superblock of the RAID that a host has written into the volume, or into one
-	// of which it is a copy.
+	Written   string   // UUID of the lvstore that a host has written into the volume
+	// superblock is the superblock of the RAID that a host has written into the volume, or into a
+	// volume of which this is a copy.
 	superblock superblock
 }
 
-// media are the disks of the simulated host: they outlive the target.
+// media are the disks of the simulated host. They survive the target.
 type media struct {
 	mu     sync.Mutex
 	stores map[string]*storeRecord
@@ -72,7 +73,7 @@ func (m *media) get(uuid string) (*storeRecord, bool) {
 	return s, ok
 }
 
-// loseMemory removes the lvstores whose medium does not survive the target.
+// loseMemory removes the lvstores whose medium does not survive a crash.
 func (m *media) loseMemory(d *dataDir) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +89,7 @@ func (m *media) loseMemory(d *dataDir) error {
 	return nil
 }
 
-// sorted returns the volumes in the order of their creation.
+// sorted returns the volumes in order of creation.
 func (s *storeRecord) sorted() []*lvolRecord {
 	list := make([]*lvolRecord, 0, len(s.lvols))
 	for _, l := range s.lvols {
@@ -99,11 +100,11 @@ func (s *storeRecord) sorted() []*lvolRecord {
 }
 
 // The mark of an lvstore is at the start of the file that contains it, like a blobstore's super
-// block: overwriting it destroys the lvstore. If metadata are written, the super block is there,
-// and the mark is at MarkOffset.
+// block: overwriting the mark destroys the lvstore. If metadata are written, the super block is
+// there, and the mark is at MarkOffset.
 const markPrefix = "spdktest lvstore "
 
-// MarkOffset is the second block of a file with an lvstore whose metadata are written.
+// MarkOffset is the offset of the second block of a file that contains an lvstore with metadata.
 const MarkOffset = markSize
 
 const markSize = 4096

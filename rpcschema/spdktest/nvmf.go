@@ -12,14 +12,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// DiscoveryNQN is the subsystem that lists the others.
+// DiscoveryNQN is the NQN of the discovery subsystem, which lists the others.
 const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 
 // nvmfName is the name of the only NVMe-oF target in the process.
 const nvmfName = "nvmf_tgt"
 
-// An nvmfTarget holds the state of the NVMe-oF target. None of it survives the process, and no host
-// ever connects; ConnectHost only makes it report a host.
+// An nvmfTarget is the state of the NVMe-oF target. None of it survives the process. Hosts cannot
+// connect; ConnectHost only makes a subsystem report a host.
 type nvmfTarget struct {
 	transports []spdkrpc.NVMfTransport
 	subsystems map[string]*subsystem
@@ -50,7 +50,7 @@ func checkTarget(name *string) error {
 	return nil
 }
 
-// subsystem returns a subsystem, or the error that most methods return if there is none.
+// subsystem returns a subsystem. If there is none, it returns the error that most methods return.
 func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
 	if err := e.checkTargetOf(tgt); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
 	return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Subsystem with NQN '%s' not found", nqn)
 }
 
-// checkTargetOf is checkTarget for methods that look for a subsystem in the target.
+// checkTargetOf is checkTarget for methods that look up a subsystem in the target.
 func (e *engine) checkTargetOf(name *string) error {
 	err := checkTarget(name)
 	if err == nil || e.before("v26.09") {
@@ -89,7 +89,7 @@ func (t *nvmfTarget) transport(trtype string) (*spdkrpc.NVMfTransport, bool) {
 
 const letSPDKChoose = 1<<32 - 1
 
-// nvmfCreateTransport knows only TCP, like an SPDK built without RDMA.
+// nvmfCreateTransport supports only TCP, like an SPDK built without RDMA.
 func (e *engine) nvmfCreateTransport(p spdkrpc.NVMfCreateTransportParams) error {
 	if err := checkTarget(p.TgtName); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmfConfig writes one subsystem after another; since v26.05, first all subsystems, then all
-// hosts, and so on.
+// nvmfConfig writes one subsystem after another. Since v26.05, it writes first all subsystems, then
+// all hosts, and so on.
 func (e *engine) nvmfConfig() []configPart {
 	options := slices.Clone(startup["nvmf"])
 	for _, t := range e.nvmf.transports {

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host may connect to a subsystem, and has keys for authentication.
+// A host is a host that may connect to a subsystem, with its keys for authentication.
 type host struct {
 	nqn           string
 	key, ctrlrKey *key // DH-HMAC-CHAP
@@ -37,7 +37,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 		return err
 	}
 	if s.host(p.Host) != nil && e.before("v24.09") {
-		return nil // already admitted: a success
+		return nil // already admitted: the call succeeds
 	}
 	h := &host{nqn: p.Host, psk: value(p.PSK)}
 	if err := e.takeKeys(h, p.DHCHAPKey, p.DHCHAPCtrlrKey, errInternal); err != nil {
@@ -51,7 +51,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 	return e.export(s)
 }
 
-// takeKeys sets a host's keys; it refuses a controller's key without the host's.
+// takeKeys sets a host's keys. It refuses a controller key without a host key.
 func (e *engine) takeKeys(h *host, name, ctrlrName *string, alone error) error {
 	for _, k := range []struct {
 		name *string
@@ -84,8 +84,8 @@ func (h *host) dropKeys() {
 	h.key, h.ctrlrKey = nil, nil
 }
 
-// usablePSK reports whether a name refers to a TLS pre-shared key in the interchange format. Up to
-// v24.01, the name is the file's path.
+// usablePSK reports whether psk names a TLS pre-shared key in the interchange format. Up to v24.01,
+// psk is the path of the file.
 func (e *engine) usablePSK(psk string) bool {
 	path := psk
 	if !e.before("v24.05") {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A listener is an address at which a subsystem can be reached. Nothing listens there, but the host
-// must be able to listen on the address.
+// A listener is an address at which a subsystem can be reached. The simulation does not listen
+// there, but the host must be able to listen on the address.
 type listener struct {
 	id     spdkrpc.NVMfTransportID
 	secure bool
@@ -60,7 +60,7 @@ func (e *engine) transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransport
 	return id, nil
 }
 
-// withoutTrtype returns the outcome for an address decoded without a transport.
+// withoutTrtype returns the error for an address that was decoded without a transport.
 func (e *engine) withoutTrtype() error {
 	if e.before("v24.05") {
 		return errCrash
@@ -68,7 +68,7 @@ func (e *engine) withoutTrtype() error {
 	return errInvalidParams
 }
 
-// canListen reports whether an address is an IP address of this host with a port.
+// canListen reports whether the address consists of an IP address of this host and a port.
 func canListen(id spdkrpc.NVMfTransportID) bool {
 	if !isAddress(id) {
 		return false
@@ -84,7 +84,7 @@ func canListen(id spdkrpc.NVMfTransportID) bool {
 	})
 }
 
-// isAddress reports whether an address is an IP address of the stated family with a port.
+// isAddress reports whether the address consists of an IP address of its address family and a port.
 func isAddress(id spdkrpc.NVMfTransportID) bool {
 	port, err := strconv.ParseUint(id.Trsvcid, 10, 16)
 	addr, addrErr := netip.ParseAddr(id.Traddr)
@@ -112,7 +112,7 @@ func (e *engine) nvmfAddListener(p spdkrpc.NVMfSubsystemAddListenerParams) error
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Cannot establish secure channel, when 'allow_any_host' is set")
 	}
 	if s.listener(id) >= 0 && e.before("v24.05") {
-		return nil // already listening: a success
+		return nil // already listening: the call succeeds
 	}
 	if _, there := e.nvmf.transport(id.Trtype); !there || s.listener(id) >= 0 || !canListen(id) || len(s.listeners) == maxListeners {
 		return errInvalidParams

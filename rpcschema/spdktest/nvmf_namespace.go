@@ -7,13 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A namespace is a bdev in a subsystem. It claims the bdev, and is removed together with it.
+// A namespace is a bdev in a subsystem. It claims the bdev. It is removed together with the bdev.
 type namespace struct {
 	nsid, anaGroup     uint32
 	bdev               *bdev
 	user               *bdevUser
-	uuid, nguid, eui64 string // as they are reported
-	hidden             bool   // from hosts to which it was not shown
+	uuid, nguid, eui64 string // as reported
+	hidden             bool   // not visible to hosts unless they are added
 	hosts              map[string]bool
 	ptplFile           string
 }
@@ -46,7 +46,7 @@ func (e *engine) nvmfAddNS(p spdkrpc.NVMfSubsystemAddNSParams) (uint32, error) {
 		return 0, err
 	}
 	for ns.nsid == 0 || p.Namespace.NSID == nil && s.namespaces[ns.nsid] != nil {
-		ns.nsid++ // the lowest free one
+		ns.nsid++ // the lowest free NSID
 		p.Namespace.NSID = nil
 	}
 	if ns.anaGroup == 0 {
@@ -86,7 +86,7 @@ func hexText(p *string, n int) (string, bool) {
 		return "", false
 	}
 	if strings.Trim(*p, "0") == "" {
-		return "", true // none
+		return "", true // not set
 	}
 	return strings.ToUpper(*p), true
 }
@@ -97,7 +97,7 @@ func (ns *namespace) release() {
 	ns.bdev.claim = claim{}
 }
 
-// loseNS removes a namespace whose bdev was removed.
+// loseNS removes a namespace whose bdev is gone.
 func (e *engine) loseNS(s *subsystem, ns *namespace) {
 	delete(s.namespaces, ns.nsid)
 	e.exportLater(s)

@@ -99,8 +99,8 @@ func printable(s string, length int) bool {
 
 const uuidNQN = "nqn.2014-08.org.nvmexpress:uuid:"
 
-// validNQN implements nvmf_nqn_is_valid. It accepts nqn.yyyy-mm.reverse.domain:name, with domain
-// labels of at most 63 characters, and the form with a UUID.
+// validNQN implements SPDK's nvmf_nqn_is_valid. It accepts nqn.yyyy-mm.reverse.domain:name, with
+// domain labels of at most 63 characters, and the form with a UUID.
 func validNQN(nqn string) bool {
 	if len(nqn) < 11 || len(nqn) > 223 || !utf8.ValidString(nqn) {
 		return false

@@ -8,29 +8,28 @@ import (
 	"slices"
 )
 
-// With Options.WriteMetadata, a snapshot owns the clusters that a real one would: those of its
-// volume that were written since the snapshot before it. The target does not see what hosts write,
-// so it compares the two files. A cluster that was written with the bytes that it had is not among
-// them.
+// With Options.WriteMetadata, a snapshot owns the clusters that a real one would own: those written
+// to its volume since the previous snapshot. The target does not see the hosts' writes, so it
+// compares the two files. It therefore misses clusters that were overwritten with the same bytes.
 
-// StoreMetadata is the content of an lvstore's metadata.
+// StoreMetadata is an lvstore's metadata.
 type StoreMetadata struct {
 	File        string // the file that contains the lvstore
 	UUID, Name  string
 	ClusterSize uint64 // bytes
-	Clusters    uint64 // in the file, including the metadata's
-	Pages       uint64 // of metadata, of 4 KiB
+	Clusters    uint64 // in the file, including those of the metadata
+	Pages       uint64 // pages of metadata, of 4 KiB
 	Snapshots   []SnapshotMetadata
 }
 
-// SnapshotMetadata is the content of a snapshot's metadata.
+// SnapshotMetadata is a snapshot's metadata.
 type SnapshotMetadata struct {
 	UUID, Name string
-	Parent     string // UUID of the snapshot below; "" for none
+	Parent     string // UUID of the parent snapshot, or ""
 	External   bool   // it reads from a bdev outside the lvstore
 	Clusters   uint64
 	Own        []uint64 // the clusters that it does not read from its parent
-	File       string   // contains all of its bytes
+	File       string   // the file that contains all of its bytes
 }
 
 func (e *engine) writesMetadata(s *storeRecord) bool {
@@ -55,7 +54,7 @@ func (e *engine) writeMetadata(s *storeRecord) error {
 	return e.target.opts.WriteMetadata(m)
 }
 
-// own finds the clusters of a volume that becomes read-only, whose data is complete.
+// own determines the clusters of a volume that becomes read-only. Its data must be complete.
 func (e *engine) own(s *storeRecord, r *lvolRecord) error {
 	if !e.writesMetadata(s) {
 		return nil
@@ -74,7 +73,7 @@ func (e *engine) own(s *storeRecord, r *lvolRecord) error {
 	return nil
 }
 
-// takeOverOwn gives a snapshot the clusters of the deleted one below it.
+// takeOverOwn gives a snapshot the clusters of its deleted parent.
 func (l *lvol) takeOverOwn(deleted *lvol) {
 	if l.ReadOnly && deleted.Own != nil {
 		own := map[uint64]bool{}
@@ -87,8 +86,8 @@ func (l *lvol) takeOverOwn(deleted *lvol) {
 	}
 }
 
-// differing returns the clusters of a volume that have other bytes than its parent, or, without
-// one, that are not a hole.
+// differing returns the clusters of a volume whose bytes differ from its parent's. Without a
+// parent, it returns the clusters that are not holes.
 func (d *dataDir) differing(s *storeRecord, l *lvolRecord) (map[uint64]bool, error) {
 	own, err := os.Open(d.dataOf(s, l.UUID))
 	if err != nil {

@@ -49,7 +49,7 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 		return jsonrpc.Errorf(-int(syscall.EINVAL), "No rate limits specified")
 	}
 	// From v25.09 on, opening a limited bdev without I/O restarts its limiter. The call itself
-	// opens the bdev, so its own change is refused as too early.
+	// opens the bdev, so SPDK refuses the call's own change as too early.
 	idle := !slices.ContainsFunc(b.users, func(u *bdevUser) bool { return u.channel })
 	if b.limits != (spdkrpc.BdevRateLimits{}) && idle && !e.before("v25.09") {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Failed to configure rate limit: %s", strerror(syscall.EAGAIN))
@@ -72,7 +72,7 @@ func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
 	}
 }
 
-// resets reports whether the release knows a mode for resetting statistics.
+// resets reports whether the release supports a mode of resetting statistics.
 func (e *engine) resets(mode spdkrpc.BdevResetStatMode) bool {
 	s := rpcschema.Default().Schemas()["BdevResetStatMode"]
 	return slices.Contains(s.Enum, any(string(mode))) && s.HasValue(string(mode), e.release)
@@ -84,7 +84,7 @@ type iostatParams struct {
 	Name *string `json:"name"`
 }
 
-// bdevGetIostat reports the I/O of Target.DoIO. The data plane is not simulated.
+// bdevGetIostat reports the I/O recorded by Target.DoIO. The data plane is not simulated.
 func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIOStat, error) {
 	out := spdkrpc.BdevIOStat{TickRate: tickRate, Ticks: ticks()}
 	names := p.Names

@@ -12,7 +12,7 @@ import (
 // A raid is an array that SPDK has assembled from a superblock on its only base bdev.
 type raid struct{ base *bdev }
 
-// A superblock describes a raid. It is valid only on the bdev whose UUID it names.
+// A superblock describes a RAID. It is valid only on the bdev whose UUID it contains.
 type superblock struct{ name, member string }
 
 func (r *raid) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
@@ -41,9 +41,9 @@ func (e *engine) assemble(s superblock, base *bdev) {
 	e.examine(b)
 }
 
-// WriteRAID simulates a host that writes a RAID superblock into a volume, given by UUID, which is
-// the only member. SPDK assembles the RAID when it examines the volume, for example after a
-// restart. This does not work with a DataDir.
+// WriteRAID simulates a host that writes a RAID superblock into the volume with the given UUID. The
+// volume is the only member. SPDK assembles the RAID when it examines the volume, for example after
+// a restart. This does not work with a DataDir.
 func (t *Target) WriteRAID(volume, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,10 +14,10 @@ var errInvalidRequest = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid requ
 // A request is one call on its way to the engine.
 type request struct {
 	conn   *conn
-	id     json.RawMessage // nil or null: a success is not answered
+	id     json.RawMessage // nil or null: success gets no response
 	method string
 	params any // nil, map[string]any or []any
-	// done completes the call with its reply, or with none.
+	// done completes the call with its reply, or with nil for none.
 	done func(reply []byte)
 }
 
@@ -39,7 +39,7 @@ func (c *conn) handle(value any) {
 	}
 }
 
-// single handles one request object, and refuses anything else as invalid.
+// single handles one request object, and refuses any other value as invalid.
 func (c *conn) single(value any, done func([]byte)) {
 	r := &request{conn: c, done: done}
 	object, ok := value.(map[string]any)
@@ -50,8 +50,8 @@ func (c *conn) single(value any, done func([]byte)) {
 	c.server.dispatch(r)
 }
 
-// decode reads a request object as SPDK does: mistakes found before the id is read are reported
-// with id null.
+// decode reads a request object as SPDK does: mistakes found before the id are reported with id
+// null.
 func (r *request) decode(object map[string]any) bool {
 	for name := range object {
 		switch name {
@@ -87,7 +87,7 @@ func (r *request) decode(object map[string]any) bool {
 	return false
 }
 
-// succeed answers a call with its result, unless the call has no id.
+// succeed responds to a call with its result, unless the call has no id.
 func (r *request) succeed(result json.RawMessage) {
 	if r.id == nil && !r.conn.server.engine.before("v26.05") {
 		r.done(nil)
@@ -105,18 +105,18 @@ func (r *request) succeed(result json.RawMessage) {
 	r.done(append(reply, '}', '\n'))
 }
 
-// unskipped is the text that a target before v26.05 sends after a successful notification: the last
-// piece of its write buffer, without an end.
+// unskipped returns the text that a target before v26.05 sends after a successful notification: the
+// last piece of its write buffer, without the end.
 func unskipped(reply []byte) []byte {
 	const buffer = 4096
 	return reply[(len(reply)-1)/buffer*buffer:]
 }
 
-// fail answers a call with an error. If the call has no id, the response has id null.
+// fail responds to a call with an error. If the call has no id, the response has id null.
 func (r *request) fail(e *jsonrpc.Error) {
 	reply, err := jsonrpc.Response{ID: r.id, Error: e}.MarshalJSON()
 	if err != nil {
-		panic(err) // an Error contains a code and a text only
+		panic(err) // cannot happen: an Error contains only a code and a text
 	}
 	r.done(append(reply, '\n'))
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // A shallowCopy copies a read-only volume's clusters to another bdev, and continues after the
-// response. The simulation copies no data.
+// response is sent. The simulation copies no data.
 type shallowCopy struct {
 	total  uint64
 	ended  bool

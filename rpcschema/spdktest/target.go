@@ -13,55 +13,56 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Options configures the simulated target. The zero value selects the newest release, on a socket
-// in a temporary directory, with everything in memory.
+// Options configures the simulated target. The zero value selects the newest release, a socket in a
+// temporary directory, and no data on disk.
 type Options struct {
 	// Socket is the UNIX socket's path; if empty, a socket is created in a temporary directory.
 	Socket string
-	// DataDir keeps lvstores, and logical volumes as sparse files, across restarts of this process.
-	// If it is empty, everything is in memory.
+	// DataDir stores lvstores and logical volumes (as sparse files), so that they survive this
+	// process. If it is empty, everything is in memory.
 	DataDir string
 	// Release is the SPDK release to simulate; the default is v26.05.
 	Release rpcschema.Release
 	// Poll is the interval at which the sockets are polled. With 0, requests are read at once; a
 	// real target polls every 4 ms.
 	Poll time.Duration
-	// WaitForRPC starts in the startup state, as spdk_tgt --wait-for-rpc does.
+	// WaitForRPC starts the target in the startup state, as spdk_tgt --wait-for-rpc does.
 	WaitForRPC bool
-	// ExamineListed starts with bdev_auto_examine off, as after bdev_set_options in the startup
-	// state.
+	// ExamineListed starts the target with bdev_auto_examine off, as after bdev_set_options in the
+	// startup state.
 	ExamineListed bool
 	// ConfigFile is a saved configuration to load at each start, as with spdk_tgt -c. With
-	// IgnoreInitErrors, the start continues if one of its calls fails.
+	// IgnoreInitErrors, the start continues if one of the calls in it fails.
 	ConfigFile       string
 	IgnoreInitErrors bool
-	// Work is how long SPDK works on a volume's blob for a snapshot, clone, inflation, decoupling,
-	// resize or deletion. With 0, such calls never overlap.
+	// Work is the time that SPDK works on a volume's blob for a snapshot, clone, inflation,
+	// decoupling, resize or deletion. If it is 0, such calls never overlap.
 	Work time.Duration
 	// WriteMetadata writes the metadata of an lvstore on a file to that file, in SPDK's format. It
-	// needs a DataDir, and is called before the call that changes snapshots is answered. It must
-	// keep MarkOffset and the bytes after it. Left out, the file has no metadata.
+	// is called before the target responds to a call that changes snapshots. It must not change
+	// MarkOffset and the bytes after it. If it is nil, the file contains no metadata. It requires a
+	// DataDir.
 	WriteMetadata func(StoreMetadata) error
 	// Faults are injected before the target listens.
 	Faults []Fault
-	// Logger gets one line per call, at debug level; if nil, none is written.
+	// Logger receives one line per call, at debug level; it may be nil.
 	Logger *slog.Logger
 }
 
-// Newest is the release of a Target unless Options.Release is set.
+// Newest is the default release of a Target.
 var Newest = rpcschema.MustRelease("v26.05")
 
-// A Target is a simulated spdk_tgt. It may be used concurrently.
+// A Target is a simulated spdk_tgt. It is safe for concurrent use.
 type Target struct {
 	opts    Options
-	tempDir string // made for the socket, to be removed
+	tempDir string // created for the socket; removed by Close
 	methods *methodTable
 	journal journal
 	faults  faults
 	media   *media // state that survives a crash
 	dir     *dataDir
 
-	mu     sync.Mutex // held while it goes up or down
+	mu     sync.Mutex // locked while the target starts or stops
 	engine *engine    // nil while the target is down
 	server *server
 	closed bool
@@ -91,7 +92,7 @@ func Start(opts Options) (*Target, error) {
 	return t, nil
 }
 
-// open loads the data directory and starts the target.
+// open reads the data directory and starts the target.
 func (t *Target) open() (err error) {
 	if t.opts.DataDir != "" {
 		if t.dir, err = openDataDir(t.opts.DataDir); err != nil {
@@ -111,7 +112,7 @@ func (t *Target) Socket() string { return t.opts.Socket }
 func (t *Target) Release() rpcschema.Release { return t.opts.Release }
 
 // Crash ends the target like SIGKILL: every connection closes, and everything that SPDK keeps in
-// memory is lost. Volumes stay on their media. The socket's file also stays but refuses
+// memory is lost. Volumes stay on their media. The socket's file stays too, but refuses
 // connections, as after a real crash.
 func (t *Target) Crash() {
 	t.mu.Lock()
@@ -132,7 +133,7 @@ func (t *Target) Down() <-chan struct{} {
 	return t.server.down
 }
 
-// crash ends the target from within a call, if the call's server still runs.
+// crash ends the target from within a call if the server s is still running.
 func (t *Target) crash(s *server) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +151,7 @@ func (t *Target) down() {
 	t.engine, t.server = nil, nil
 }
 
-// Restart starts the target again, after crashing it if it is still running.
+// Restart starts the target again. It first crashes the target if it is running.
 func (t *Target) Restart() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,8 +181,8 @@ func (t *Target) Restart() error {
 	return nil
 }
 
-// Close ends the target and removes its socket. A data directory stays, but without its exports.
-// Calling Close again has no effect.
+// Close ends the target and removes its socket. A data directory stays, without its exports.
+// Further calls have no effect.
 func (t *Target) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -197,7 +198,7 @@ func (t *Target) Close() error {
 	return errors.Join(err, t.release())
 }
 
-// release frees the target's resources, whether it is up or down.
+// release releases the target's resources, whether it is up or down.
 func (t *Target) release() error {
 	var errs []error
 	if t.dir != nil {

@@ -129,7 +129,8 @@ func TestStart(t *testing.T) {
 	require.ErrorContains(t, err, "belongs to another target")
 	_, err = Start(Options{Socket: filepath.Join(dir, "missing", "spdk.sock"), DataDir: filepath.Join(dir, "data")})
 	require.Error(t, err)
-	other := start(t, Options{DataDir: filepath.Join(dir, "data")}) // the failed start released it
+	// because the failed start released it
+	other := start(t, Options{DataDir: filepath.Join(dir, "data")})
 	require.NoError(t, b.call("spdk_get_version", nil, nil), "the failed starts did not affect it")
 
 	require.NoError(t, b.target.Close())
@@ -156,8 +157,8 @@ func TestStartupState(t *testing.T) {
 	assert.Equal(t, -1, b.code("bdev_get_bdevs", nil), "in the startup state again")
 }
 
-// TestPollingTargetAcceptsOneConnectionPerPoll checks that a polling target accepts one connection
-// at each poll.
+// TestPollingTargetAcceptsOneConnectionPerPoll checks that a target accepts one connection at each
+// poll.
 func TestPollingTargetAcceptsOneConnectionPerPoll(t *testing.T) {
 	b := start(t, Options{Poll: 20 * time.Millisecond})
 	begun := time.Now()
@@ -166,7 +167,7 @@ func TestPollingTargetAcceptsOneConnectionPerPoll(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 	}
-	b.ok("spdk_get_version", nil) // by the sixth connection
+	b.ok("spdk_get_version", nil) // succeeds on the sixth connection
 	assert.GreaterOrEqual(t, time.Since(begun), 100*time.Millisecond)
 }
 
@@ -212,7 +213,7 @@ func TestLogContainsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestCloseEndsRunningCalls checks that Close does not wait for calls.
+// TestCloseEndsRunningCalls checks that Close does not wait for running calls.
 func TestCloseEndsRunningCalls(t *testing.T) {
 	b := start(t, Options{})
 	done := make(chan error, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The outcomes of SPDK's parser for the bytes received so far.
+// These are the outcomes of SPDK's parser for the bytes received so far.
 var (
 	errIncomplete = errors.New("no complete JSON value yet")
 	errUnparsable = errors.New("not JSON, or nested too deeply")
@@ -18,15 +18,15 @@ var (
 // maxDepth is SPDK_JSON_MAX_NESTING_DEPTH.
 const maxDepth = 64
 
-// A text holds one JSON value from the stream.
+// A text is one JSON value from the stream.
 type text struct {
 	value  any // null, bool, string, json.Number, []any or map[string]any
 	count  int // values as SPDK counts them: scalars, names, and brackets
-	length int // bytes taken, with the whitespace that follows
+	length int // bytes used, including the white space that follows
 }
 
-// twice marks an object with a duplicate member, which its decoder must refuse. No method has a
-// member of this name.
+// twice marks an object with a duplicate member, for its decoder to refuse. No method has a member
+// of this name.
 const twice = "\x00twice"
 
 // nextText reads the first JSON value in buf. The error is errIncomplete if more bytes are needed,
@@ -104,7 +104,7 @@ func (p *parser) object() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		name := t.String() // before the next read, which reuses the token's memory
+		name := t.String() // copied before the next read, which reuses the token's memory
 		v, err := p.value()
 		if err != nil {
 			return nil, err

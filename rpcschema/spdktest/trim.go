@@ -9,12 +9,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A trimmer removes from a value the members that a release does not write, so that the engine
+// A trimmer removes the members that a release does not write from a value, so that the engine
 // needs only one version for all releases. A nil trimmer removes nothing.
 type trimmer struct {
-	gone    map[string]bool     // members that are not in the release
-	members map[string]*trimmer // of members that are
-	rest    *trimmer            // of other members
+	gone    map[string]bool     // members that the release does not write
+	members map[string]*trimmer // for members that the release writes
+	rest    *trimmer            // for members not in the schema
 	items   *trimmer
 }
 

@@ -33,7 +33,7 @@ type server struct {
 	listener *net.UnixListener
 	lock     *os.File
 	slots    chan struct{}
-	poll     *pollClock // nil: answer at once
+	poll     *pollClock // nil: respond immediately
 	down     chan struct{}
 	running  sync.WaitGroup
 
@@ -41,8 +41,8 @@ type server struct {
 	conns map[*conn]struct{} // nil once closed
 }
 
-// listen takes the socket as SPDK does: a lock file shows whether the socket is in use or was left
-// behind by a crash. In the latter case, listen replaces it.
+// listen opens the socket as SPDK does: a lock file shows whether the socket is in use. If a crash
+// left the socket behind, listen replaces it.
 func listen(t *Target, e *engine) (*server, error) {
 	path := t.opts.Socket
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
@@ -77,7 +77,7 @@ func (s *server) serve() {
 	s.running.Go(s.accept)
 }
 
-// accept accepts one connection at each poll, and none while all slots are in use.
+// accept accepts one connection at each poll, unless all slots are in use.
 func (s *server) accept() {
 	for {
 		select {
@@ -106,7 +106,7 @@ func (s *server) accept() {
 	}
 }
 
-// wait returns when the target next polls its sockets.
+// wait returns at the target's next poll.
 func (s *server) wait() {
 	if s.poll != nil {
 		s.poll.wait(s.down)
@@ -132,20 +132,21 @@ func (s *server) close() {
 type conn struct {
 	server *server
 	socket *net.UnixConn
-	wake   chan struct{} // the writer has something to do
+	wake   chan struct{} // signals work for the writer
 
 	mu          sync.Mutex
 	queue       [][]byte
-	outstanding int  // calls that are not answered yet
-	taking      bool // received bytes are being parsed: replies wait, since a parse error drops them
-	stopped     bool // the connection is no longer read
-	dead        bool
+	outstanding int // calls that have not been completed
+	// received bytes are being parsed; replies wait, since a parse error drops them
+	taking  bool
+	stopped bool // the connection is no longer read
+	dead    bool
 }
 
 func (c *conn) read() {
 	defer c.hangUp()
 	buf := make([]byte, 0, c.server.limits.Bytes)
-	for len(buf) < cap(buf) { // SPDK takes a read into a full buffer, of 0 bytes, as the end
+	for len(buf) < cap(buf) { // SPDK interprets a read of 0 bytes into a full buffer as the end
 		n, err := c.socket.Read(buf[len(buf):cap(buf)])
 		if n == 0 || err != nil {
 			return
@@ -180,22 +181,22 @@ func (c *conn) take(buf []byte) (taken int, err error) {
 	return taken, nil
 }
 
-// expect records that n calls are to be answered.
+// expect records that n more calls are in progress.
 func (c *conn) expect(n int) {
 	c.mu.Lock()
 	c.outstanding += n
 	c.mu.Unlock()
 }
 
-// hold holds replies back, or releases them.
+// hold holds back replies, or releases them.
 func (c *conn) hold(taking bool) {
 	c.mu.Lock()
 	c.taking = taking
 	c.mu.Unlock()
 }
 
-// answer completes one call; nil means no response. Since v26.05, a call that completes after its
-// connection was half-closed gets no response.
+// answer completes one call; a nil reply means no response. Since v26.05, a call that completes
+// after its connection was half-closed gets no response.
 func (c *conn) answer(reply []byte) {
 	c.mu.Lock()
 	if reply == nil || c.dead || c.stopped && !c.server.engine.before("v26.05") {
@@ -213,8 +214,8 @@ func (c *conn) stir() {
 	}
 }
 
-// write sends the completed replies at the next poll. It closes the socket when nothing more is
-// read from it and every call has ended.
+// write sends the completed replies at the next poll. It closes the socket when the connection is
+// no longer read and every call has ended.
 func (c *conn) write() {
 	defer c.remove()
 	for {
@@ -251,7 +252,7 @@ func (c *conn) hangUp() {
 	c.stir()
 }
 
-// kill closes the connection and drops everything in flight on it.
+// kill closes the connection and discards its calls and replies.
 func (c *conn) kill() {
 	c.mu.Lock()
 	c.dead, c.stopped, c.queue = true, true, nil
@@ -260,7 +261,7 @@ func (c *conn) kill() {
 	c.stir()
 }
 
-// remove frees the connection's slot. Calls still running continue but get no response.
+// remove frees the connection's slot. Running calls continue but get no response.
 func (c *conn) remove() {
 	c.kill()
 	c.server.mu.Lock()

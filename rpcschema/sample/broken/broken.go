@@ -1,6 +1,7 @@
-// Package broken makes calls with exactly one mistake each, for testing code that must refuse them.
+// Package broken creates calls with exactly one mistake each, for testing code that must refuse
+// them.
 //
-// It knows the schema and package sample, and no program links it.
+// It depends on the schema and on package sample. No program links it.
 package broken
 
 import (
@@ -19,14 +20,14 @@ import (
 // A Call is a call with one mistake.
 type Call struct {
 	What    string // missing, mistyped, null, fraction, multiple, too small, too large, too short, too long, pattern, enum, value V of a later release, too few, too many, unknown, release, group
-	Pointer string // to the broken member, from the parameters
+	Pointer string // JSON pointer from the parameters to the broken member
 	Params  map[string]any
 }
 
 // Calls makes invalid calls to m, each with the Maker's valid parameters and one mistake.
 func Calls(k sample.Maker, m *rpcschema.Method) []Call { return From(k, m, k.Params(m)) }
 
-// From makes the calls from other parameters, which must be valid.
+// From creates invalid calls from the given parameters, which must be valid.
 func From(k sample.Maker, m *rpcschema.Method, base map[string]any) []Call {
 	b := &breaker{Maker: k, base: base}
 	for _, p := range m.Params {
@@ -39,7 +40,7 @@ func From(k sample.Maker, m *rpcschema.Method, base map[string]any) []Call {
 		case given && m.RequiredAt(p.Name, k.Release):
 			b.set("missing", pointer, nothing)
 		case !given && b.inGroup(m, p.Name):
-			continue // with it, the call would break the rule of the group too
+			continue // another parameter would also break the rule on the group
 		case !given:
 			value = k.Value(p.Schema)
 		}
@@ -68,8 +69,8 @@ func (b *breaker) inGroup(m *rpcschema.Method, name string) bool {
 	return slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Schema.Replaces != nil && p.Schema.Replaces.Name == name })
 }
 
-// groups makes calls that break the rules on groups: with two parameters of which exactly one must
-// be given, and with none of those of which one is required.
+// groups creates calls that break the rules on groups: calls with two parameters of which exactly
+// one must be given, and calls without any of a required group.
 func (b *breaker) groups(m *rpcschema.Method) {
 	for _, group := range slices.Concat(m.OneOf, m.AnyOf) {
 		group = b.known(m, group)
@@ -94,17 +95,17 @@ func (b *breaker) groups(m *rpcschema.Method) {
 	}
 }
 
-// known returns a group's parameters that the release has.
+// known returns those parameters of a group that the release supports.
 func (b *breaker) known(m *rpcschema.Method, group []string) []string {
 	return slices.DeleteFunc(slices.Clone(group), func(name string) bool { return !m.Param(name).Schema.Has(b.Release) })
 }
 
-// variants returns a union's forms that the release has.
+// variants returns those forms of a union that the release supports.
 func (b *breaker) variants(s *rpcschema.Schema) []*rpcschema.Schema {
 	return slices.DeleteFunc(slices.Concat(s.OneOf, s.AnyOf), func(v *rpcschema.Schema) bool { return !v.Has(b.Release) })
 }
 
-// nothing is the value of an absent member.
+// nothing stands for an absent member.
 var nothing = new(int)
 
 func (b *breaker) set(defect, pointer string, value any) {
@@ -120,7 +121,7 @@ func replace(at any, path []string, value any) any {
 	switch at := at.(type) {
 	case []any:
 		list := slices.Clone(at)
-		list[0] = replace(list[0], path[1:], value) // arrays of samples hold equal items
+		list[0] = replace(list[0], path[1:], value) // a sample's array contains equal items
 		return list
 	case map[string]any:
 		object := maps.Clone(at)

@@ -21,7 +21,7 @@ func makers(r rpcschema.Release) map[string]sample.Maker {
 	}
 }
 
-// Each broken call is refused for its mistake, and for nothing else.
+// Each broken call is refused only for its intended mistake.
 func TestEachCallHasOneMistake(t *testing.T) {
 	kinds := map[string]int{}
 	for _, r := range []rpcschema.Release{rpcschema.Oldest, rpcschema.MustRelease("v26.05")} {

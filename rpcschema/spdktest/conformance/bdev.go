@@ -127,10 +127,11 @@ func testAIO(s *suite) {
 	s.bdev(second)
 }
 
-// testStacked tests passthru bdevs: they claim their base, wait for it and are removed with it.
+// testStacked tests passthru bdevs: they claim their base bdev, wait for it, and are removed with
+// it.
 func testStacked(s *suite) {
-	// SPDK keeps a failed request, and creates the bdev when a base of that name appears, so no
-	// other test may use the name.
+	// SPDK keeps a failed request, and creates the bdev when a base bdev of that name appears. So
+	// no other test may use the name.
 	base, top := s.malloc("stackbase", 8), s.name("pt")
 	s.undo("bdev_passthru_delete", P{"name": top})
 	assert.Equal(s, top, s.text("bdev_passthru_create", P{"name": top, "base_bdev_name": base}))
@@ -187,7 +188,7 @@ func testQoS(s *suite) {
 		s.ok("bdev_set_qos_limit", P{"name": a, "rw_ios_per_sec": 0, "r_mbytes_per_sec": 0})
 		assert.Zero(s, limits(a))
 	} else {
-		// On a bdev without I/O, the limiter is always in the process of starting.
+		// On a bdev without I/O, the limiter always counts as starting.
 		s.fails(invalidParams, "bdev_set_qos_limit", P{"name": a, "r_mbytes_per_sec": 7})
 		assert.Equal(s, spdkrpc.BdevRateLimits{RWIOsPerSec: 2000}, limits(a))
 	}

@@ -80,7 +80,7 @@ func testSnapshots(s *suite) {
 	assert.Equal(s, []string{"s2"}, s.link(s1).clones)
 
 	clone := func(source, name string) P { return P{"snapshot_name": in(source), "clone_name": name} }
-	s.fails(invalidParams, "bdev_lvol_clone", clone("a", "k")) // no snapshot
+	s.fails(invalidParams, "bdev_lvol_clone", clone("a", "k")) // not a snapshot
 	s.fails(noDevice, "bdev_lvol_clone", clone("nobody", "k"))
 	s.fails(invalidParams, "bdev_lvol_clone", clone("s1", "a"))
 	s.fails(invalidParams, "bdev_lvol_clone", clone("s1", ""))
@@ -99,7 +99,7 @@ func testSnapshots(s *suite) {
 	s.ok("bdev_lvol_resize", P{"name": k1, "size_in_mib": 50})
 	assert.EqualValues(s, 13*cluster, s.bdev(k1).NumBlocks, "a clone may be smaller than its snapshot")
 
-	s.fails(internalError, "bdev_lvol_delete", P{"name": s1}) // two clones
+	s.fails(internalError, "bdev_lvol_delete", P{"name": s1}) // it has two clones
 	assert.Len(s, s.link(s1).clones, 2)
 	s.ok("bdev_lvol_delete", P{"name": k1})
 	assert.Equal(s, []string{"s2"}, s.link(s1).clones)
@@ -134,7 +134,7 @@ func testInflate(s *suite) {
 	s.ok("bdev_lvol_inflate", P{"name": in("thin")})
 	s.at(in("thin"), link{allocated: 25})
 	s.ok("bdev_lvol_inflate", P{"name": in("thin")})
-	s.fails(invalidParams, "bdev_lvol_decouple_parent", P{"name": in("thin")}) // has none
+	s.fails(invalidParams, "bdev_lvol_decouple_parent", P{"name": in("thin")}) // it has no parent
 
 	s.ok("bdev_lvol_snapshot", P{"lvol_name": in("thin"), "snapshot_name": "s1"})
 	s.ok("bdev_lvol_snapshot", P{"lvol_name": in("thin"), "snapshot_name": "s2"})
@@ -172,9 +172,9 @@ func testSetParent(s *suite) {
 	s.ok("bdev_lvol_set_parent", set("k", "s2"))
 	s.at(in("k"), link{thin: true, base: "s2"})
 	assert.ElementsMatch(s, []string{"a", "k"}, s.link(in("s2")).clones)
-	s.fails(invalidParams, "bdev_lvol_set_parent", set("k", "s2"))     // already
-	s.fails(invalidParams, "bdev_lvol_set_parent", set("k", "a"))      // no snapshot
-	s.fails(invalidParams, "bdev_lvol_set_parent", set("other", "s2")) // another size
+	s.fails(invalidParams, "bdev_lvol_set_parent", set("k", "s2"))     // already its parent
+	s.fails(invalidParams, "bdev_lvol_set_parent", set("k", "a"))      // not a snapshot
+	s.fails(invalidParams, "bdev_lvol_set_parent", set("other", "s2")) // of another size
 	s.fails(invalidParams, "bdev_lvol_set_parent", set("thick", "s2"))
 	s.fails(invalidParams, "bdev_lvol_set_parent", set("a", "a"))
 	s.fails(noDevice, "bdev_lvol_set_parent", set("nobody", "s2"))
@@ -184,8 +184,8 @@ func testSetParent(s *suite) {
 func testExternal(s *suite) {
 	store, outside := s.store("lvs"), s.malloc("outside", 16)
 	in := func(name string) string { return store + "/" + name }
-	// Clones must be deleted before the base bdev; otherwise SPDK would never respond to its
-	// deletion.
+	// Clones must be deleted before the base bdev. Otherwise, SPDK would never respond to the base
+	// bdev's deletion.
 	s.undo("bdev_lvol_delete_lvstore", P{"lvs_name": store})
 	clone := func(bdev, name string) P { return P{"bdev": bdev, "lvs_name": store, "clone_name": name} }
 	uuid := s.bdev(outside).UUID
@@ -208,7 +208,7 @@ func testExternal(s *suite) {
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(uuid, "x1"))
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(unknownUUID, "x3"))
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", P{"bdev": uuid, "lvs_name": s.name("nobody"), "clone_name": "x3"})
-	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(first, "x3")) // of the same lvstore
+	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(first, "x3")) // a bdev of the same lvstore
 
 	s.ok("bdev_lvol_delete", P{"name": in("x2")})
 	assert.True(s, s.bdev(outside).Claimed)
@@ -219,8 +219,8 @@ func testExternal(s *suite) {
 	s.ok("bdev_lvol_delete", P{"name": first})
 }
 
-// testReload removes an lvstore's bdev and adds it again: everything on it returns, with the same
-// names and UUIDs.
+// testReload removes an lvstore's bdev and adds it again: everything on it must return, with the
+// same names and UUIDs.
 func testReload(s *suite) {
 	base, path := s.aio("base", 512)
 	store := s.name("lvs")

@@ -35,8 +35,8 @@ func (s *suite) replayable(c spdkrpc.FrameworkConfigCall) {
 	require.NoError(s, rpcschema.Default().ValidateParams(c.Method, params, s.release), "%s %s", c.Method, text)
 }
 
-// rebuilt checks that a subsystem's configuration contains the given calls for objects with one of
-// the marks. It also checks that these calls recreate the objects removed by unmake.
+// rebuilt checks that a subsystem's configuration contains the given calls, for objects with one of
+// the marks. It also checks that these calls recreate the objects that unmake removes.
 func (s *suite) rebuilt(subsystem string, marks []string, methods []string, look func() any, unmake func()) {
 	s.Helper()
 	var ours []spdkrpc.FrameworkConfigCall
@@ -100,7 +100,7 @@ func testBdevConfig(s *suite) {
 			var all []spdkrpc.BdevInfo
 			for _, name := range []string{memory, null, aio, front} {
 				info := s.bdev(name)
-				if name == aio && s.before("v24.05") { // its UUID is new each time
+				if name == aio && s.before("v24.05") { // the UUID differs each time
 					info.UUID, info.Aliases = "", nil
 				}
 				all = append(all, info)

@@ -1,9 +1,9 @@
-// Package conformance specifies an SPDK target's behaviour in one set of assertions: results, error
+// Package conformance specifies an SPDK target's behaviour as one set of assertions: results, error
 // codes, the state after each step, and behaviour on the wire. It always runs on the simulated
-// target, and on a real one if there is one, directly and through the proxy. So it shows that the
-// simulation behaves like SPDK, and that the proxy changes nothing.
+// target. If a real target is available, it also runs on that, both directly and through the proxy.
+// This shows that the simulation behaves like SPDK, and that the proxy changes nothing.
 //
-// It must know nothing about the target it runs on, except what Env states.
+// It depends on nothing about the target except what Env states.
 package conformance
 
 import (
@@ -38,18 +38,17 @@ type Env struct {
 	// the wire is not tested.
 	Socket string
 	// Validates means that parameters are validated before they reach the target: invalid calls are
-	// refused with -32602, and parameters of other releases are translated for the target's
-	// release.
+	// refused with -32602, and parameters of other releases are translated.
 	Validates bool
 }
 
-// P are parameters.
+// P is a set of parameters.
 type P = map[string]any
 
 // callTimeout is long enough for a polling target.
 const callTimeout = 30 * time.Second
 
-// A Summary names the groups in a run.
+// A Summary lists the groups in a run.
 type Summary struct {
 	Passed, Failed []string
 	// Skipped lists the groups that were skipped because the target was built without some of their
@@ -57,8 +56,8 @@ type Summary struct {
 	Skipped map[string][]string
 }
 
-// A group is a part of the suite. It is skipped on a target that lacks a method that the group
-// needs and the release has.
+// A group is a part of the suite. It is skipped if the target lacks a method that the group needs
+// and the release supports.
 type group struct {
 	name  string
 	test  func(*suite)
@@ -82,8 +81,8 @@ var (
 	iscsi = []string{"iscsi_create_target_node"}
 )
 
-// Run runs the suite. It deletes everything that it creates on the target, so that targets can be
-// shared; only one suite may run on a target at a time.
+// Run runs the suite. It deletes everything that it creates, so that targets can be shared. Only
+// one suite may run on a target at a time.
 func Run(t *testing.T, env Env) Summary {
 	s := &suite{T: t, env: env, prefix: fmt.Sprintf("conf%06x", rand.Uint32()&0xffffff), summary: &Summary{Skipped: map[string][]string{}}}
 	var version spdkrpc.FrameworkVersion
@@ -107,13 +106,13 @@ func Run(t *testing.T, env Env) Summary {
 	return *s.summary
 }
 
-// A suite is one group's view of the target. Its methods fail the test on unexpected outcomes.
+// A suite is a group's view of the target. Its methods fail the test on unexpected outcomes.
 type suite struct {
 	*testing.T
 	env     Env
 	release rpcschema.Release
 	prefix  string
-	listed  []string // methods that the target lists
+	listed  []string // the methods that the target lists
 	summary *Summary
 }
 
@@ -145,7 +144,7 @@ func (s *suite) run(g group) {
 	}
 }
 
-// lacks returns the methods that the target lacks although its release has them.
+// lacks returns the methods that the target lacks although its release supports them.
 func (s *suite) lacks(methods []string) (missing []string) {
 	for _, name := range methods {
 		if m, ok := rpcschema.Default().Method(name); ok && m.Has(s.release) && !slices.Contains(s.listed, name) {
@@ -195,7 +194,7 @@ func (s *suite) ok(method string, params any) {
 	s.get(nil, method, params)
 }
 
-// text makes a call whose result is a string, and returns that.
+// text makes a call and returns its result, which must be a string.
 func (s *suite) text(method string, params any) (text string) {
 	s.Helper()
 	s.get(&text, method, params)
@@ -215,8 +214,8 @@ func (s *suite) fails(code int, method string, params any) {
 }
 
 // settled makes a call on a subsystem. Releases before v24.09 may respond to a deletion before it
-// is complete, and refuse other calls with -32603 until then. The call is then retried, unless
-// -32603 is the expected code.
+// is complete, and then refuse other calls with -32603. settled retries such a call, unless -32603
+// is the expected code.
 func (s *suite) settled(code int, method string, params any) (raw json.RawMessage, err error) {
 	for range busyTries {
 		raw, err = s.call(method, params)
@@ -241,7 +240,7 @@ func (s *suite) valid(method string, params any) bool {
 	err = rpcschema.Default().ValidateParams(method, object, s.release)
 	var unknown *rpcschema.UnknownMethodError
 	if errors.As(err, &unknown) {
-		return true // not about parameters
+		return true // the method is unknown, not the parameters invalid
 	}
 	return err == nil && (isObject || value == nil)
 }
@@ -298,7 +297,7 @@ func (s *suite) lvol(store, name string, mib int, thin bool) string {
 	return s.text("bdev_lvol_create", P{"lvs_name": store, "lvol_name": name, "size_in_mib": mib, "thin_provision": thin})
 }
 
-// bdev describes a bdev.
+// bdev returns the description of a bdev.
 func (s *suite) bdev(name string) spdkrpc.BdevInfo {
 	s.Helper()
 	var list []spdkrpc.BdevInfo
@@ -327,7 +326,7 @@ func (s *suite) lvstore(name string) spdkrpc.LvolStore {
 	return list[0]
 }
 
-// Codes of SPDK's errors.
+// These are the codes of SPDK's errors.
 const (
 	wrongState     = -1
 	notPermitted   = -1

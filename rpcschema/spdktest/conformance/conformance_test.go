@@ -61,7 +61,7 @@ func (w without) Call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// Groups are skipped, and named, if the target was built without their methods.
+// If the target was built without their methods, groups are skipped and listed.
 func TestGroupsAreSkippedByName(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(t, err)
@@ -74,8 +74,8 @@ func TestGroupsAreSkippedByName(t *testing.T) {
 	assert.Greater(t, len(summary.Passed), 25)
 }
 
-// TestRealTarget runs the suite on the target named by SPDK_SOCK, which must be on this host and
-// must not be used by others during the test.
+// TestRealTarget runs the suite on the target named by SPDK_SOCK. The target must be on this host,
+// and nothing else may use it during the test.
 func TestRealTarget(t *testing.T) {
 	straight(t, realtarget.Socket(t), t.TempDir())
 }

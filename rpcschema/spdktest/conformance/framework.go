@@ -92,8 +92,8 @@ func testFramework(s *suite) {
 	}
 }
 
-// testSchema checks that the target has exactly the methods that the schema lists for its release,
-// in each family of which it has any method.
+// testSchema checks that, in each family of methods that the target supports, it has exactly the
+// methods that the schema lists for its release.
 func testSchema(s *suite) {
 	have := map[string]bool{}
 	for _, name := range s.methods(nil) {
@@ -113,14 +113,14 @@ func testSchema(s *suite) {
 	}
 }
 
-// testDecoding checks that parameters are decoded strictly: members that are unknown, missing or of
-// the wrong type are refused, in each family with its own code.
+// testDecoding checks that parameters are decoded strictly: unknown members, missing members and
+// members of the wrong type are refused. Each family uses its own code.
 func testDecoding(s *suite) {
 	for _, c := range []struct {
 		code   int
 		method string
-		good   P // a valid call that finds nothing, or one that is valid but for the values
-		wrong  P // members of another type
+		good   P // a valid call that finds no object, or that is valid except for its values
+		wrong  P // members of the wrong type
 	}{
 		{internalError, "bdev_lvol_create_lvstore", P{"bdev_name": "x", "lvs_name": "x"}, P{"bdev_name": 1, "lvs_name": nil, "cluster_sz": "1"}},
 		{internalError, "bdev_lvol_rename_lvstore", P{"old_name": "x", "new_name": "y"}, P{"old_name": 1, "new_name": true}},
@@ -164,7 +164,7 @@ func testDecoding(s *suite) {
 	for _, method := range []string{"spdk_get_version", "framework_get_subsystems", "iscsi_get_target_nodes", "iscsi_get_portal_groups", "nvmf_get_targets"} {
 		s.fails(invalidParams, method, P{"no_such_parameter": 1})
 	}
-	if !s.env.Validates { // an empty object is a parameter to SPDK, and none to the schema
+	if !s.env.Validates { // SPDK treats an empty object as parameters, and the schema as none
 		for _, method := range []string{"spdk_get_version", "iscsi_get_target_nodes"} {
 			s.fails(invalidParams, method, P{})
 		}

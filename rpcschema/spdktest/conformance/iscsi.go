@@ -47,7 +47,8 @@ func testIscsiGroups(s *suite) {
 	s.undo("iscsi_delete_portal_group", P{"tag": pg})
 	s.ok("iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": port}}})
 	assert.Equal(s, &spdkrpc.ISCSIPortalGroup{Tag: int32(pg), Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: port}}}, portals(pg))
-	// A portal already in another group crashes v26.05, so this is not tested here.
+	// On v26.05, a portal that is already in another group crashes the target, so this is not
+	// tested here.
 	s.fails(invalidParams, "iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": s.port()}}})
 	other := s.tag()
 	for _, portal := range []P{
@@ -297,7 +298,8 @@ func testIscsiLUNs(s *suite) {
 
 	nqn := s.subsystem("n")
 	s.transport()
-	s.ok("nvmf_subsystem_add_ns", P{"nqn": nqn, "namespace": P{"bdev_name": m2}}) // although it is a LUN
+	// although it is already a LUN
+	s.ok("nvmf_subsystem_add_ns", P{"nqn": nqn, "namespace": P{"bdev_name": m2}})
 	claimed := s.malloc("claimed", 8)
 	s.ok("nvmf_subsystem_add_ns", P{"nqn": nqn, "namespace": P{"bdev_name": claimed}})
 	s.fails(invalidParams, add, lun(claimed, nil))

@@ -73,7 +73,8 @@ func testKeys(s *suite) {
 	s.fails(invalidParams, "nvmf_subsystem_add_host", host(h1, P{"dhchap_key": s.name("nobody")}))
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"dhchap_ctrlr_key": k2}))
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"psk": s.name("nobody")}))
-	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"psk": k1})) // no PSK in it
+	// it does not contain a PSK
+	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"psk": k1}))
 	assert.Empty(s, s.describe(nqn).Hosts)
 	s.ok("nvmf_subsystem_add_host", host(h1, P{"dhchap_key": k1, "dhchap_ctrlr_key": k2}))
 	assert.Equal(s, []spdkrpc.NVMfSubsystemHost{{NQN: h1, DHCHAPKey: &k1, DHCHAPCtrlrKey: &k2}}, s.describe(nqn).Hosts)

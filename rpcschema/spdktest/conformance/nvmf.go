@@ -14,8 +14,8 @@ import (
 
 const discoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 
-// transport makes sure that there is a TCP transport, which stays because transports cannot be
-// deleted.
+// transport ensures that a TCP transport exists. It is not removed, because SPDK cannot delete
+// transports.
 func (s *suite) transport() {
 	s.Helper()
 	_, _ = s.call("nvmf_create_transport", P{"trtype": "TCP"})
@@ -49,7 +49,7 @@ func (s *suite) describe(nqn string) spdkrpc.NVMfSubsystem {
 	return list[0]
 }
 
-// noSubsystem is the response of nvmf_get_subsystems to an unknown NQN.
+// noSubsystem returns the code of nvmf_get_subsystems for an unknown NQN.
 func (s *suite) noSubsystem() int {
 	if s.before("v26.09") {
 		return noDevice
@@ -70,7 +70,8 @@ func (s *suite) port() string {
 	}
 }
 
-// portsGiven holds all ports returned by port, because the kernel may choose one again.
+// portsGiven contains all ports that port has returned, because the kernel may choose the same one
+// again.
 var portsGiven sync.Map
 
 func tcp(port string) P {

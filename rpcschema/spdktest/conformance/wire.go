@@ -25,7 +25,7 @@ type wire struct {
 	dec  *json.Decoder
 }
 
-// quiet is the time without data after which a target counts as silent.
+// quiet is the time without data after which a target is considered silent.
 const quiet = 150 * time.Millisecond
 
 func (s *suite) dial() *wire {
@@ -36,8 +36,8 @@ func (s *suite) dial() *wire {
 	return &wire{suite: s, conn: conn, dec: json.NewDecoder(conn)}
 }
 
-// sent returns a new connection on which text was sent. The target may close the connection while
-// text is being sent.
+// sent returns a new connection on which it has sent text. The target may close the connection
+// before all of the text is sent.
 func (s *suite) sent(text string) *wire {
 	s.Helper()
 	w := s.dial()
@@ -95,7 +95,7 @@ func (w *wire) closed() {
 	assert.Empty(w, string(bytes.TrimSpace(rest)))
 }
 
-// read returns the next n bytes.
+// read reads and returns the next n bytes.
 func (w *wire) read(n int) string {
 	w.Helper()
 	require.NoError(w, w.conn.SetReadDeadline(time.Now().Add(callTimeout)))
@@ -105,7 +105,7 @@ func (w *wire) read(n int) string {
 	return string(buf)
 }
 
-// silent checks that nothing arrives and that the connection stays open.
+// silent checks that no data arrives and that the connection stays open.
 func (w *wire) silent() {
 	w.Helper()
 	require.NoError(w, w.conn.SetReadDeadline(time.Now().Add(quiet)))
@@ -116,7 +116,7 @@ func (w *wire) silent() {
 
 const versionCall = `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`
 
-// slowCall is answered with -110 after a while.
+// slowCall returns a call that fails with -110 after a while.
 func slowCall(id int, ms int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"bdev_get_bdevs","params":{"name":"nobody at all","timeout":%d}}`, id, ms)
 }
@@ -190,7 +190,7 @@ func testWire(s *suite) {
 			"garbage", `{'a':1}`, `{"a":tru}`, `{"a":1 "b":2}`, `{a:1}`, "// c\n" + versionCall, "\ufeff" + versionCall, "}", `{"a":NaN}`, "{\"a\":\"\t\"}",
 			`{"a":"\x"}`, `{"a":1]`, `{"a":01}`, `{"a":+1}`, `{"a":"\ud83d"}`, "{\"a\":\"\xff\"}", "\x00" + versionCall, versionCall + "\x00", "GET / HTTP/1.1\r\n\r\n",
 			strings.TrimSuffix(versionCall, "}") + ",}",
-			versionCall + "garbage", // the good call's reply is also lost
+			versionCall + "garbage", // the reply to the valid call is also lost
 			slowCall(1, 700) + "garbage",
 			`{"jsonrpc":"2.0","id":1,"method":"nosuch","params":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		} {
@@ -249,7 +249,7 @@ func testWireLimits(s *suite) {
 	s.sent(sized(lim.Bytes)).answered(json.Number("1"), noDevice)
 	s.sent(sized(lim.Bytes + 1)).closed()
 	s.sent(sized(lim.Bytes + 40000)).closed()
-	counted := func(n int) string { // 11 values besides the numbers
+	counted := func(n int) string { // the request has 11 values besides the numbers
 		return `{"jsonrpc":"2.0","id":1,"method":"nosuch","params":[` + strings.Repeat("1,", n-12) + `1]}`
 	}
 	s.sent(counted(lim.Values)).answered(json.Number("1"), noMethod)
@@ -286,7 +286,7 @@ func testBatches(s *suite) {
 }
 
 // testConnections checks that at most 64 connections are served, and that others wait until one of
-// these closes.
+// them closes.
 func testConnections(s *suite) {
 	conns := make([]*wire, 70)
 	for i := range conns {

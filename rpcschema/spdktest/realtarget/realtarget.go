@@ -1,10 +1,10 @@
-// Package realtarget gives tests a real spdk_tgt: the one whose socket is named by $SPDK_SOCK.
+// Package realtarget connects tests to a real spdk_tgt whose socket is named by $SPDK_SOCK.
 //
 // It refuses a target that is not empty, because a test must not delete objects that it did not
-// create. After the test, even if it failed, it empties the target, so that a failed test does not
-// make the next one fail.
+// create. It empties the target after each test, even a failed one, so that one failure does not
+// cause another.
 //
-// It knows SPDK's RPCs. It must not know the proxy, the driver, or the tests.
+// It depends on SPDK's RPCs, but not on the proxy, the driver, or the tests.
 package realtarget
 
 import (
@@ -24,11 +24,11 @@ import (
 // Variable is the environment variable that names the target's socket.
 const Variable = "SPDK_SOCK"
 
-// Given reports whether Variable names a real target.
+// Given reports whether Variable is set.
 func Given() bool { return os.Getenv(Variable) != "" }
 
-// Socket returns the socket of the real target, and skips the test if none is named. It fails the
-// test if the target contains any object, and empties the target when the test ends.
+// Socket returns the socket of the real target. It skips the test if no target is named, and fails
+// the test if the target contains any object. It empties the target when the test ends.
 func Socket(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv(Variable)
@@ -80,8 +80,8 @@ func names(list []object) string {
 	return strings.Join(names, ", ")
 }
 
-// A kind describes how its objects are listed, which member holds the name, and how one is deleted.
-// The kinds are in the order in which they must be deleted.
+// A kind describes how objects of a kind are listed, which member contains the name, and how an
+// object is deleted. The kinds are in the order of deletion.
 type kind struct {
 	name, list, key string
 	remove, param   string
@@ -91,7 +91,8 @@ type kind struct {
 
 var kinds = []kind{
 	{name: "subsystem", list: "nvmf_get_subsystems", key: "nqn", remove: "nvmf_delete_subsystem", param: "nqn",
-		keep: func(o map[string]any) bool { return o["subtype"] != "NVMe" }}, // the discovery subsystem belongs to the target
+		// SPDK creates the discovery subsystem itself
+		keep: func(o map[string]any) bool { return o["subtype"] != "NVMe" }},
 	{name: "iSCSI target", list: "iscsi_get_target_nodes", key: "name", remove: "iscsi_delete_target_node", param: "name"},
 	{name: "portal group", list: "iscsi_get_portal_groups", key: "tag", remove: "iscsi_delete_portal_group", param: "tag"},
 	{name: "initiator group", list: "iscsi_get_initiator_groups", key: "tag", remove: "iscsi_delete_initiator_group", param: "tag"},
@@ -101,7 +102,7 @@ var kinds = []kind{
 	{name: "key", list: "keyring_get_keys", key: "name", remove: "keyring_file_remove_key", param: "name"},
 }
 
-// deletions holds the methods that delete a bdev, by product name.
+// deletions maps product names of bdevs to the methods that delete them.
 var deletions = map[string]string{
 	"AIO disk": "bdev_aio_delete", "URING bdev": "bdev_uring_delete", "Malloc disk": "bdev_malloc_delete", "Null disk": "bdev_null_delete",
 	"Logical Volume": "bdev_lvol_delete", "passthru": "bdev_passthru_delete", "delay": "bdev_delay_delete", "Error Disk": "bdev_error_delete",
@@ -113,7 +114,7 @@ func deletion(bdev map[string]any) string {
 	return deletions[product]
 }
 
-// found returns the objects of one kind, with the members listed for them.
+// found returns the objects of one kind as the target lists them.
 func (k kind) found(ctx context.Context, caller spdkrpc.Caller) ([]map[string]any, error) {
 	var raw json.RawMessage
 	err := caller.Call(ctx, k.list, nil, &raw)
@@ -143,16 +144,16 @@ func list(ctx context.Context, caller spdkrpc.Caller) (all []object, err error) 
 	return all, nil
 }
 
-// deleteOne deletes an object. It waits at most a minute: SPDK executes some deletions without ever
-// answering.
+// deleteOne deletes an object. It waits at most a minute, because SPDK never responds to some
+// deletions.
 func deleteOne(ctx context.Context, caller spdkrpc.Caller, method string, params map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return caller.Call(ctx, method, params, nil)
 }
 
-// remove deletes all objects, newest first, because bdevs may be on top of older ones, and SPDK
-// remembers a passthru bdev whose base was deleted.
+// remove deletes all objects, newest first, because newer bdevs may be on top of older ones. SPDK
+// also remembers a passthru bdev whose base bdev was deleted.
 func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object, err error) {
 	at := map[object]bool{}
 	for {
@@ -177,7 +178,7 @@ func remove(ctx context.Context, caller spdkrpc.Caller) (removed, left []object,
 					failed = append(failed, fmt.Errorf("%s: %w", this, err))
 					continue
 				}
-				if !at[this] { // an object that reappears would cause an endless loop
+				if !at[this] { // an object that reappears must not cause an endless loop
 					progress, at[this] = true, true
 					removed = append(removed, this)
 				}
