@@ -46,13 +46,14 @@ func promtool(t *testing.T) string {
 	require.NoError(t, err)
 	root := filepath.Join(making, "root")
 	require.NoError(t, debian.Unpack(ctx, root, deb))
-	if err := os.Rename(root, folder); !errors.Is(err, os.ErrExist) { // a concurrent test may have created it
+	// a concurrent test may have created the directory
+	if err := os.Rename(root, folder); !errors.Is(err, os.ErrExist) {
 		require.NoError(t, err)
 	}
 	return program
 }
 
-// The alerts' unit tests pass, and each alert has a test in which it fires.
+// The alerts' unit tests pass. Each alert fires in at least one of them.
 func TestEachAlertFiresInItsTest(t *testing.T) {
 	program := promtool(t)
 	for _, args := range [][]string{{"check", "rules", alertRules}, append([]string{"test", "rules"}, alertTests...)} {

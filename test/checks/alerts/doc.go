@@ -1,3 +1,3 @@
-// Package alerts runs the unit tests of the Prometheus alerts with promtool. It knows the files in
-// deploy/monitoring and nothing about the programs.
+// Package alerts runs the unit tests of the Prometheus alerts with promtool. It depends only on the
+// files in deploy/monitoring.
 package alerts

@@ -81,8 +81,8 @@ func TestMakeTargetsExist(t *testing.T) {
 	assert.NotZero(t, named, "no document names a make target")
 }
 
-// Repository paths that documents mark as code exist. The name of something in a package, such as
-// driver/connect.Export, counts as the package's path.
+// Repository paths that documents mark as code exist. For an identifier in a package, such as
+// driver/connect.Export, the test checks the package's path.
 func TestNamedPathsExist(t *testing.T) {
 	entries, err := os.ReadDir(root)
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func exists(path string) bool {
 	return err == nil && len(found) > 0
 }
 
-// The files that a new reader looks for first exist.
+// The files that newcomers look for first exist.
 func TestMainDocumentsExist(t *testing.T) {
 	for _, name := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "LICENSE", "Makefile"} {
 		assert.FileExists(t, filepath.Join(root, name))

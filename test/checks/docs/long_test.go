@@ -28,7 +28,8 @@ func TestLongTestsAreRun(t *testing.T) {
 	contributing, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
 	require.NoError(t, err)
 
-	shorter := regexp.MustCompile(`(?s)// With -short, it [^\n]*\nfunc (Test\w+)\(t \*testing\.T\) \{\n`) // the end of such a test's comment
+	// the end of the comment of a test that does less with -short
+	shorter := regexp.MustCompile(`(?s)// With -short, it [^\n]*\nfunc (Test\w+)\(t \*testing\.T\) \{\n`)
 	skips := regexp.MustCompile(`func (Test\w+)\(t \*testing\.T\) \{\n\tif testing\.Short\(\) \{\n\t\tt\.Skip\("takes long: make test-long"\)`)
 	found := map[string]bool{}
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -20,11 +20,11 @@ import (
 
 const root = "../../.."
 
-// document holds the checked parts of a Markdown file.
+// document contains the checked parts of a Markdown file.
 type document struct {
 	path    string   // from the root of the repository
 	links   []string // destinations of links and images, as written
-	anchors []string // of its headings, as GitHub makes them
+	anchors []string // anchors of its headings, as GitHub generates them
 	code    []string // inline code, and the lines of code blocks
 	prose   string   // the rest of the text
 }
@@ -54,7 +54,7 @@ var load = sync.OnceValues(func() (map[string]document, error) {
 	return docs, err
 })
 
-// skipped reports whether a directory contains no Markdown from this repository.
+// skipped reports whether a directory contains no Markdown of this repository.
 func skipped(name string) bool {
 	return name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "..")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// words lists expressions that readers misunderstand or that are spelt differently here, and what
-// to write instead.
+// words lists expressions that readers misunderstand, or that this project spells differently, with
+// their replacements.
 var words = []struct {
 	expression *regexp.Regexp
 	instead    string

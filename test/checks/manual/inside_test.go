@@ -36,7 +36,8 @@ func runPage(root string) error {
 	if err != nil {
 		return err
 	}
-	// Tenants need a target that does not load what hosts write; doctor reports one that does.
+	// Tenants need a target that does not load what hosts write. The doctor page reports a target
+	// that does.
 	safe := strings.Contains(string(page), "tenants.yaml") || regexp.MustCompile(`(spdk-csi|spdkgate) doctor`).Match(page)
 	target, err := spdktest.Start(spdktest.Options{Socket: "/var/tmp/spdk.sock", DataDir: "/var/tmp/data", ExamineListed: safe})
 	if err != nil {
@@ -90,7 +91,7 @@ func makeSystem(root string) error {
 		switch {
 		case err != nil:
 			continue
-		case info.Mode()&os.ModeSymlink != 0: // /bin is usr/bin on merged systems
+		case info.Mode()&os.ModeSymlink != 0: // /bin is a link to usr/bin on merged systems
 			to, err := os.Readlink(dir)
 			if err == nil {
 				err = os.Symlink(to, root+dir)

@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// patience is the maximum time for a page. A working page takes much less.
+// patience is the maximum time for a page. A correct page needs much less.
 const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -78,7 +78,8 @@ func TestManualCommands(t *testing.T) {
 			}
 			var output bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &output, &output
-			ended := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }) // this also kills all that it started
+			// this also kills all processes that it started
+			ended := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 			defer ended.Stop()
 			assert.NoError(t, cmd.Run(), "%s", output.String())
 		})
@@ -172,7 +173,8 @@ func TestBlockWith(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Each entry in the list matches a block. Without root, this is all that is tested of the list.
+// Each entry in the list matches a block. Without root privileges, this is the only test of the
+// list.
 func TestListedBlocksExist(t *testing.T) {
 	for _, p := range pages {
 		p.script(t, filepath.Join("../../..", p.path))
@@ -196,7 +198,7 @@ func consoleBlocks(source []byte) (blocks []string) {
 	return blocks
 }
 
-// Every page with commands is in the list, so that the commands are tested.
+// Every page with commands is in the list, and so its commands are tested.
 func TestEveryPageWithCommandsIsListed(t *testing.T) {
 	found, err := filepath.Glob("../../../docs/*.md")
 	require.NoError(t, err)

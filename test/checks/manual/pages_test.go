@@ -1,19 +1,20 @@
 package manual
 
-// A page describes a page of the manual, with what its commands need.
+// A page describes a page of the manual and the prerequisites of its commands.
 type page struct {
 	path string
 	// setup holds commands to run before the page.
 	setup string
-	// before holds commands to run before a block. Here and below, a block is identified by a text
-	// that only this block contains, so that blocks can be added to a page.
+	// before maps blocks to commands to run before them. Here and below, a block is identified by a
+	// text that occurs only in this block, so that blocks can be added to a page.
 	before map[string]string
-	// typed maps the words that a reader must replace to their replacements. Each must be on the
-	// page.
+	// typed maps the words that a reader must replace to their replacements. Each of these words
+	// must be on the page.
 	typed map[string]string
 	// synopses lists blocks that show the syntax of a command line, and are not run.
 	synopses []string
-	// leave lists blocks that show a command with its output; other tests check these.
+	// leave lists blocks that show a command with its output. They are not run; other tests check
+	// them.
 	leave []string
 }
 
@@ -26,7 +27,7 @@ cp /var/lib/spdk-proxy/tls.crt .
 export SPDK_PROXY_URL=https://storage-1:9009 SPDK_PROXY_USER=admin SPDK_PROXY_CA=/var/lib/spdk-proxy/tls.crt
 `
 
-// controller prepares what the controller's pod contains.
+// controller prepares the contents of the controller's pod.
 const controller = installed + `
 mkdir -p /etc/spdkcsi-config /etc/spdkcsi-secret
 cat >/etc/spdkcsi-config/config.json <<END
@@ -35,8 +36,8 @@ END
 echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"password\": \"$SPDK_PROXY_PASSWORD\"}]}" >/etc/spdkcsi-secret/secret.json
 `
 
-// exportForWorker creates an export like the driver's that admits the node worker-3, with the names
-// in docs/fencing.md.
+// exportForWorker creates an export like the driver's that admits the node worker-3. The names are
+// those in docs/fencing.md.
 const exportForWorker = `
 spdk-proxy call nvmf_create_subsystem nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d
 spdk-proxy call nvmf_subsystem_add_host nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d host=nqn.2014-08.org.nvmexpress:uuid:49947f8d-2e1a-516d-833c-28a15f408756
@@ -192,7 +193,7 @@ for disk in disk-a disk-b; do spdk-proxy call bdev_malloc_create name=$disk num_
 write_example docs/tenants.md yaml tenants.yaml
 sed -i s/192.0.2.11:/127.0.0.1:/ tenants.yaml
 printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-proxy}' | cat - tenants.yaml >/etc/spdk-proxy/spdk-proxy.yaml`,
-		// The proxy learns within 2 s who owns the new lvstore.
+		// The proxy needs up to 2 s to learn the owner of the new lvstore.
 		typed: map[string]string{
 			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
 			"192.0.2.11:4420": "127.0.0.1:4420",

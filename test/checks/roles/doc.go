@@ -1,3 +1,3 @@
-// Package roles compares the proxy's built-in roles with the programs for which they are made. It
-// knows the roles and the driver's source code, and runs neither program.
+// Package roles compares the proxy's built-in roles with the needs of the programs for which they
+// were designed. It depends on the roles and on the driver's source code, and runs neither program.
 package roles

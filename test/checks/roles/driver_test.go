@@ -30,8 +30,8 @@ const (
 	client = module + "/rpcschema/spdkrpc"
 )
 
-// The role csi-controller allows exactly the methods that the driver calls. These are the typed
-// client's methods used in its code, except tests, according to the type checker.
+// The role csi-controller allows exactly the methods that the driver calls. The type checker finds
+// these calls: the uses of the typed client's methods outside tests.
 func TestCSIControllerAllowsWhatTheDriverCalls(t *testing.T) {
 	p, err := policy.New(nil, map[string]policy.User{"csi": {Roles: []string{policy.CSIController}}}, rpcschema.Default())
 	require.NoError(t, err)
@@ -40,7 +40,8 @@ func TestCSIControllerAllowsWhatTheDriverCalls(t *testing.T) {
 		assert.True(t, m.Decision.Allowed, "%s must be allowed with any parameters", m.Method)
 		allowed = append(allowed, m.Method)
 	}
-	want := append(called(t), "spdkgate_target_get_info") // the driver reads it before it creates volumes
+	// the driver calls it before it creates volumes
+	want := append(called(t), "spdkgate_target_get_info")
 	slices.Sort(want)
 	assert.Equal(t, slices.Compact(want), allowed, "expected: what the driver calls; actual: what the role allows (proxy/policy/builtin.go)")
 }
@@ -53,7 +54,7 @@ func called(t *testing.T) []string {
 	packages := 0
 	for path := range load.files {
 		if path != module+"/driver" && !strings.HasPrefix(path, module+"/driver/") || path == module+"/driver/drivertest" {
-			continue // drivertest replaces the proxy
+			continue // drivertest simulates the proxy
 		}
 		packages++
 		c := load.check(path)
@@ -61,7 +62,7 @@ func called(t *testing.T) []string {
 			switch method := methodOf(used); {
 			case method == "", method == "Call" && c.inCaller(at):
 			case method == "Call":
-				// A Caller's Call takes the method as a string.
+				// Caller.Call takes the method as a string.
 				assert.Fail(t, "this call bypasses the typed client, so its method is unknown: use a typed method", "%s", load.positions.Position(at.Pos()))
 			case rpcOf[method] != nil:
 				found = append(found, rpcOf[method]...)
@@ -75,7 +76,8 @@ func called(t *testing.T) []string {
 	return found
 }
 
-// methodOf returns the name of a method of spdkrpc's Client or Caller, and "" for anything else.
+// methodOf returns the name of a method of spdkrpc's Client or Caller. For any other object, it
+// returns "".
 func methodOf(used types.Object) string {
 	f, ok := used.(*types.Func)
 	if !ok || f.Pkg() == nil || f.Pkg().Path() != client {
@@ -137,7 +139,7 @@ type checked struct {
 	info  types.Info
 }
 
-// inCaller reports whether a position is in a Caller's Call method, which passes its arguments to
+// inCaller reports whether a position is in a Caller's Call method that passes its arguments to
 // another Caller.
 func (c checked) inCaller(at ast.Node) bool {
 	for _, f := range c.files {
@@ -163,8 +165,8 @@ func (l *loader) check(path string) checked {
 	return c
 }
 
-// rpcs returns, for each of the client's methods, the SPDK methods that it calls: those named in
-// it, and in the client's methods that it calls.
+// rpcs maps each of the client's methods to the SPDK methods that it calls, directly or through
+// other methods of the client.
 func (l *loader) rpcs(path string) map[string][]string {
 	names, uses := map[string][]string{}, map[string][]string{}
 	c := l.check(path)

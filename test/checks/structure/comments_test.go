@@ -17,16 +17,16 @@ import (
 const (
 	// commentWidth is the column at which comments are wrapped.
 	commentWidth = 100
-	// shortWidth is the column up to which a line counts as too short if the next word fits on it.
-	// It is less than commentWidth, so that a changed word does not rewrap the rest of the
+	// shortWidth is the width up to which a line counts as too short if the next word fits on it.
+	// It is less than commentWidth, so that replacing a word does not require rewrapping the
 	// paragraph.
 	shortWidth = 80
 	// tabWidth is the number of columns that a tab takes.
 	tabWidth = 4
 )
 
-// All comments wrap at the same width, so a changed comment does not affect other lines. The check
-// ignores comments after code on the same line, directives, code, and tables.
+// All comments wrap at the same width, so that an edit to a comment does not affect other lines.
+// The check ignores comments after code on the same line, directives, code, and tables.
 func TestCommentsWrapAtOneWidth(t *testing.T) {
 	checked := 0
 	sources(t, func(_ string, set *token.FileSet, parsed *ast.File) {
@@ -39,11 +39,11 @@ func TestCommentsWrapAtOneWidth(t *testing.T) {
 	assert.Greater(t, checked, 10000)
 }
 
-// wrapping returns a file's number of comment lines, and those that are too long or too short.
+// wrapping counts a file's comment lines, and returns those that are too long or too short.
 func wrapping(set *token.FileSet, file *ast.File) (lines int, problems []string) {
 	code := linesOfCode(set, file)
 	for _, group := range file.Comments {
-		before := "" // the line before, if it is prose
+		before := "" // the previous line if it is prose
 		for _, c := range group.List {
 			at := set.Position(c.Pos())
 			if code[at.Line] || !strings.HasPrefix(c.Text, "//") {

@@ -30,8 +30,8 @@ func packagesOf(page string) (listed []string) {
 	return listed
 }
 
-// The table shows a new reader where a change belongs. It lists every package in proxy, driver,
-// lvstore and rpcschema once, and no package that does not exist.
+// The table shows newcomers where a change belongs. It lists every package in proxy, driver,
+// lvstore and rpcschema exactly once, and no package that does not exist.
 func TestDesignListsEveryPackage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/design/packages.md")
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestDesignListsEveryPackage(t *testing.T) {
 		assert.Equal(t, 1, n, "%s is %d times in the table of docs/design/packages.md: give it one row with what it contains and must not know", name, n)
 	}
 	for _, name := range listed {
-		if !strings.HasSuffix(name, "/…") { // a directory of packages, such as cmd/…
+		if !strings.HasSuffix(name, "/…") { // a row for several packages, such as cmd/…
 			assert.Contains(t, there, name, "docs/design/packages.md has a row for %s, which is not a package", name)
 		}
 	}

@@ -1,6 +1,6 @@
 package structure
 
-// driverRules holds the rules for the CSI driver's packages.
+// driverRules are the rules for the CSI driver's packages.
 var driverRules = []rule{
 	{
 		who:    "driver does not know the proxy",

@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// errorKey is the key of errors in logs.
+// errorKey is the log key for errors.
 const errorKey = "error"
 
 // logMethods lists the methods and functions of log/slog that take keys and values.
 var logMethods = []string{"Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext", "Log", "With", "Any", "String"}
 
-// Anyone searching the log for errors must find all of them by a single key.
+// A search of the log for one key must find all errors.
 func TestErrorsHaveOneKeyInLogs(t *testing.T) {
 	keys := 0
 	sources(t, func(file string, set *token.FileSet, parsed *ast.File) {
@@ -36,8 +36,9 @@ func TestErrorsHaveOneKeyInLogs(t *testing.T) {
 	assert.Greater(t, keys, 30)
 }
 
-// errorKeys returns how many errors a file logs, and those with a different key. Errors are
-// recognized by syntax: names that end in err, calls to Error, and errors created in place.
+// errorKeys returns the number of errors that a file logs, and the errors logged under another key.
+// It recognizes errors by syntax: names that end in err, calls to Error, and errors created in
+// place.
 func errorKeys(set *token.FileSet, file *ast.File) (found int, problems []string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// emptyNames lists names that do not say what a package provides, so unrelated code accumulates in
-// such packages.
+// emptyNames lists names that do not describe the contents of a package. Unrelated code would
+// accumulate in such packages.
 var emptyNames = []string{"base", "common", "commons", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}
 
 func TestPackageNamesSayWhatIsInside(t *testing.T) {
@@ -27,7 +27,7 @@ func TestPackageNamesSayWhatIsInside(t *testing.T) {
 	}
 }
 
-// Every package has a package comment, including test packages.
+// Every package has a package comment, even those that contain only tests.
 func TestPackagesAreDocumented(t *testing.T) {
 	for _, p := range packages(t) {
 		t.Run(p.path(), func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestPackagesAreDocumented(t *testing.T) {
 	}
 }
 
-// documentation returns the package comment. In a package that contains only tests, it is in a test
-// file.
+// documentation returns the package comment. If a package contains only tests, the comment is in a
+// test file.
 func documentation(t *testing.T, p pkg) string {
 	files := p.GoFiles
 	if len(files) == 0 {

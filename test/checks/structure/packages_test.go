@@ -21,7 +21,7 @@ import (
 
 const module = "github.com/spdkgate/spdkgate"
 
-// roots lists the directories in the module's root that contain packages.
+// roots lists the module's top-level directories that contain packages.
 var roots = []string{"rpcschema", "lvstore", "proxy", "driver", "cmd", "deploy", "systemd", "test"}
 
 // pkg is a package in this module as described by `go list`. Paths within the module are relative
@@ -30,14 +30,14 @@ type pkg struct {
 	ImportPath, Name, Dir, Doc string
 	Imports                    []string // by the package itself
 	TestImports, XTestImports  []string
-	Deps                       []string // everything linked into it
+	Deps                       []string // every package linked into it
 	GoFiles                    []string
 	TestGoFiles, XTestGoFiles  []string
 }
 
 func (p pkg) path() string { return relative(p.ImportPath) }
 
-// within reports whether the package is one of the roots or below one. "." is the module's root.
+// within reports whether importPath is one of the roots or below one. "." is the module's root.
 func within(importPath string, roots ...string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool {
 		return importPath == root || strings.HasPrefix(importPath, root+"/")
@@ -51,8 +51,8 @@ func relative(importPath string) string {
 	return strings.TrimPrefix(importPath, module+"/")
 }
 
-// standard reports whether a relative path is in the standard library. Paths in other modules begin
-// with a domain, and those in this module with one of its roots.
+// standard reports whether a path belongs to the standard library. Paths of other modules begin
+// with a domain, and paths in this module with one of its roots.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".") && !slices.Contains(roots, first)
@@ -95,7 +95,8 @@ func packages(t *testing.T) []pkg {
 // elements returns the parts of an import path.
 func elements(importPath string) []string { return strings.Split(path.Clean(importPath), "/") }
 
-// exported returns an importer for packages and their dependencies, as compiled by the go command.
+// exported returns an importer for packages and their dependencies, as the go command compiled
+// them.
 func exported(t *testing.T, patterns ...string) types.Importer {
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export"}, patterns...)...)
 	cmd.Dir = "../../.."

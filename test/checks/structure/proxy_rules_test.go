@@ -1,10 +1,10 @@
 package structure
 
-// stages lists the proxy's stages in order, the packages that restore a restarted target, and the
-// one that freezes volumes.
+// stages lists the proxy's stages in order, followed by the packages that restore a restarted
+// target, and the package that freezes volumes.
 var stages = []string{"proxy/authn", "proxy/policy", "proxy/tenancy", "proxy/target", "proxy/persist", "proxy/keys", "proxy/quiesce"}
 
-// proxyRules holds the rules for the proxy's packages.
+// proxyRules are the rules for the proxy's packages.
 var proxyRules = []rule{
 	{
 		who:    "proxy/tenancy/plan knows the schema only",

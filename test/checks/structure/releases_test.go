@@ -21,8 +21,8 @@ var ofReleases = []string{"Before", "MustRelease", "Year", "Month"}
 
 var releaseText = regexp.MustCompile("^[\"`]v[0-9]{2}\\.[0-9]{2}[\"`]$")
 
-// Only rpcschema compares SPDK releases. All other packages ask for a capability, so a new release
-// affects only one file.
+// Only rpcschema compares SPDK releases. All other packages query capabilities, so that support for
+// a new release changes only one file.
 func TestOnlyTheSchemaComparesReleases(t *testing.T) {
 	var checked []pkg
 	var paths []string
@@ -49,7 +49,7 @@ func TestOnlyTheSchemaComparesReleases(t *testing.T) {
 	}
 }
 
-// comparisons returns the places where a package's files compare SPDK releases, or name one.
+// comparisons returns the places at which a package's files compare SPDK releases or name one.
 func comparisons(set *token.FileSet, importPath string, files []*ast.File, from types.Importer) (found []string, err error) {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
 	checker := types.Config{Importer: from}
@@ -82,7 +82,7 @@ func comparisons(set *token.FileSet, importPath string, files []*ast.File, from 
 	return found, nil
 }
 
-// Every way to compare releases is found, and nothing else.
+// comparisons finds every way to compare releases, and nothing else.
 func TestReleaseComparisonsAreFound(t *testing.T) {
 	set := token.NewFileSet()
 	schema := types.NewPackage(module+"/rpcschema", "rpcschema")
@@ -129,7 +129,7 @@ var Grows Capability
 	}
 }
 
-// only imports the packages in it, and those in the standard library.
+// only is an importer for the packages in the map and for the standard library.
 type only map[string]*types.Package
 
 func (o only) Import(path string) (*types.Package, error) {

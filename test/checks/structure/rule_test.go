@@ -31,18 +31,19 @@ func others(allowed ...string) func(from, path string) bool {
 	}
 }
 
-// otherStages forbids a stage to import any of the proxy's packages except its own.
+// otherStages forbids a stage to import the proxy's other packages.
 func otherStages(from, path string) bool {
 	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
-	return within(path, "proxy", "driver", "cmd") && !own && path != "proxy/localsocket" // which asks the kernel, and decides nothing
+	// localsocket is allowed: it queries the kernel and makes no decisions
+	return within(path, "proxy", "driver", "cmd") && !own && path != "proxy/localsocket"
 }
 
-// proxyPackagesBut forbids the proxy's packages, except the named ones.
+// proxyPackagesBut forbids the proxy's packages except the named ones.
 func proxyPackagesBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "proxy") && !within(path, allowed...) }
 }
 
-// driverPackagesBut forbids the driver's packages, except the named ones.
+// driverPackagesBut forbids the driver's packages except the named ones.
 func driverPackagesBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "driver") && !within(path, allowed...) }
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sources calls visit for each Go file in the repository, whatever its build tags and module, with
-// its path in the repository.
+// sources calls visit for each Go file in the repository, whatever its build tags and module. The
+// path is relative to the repository.
 func sources(t *testing.T, visit func(file string, set *token.FileSet, parsed *ast.File)) {
 	t.Helper()
 	const root = "../../.."
@@ -50,7 +50,7 @@ func sources(t *testing.T, visit func(file string, set *token.FileSet, parsed *a
 	}))
 }
 
-// A reader of `len` or of `config.Load` must not have to look for a variable of that name.
+// When a name such as len or config.Load is read, it must have its usual meaning.
 func TestNamesShadowNeitherPackagesNorBuiltins(t *testing.T) {
 	files := 0
 	sources(t, func(_ string, set *token.FileSet, parsed *ast.File) {
@@ -62,8 +62,8 @@ func TestNamesShadowNeitherPackagesNorBuiltins(t *testing.T) {
 	assert.Greater(t, files, 500)
 }
 
-// shadows returns the declarations in a file that have the name of an imported package or of a
-// builtin. Fields and methods shadow nothing.
+// shadows returns the declarations in a file whose name is that of an imported package or of a
+// builtin. Fields and methods do not shadow names.
 func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 	imported := map[string]bool{}
 	for _, i := range file.Imports {
@@ -107,7 +107,7 @@ func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 			if fields(n.Recv); n.Recv == nil {
 				declared(n.Name)
 			}
-		case *ast.FuncType: // including declarations, literals and interface methods
+		case *ast.FuncType: // covers declarations, literals and interface methods
 			fields(n.TypeParams, n.Params, n.Results)
 		case *ast.AssignStmt:
 			expressions(n.Tok, n.Lhs...)
@@ -126,8 +126,8 @@ func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 
 var version = regexp.MustCompile(`[/.]v[0-9]+$`)
 
-// importedAs returns the name by which a file refers to a package, by convention the last part of
-// its path.
+// importedAs returns the name by which a file refers to a package. By convention, this is the last
+// part of the package's path.
 func importedAs(i *ast.ImportSpec) string {
 	if i.Name != nil {
 		return i.Name.Name

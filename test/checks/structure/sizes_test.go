@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The size of each package in the proxy is limited, not counting tests and generated files, so that
-// a reader can keep it in mind.
+// The size of each package in the proxy is limited, so that a reader can understand it as a whole.
+// Tests and generated files do not count.
 func TestProxyPackagesStaySmall(t *testing.T) {
 	const mostFiles, mostLines = 25, 3000
 	checked := 0

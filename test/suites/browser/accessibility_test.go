@@ -50,7 +50,8 @@ func TestPagesAreAccessible(t *testing.T) {
 			if s.after != nil {
 				s.after(p)
 			}
-			eval[chromedp.Void](p, `new Promise((done) => setTimeout(done, 450))`) // transitions end
+			// wait for transitions to end
+			eval[chromedp.Void](p, `new Promise((done) => setTimeout(done, 450))`)
 			assert.Empty(t, eval[[]string](p, findings), "%s, dark: %t", s.name, dark)
 			eval[chromedp.Void](p, `document.querySelector("dialog [aria-label=Close]")?.click()`)
 		}
@@ -66,7 +67,7 @@ func (p *page) inject(source string) {
 	eval[chromedp.Void](p, source+"; null")
 }
 
-// Everything can be done with the keyboard alone.
+// All functions can be used with the keyboard alone.
 func TestConsoleWorksWithTheKeyboard(t *testing.T) {
 	p := newPage(t)
 	p.open("")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// postCall makes a call outside of the console, and returns its HTTP status.
+// postCall makes a call without the console, and returns its HTTP status.
 func (p *page) postCall(user, method, params string) int {
 	p.t.Helper()
 	request, err := http.NewRequest(http.MethodPost, p.world.url+"/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
@@ -26,7 +26,7 @@ func (p *page) postCall(user, method, params string) int {
 const (
 	auditRows  = `document.querySelectorAll(".body .row[id]").length`
 	auditCalls = `[...document.querySelectorAll(".body .row[id] .c-call")].map((c) => c.innerText)`
-	// savedFiles collects the files that the page lets the browser save.
+	// savedFiles collects the files that the page offers for download.
 	savedFiles = `(() => { window.saved = []; const make = URL.createObjectURL; URL.createObjectURL = (b) => { b.text().then((t) => saved.push(t)); return make(b); }; })()`
 )
 
@@ -42,7 +42,8 @@ func TestAuditLineAppearsLive(t *testing.T) {
 	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
 	p.until(`document.querySelector(".panel").innerText.includes("live")`)
 
-	require.Equal(t, http.StatusOK, p.postCall("admin", "bdev_get_iostat", `{"reset_mode":"none"}`)) // only reads, with these parameters
+	// with these parameters, the call only reads
+	require.Equal(t, http.StatusOK, p.postCall("admin", "bdev_get_iostat", `{"reset_mode":"none"}`))
 	p.fill("Search user, method or object", "")
 	p.until(auditCalls + `.some((c) => c.includes("_get_"))`)
 	p.press("Changes")
@@ -53,7 +54,7 @@ func TestAuditLineAppearsLive(t *testing.T) {
 
 func TestAuditHidesReadsOfTheConsole(t *testing.T) {
 	p := newPage(t)
-	p.signIn("admin") // the overview, which reads every 5 s
+	p.signIn("admin") // the overview reads every 5 s
 	p.show("audit")
 	p.until(auditRows + " > 0")
 	const reads = auditCalls + `.includes("framework_get_reactors")`
@@ -63,7 +64,7 @@ func TestAuditHidesReadsOfTheConsole(t *testing.T) {
 	p.press("Console's reads")
 	p.until(`!` + reads)
 	require.Equal(t, http.StatusOK, p.postCall("admin", "framework_get_reactors", `{}`))
-	p.until(reads) // by another client
+	p.until(reads) // made by another client
 }
 
 func TestAuditFiltersAndDownloads(t *testing.T) {

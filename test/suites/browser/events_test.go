@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Changes made by others on the target appear without a reload.
+// Changes that others make on the target appear without a reload.
 func TestChangesAppearWithoutReload(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -26,8 +26,8 @@ func TestChangesAppearWithoutReload(t *testing.T) {
 	p.until(`document.querySelectorAll(".events li").length >= 2`)
 }
 
-// A page closes its event streams when the user leaves it, because browsers keep it for the Back
-// button and allow few connections. It listens again when it is shown again.
+// A page closes its event streams when the user leaves it. Browsers keep the page for the Back
+// button, and allow few connections. When the page is shown again, it opens the streams again.
 func TestLeftPageClosesItsStreams(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

@@ -38,7 +38,7 @@ func TestExplorerMakesACall(t *testing.T) {
 }
 
 // The list contains the methods of the target's build and of the proxy. A link to any other method
-// shows it with a note.
+// opens its page with a note.
 func TestExplorerListsTheTargetsMethods(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -62,8 +62,8 @@ func TestExplorerListsTheTargetsMethods(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `document.querySelector(".method").innerText`), "built without")
 }
 
-// The rpc.py tab shows an rpc.py command if that makes the same call, and otherwise a program that
-// makes it.
+// The rpc.py tab shows an rpc.py command if one makes the same call. Otherwise, it shows a program
+// that makes the call.
 func TestExplorerShowsRPCPyCommands(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -80,13 +80,20 @@ func TestExplorerShowsRPCPyCommands(t *testing.T) {
 		{"iscsi_create_portal_group", `{"tag": 1, "portals": [{"host": "192.0.2.1", "port": "3260"}]}`, start + "iscsi_create_portal_group 1 192.0.2.1:3260"},
 		{"bdev_get_bdevs", `{"name": "it's $HOME"}`, start + `bdev_get_bdevs --name 'it'\''s $HOME'`},
 		{"bdev_get_bdevs", `{"name": "--help"}`, start + "bdev_get_bdevs --name=--help"},
-		{"nvmf_get_targets", "", program},                                                                                       // rpc.py does not know it
-		{"bdev_malloc_create", `{"num_blocks": 100, "block_size": 512}`, program},                                               // rpc.py takes MiB
-		{"bdev_raid_create", `{"name": "r", "raid_level": "raid1", "base_bdevs": ["a b"]}`, program},                            // rpc.py divides the item
-		{"bdev_nvme_set_options", `{"timeout_us": 1000}`, program},                                                              // rpc.py adds values
-		{"nvmf_subsystem_add_ns", `{"nqn": "a", "namespace": {"bdev_name": "-b"}}`, program},                                    // an option for rpc.py
-		{"bdev_get_bdevs", `{"name": "a\u001bb"}`, program},                                                                     // no text for a terminal
-		{"iscsi_auth_group_add_secret", `{"tag": 1, "user": "u", "secret": "s"}`, "every user of that host can read arguments"}, // in no list of processes
+		// rpc.py does not support the method
+		{"nvmf_get_targets", "", program},
+		// rpc.py expects MiB
+		{"bdev_malloc_create", `{"num_blocks": 100, "block_size": 512}`, program},
+		// rpc.py splits the item
+		{"bdev_raid_create", `{"name": "r", "raid_level": "raid1", "base_bdevs": ["a b"]}`, program},
+		// rpc.py adds parameters
+		{"bdev_nvme_set_options", `{"timeout_us": 1000}`, program},
+		// rpc.py parses it as an option
+		{"nvmf_subsystem_add_ns", `{"nqn": "a", "namespace": {"bdev_name": "-b"}}`, program},
+		// the terminal would interpret it
+		{"bdev_get_bdevs", `{"name": "a\u001bb"}`, program},
+		// arguments are visible in the list of processes
+		{"iscsi_auth_group_add_secret", `{"tag": 1, "user": "u", "secret": "s"}`, "every user of that host can read arguments"},
 	} {
 		p.show("explorer?method=" + c.method)
 		p.until(`document.querySelector(".method h2")?.innerText === "` + c.method + `"`)
@@ -101,8 +108,8 @@ func TestExplorerShowsRPCPyCommands(t *testing.T) {
 	}
 }
 
-// Every user on a host can read a process's arguments, so a secret comes from a file or from
-// standard input.
+// Every user of a host can read the arguments of its processes, so secrets are read from a file or
+// from standard input.
 func TestExplorerPutsNoSecretsInArguments(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -112,7 +119,8 @@ func TestExplorerPutsNoSecretsInArguments(t *testing.T) {
 		{"iscsi_auth_group_add_secret", `{"tag": 1, "user": "u", "secret": "s3cret"}`, "spdk-proxy", "iscsi_auth_group_add_secret \\\n  'tag:=1' \\\n  'user:=\"u\"' \\\n  secret=@secret.txt"},
 		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "spdk-proxy", "# secrets.json has secrets as JSON" + note},
 		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "spdk-proxy", "'tag:=1' \\\n  secrets:=@secrets.json"},
-		{"iscsi_create_auth_group", `{"tag": 1, "secrets": []}`, "spdk-proxy", "'tag:=1' \\\n  secrets:=@secrets.json"}, // spdk-proxy would refuse it otherwise
+		// spdk-proxy refuses secrets in arguments
+		{"iscsi_create_auth_group", `{"tag": 1, "secrets": []}`, "spdk-proxy", "'tag:=1' \\\n  secrets:=@secrets.json"},
 		{"bdev_rbd_create", `{"pool_name": "p", "rbd_name": "r", "block_size": 512, "config": {"key": "s3cret"}}`, "spdk-proxy", "config:=@config.json"},
 		{"iscsi_create_auth_group", `{"tag": 1, "secrets": [{"user": "u", "secret": "s3cret"}]}`, "curl", "-d @- <<'END'\n{\"jsonrpc\": \"2.0\", "},
 	} {
@@ -131,7 +139,7 @@ func TestExplorerPutsNoSecretsInArguments(t *testing.T) {
 	}
 }
 
-// The commands shown on the page make the calls.
+// The commands shown on the page make the same calls.
 func TestExplorerCommandsRun(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -164,7 +172,7 @@ func TestExplorerCommandsRun(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(shown, "curl ", "curl -sS ", 1))
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PATH="+p.world.dir+":"+os.Getenv("PATH"), "SPDK_PROXY_PASSWORD="+password)
-		if c.tab == "curl" { // curl would ask for the password
+		if c.tab == "curl" { // otherwise, curl would prompt for the password
 			cmd.Args[2] = strings.Replace(cmd.Args[2], "--user 'admin'", "--user 'admin:"+password+"'", 1)
 		}
 		out, err := cmd.CombinedOutput()
@@ -195,8 +203,7 @@ func TestExplorerRefusesInvalidValues(t *testing.T) {
 	assert.True(t, eval[bool](p, `document.activeElement.getAttribute("aria-invalid") === "true"`), "the first value to correct has the focus")
 }
 
-// Parameters can be written as JSON, which the schema checks like the form. Numbers keep all their
-// digits.
+// Parameters can be written as JSON, which is checked like the form. Numbers keep all their digits.
 func TestExplorerAcceptsJSON(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -214,7 +221,8 @@ func TestExplorerAcceptsJSON(t *testing.T) {
 		p.until(`document.querySelector(".problems").innerText.includes(` + "`" + problem + "`" + `)`)
 	}
 	p.fill("Parameters as JSON", `{"lvol_nam": "v"}`)
-	p.until(`[...document.querySelectorAll("button")].some((b) => b.innerText === "As form" && b.disabled)`) // it would lose the name
+	// the form would lose the name
+	p.until(`[...document.querySelectorAll("button")].some((b) => b.innerText === "As form" && b.disabled)`)
 	p.fill("Parameters as JSON", `{"size_in_mib": 18446744073709551616}`)
 	p.has("At most 17592186044415")
 	p.press("Call…")
@@ -230,7 +238,7 @@ func TestExplorerAcceptsJSON(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Fields for object names offer the names that the user can see.
+// Fields for object names suggest the names that the user may see.
 func TestExplorerSuggestsNames(t *testing.T) {
 	offered := func(p *page, method, field, typed string) string {
 		p.show("explorer?method=" + method)
@@ -250,7 +258,7 @@ func TestExplorerSuggestsNames(t *testing.T) {
 	tenant.until(`[...document.querySelectorAll(".entry datalist option")].every((o) => o.value.startsWith("team/"))`)
 }
 
-// The policy refuses a call, and the page shows why.
+// If the policy refuses a call, the page shows the reason.
 func TestExplorerShowsWhyACallIsRefused(t *testing.T) {
 	p := newPage(t)
 	p.signIn("operator")

@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If a call fails half-way, the dialog undoes the calls before it, and says so. It undoes the
-// failed call as well if that may have been executed.
+// If a call fails half-way, the dialog undoes the calls before it and reports this. If the failed
+// call may have been executed, it is undone too.
 func TestFailedExportIsUndone(t *testing.T) {
 	for _, fault := range []string{"fail", "close", "close,executed"} {
 		t.Run(fault, func(t *testing.T) {
-			w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:"+fault+",skip=1") // the world's own comes first
+			// skip the call made by exportWorld
+			w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:"+fault+",skip=1")
 			p := newPageAt(t, w)
 			p.signIn("admin")
 			p.openPanel("volumes", "db")
@@ -31,7 +32,7 @@ func TestFailedExportIsUndone(t *testing.T) {
 	}
 }
 
-// A failed change leaves the export as it was before.
+// If a change fails, the export stays as it was.
 func TestFailedChangeOfExportIsUndone(t *testing.T) {
 	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=2")
 	p := newPageAt(t, w)
@@ -58,7 +59,7 @@ func (w *world) exported(t *testing.T, ana bool) {
 	w.call(t, "nvmf_subsystem_add_listener", object{"nqn": serverNQN, "listen_address": object{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4420"}})
 }
 
-// If the calls that undo an export fail as well, the dialog names them and what they leave.
+// If the calls that undo an export also fail, the dialog lists them and the objects that are left.
 func TestFailedUndoIsNamed(t *testing.T) {
 	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1", "--fault", "nvmf_delete_subsystem:fail=-16")
 	p := newPageAt(t, w)
@@ -79,7 +80,7 @@ func TestFailedUndoIsNamed(t *testing.T) {
 	require.Equal(t, []string{serverNQN + " 000000000000 127.0.0.1:4420 ana:true"}, w.exports(t), "the same request completes the export")
 }
 
-// A user who leaves the page while calls are made still learns that one failed, and it is undone.
+// If the user leaves the page while calls are made, a failure is still shown and undone.
 func TestFailureIsShownAfterLeaving(t *testing.T) {
 	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1")
 	p := newPageAt(t, w)
@@ -91,7 +92,7 @@ func TestFailureIsShownAfterLeaving(t *testing.T) {
 	t.Cleanup(open)
 	p.submit()
 	p.has("Working…")
-	p.keys("\x1b\x1b\x1b") // Escape does not close the dialog now
+	p.keys("\x1b\x1b\x1b") // Escape does not close the dialog while calls are made
 	p.until(`!!document.querySelector("dialog[open]")`)
 	p.show("overview")
 	p.until(noDialog)
@@ -101,7 +102,8 @@ func TestFailureIsShownAfterLeaving(t *testing.T) {
 	require.Empty(t, w.exports(t))
 }
 
-// The dialog makes only the calls that it has shown, even if the target changes while it is open.
+// The dialog makes only the calls that it has shown, even if the target changes while the dialog is
+// open.
 func TestChangedTargetIsShownFirst(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)
@@ -119,7 +121,8 @@ func TestChangedTargetIsShownFirst(t *testing.T) {
 	p.press("Cancel")
 }
 
-// A host that connects after the dialog was opened is cut off only after a name was typed.
+// If a host connects after the dialog was opened, it is disconnected only after the user has typed
+// a name.
 func TestHostThatConnectsMeanwhileIsKept(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)
@@ -146,7 +149,7 @@ func TestHostThatConnectsMeanwhileIsKept(t *testing.T) {
 	p.has("lvs0/db is no longer exported over NVMe-oF. Nothing was changed")
 }
 
-// What cannot work later, or with the user's roles, is said before.
+// The dialog reports in advance what would fail later, or with the user's roles.
 func TestExportPredictsFailures(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)
@@ -192,7 +195,7 @@ func TestExportPredictsFailures(t *testing.T) {
 	p.until(submits + `.disabled`)
 }
 
-// Exports of the CSI driver, and subsystems with several volumes, are not changed by accident.
+// Exports of the CSI driver, and subsystems with several volumes, cannot be changed by accident.
 func TestExportsOfOthersAreKept(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)

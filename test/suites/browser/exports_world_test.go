@@ -17,7 +17,7 @@ import (
 
 const (
 	hostPrefix = "nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-"
-	hostA      = hostPrefix + "000000000000" // connected to server-000
+	hostA      = hostPrefix + "000000000000" // the host connected to server-000
 	hostB      = hostPrefix + "000000000001"
 	serverNQN  = "nqn.2026-01.example.storage:server-000"
 	teamNQN    = "nqn.2024-01.com.example.team:"
@@ -69,7 +69,8 @@ func exportWorld(t *testing.T, targetArgs ...string) *world {
 		w.call(t, "bdev_lvol_create_lvstore", object{"bdev_name": disk, "lvs_name": store.name, "cluster_sz": 1 << 20})
 		w.call(t, "bdev_lvol_create", object{"lvol_name": store.volume, "size_in_mib": 16, "lvs_name": store.name, "thin_provision": true})
 	}
-	if string(w.call(t, "nvmf_get_transports", nil)) == "[]" { // a real target keeps its transport
+	// a real target keeps its transport between tests
+	if string(w.call(t, "nvmf_get_transports", nil)) == "[]" {
 		w.call(t, "nvmf_create_transport", object{"trtype": "TCP"})
 	}
 	w.call(t, "nvmf_create_subsystem", object{"nqn": other, "serial_number": "other"})
@@ -111,9 +112,9 @@ type subsystem struct {
 	} `json:"namespaces"`
 }
 
-// String returns the parts of an export that its tests look at.
+// String returns the parts of an export that the tests compare.
 func (s subsystem) String() string {
-	var parts []string // SPDK lists hosts and listeners in any order
+	var parts []string // SPDK does not list hosts and listeners in a fixed order
 	for _, h := range s.Hosts {
 		host := strings.TrimPrefix(h.NQN, hostPrefix)
 		if h.Key != "" {
@@ -134,7 +135,7 @@ func (s subsystem) String() string {
 	return strings.Join(append([]string{s.NQN}, parts...), " ")
 }
 
-// exports lists the target's subsystems, without those that the world began with.
+// exports lists the target's subsystems except those that existed initially.
 func (w *world) exports(t *testing.T) (list []string) {
 	t.Helper()
 	var all []subsystem
@@ -161,7 +162,8 @@ func (p *page) openPanel(list, name string) {
 	p.t.Helper()
 	p.show("none")
 	p.show(list)
-	const again = `document.querySelector("[aria-label^='Read again. Read at']")` // others may have changed the target
+	// the target may have changed
+	const again = `document.querySelector("[aria-label^='Read again. Read at']")`
 	p.until(`!!` + again)
 	eval[chromedp.Void](p, again+`.click(); null`)
 	quoted, _ := json.Marshal(name)
@@ -171,7 +173,7 @@ func (p *page) openPanel(list, name string) {
 	p.until(`!!document.querySelector(".panel")`)
 }
 
-// choose sets a checkbox or radio button, as a user does.
+// choose selects a checkbox or radio button, as a user does.
 func (p *page) choose(label string) {
 	p.t.Helper()
 	quoted, _ := json.Marshal(label)
@@ -193,7 +195,7 @@ func (p *page) shownCalls(tab string) string {
 	return eval[string](p, shown+`.innerText`)
 }
 
-// sameInTerminal checks that the command shown makes the calls shown.
+// sameInTerminal checks that the command shown makes the same calls as the dialog.
 func (p *page) sameInTerminal(user string) {
 	p.t.Helper()
 	calls, line := p.shownCalls("Calls"), p.shownCalls("spdk-proxy")

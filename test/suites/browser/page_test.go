@@ -53,7 +53,7 @@ func insecureClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: limit}
 }
 
-// newPage opens a browser that shares no cookies or storage with others.
+// newPage opens a browser that shares no cookies or storage with other pages.
 func newPage(t *testing.T) *page {
 	t.Helper()
 	return newPageAt(t, sharedWorld(t))
@@ -125,7 +125,7 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// fail ends the test with what the page shows.
+// fail ends the test and reports the contents of the page.
 func (p *page) fail(err error) {
 	p.t.Helper()
 	text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))
@@ -142,7 +142,7 @@ func eval[T any](p *page, script string) T {
 	return value
 }
 
-// until waits until an expression is true on the page, which checks it at each frame.
+// until waits until an expression is true. The page evaluates it in each frame.
 func (p *page) until(condition string) {
 	p.t.Helper()
 	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingTimeout(limit))); err != nil {
@@ -150,7 +150,7 @@ func (p *page) until(condition string) {
 	}
 }
 
-// has waits until a text is on the page.
+// has waits until the page contains a text.
 func (p *page) has(text string) {
 	p.t.Helper()
 	quoted, _ := json.Marshal(text)

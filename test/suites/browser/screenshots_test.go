@@ -16,11 +16,11 @@ type picture struct {
 	name, hash    string
 	width, height int64
 	dark          bool
-	wait          string // condition
+	wait          string // expression to wait for
 	after         func(*page)
 }
 
-// The overview comes last, when its plots have some samples.
+// The overview is last, so that its plots contain some samples.
 var pictures = []picture{
 	{name: "volumes-light", hash: "volumes", width: 1440, height: 900, wait: sized},
 	{name: "volumes-dark", hash: "volumes", width: 1440, height: 900, dark: true, wait: sized, after: openVolume},
@@ -126,7 +126,7 @@ func TestScreenshots(t *testing.T) {
 	p.signIn("admin")
 	p.until(plotted)
 	if wait, err := time.ParseDuration(os.Getenv("SCREENSHOTS_AFTER")); err == nil {
-		time.Sleep(wait) // for people who want fuller plots
+		time.Sleep(wait) // if longer plots are wanted
 	}
 	for _, s := range pictures {
 		p.look(s.width, s.height, s.dark)

@@ -34,8 +34,8 @@ func TestSignIn(t *testing.T) {
 	p.until(`!!document.querySelector("form input[type=password]")`)
 }
 
-// Others cannot use a session: scripts cannot read its cookie, and the CSRF token alone and the
-// cookie alone are refused.
+// A stolen part of a session is useless: scripts cannot read the cookie, and the proxy refuses the
+// CSRF token without the cookie, and the cookie without the token.
 func TestStolenSessionPartsAreUseless(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -64,7 +64,7 @@ func TestStolenSessionPartsAreUseless(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, eval[int](p, fmt.Sprintf(post, `, "X-CSRF-Token": "`+csrf+`"`)), "after the session has ended")
 }
 
-// A page of another site cannot use a visitor's session to make calls, neither by a form nor by a
+// A page of another site cannot use a visitor's session for calls, neither with a form nor with a
 // script.
 func TestCrossSiteRequestForgery(t *testing.T) {
 	p := newPage(t)
@@ -92,7 +92,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	p.problems = nil // of the other site's page
 }
 
-// forgery is a script on another site that attempts calls.
+// forgery is a script on another site that attempts to make calls.
 func forgery(url, body string) string {
 	return strings.NewReplacer("URL", url, "BODY", "'"+body+"'").Replace(`(async () => {
 	const tries = [

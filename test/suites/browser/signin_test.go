@@ -37,8 +37,8 @@ oidc:
 log: {format: json}
 `
 
-// A signInProxy is a proxy for the shared world's target. Its users sign in with a token, with a
-// certificate, or at an issuer.
+// A signInProxy is a proxy for the shared target. Its users sign in with a token, with a
+// certificate, or through an issuer.
 type signInProxy struct {
 	*world
 	dir, token, port string
@@ -88,8 +88,8 @@ func TestSignInWithAToken(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `JSON.stringify({...localStorage, ...sessionStorage})`), d.token)
 }
 
-// The issuer and the console are different sites, so the browser sends no SameSite=Strict cookie on
-// the way back.
+// The issuer and the console are different sites. Therefore, the browser sends no SameSite=Strict
+// cookie on the way back.
 func TestSignInAtAnIssuer(t *testing.T) {
 	d := newSignInProxy(t)
 	d.url = strings.Replace(d.url, "127.0.0.1", "localhost", 1)
@@ -110,8 +110,8 @@ func TestSignInAtAnIssuer(t *testing.T) {
 	p.comesTo(`document.body?.innerText.includes("no user has its subject and claims")`)
 }
 
-// comesTo waits for a page for which a condition holds. The browser passes through other pages on
-// the way, so the page itself cannot wait.
+// comesTo waits for a page that satisfies a condition. The browser visits other pages first, so the
+// condition cannot be awaited within a page.
 func (p *page) comesTo(condition string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
@@ -120,7 +120,8 @@ func (p *page) comesTo(condition string) {
 	}, limit, 50*time.Millisecond, condition)
 }
 
-// The browser has a certificate in its user's store, and presents it to the console without asking.
+// The browser presents a certificate from its user's certificate store to the console without a
+// prompt.
 func TestSignInWithACertificate(t *testing.T) {
 	d := newSignInProxy(t)
 	home := t.TempDir()

@@ -18,7 +18,7 @@ const (
 	hostNQN   = "nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-6b1f0000abcd"
 )
 
-// smallWorld creates a separate world, whose target has one store and can be killed.
+// smallWorld creates a separate world whose target has one lvstore and can be killed.
 func smallWorld(t *testing.T, targetArgs ...string) (w *world, target *exec.Cmd) {
 	t.Helper()
 	chromium(t)
@@ -68,7 +68,7 @@ log: {format: json}
 	return w, target
 }
 
-// The first visit of a new user.
+// This is the first visit of a new user.
 func TestFirstVisit(t *testing.T) {
 	w, _ := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
@@ -167,7 +167,7 @@ func TestFirstVisit(t *testing.T) {
 	})
 	t.Run("a tenant sees which of its volumes are busiest", func(t *testing.T) {
 		p.show("none")
-		// The simulated target does no I/O, so the page is given growing counts.
+		// The simulated target does no I/O, so the test supplies growing counters to the page.
 		eval[chromedp.Void](p, `(() => {
 			const real = window.fetch;
 			let n = 0;
@@ -201,7 +201,7 @@ func TestFirstVisit(t *testing.T) {
 	})
 }
 
-// When the target stops, this is reported once, and the page continues when the target is back.
+// A stopped target is reported once. The page continues when the target is running again.
 func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	w, target := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
@@ -212,7 +212,7 @@ func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	p.until(`document.querySelector(".light").innerText === "Target down"`)
 	p.has("The target does not answer")
 	seen := 0
-	for range 40 { // samples, figures and the saved configuration are read meanwhile
+	for range 40 { // other data is read meanwhile: samples, figures and the saved configuration
 		eval[chromedp.Void](p, `new Promise((done) => setTimeout(() => done(null), 250))`)
 		seen = max(seen, eval[int](p, `document.querySelectorAll("main .alert").length`))
 	}
@@ -227,7 +227,7 @@ func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	p.until(`![...document.querySelectorAll("main .alert")].some((a) => a.innerText.includes("does not answer"))`)
 }
 
-// A warning about a target that loads what hosts write appears where everyone looks first.
+// If the target loads what hosts write, a warning appears on the first page.
 func TestExaminingTargetShowsAWarning(t *testing.T) {
 	w, _ := smallWorld(t)
 	p := newPageAt(t, w)

@@ -37,7 +37,7 @@ func (p *page) buttons(scope string) string {
 	return eval[string](p, `[...document.querySelectorAll("`+scope+` .buttons button, .toolbar button")].map((b) => b.innerText).join()`)
 }
 
-// A disk's whole life, with a store on it, can be managed through the page's dialogs.
+// A disk and an lvstore on it can be managed through the page's dialogs from creation to deletion.
 func TestDiskAndStoreLifecycle(t *testing.T) {
 	p := newPage(t)
 	image := filepath.Join(p.world.dir, "image")
@@ -96,7 +96,7 @@ func TestDiskAndStoreLifecycle(t *testing.T) {
 	p.until(`!document.querySelector(".panel")`)
 }
 
-// A store whose volumes hosts may use is not deleted.
+// An lvstore whose volumes are exported cannot be deleted.
 func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -110,7 +110,7 @@ func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 	assert.False(t, eval[bool](p, `document.querySelector("dialog").innerText.includes("To confirm")`))
 }
 
-// Users who may only read get no buttons, and a tenant sees only its own stores.
+// Users with read permission only see no buttons, and a tenant's users see only its own lvstores.
 func TestStorageShowsWhatAUserMayDo(t *testing.T) {
 	for user, stores := range map[string]int{"viewer": 4, "team": 1} {
 		p := newPage(t)

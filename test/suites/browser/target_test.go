@@ -13,8 +13,8 @@ import (
 )
 
 // relay listens on a socket in front of the simulated target, and adds what the simulation lacks:
-// device I/O, busy reactors, and connected hosts. Calls wait at the gate. It returns a function
-// that stops it.
+// device I/O, busy reactors, and connected hosts. The gate can hold back calls. relay returns a
+// function that stops it.
 func relay(path, target string, calls *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -39,12 +39,12 @@ func relay(path, target string, calls *gate) (stop func(), err error) {
 	return func() { _ = listener.Close() }, nil
 }
 
-// A gate is open at first.
+// A gate holds back calls of one method while it is shut. It is open initially.
 type gate struct {
 	mu     sync.Mutex
-	method string        // whose calls wait
-	opened chan struct{} // closed when the gate opens; nil: it is open
-	nobody bool          // no host is connected
+	method string        // the method whose calls wait
+	opened chan struct{} // closed when the gate opens; nil while the gate is open
+	nobody bool          // report no connected hosts
 }
 
 // connect sets whether hosts are connected.
@@ -137,12 +137,12 @@ func (r *relayed) requests() {
 func answer(id json.RawMessage, result any) []byte {
 	text, err := json.Marshal(object{"jsonrpc": "2.0", "id": id, "result": result})
 	if err != nil {
-		panic(err) // the values come from this file
+		panic(err) // the values are defined in this file
 	}
 	return text
 }
 
-// answers passes the target's responses on. It reads none of them except statistics.
+// answers relays the target's responses. It changes only statistics.
 func (r *relayed) answers() {
 	defer r.close()
 	for from := json.NewDecoder(bufio.NewReaderSize(r.server, 1<<20)); ; {
@@ -185,7 +185,7 @@ func busy(result json.RawMessage) any {
 	for i, b := range bdevs {
 		bdev, _ := b.(map[string]any)
 		if i == 400 {
-			break // the others are idle
+			break // the other reactors are idle
 		}
 		share := 1 / float64(i+1)
 		wave := seconds + 14*math.Sin(seconds/23+float64(i)) + 2*math.Sin(seconds/4.1)

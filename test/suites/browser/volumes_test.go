@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shifts adds up the layout shifts on a page that were not caused by the user.
+// shifts adds up the layout shifts on a page that the user did not cause.
 const shifts = `new Promise((done) => {
 	let sum = 0;
 	const observer = new PerformanceObserver((list) => { for (const e of list.getEntries()) if (!e.hadRecentInput) sum += e.value; });
@@ -24,7 +24,8 @@ func TestFirstContentAppearsWithoutLayoutShifts(t *testing.T) {
 		"overview": `!!document.querySelector(".capacity")`, "volumes": listed, "exports": listed, "explorer?method=bdev_lvol_create": described,
 		"access": `document.querySelectorAll("tbody tr").length > 100`, "audit": auditRows + " > 0",
 	} {
-		p.do(chromedp.Navigate("about:blank")) // otherwise, the next one would only change the part shown of the same page
+		// otherwise, the next navigation would stay on the same page
+		p.do(chromedp.Navigate("about:blank"))
 		p.open("#/" + page)
 		p.until(content)
 		t.Logf("%-32s first paint %4.0f ms, content %4.0f ms after navigation", page,
@@ -39,10 +40,10 @@ func TestFirstContentAppearsWithoutLayoutShifts(t *testing.T) {
 	}
 }
 
-// wholeRead is true when the page has the list of all bdevs, which comes last.
+// wholeRead is true when the page has loaded the list of all bdevs, which it requests last.
 const wholeRead = `performance.getEntriesByType("resource").some((e) => e.encodedBodySize > 8e6)`
 
-// Volumes and exports are listed before SPDK has answered with the long list of bdevs.
+// Volumes and exports are listed before SPDK has returned the long list of bdevs.
 func TestListsDoNotWaitForBdevs(t *testing.T) {
 	p := newPage(t)
 	open := p.world.calls.shut("bdev_get_bdevs")
@@ -104,7 +105,7 @@ const scroll = `new Promise((done) => {
 	requestAnimationFrame(step);
 })`
 
-// A volume's whole life can be managed through the page's dialogs.
+// A volume can be managed through the page's dialogs from creation to deletion.
 func TestVolumeLifecycle(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -142,8 +143,8 @@ func TestVolumeLifecycle(t *testing.T) {
 	}
 }
 
-// The list shows the I/O of the last minute and sorts by it; the panel shows the last hour. The
-// proxy needs two samples, a minute apart.
+// The list shows each volume's I/O in the last minute and can be sorted by it; the panel shows the
+// last hour. The proxy needs two samples, one minute apart.
 func TestIOOfVolumes(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -166,7 +167,7 @@ func TestIOOfVolumes(t *testing.T) {
 	p.until(`document.querySelector(".panel .io")?.innerText.includes("No I/O in the samples")`)
 }
 
-// A tenant's user sees the tenant's own objects, and no trace of others.
+// A tenant's user sees the tenant's own objects, and nothing of others.
 func TestTenantSeesOnlyItsOwn(t *testing.T) {
 	p := newPage(t)
 	p.signIn("team")

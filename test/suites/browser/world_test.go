@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// volumeCount is the number of volumes on the target, without snapshots and clones.
+// volumeCount is the number of volumes on the target, not counting snapshots and clones.
 const volumeCount = 10000
 
 // teamVolumes is the number of the tenant's volumes.
@@ -29,7 +29,7 @@ type world struct {
 	url    string
 	target *caller
 	log    *logFile
-	hash   string // of the password
+	hash   string // hash of the password
 	calls  gate   // holds back calls to the target
 	stops  []func()
 }
@@ -160,7 +160,7 @@ func (w *world) waitReady() error {
 		if time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(50 * time.Millisecond) // polls another process, which cannot notify
+		time.Sleep(50 * time.Millisecond) // another process, which cannot notify us
 	}
 }
 
@@ -172,7 +172,7 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// A logFile keeps what the proxy logs.
+// A logFile stores the proxy's log.
 type logFile struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -207,7 +207,7 @@ func dial(socket string) (*caller, error) {
 		if time.Now().After(deadline) {
 			return nil, err
 		}
-		time.Sleep(20 * time.Millisecond) // polls another process, which cannot notify
+		time.Sleep(20 * time.Millisecond) // another process, which cannot notify us
 	}
 }
 

@@ -16,8 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Whatever happens to a metadata page, the response is correct or an error. If a page with a valid
-// checksum lacks a cluster, only the cluster count that SPDK reports from v24.05 on reveals it.
+// Whatever the damage to a metadata page, the response is correct or an error. If a page has a
+// valid checksum but lacks a cluster, only the number of clusters reveals it, which SPDK reports
+// from v24.05 on.
 func TestDamagedMetadataIsRefused(t *testing.T) {
 	w := newWorld(t, "aio", *seed)
 	w.prepare()
@@ -92,7 +93,7 @@ func usedPages(t *testing.T, file *os.File, super blobstore.Super) map[int64][]b
 	return used
 }
 
-// damages holds functions that change a page. They return nil if the damage does not apply to it.
+// damages are functions that change a page. They return nil if the damage does not apply to it.
 var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 	"dropped": func(page []byte, _ map[int64][]byte) []byte { return make([]byte, len(page)) },
 	"torn": func(page []byte, all map[int64][]byte) []byte {
@@ -112,7 +113,7 @@ var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 		}
 		return nil
 	},
-	// The snapshot in between is left out of the chain.
+	// The snapshot between two others is missing from the chain.
 	"skipped": func(page []byte, all map[int64][]byte) []byte {
 		at := parentAt(page)
 		if at < 0 {
@@ -150,7 +151,7 @@ func parentAt(page []byte) int {
 	return -1
 }
 
-// The comparison with the content detects a cluster missing from a list.
+// The comparison with the contents detects a cluster that is missing from the list.
 func TestComparisonNoticesMissingClusters(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	base, s := &snapshot{content: make([]byte, 4*cluster)}, &snapshot{content: make([]byte, 5*cluster)}

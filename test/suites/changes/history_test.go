@@ -22,8 +22,8 @@ var (
 	seed      = flag.Int64("seed", 1, "seed of the first history")
 )
 
-// Whatever happened to the volumes, each snapshot can be restored from any other one and the
-// reported changes.
+// Whatever the history of the volumes, each snapshot can be restored from any other snapshot and
+// the reported changes.
 func TestChangesRestoreSnapshots(t *testing.T) {
 	for _, kind := range []string{"aio", "nvme", "uring"} {
 		t.Run(kind, func(t *testing.T) {
@@ -77,13 +77,13 @@ func (w *world) history() {
 	}
 	stop.Store(true)
 	reading.Wait()
-	delete(w.refused, -32029) // locked at that moment
-	delete(w.refused, -19)    // deleted meanwhile
+	delete(w.refused, -32029) // the volume was locked at that moment
+	delete(w.refused, -19)    // the volume was deleted meanwhile
 	delete(w.refused, -32050) // the target was killed meanwhile
 	during := w.refused
 	w.refused = map[int]map[string]int{}
 	w.verify(40)
-	for code, texts := range w.refused { // nothing changes any more, so only this refusal is expected
+	for code, texts := range w.refused { // nothing changes now, so only this refusal is expected
 		assert.Equal(w.t, -22, code, "%v", texts)
 	}
 	for code, texts := range during {
@@ -180,7 +180,7 @@ func (w *world) deleteSnapshot() {
 	w.stat["snapshots deleted"]++
 }
 
-// detached makes a call on a volume that must not be exported during the call.
+// detached makes a call on a volume that must not be exported meanwhile.
 func (w *world) detached(v *volume, method string) {
 	if w.rnd.Intn(2) == 0 {
 		return

@@ -36,7 +36,7 @@ type target struct {
 	ended   chan struct{}
 	socket  *spdkrpc.Socket
 	exports int
-	tcp     bool // it has the TCP transport
+	tcp     bool // the TCP transport was created
 	args    []string
 	onStart func()
 }
@@ -137,7 +137,7 @@ log: {format: text, level: warn}
 `
 )
 
-// A proxy is an spdk-proxy for a target. It also ends with the test.
+// A proxy is an spdk-proxy in front of a target. It ends with the test.
 type proxy struct {
 	client *spdkrpc.HTTPS
 	stop   func()

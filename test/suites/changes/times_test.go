@@ -18,10 +18,10 @@ import (
 const (
 	timedBytes   = 100 << 30
 	timedCluster = 4 * mib
-	timedOthers  = 1000 // volumes in the lvstore whose metadata are before the timed volume's
+	timedOthers  = 1000 // volumes in the lvstore whose metadata precede those of the timed volume
 	timedWriters = 16
 	timedRounds  = 3
-	timedCalls   = 5 // of a proxy
+	timedCalls   = 5 // calls to each proxy
 )
 
 // TestTimes prints how long it takes to read the changes on a volume of 100 GiB, as a table. A
@@ -86,7 +86,7 @@ func (g *target) touch(volume string, step int64) {
 type timedQuery struct {
 	name     string
 	params   p
-	clusters int64 // that are listed
+	clusters int64 // number of listed clusters
 }
 
 // measure logs the median of the first calls of several proxies, and of their later calls.

@@ -37,7 +37,7 @@ type snapshot struct {
 	content []byte
 }
 
-// A world is a target with volumes and snapshots, and what is known about them.
+// A world is a target with volumes and snapshots, with the expected state.
 type world struct {
 	*target
 	t       *testing.T
@@ -51,7 +51,7 @@ type world struct {
 	mu      sync.Mutex
 	snaps   map[string]*snapshot
 	stat    map[string]int
-	refused map[int]map[string]int // error texts by code
+	refused map[int]map[string]int // texts of errors by code
 }
 
 func newWorld(t *testing.T, kind string, seed int64) *world {
@@ -112,7 +112,7 @@ func (w *world) content(bdev string) []byte {
 	return b
 }
 
-// write makes random writes, trims and zeros to a volume.
+// write makes random writes, trims and zero writes to a volume.
 func (w *world) write(v *volume, times int, rnd *rand.Rand) {
 	span := v.d.Bytes()
 	if rnd.Intn(3) > 0 {
@@ -135,7 +135,7 @@ func (w *world) write(v *volume, times int, rnd *rand.Rand) {
 	}
 }
 
-// take takes a snapshot of a volume during writes to it.
+// take takes a snapshot of a volume while it is written.
 func (w *world) take(v *volume) {
 	w.n++
 	var writing sync.WaitGroup
@@ -160,7 +160,7 @@ func (w *world) list() []*snapshot {
 
 func pick[T any](r *rand.Rand, l []T) T { return l[r.Intn(len(l))] }
 
-// changes requests the changes; base may be nil.
+// changes queries the changes; base may be nil.
 func (w *world) changes(s, base *snapshot) ([]bool, error) {
 	q := p{"snapshot": s.uuid}
 	if base != nil {
@@ -181,9 +181,9 @@ func (w *world) changes(s, base *snapshot) ([]bool, error) {
 	return list, nil
 }
 
-// restore returns the first cluster in which the base with the changes differs from the snapshot,
-// or -1 if none does. differ is the number of clusters that differ, and listed the number in the
-// list.
+// restore copies the listed clusters to the base. It returns the first cluster that differs from
+// the snapshot afterwards, or -1 if none does. differ is the number of clusters that differed, and
+// listed the number in the list.
 func restore(s, base *snapshot, list []bool) (wrong, differ, listed int) {
 	image := make([]byte, len(s.content))
 	if base != nil {

@@ -41,7 +41,7 @@ func TestSimulatedTarget(t *testing.T) {
 }
 
 // TestRealTarget runs the suite on the target at SPDK_SOCK. The target must be on this host, and
-// must not be used by others during the test.
+// nothing else may use it during the test.
 func TestRealTarget(t *testing.T) {
 	throughAll(t, realtarget.Socket(t), t.TempDir())
 }

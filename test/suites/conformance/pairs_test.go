@@ -29,7 +29,7 @@ type p = map[string]any
 type operation struct {
 	method string
 	params p
-	gone   string // the volume that a success deletes
+	gone   string // the volume that the operation deletes if it succeeds
 }
 
 func (o operation) String() string {
@@ -45,8 +45,8 @@ func (o operation) String() string {
 
 const subsystem = "nqn.2026-11.io.spdkgate:pairs"
 
-// The volumes used by a pair: old is a snapshot below the snapshot s, and s is below the volume v
-// and the clone c. The bdev outside is not in the lvstore.
+// These are the volumes used by a pair: old is a snapshot below the snapshot s, and s is below the
+// volume v and the clone c. The bdev outside is not in the lvstore.
 func operations() (list []operation) {
 	deletion := func(method, volume string) {
 		list = append(list, operation{method, p{"name": "lvs0/" + volume}, "lvs0/" + volume})
@@ -130,8 +130,8 @@ func (f *farm) lvstores() []spdkrpc.LvolStore {
 	return stores
 }
 
-// prepare creates the volumes for a pair. Hosts may connect to the volume and, if exported, to the
-// clone.
+// prepare creates the volumes for a pair. Hosts may connect to the volume and, if exported is set,
+// to the clone.
 func (f *farm) prepare(exported bool) {
 	if len(f.lvstores()) == 0 {
 		f.call("bdev_lvol_create_lvstore", p{"bdev_name": "base", "lvs_name": "lvs0", "cluster_sz": 1 << 20, "clear_method": "none"}, nil)
@@ -150,8 +150,8 @@ func (f *farm) prepare(exported bool) {
 	}
 }
 
-// run runs two operations concurrently, the second after a delay, and returns what is wrong
-// afterwards. It finds space that no listed volume uses, a deleted volume that is still listed, or
+// run runs two operations concurrently, the second one after a delay, and returns the problems that
+// it finds afterwards: space that no listed volume uses, a deleted volume that is still listed, or
 // a difference after the lvstore is reloaded.
 func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string {
 	f.t.Helper()
@@ -171,7 +171,7 @@ func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string
 		require.False(f.t, dead, "the target has died: %s", text)
 	}
 	wrong := append(f.checkListed(pair, outcomes), f.checkAllocated()...)
-	copying := strings.Contains(text, "shallow_copy") // which may still be running
+	copying := strings.Contains(text, "shallow_copy") // the copy may still be running
 	if !copying {
 		wrong = append(wrong, f.reload()...)
 	}
@@ -222,7 +222,7 @@ func (f *farm) checkAllocated() (wrong []string) {
 	return wrong
 }
 
-// reload closes the lvstore, loads it from its disk again, and returns what differs afterwards.
+// reload unloads the lvstore and loads it from its disk again. It returns the differences.
 func (f *farm) reload() (wrong []string) {
 	read := func() string {
 		volumes, err := f.direct.BdevLvolGetLvols(f.t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
@@ -265,8 +265,8 @@ func (f *farm) clear() {
 	f.t.Fatal("volumes cannot be deleted")
 }
 
-// runAll runs pairs on a target in random order, all of them or a part in each round, until all
-// have run or the test's time is up.
+// runAll runs pairs on a target in random order, all of them or some in each round, until all have
+// run or the test's time is over.
 func (f *farm) runAll(rounds, first int, longest time.Duration) {
 	f.createDisks()
 	defer f.call("nvmf_delete_subsystem", p{"nqn": subsystem}, nil)
@@ -299,7 +299,7 @@ func (f *farm) runAll(rounds, first int, longest time.Duration) {
 	}
 }
 
-// On the simulation, which is fast, an operation on a volume takes some milliseconds.
+// On the simulation, an operation on a volume is made to take some milliseconds.
 func TestPairsOfOperationsOnSimulatedTarget(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {

@@ -72,7 +72,7 @@ func TestReadOnlyMany(t *testing.T) {
 	n.ready("writer")
 	written := n.write("writer", "/volume/file")
 	n.run("delete", "pod", "writer")
-	n.awaitAdmitted("source") // no pod uses it any more
+	n.awaitAdmitted("source") // no pod uses the volume any longer
 	n.apply(claimOf("copy", "ReadOnlyMany", "Filesystem", "  dataSource: {kind: PersistentVolumeClaim, name: source}\n"))
 	for _, node := range env.cluster.Nodes {
 		n.apply(onNode(node.Name, pod("on-"+node.Name, "copy")))
@@ -94,8 +94,8 @@ const (
 	writeDirectly = "dd if=/dev/urandom of=/tmp/%[1]s bs=1M count=4 2>/dev/null; dd if=/tmp/%[1]s of=/dev/volume bs=1M oflag=direct 2>/dev/null; " + readDirectly
 )
 
-// claimOf returns a 64 MiB claim with an access mode and a volume mode; source, which may be
-// empty, is the YAML of its dataSource.
+// claimOf returns a 64 MiB claim with an access mode and a volume mode. source is the YAML of its
+// dataSource and may be empty.
 func claimOf(name, access, mode, source string) string {
 	return strings.Replace(claim(name, storageClass, "64Mi", source), "accessModes: [ReadWriteOnce]", "volumeMode: "+mode+"\n  accessModes: ["+access+"]", 1)
 }
@@ -114,7 +114,7 @@ func blockPod(name, claim string) string {
 	).Replace(pod(name, claim))
 }
 
-// event waits for an event about a pod or claim whose message contains a text.
+// event waits for an event on a pod or claim whose message contains a text.
 func (n *namespace) event(object, reason, text string) {
 	n.t.Helper()
 	n.eventually("event "+reason+" of "+object, func(ctx context.Context) error {
@@ -126,7 +126,7 @@ func (n *namespace) event(object, reason, text string) {
 	})
 }
 
-// admitted returns the nodes that the target admits to a claim's volume.
+// admitted returns the nodes to which the target gives access to a claim's volume.
 func (n *namespace) admitted(ctx context.Context, claim string) ([]string, error) {
 	volume, err := n.kubectl.Run(ctx, "", "get", "pvc", claim, "--output=jsonpath={.spec.volumeName}")
 	if err != nil {
@@ -149,7 +149,7 @@ func (n *namespace) admitted(ctx context.Context, claim string) ([]string, error
 	return nil, err
 }
 
-// admits requires that the target admits exactly the given nodes to a claim's volume.
+// admits requires that the target gives exactly the given nodes access to a claim's volume.
 func (n *namespace) admits(claim string, nodes ...string) {
 	n.t.Helper()
 	now, err := n.admitted(context.Background(), claim)
@@ -157,7 +157,7 @@ func (n *namespace) admits(claim string, nodes ...string) {
 	assert.ElementsMatch(n.t, nodes, now, "nodes that the target admits")
 }
 
-// awaitAdmitted waits until the target admits exactly the given nodes to a claim's volume.
+// awaitAdmitted waits until the target gives exactly the given nodes access to a claim's volume.
 func (n *namespace) awaitAdmitted(claim string, nodes ...string) {
 	n.t.Helper()
 	n.eventually("the target admits only "+strings.Join(nodes, ", "), func(ctx context.Context) error {

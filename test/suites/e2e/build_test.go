@@ -22,7 +22,7 @@ const (
 	storageFolder = "storage"    // in the state directory
 )
 
-// built is what the outer process passes to the inner one.
+// built is the data that the outer process passes to the inner one.
 type built struct {
 	Begin    time.Time
 	Programs artifacts.Programs

@@ -62,7 +62,7 @@ func (n *namespace) takeSnapshot(name, claim string) {
 }
 
 // backupAccount creates a service account for a backup program in a namespace, with the permissions
-// there that the manual grants.
+// that the manual grants it there.
 func (n *namespace) backupAccount(name string) {
 	n.t.Helper()
 	n.apply(strings.NewReplacer("name: backup\n", "name: "+name+"\n", "[backup]", "["+name+"]", "namespace: default", "namespace: "+n.name).Replace(n.readExample("backup-rights.yaml")))
@@ -128,14 +128,15 @@ func TestChangedBlocks(t *testing.T) {
 	n.exec("backup", in(blocks[3]))
 	n.exec("backup", "cmp /dev/tuesday /dev/restored")
 
-	// Kubernetes' own suite runs it in this way.
+	// Kubernetes' own suite runs the verifier in this way.
 	verify := "snapshot-metadata-verifier -max-results 10 -starting-offset 0 -namespace " + n.name
 	n.exec("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy")
 	n.exec("backup", verify+" -snapshot tuesday -previous-snapshot monday -source-device-path /dev/tuesday -target-device-path /dev/monday")
 	n.exec("backup", fmt.Sprintf("dd if=/dev/urandom of=/dev/copy bs=1M seek=%d count=1 conv=fsync 2>/dev/null", volumeMiB-1))
 	assert.Contains(t, n.fails("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy"), "do not match", "the comparison detects a difference")
 
-	// A caller may do the same in its own namespace, but must not read the snapshots in this one.
+	// The account may do the same in its own namespace, but must not read the snapshots in this
+	// one.
 	lister := "snapshot-metadata-lister -csi-driver " + driverName + " -n " + n.name + " -s tuesday"
 	n.exec("backup", lister)
 	other := &namespace{t: t, name: n.name + "-other", kubectl: env.cluster.Kubectl().In(n.name + "-other"), row: n.row}
@@ -146,7 +147,7 @@ func TestChangedBlocks(t *testing.T) {
 	other.ready("stranger")
 	assert.Contains(t, other.fails("stranger", lister), "PermissionDenied")
 
-	// A token for another audience.
+	// The token is for another audience.
 	service := n.run("get", "snapshotmetadataservice", driverName, "--output=jsonpath={.spec.caCert}")
 	n.apply(fmt.Sprintf("{apiVersion: cbt.storage.k8s.io/v1beta1, kind: SnapshotMetadataService, metadata: {name: another}, spec: {address: %q, audience: another, caCert: %s}}", metadataHost+":"+metadataPort, service))
 	t.Cleanup(func() { n.run("delete", "snapshotmetadataservice", "another") })

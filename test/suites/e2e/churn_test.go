@@ -18,8 +18,8 @@ import (
 
 var churn = flag.Int("churn", 0, "run TestChurn with this number of volumes, one after the other, for each of six users")
 
-// A claim is deleted only after it is bound: if csi-provisioner ends while it provisions a deleted
-// claim, it leaves the volume behind.
+// Claims are deleted only after they are bound: if csi-provisioner is killed while it provisions a
+// deleted claim, it leaves the volume behind.
 func TestChurn(t *testing.T) {
 	if *churn == 0 {
 		t.Skip("takes minutes: give a number with -churn")
@@ -57,7 +57,7 @@ func TestChurn(t *testing.T) {
 	require.NoError(t, env.driver.inService(context.Background()))
 }
 
-// live creates a volume and a pod that uses it, and deletes both when the pod runs, or earlier.
+// live creates a volume and a pod that uses it. It deletes both when the pod runs, or earlier.
 func (n *namespace) live(ctx context.Context, name string) error {
 	if _, err := n.kubectl.Run(ctx, claim(name, storageClass, "64Mi", "")+"---\n"+pod(name, name), "apply", "--filename=-"); err != nil {
 		return err
@@ -90,20 +90,20 @@ func (n *namespace) trouble(ctx context.Context) error {
 		return selected(driverDaemonSet)
 	case kind == 1:
 		return selected(driverDeployment)
-	case err != nil: // there is no leader yet
+	case err != nil: // no leader is elected yet
 		return nil
 	case kind == 2:
 		_, err = l.trySignal("", syscall.SIGKILL)
 	case kind == 3:
 		_, err = l.trySignal("csi-provisioner", syscall.SIGSTOP)
-		pause(ctx, 25*time.Second) // usually longer than a lease
+		pause(ctx, 25*time.Second) // usually longer than a lease lasts
 		_, errCont := l.trySignal("csi-provisioner", syscall.SIGCONT)
 		err = errors.Join(err, errCont)
 	}
 	return err
 }
 
-// pause waits for a random time, which is shorter than most.
+// pause waits for a random time of at most the given duration.
 func pause(ctx context.Context, most time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -19,8 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// The check counts volumes that other tests are creating or deleting as leftovers until it
-	// looks again, a minute later.
+	// Until its second look, a minute later, the check counts volumes that other tests are creating
+	// or deleting as orphans.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)
@@ -69,7 +69,7 @@ func TestKustomize(t *testing.T) {
 	n.ready("second")
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 
-	// This is the manual's check, which reports that there are volumes.
+	// This is the manual's check. It reports that volumes exist.
 	assert.NotEmpty(t, n.run("get", "pv", `--output=jsonpath={.items[?(@.spec.csi.driver=="`+driverName+`")].metadata.name}`))
 	n.run("delete", "pod", "second")
 	n.awaitAdmitted("kept")

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/storage"
 )
 
-// Names in the chart.
+// These are names in the chart.
 const (
 	driverName       = "csi.spdk.io"
 	driverNamespace  = "spdkcsi"
@@ -37,7 +37,7 @@ type driver struct {
 
 	metadataCA string // certificate of csi-snapshot-metadata
 
-	uninstalled bool // by a test that found nothing left over
+	uninstalled bool // set by a test that found nothing left over
 }
 
 // start starts everything that the tests use.
@@ -76,7 +76,7 @@ func start(ctx context.Context, dir string, b built) error {
 	return d.install(ctx, b)
 }
 
-// nothingLeft returns an error if anything from the tests' volumes is still there.
+// nothingLeft returns an error if anything that belongs to the tests' volumes still exists.
 func nothingLeft(ctx context.Context) error {
 	var left []string
 	for _, kind := range []string{"persistentvolumes", "volumeattachments", "volumesnapshotcontents"} {
@@ -105,7 +105,7 @@ func nothingLeft(ctx context.Context) error {
 	return nil
 }
 
-// noVolumeOf returns an error if a PersistentVolume for a claim in the namespace is left.
+// noVolumeOf returns an error if a PersistentVolume for a claim in the namespace still exists.
 func noVolumeOf(ctx context.Context, namespace string) error {
 	out, err := env.cluster.Kubectl().Run(ctx, "", "get", "persistentvolumes", "--output=jsonpath={.items[?(@.spec.claimRef.namespace=='"+namespace+"')].metadata.name}")
 	if err == nil && out != "" {

@@ -42,7 +42,8 @@ func TestManifestsAreValid(t *testing.T) {
 		require.NoError(t, err)
 		all[name] = text
 	}
-	for _, account := range []string{"controller", "uninstall"} { // which the chart's two pods must find
+	// the chart's two pods need these accounts
+	for _, account := range []string{"controller", "uninstall"} {
 		n.run("create", "serviceaccount", n.name+"-"+account+"-sa")
 	}
 	objects, skipped := 0, map[string]bool{}
@@ -57,8 +58,8 @@ func TestManifestsAreValid(t *testing.T) {
 			}
 		}
 		objects += len(known)
-		// The objects get other names, because the driver's already exist and some of their fields
-		// cannot be changed.
+		// The objects are renamed, because the driver's already exist and some of their fields are
+		// immutable.
 		renamed := strings.NewReplacer("spdkcsi", n.name, driverName, n.name+".example").Replace(strings.Join(known, "\n---\n"))
 		_, err := n.kubectl.Run(context.Background(), renamed, "apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-")
 		assert.NoError(t, err, name)
@@ -66,8 +67,8 @@ func TestManifestsAreValid(t *testing.T) {
 	n.figure("%d objects, without those in %d API groups whose CRDs are not installed", objects, len(skipped))
 }
 
-// missingGroup returns the API group of an object of the Prometheus operator or of cert-manager,
-// whose CRDs the cluster does not have.
+// missingGroup returns the API group of an object of the Prometheus operator or of cert-manager.
+// The cluster does not have their CRDs.
 func missingGroup(object string) string {
 	for _, g := range []string{"monitoring.coreos.com", "cert-manager.io"} {
 		if strings.Contains(object, "apiVersion: "+g+"/") {

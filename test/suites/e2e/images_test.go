@@ -21,8 +21,8 @@ import (
 // runs.
 var notWritten = []string{"spdk-csi", "csi-node-driver-registrar"}
 
-// writeImages writes an archive for each third-party image in the manifests, under its name there,
-// so that the manifests need no changes. It returns the archives of all images.
+// writeImages writes an archive for each third-party image in the manifests, under the image's name
+// there, so that the manifests can be used unchanged. It returns the archives of all images.
 func writeImages(dir string, b built) ([]string, error) {
 	names, err := manifestImages(
 		filepath.Join(repository, "deploy/kubernetes"), filepath.Join(repository, "deploy/kubernetes/examples"), filepath.Join(repository, metadataComponent), snapshotControllerFolder(b))
@@ -68,13 +68,14 @@ func imageOf(name string, references []string, b built) (image.Image, error) {
 		i.Names = references
 		i.Contents = append(i.Contents, image.File(program, "/bin/snapshot-metadata-lister", 0o755), image.Link("/bin/snapshot-metadata-verifier", "snapshot-metadata-lister"))
 		return i, errors.Join(err1, err2)
-	case installTool: // of Kubernetes' own tests, which install a program with it
+	case installTool: // for Kubernetes' own tests, which install a program with this image
 		program, err1 := b.program(backupTool)
 		i, err2 := workload(b)
 		i.Names = references
 		i.Contents = append(i.Contents, image.File("snapshotmetadata/go.sh", "/bin/go", 0o755), image.File(program, "/go/bin/snapshot-metadata-verifier", 0o755))
 		return i, errors.Join(err1, err2)
-	case "glibc-dns-testing", "nginx": // of Kubernetes' own tests, which run shell scripts with GNU's tools in them
+	// for Kubernetes' own tests, which run shell scripts with GNU's tools in these images
+	case "glibc-dns-testing", "nginx":
 		return image.Image{Names: references, Cmd: []string{"/usr/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{
 			image.Tree(b.Shell), image.Text("/etc/passwd", passwd), image.Folder("/tmp", 0o1777),
 		}}, nil
@@ -99,7 +100,8 @@ const (
 	passwd     = "root:x:0:0:root:/root:/bin/sh\n"
 )
 
-// workload is the image of the tests' pods, and also holds the namespaces of all pods.
+// workload returns the image of the tests' pods. It also serves as the pause image, which holds the
+// namespaces of all pods.
 func workload(b built) (image.Image, error) {
 	busybox := filepath.Join(b.Workload, "bin/busybox")
 	i := image.Image{Cmd: []string{"/bin/sleep", "2147483647"}, Env: []string{searchPath}, Contents: []image.Content{

@@ -28,8 +28,7 @@ func snapshotControllerFolder(b built) string {
 	return filepath.Join(b.Modules[snapshotController], "deploy/kubernetes/snapshot-controller")
 }
 
-// install installs the snapshot controller and the chart, and returns when the driver is in
-// service.
+// install installs the snapshot controller and the chart, and returns when the driver is ready.
 func (d *driver) install(ctx context.Context, b built) error {
 	if err := d.installSnapshotController(ctx, b); err != nil {
 		return err
@@ -72,7 +71,7 @@ func (d *driver) installSnapshotController(ctx context.Context, b built) error {
 	return err
 }
 
-// Upstream's minReadySeconds of 35 is for its liveness probe.
+// Upstream sets minReadySeconds to 35 because of its liveness probe.
 const snapshotControllerOverlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [%q]
@@ -110,7 +109,7 @@ func (d *driver) inService(ctx context.Context) error {
 func (d *driver) data() string { return storage.DataDir(filepath.Join(d.dir, storageFolder)) }
 
 // values returns all values that differ from the chart's defaults: configuration, credentials, the
-// proxy's certificate, loop devices instead of NVMe/TCP, and images that are there.
+// proxy's certificate, loop devices instead of NVMe/TCP, and the images that the tests build.
 func (d *driver) values() map[string]any {
 	data := d.data()
 	return map[string]any{
@@ -158,7 +157,7 @@ func (d *driver) runHelm(ctx context.Context, args ...string) (string, error) {
 	return d.helmIn(ctx, driverNamespace, args...)
 }
 
-// helmIn runs helm in a namespace, without any of the user's configuration.
+// helmIn runs helm in a namespace, ignoring the user's configuration.
 func (d *driver) helmIn(ctx context.Context, namespace string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, d.helm, append(args, "--namespace="+namespace)...)
 	cmd.Env = []string{"HOME=" + filepath.Join(d.dir, "helm"), "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + env.cluster.Kubeconfig()}
@@ -170,13 +169,13 @@ func (d *driver) helmIn(ctx context.Context, namespace string, args ...string) (
 	return stdout.String(), nil
 }
 
-// uninstall removes the chart, with further flags for helm, and returns an error if something of it
-// is left.
+// uninstall removes the chart, with further flags for helm, and returns an error if any of its
+// objects is left.
 func (d *driver) uninstall(ctx context.Context, flags ...string) error {
 	if _, err := d.runHelm(ctx, append([]string{"uninstall", release, "--wait", rolloutTimeout}, flags...)...); err != nil {
 		return err
 	}
-	// Helm leaves test pods, and the Secret does not belong to the chart.
+	// Helm does not delete test pods, and the Secret does not belong to the chart.
 	for _, object := range []string{"pod/spdkcsi-test", "secret/" + metadataSecret} {
 		if _, err := d.kubectl.Run(ctx, "", "delete", object, "--ignore-not-found"); err != nil {
 			return err
@@ -191,7 +190,7 @@ func (d *driver) uninstall(ctx context.Context, flags ...string) error {
 }
 
 // gone returns an error if an object of the driver or its registration on a node is left. It does
-// not look for volumes.
+// not check volumes.
 func (d *driver) gone(ctx context.Context) error {
 	var left []string
 	for _, object := range []string{

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	waitTimeout  = 4 * time.Minute // for a busy machine
+	waitTimeout  = 4 * time.Minute // long enough for a busy machine
 	pollInterval = 500 * time.Millisecond
 )
 
@@ -33,7 +33,7 @@ type namespace struct {
 }
 
 // parallelNamespace creates a namespace for a test that runs concurrently with others. The test
-// must pass, even if more slowly, while a test with a disturbingNamespace restarts the driver's
+// must pass, possibly more slowly, while a test with a disturbingNamespace restarts the driver's
 // pods or the proxy.
 func parallelNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
@@ -43,8 +43,8 @@ func parallelNamespace(t *testing.T, proof string) *namespace {
 }
 
 // disturbingNamespace creates a namespace for a test that restarts the driver's pods or the proxy,
-// or that fails while another test does. These tests run one after another, concurrently with those
-// that use parallelNamespace. They must not disturb pods that use volumes.
+// or that would fail while another test does so. These tests run one after another, concurrently
+// with tests that use parallelNamespace. They must not disturb pods that use volumes.
 func disturbingNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	disturbance.Lock()
@@ -54,8 +54,8 @@ func disturbingNamespace(t *testing.T, proof string) *namespace {
 
 // newNamespace creates a namespace for a test that runs alone, before all others, because it
 // disturbs pods that use volumes, or changes how new volumes are created. It also adds a row to the
-// table of results. When the test ends, the namespace is deleted with its volumes, while other
-// tests run.
+// table of results. When the test ends, the namespace and its volumes are deleted while other tests
+// run.
 func newNamespace(t *testing.T, proof string) *namespace {
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
 	n := &namespace{t: t, name: name, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof, outcome: "passed"}}
@@ -83,7 +83,7 @@ func newNamespace(t *testing.T, proof string) *namespace {
 	return n
 }
 
-// deleted waits until a namespace that is being deleted is gone, with its volumes.
+// deleted waits until a namespace that is being deleted, and its volumes, no longer exist.
 func (n *namespace) deleted(ctx context.Context) error {
 	if _, err := env.cluster.Kubectl().Run(ctx, "", "wait", "namespace/"+n.name, "--for=delete", rolloutTimeout); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (n *namespace) deleted(ctx context.Context) error {
 	return eventually(ctx, func(ctx context.Context) error { return noVolumeOf(ctx, n.name) })
 }
 
-// objects returns the target's volumes for claims, which are given by UID or by the name of their
+// objects returns the target's volumes for claims. Claims are given by UID or by the name of their
 // PersistentVolume.
 func (n *namespace) objects(claims ...string) []string {
 	n.t.Helper()
@@ -106,7 +106,7 @@ func (n *namespace) objects(claims ...string) []string {
 var deletions errgroup.Group
 
 var (
-	parallelTests = make(chan struct{}, 6) // they mostly wait
+	parallelTests = make(chan struct{}, 6) // these tests mostly wait
 	disturbance   sync.Mutex
 )
 
@@ -115,7 +115,7 @@ func (n *namespace) figure(format string, args ...any) {
 	n.row.figures = strings.TrimPrefix(n.row.figures+"; "+fmt.Sprintf(format, args...), "; ")
 }
 
-// run runs kubectl, which must succeed.
+// run runs kubectl and requires that it succeeds.
 func (n *namespace) run(args ...string) string {
 	n.t.Helper()
 	return n.input("", args...)
@@ -180,8 +180,8 @@ func (n *namespace) eventually(what string, attempt func(ctx context.Context) er
 	require.NoError(n.t, eventually(context.Background(), attempt), what)
 }
 
-// eventually repeats an attempt until it succeeds. If none succeeds in time, it returns the error
-// of the last one that was not cut off.
+// eventually retries an attempt until it succeeds. If no attempt succeeds in time, it returns the
+// error of the last attempt that ran to its end.
 func eventually(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
@@ -198,7 +198,8 @@ func eventually(ctx context.Context, attempt func(ctx context.Context) error) er
 		select {
 		case <-ctx.Done():
 			return last
-		case <-time.After(max(pollInterval, 2*time.Since(start))): // each kubectl takes CPU time from what is waited for
+		// each call of kubectl takes CPU time from the cluster
+		case <-time.After(max(pollInterval, 2*time.Since(start))):
 		}
 	}
 }

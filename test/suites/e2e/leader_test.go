@@ -58,8 +58,8 @@ func provisioningLeader(ctx context.Context) (leader, error) {
 	return leader{}, fmt.Errorf("%q leads, but is not one of %v", holder, pods)
 }
 
-// settledLeader waits until one of the controller's two pods leads. After a rollout has ended, the
-// pods that it replaced may still run and hold the leases for some seconds.
+// settledLeader waits until one of the controller's two pods leads. After a rollout, replaced pods
+// may still run and hold the leases for some seconds.
 func (n *namespace) settledLeader() (l leader) {
 	n.t.Helper()
 	n.eventually("one of the controller's pods leads", func(ctx context.Context) (err error) {
@@ -69,7 +69,8 @@ func (n *namespace) settledLeader() (l leader) {
 	return l
 }
 
-// signal sends a signal to the pod's processes that run a program; an empty name means all.
+// signal sends a signal to those processes of the pod that run a program; an empty name means all
+// processes.
 func (l leader) signal(t *testing.T, program string, s syscall.Signal) {
 	t.Helper()
 	found, err := l.trySignal(program, s)
@@ -77,7 +78,7 @@ func (l leader) signal(t *testing.T, program string, s syscall.Signal) {
 	require.NotZero(t, found, "no process %s of pod %s", program, l.pod)
 }
 
-// trySignal is signal for a pod that may have ended. It returns the number of processes.
+// trySignal is like signal for a pod that may have ended. It returns the number of processes.
 func (l leader) trySignal(program string, s syscall.Signal) (found int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -114,7 +115,8 @@ func (n *namespace) createClaims() {
 	n.apply(all.String())
 }
 
-// oneVolumeEach waits until the claims are bound, and requires one volume on the target for each.
+// oneVolumeEach waits until the claims are bound, and requires that the target has one volume for
+// each.
 func (n *namespace) oneVolumeEach() {
 	n.t.Helper()
 	n.run("wait", "pvc", "--all", "--for=jsonpath={.status.phase}=Bound", "--timeout="+waitTimeout.String())

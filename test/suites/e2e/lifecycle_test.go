@@ -25,7 +25,9 @@ func TestUnusedVolumeIsExpanded(t *testing.T) {
 	written, before := n.write("first", "/volume/file"), n.kib("first")
 	n.run("delete", "pod", "first")
 	n.run("patch", "pvc", "data", "--patch", `{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`)
-	n.await("pv/"+n.volume("data"), "jsonpath={.spec.capacity.storage}=128Mi") // before it is mounted again: this kernel may refuse to grow it then
+	// wait for the expansion before the volume is mounted again: this kernel may refuse to grow a
+	// mounted file system
+	n.await("pv/"+n.volume("data"), "jsonpath={.spec.capacity.storage}=128Mi")
 	n.apply(pod("second", "data"))
 	n.ready("second")
 	n.await("pvc/data", "jsonpath={.status.capacity.storage}=128Mi")
@@ -80,7 +82,7 @@ func TestRetain(t *testing.T) {
 	n.run("patch", "pv", pv, "--patch", `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`)
 }
 
-// retainCommands returns the patches in docs/csi-volumes.md that keep a volume and give it to a
+// retainCommands returns the patches in docs/csi-volumes.md that keep a volume and bind it to a
 // claim named "again".
 func (n *namespace) retainCommands() (retain, name string) {
 	n.t.Helper()
@@ -108,8 +110,8 @@ func TestStaticVolume(t *testing.T) {
 	n.keptVolume("spdkcsi-pvc-static", "spdkcsi-pv-static", uuid)
 }
 
-// A PersistentVolume as created by SPDK's spdk-csi with csi-provisioner, except for its names and
-// Retain. It names no Secret except the one for provisioning, and its attributes describe the
+// The PersistentVolume is as created by SPDK's spdk-csi with csi-provisioner, except for its names
+// and Retain. It names no Secret except the one for provisioning, and its attributes describe the
 // export.
 const spdkCSIVolume = `apiVersion: v1
 kind: PersistentVolume
@@ -140,7 +142,7 @@ func TestSPDKCSIVolume(t *testing.T) {
 	n.keptVolume("data", "pvc-of-spdk-csi", uuid)
 }
 
-// keptVolume uses a volume that the driver must not delete, and removes it as an administrator
+// keptVolume uses a volume that the driver must not delete, and then removes it as an administrator
 // would.
 func (n *namespace) keptVolume(claim, pv, uuid string) {
 	n.t.Helper()
@@ -230,7 +232,7 @@ func TestGroupSnapshot(t *testing.T) {
 	n.run("delete", "volumegroupsnapshot", "database", "--timeout=4m")
 }
 
-// snapshotOf returns the snapshot in a group that was taken of a claim's volume.
+// snapshotOf returns the snapshot of a claim's volume in a group.
 func (n *namespace) snapshotOf(claim string) string {
 	n.t.Helper()
 	handle := n.run("get", "pv", n.volume(claim), "--output=jsonpath={.spec.csi.volumeHandle}")

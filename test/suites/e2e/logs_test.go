@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// collectLogs writes the cluster's events and the logs of the driver's pods beside those of the
-// processes, which -logs copies.
+// collectLogs writes the cluster's events and the logs of the driver's pods to the directory of the
+// processes' logs, which -logs copies.
 func collectLogs(ctx context.Context) {
 	if *logs == "" || env.driver == nil {
 		return

@@ -25,7 +25,7 @@ var (
 	parallel = flag.Int("compilers", 2, "number of concurrent compilers when Kubernetes is built")
 )
 
-// Tests wait for their turn by themselves: see parallelNamespace.
+// Tests wait for each other themselves: see parallelNamespace.
 const testsAtOnce = "1000"
 
 var begin = time.Now()
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// outside builds what the cluster needs and runs the tests in a sandbox.
+// outside builds the programs for the cluster and runs the tests in a sandbox.
 func outside() (code int, err error) {
 	if os.Getuid() != 0 {
 		return 1, errors.New("the tests on Kubernetes need root, for namespaces, mounts and loop devices")
@@ -128,11 +128,11 @@ func runInside(dir string, m *testing.M) (int, error) {
 	return code, nil
 }
 
-// environment holds what the tests use.
+// environment is the environment of the tests.
 type environment struct {
 	cluster *cluster.Cluster
 	driver  *driver
-	suite   string // the program of Kubernetes' own tests, if they are to be run
+	suite   string // path of Kubernetes' own tests, if they are to be run
 }
 
 var env environment

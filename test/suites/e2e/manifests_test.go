@@ -13,16 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The repository's root, as seen from this package's directory.
+// repository is the repository's root, relative to this package's directory.
 const repository = "../../.."
 
-// The manifests' component that enables csi-snapshot-metadata.
+// metadataComponent is the manifests' component that enables csi-snapshot-metadata.
 const metadataComponent = "deploy/kubernetes/components/snapshot-metadata"
 
 var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 
-// manifestImages returns the images named in the manifests in the given directories, by their name
-// without registry and tag.
+// manifestImages returns the images named in the manifests in the given directories. Keys are the
+// names without registry and tag.
 func manifestImages(folders ...string) (map[string][]string, error) {
 	images := map[string][]string{}
 	for _, folder := range folders {
@@ -55,17 +55,17 @@ func imageName(image string) string {
 	return name
 }
 
-// The driver's images: the one in the manifests, and another one for an upgrade.
+// These are the driver's images: the one in the manifests, and another one for an upgrade.
 const (
 	driverVersion = "v0.1.0"
 	otherVersion  = "v0.1.1-e2e"
 )
 
-// notBuilt lists images in the manifests whose modules are not on the module proxy; see the
-// package's comment.
+// notBuilt lists images in the manifests whose modules are not available from the module proxy; see
+// the package comment.
 var notBuilt = []string{"csi-node-driver-registrar", "livenessprobe"}
 
-// The tests run the sidecar versions that the manifests name.
+// The tests run the sidecar versions named in the manifests.
 func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
 	var modules []byte
 	for _, file := range []string{"kubernetes/go.mod", "snapshotmetadata/go.mod"} {

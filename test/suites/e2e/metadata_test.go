@@ -111,8 +111,8 @@ func (d *driver) createMetadataSecret(ctx context.Context) error {
 	return nil
 }
 
-// serveMetadataService does for the Service of csi-snapshot-metadata what kube-proxy and a DNS
-// server would: pods find its address by its name, and reach a ready pod there.
+// serveMetadataService replaces kube-proxy and a DNS server for the Service of
+// csi-snapshot-metadata: pods can resolve its name and connect to a ready pod.
 func (n *namespace) serveMetadataService() {
 	n.t.Helper()
 	address := env.run(n.t, "get", "service", metadataService, "--output=jsonpath={.spec.clusterIP}")
@@ -142,8 +142,8 @@ func (n *namespace) serveMetadataService() {
 	})
 }
 
-// answer answers pods' DNS queries for the address of a name, and responds to all others that there
-// is no such name.
+// answer responds to pods' DNS queries: with the address for the given name, and with an error for
+// all others.
 func answer(conn net.PacketConn, name string, address net.IP) error {
 	const header = 12 // bytes
 	packet := make([]byte, 512)
@@ -199,7 +199,7 @@ func forward(ctx context.Context, client net.Conn) error {
 	var g errgroup.Group
 	for _, d := range [][2]net.Conn{{client, server}, {server, client}} {
 		g.Go(func() error {
-			_, _ = io.Copy(d[0], d[1]) // either side may end it
+			_, _ = io.Copy(d[0], d[1]) // either side may close the connection
 			_ = d[0].Close()
 			return nil
 		})

@@ -20,7 +20,7 @@ import (
 )
 
 // record is the command of a container that writes the numbers 1, 2, 3, … to a file, and prints
-// each when it is on disk. It begins a new file when it is restarted.
+// each number after it is on disk. It begins a new file when it is restarted.
 const record = `f=0; while [ -e /volume/$f ]; do f=$((f+1)); done; i=0; while i=$((i+1)); do echo $i | dd of=/volume/$f oflag=append conv=notrunc,fsync 2>/dev/null && echo $i; done`
 
 func TestPowerLossOfANode(t *testing.T) {
@@ -77,7 +77,7 @@ func TestDrain(t *testing.T) {
 	})
 	plugin := env.run(t, "get", "pod", "--selector=app="+driverDaemonSet, "--field-selector=spec.nodeName="+node, "--output=name")
 	env.run(t, "delete", plugin, "--wait=false")
-	n.run("delete", "pod", "marker") // ends as a plugin without the hook would
+	n.run("delete", "pod", "marker") // terminates like a plugin without the hook
 	assert.Equal(t, written, n.sum("user", "/volume/file"))
 	assert.Equal(t, plugin, env.run(t, "get", plugin, "--output=name"))
 
@@ -163,18 +163,19 @@ func (e *environment) fence(t *testing.T, command, node string) {
 	e.plugin(t, command, node, "--yes")
 }
 
-// repair makes a node usable again, whatever a test has left behind.
+// repair makes a node usable again after a test, whatever its state.
 func (e *environment) repair(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	ctx := context.Background()
 	if !node.On() {
 		assert.NoError(t, node.PowerOn(ctx))
 	}
-	_, _ = e.driver.kubectl.Run(ctx, "", "taint", "node", node.Name, outOfService+"-") // fails if there is none
+	// fails if the taint does not exist
+	_, _ = e.driver.kubectl.Run(ctx, "", "taint", "node", node.Name, outOfService+"-")
 	e.fence(t, "unfence", node.Name)
 }
 
-// recovered waits until the driver is in service on all nodes.
+// recovered waits until the driver is ready on all nodes.
 func (e *environment) recovered(t *testing.T) {
 	t.Helper()
 	e.run(t, "wait", "node", "--all", "--for=condition=Ready", rolloutTimeout)

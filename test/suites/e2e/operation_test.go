@@ -49,7 +49,7 @@ func TestPasswordToToken(t *testing.T) {
 	n.ready("old")
 	values := env.driver.values()
 	change := func(values map[string]any) {
-		// The parameters of classes cannot be changed.
+		// The parameters of classes are immutable.
 		n.run("delete", "storageclass/"+storageClass, "volumesnapshotclass/spdkcsi-snapclass", "volumegroupsnapshotclass/spdkcsi-groupsnapclass")
 		env.upgrade(t, values)
 		require.NoError(t, env.driver.inService(context.Background()))

@@ -62,7 +62,7 @@ func TestKubectlPlugin(t *testing.T) {
 	}
 }
 
-// nodeState is what `kubectl spdkgate nodes` reports about a node.
+// nodeState contains the results of `kubectl spdkgate nodes` for a node.
 type nodeState struct {
 	Name                                         string
 	Ready, PluginReady, Registered, OutOfService bool
@@ -79,8 +79,7 @@ type nodeState struct {
 	}
 }
 
-// nodeState runs `kubectl spdkgate nodes` for one node. It fails if something is unknown, and
-// returns the rest.
+// nodeState runs `kubectl spdkgate nodes` for one node. It fails if a value is unknown.
 func (e *environment) nodeState(t *testing.T, node string) (nodeState, error) {
 	t.Helper()
 	out, notes, failed := e.runPlugin(t, "nodes", node, "--output=json")
@@ -106,7 +105,8 @@ func (e *environment) runPlugin(t *testing.T, args ...string) (out, notes string
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, e.driver.plugin, args...)
-	cmd.Env = []string{"HOME=" + filepath.Join(e.driver.dir, "kubectl"), "PATH=" + e.driver.programs, "KUBECONFIG=" + e.cluster.Kubeconfig()} // kubectl keeps a cache in HOME
+	// kubectl stores its cache in HOME
+	cmd.Env = []string{"HOME=" + filepath.Join(e.driver.dir, "kubectl"), "PATH=" + e.driver.programs, "KUBECONFIG=" + e.cluster.Kubeconfig()}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// claim returns a claim; source, which may be empty, is the YAML of its dataSource.
+// claim returns a claim. source is the YAML of its dataSource and may be empty.
 func claim(name, class, size, source string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolumeClaim
@@ -46,8 +46,8 @@ func container(indent string) string {
 `, indent)
 }
 
-// xfsClass returns a storage class like spdkcsi-sc, but with XFS, which can grow while it is
-// mounted even without CAP_SYS_RESOURCE.
+// xfsClass returns a storage class like spdkcsi-sc, but with XFS. A mounted XFS can grow even
+// without CAP_SYS_RESOURCE.
 func xfsClass(name string) string {
 	text := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -75,7 +75,7 @@ func (n *namespace) write(pod, file string) string {
 	return n.exec(pod, fmt.Sprintf(writeFile, file))
 }
 
-// sum returns the checksum of the data that write wrote.
+// sum returns the checksum of the data written by write.
 func (n *namespace) sum(pod, file string) string {
 	n.t.Helper()
 	return n.exec(pod, fmt.Sprintf(sumFile, file))

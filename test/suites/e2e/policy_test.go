@@ -26,7 +26,7 @@ import (
 
 var policyController = flag.String("network-policies", "", "path of kube-router, which then enforces the chart's NetworkPolicy in all tests; adds TestNetworkPolicy and TestNetworkPolicyOfTheProxy")
 
-// policyPackages returns the packages that the nodes need for the flag -network-policies.
+// policyPackages returns the packages that the nodes need for -network-policies.
 func policyPackages() ([]string, error) {
 	if *policyController == "" {
 		return nil, nil
@@ -40,7 +40,7 @@ func policyPackages() ([]string, error) {
 	return cluster.PolicyPackages, nil
 }
 
-// readers lists who may read metrics: these pods in TestNetworkPolicy's namespace.
+// readers lists the pods that may read metrics: those in TestNetworkPolicy's namespace.
 func readers(namespace string) []any {
 	return []any{map[string]any{
 		"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}},
@@ -48,8 +48,7 @@ func readers(namespace string) []any {
 	}}
 }
 
-// networkPolicy returns the values for the chart's NetworkPolicy, which permits as little as
-// possible.
+// networkPolicy returns the values for the chart's NetworkPolicy with minimal permissions.
 func networkPolicy() map[string]any {
 	if *policyController == "" {
 		return map[string]any{}
@@ -126,7 +125,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 	n.figure("%d connections tried", len(pods)*(10*len(env.cluster.Nodes)+4+len(permitted)+1+2*len(refused)))
 
-	time.Sleep(30 * time.Second) // each container is probed meanwhile
+	time.Sleep(30 * time.Second) // each container is probed in this time
 	for _, p := range pods {
 		assert.Empty(t, env.run(t, "get", "events", "--field-selector=reason=Unhealthy,involvedObject.name="+p, "--output=jsonpath={.items[*].message}"), "failed probes")
 	}
@@ -156,7 +155,8 @@ func TestNetworkPolicyOfTheProxy(t *testing.T) {
 	require.NoError(t, os.WriteFile(proxyValues, values, 0o600))
 	_, err = env.driver.helmIn(t.Context(), n.name, "install", "spdk-proxy", filepath.Join(repository, "deploy/helm/spdk-proxy"), "--values="+proxyValues)
 	require.NoError(t, err)
-	n.run("rollout", "status", "daemonset/spdk-proxy", rolloutTimeout) // kubelet has probed it
+	// ready only after kubelet has probed it
+	n.run("rollout", "status", "daemonset/spdk-proxy", rolloutTimeout)
 	n.clients("reader", "stranger", "spdkcsi-test")
 
 	pod := n.run("get", "pods", "--selector=app=spdk-proxy", "--output=jsonpath={.items[*].metadata.name}")
@@ -178,7 +178,8 @@ func TestNetworkPolicyOfTheProxy(t *testing.T) {
 }
 
 // driverReaches requires that the NetworkPolicy of the driver's chart lets pods reach only the
-// proxy, at a node's address and port. They must reach it from its own node as well as from others.
+// proxy, at a node's address and port. They must be able to reach it both from its own node and
+// from others.
 func (n *namespace) driverReaches(proxy string) {
 	n.t.Helper()
 	values := env.driver.values()
@@ -206,7 +207,7 @@ func (n *namespace) driverReaches(proxy string) {
 	}
 }
 
-// refusesStrangers waits until a policy applies to an address and port.
+// refusesStrangers waits until a policy is enforced for an address and port.
 func (n *namespace) refusesStrangers(to string) {
 	n.t.Helper()
 	n.eventually("a policy applies to "+to, func(context.Context) error {
@@ -217,8 +218,8 @@ func (n *namespace) refusesStrangers(to string) {
 	})
 }
 
-// clients starts a pod APP-0 on the first node, and APP-1 on the second: packets between pods on
-// one node pass through a bridge, and those between nodes are routed. The pods serve HTTP at port
+// clients starts the pod APP-0 on the first node and APP-1 on the second. Packets between pods on
+// one node pass through a bridge, and packets between nodes are routed. The pods serve HTTP on port
 // 8080.
 func (n *namespace) clients(apps ...string) {
 	n.t.Helper()
@@ -247,8 +248,8 @@ const readMetrics = `{ printf 'GET /metrics HTTP/1.0\r\nAuthorization: Bearer se
 // sendDatagram is a shell script that sends UDP datagrams to the port of DNS.
 const sendDatagram = "timeout 3 tftp -g -l /tmp/x -r x " + cluster.Address + " 53 || true"
 
-// tryConnection is a shell script that prints whether a TCP connection to an address and port can
-// be made.
+// tryConnection is a shell script that prints whether a TCP connection to an address and port
+// succeeds.
 const tryConnection = "nc -w 3 %s %s </dev/null >/dev/null 2>&1 && echo yes || echo no"
 
 func connection(to string) string {

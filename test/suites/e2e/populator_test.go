@@ -16,7 +16,8 @@ import (
 var populator = flag.String("populator", "", "directory with the programs hello-populator and volume-data-source-validator, without which -upstream leaves out the test of any volume data source")
 
 // addPopulator adds the images of a volume populator, which one of Kubernetes' own tests deploys.
-// The tests do not build them: their modules are not on the module proxy.
+// The tests do not build these images, because their modules are not available from the module
+// proxy.
 func (b *built) addPopulator(ctx context.Context, kubernetes string) error {
 	module, err := artifacts.ModuleDir(ctx, kubernetes, "k8s.io/kubernetes")
 	if err != nil {

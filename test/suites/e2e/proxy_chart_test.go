@@ -42,7 +42,8 @@ func TestProxyChart(t *testing.T) {
 		require.NoError(t, err)
 	}
 	helm("install", "spdk-proxy", filepath.Join(repository, "deploy/helm/spdk-proxy"), "--values="+file)
-	n.run("rollout", "status", "daemonset/spdk-proxy", rolloutTimeout) // ready only if the target answers
+	// ready only if the target responds
+	n.run("rollout", "status", "daemonset/spdk-proxy", rolloutTimeout)
 
 	authority, err := os.ReadFile(ca)
 	require.NoError(t, err)

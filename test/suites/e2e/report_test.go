@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// report prints what helps to find out why a test failed.
+// report prints information for finding out why a test failed.
 func (n *namespace) report() {
 	ctx := context.Background()
 	for _, args := range [][]string{{"get", "pods,pvc,volumesnapshots", "--output=wide"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
@@ -26,8 +26,8 @@ func (n *namespace) report() {
 	results.note(summary(ctx, n.name))
 }
 
-// summary returns, in a few lines for the end of the output, what a namespace's claims, pods and
-// volumes are waiting for.
+// summary describes, in a few lines for the end of the output, for what a namespace's claims, pods
+// and volumes are waiting.
 func summary(ctx context.Context, namespace string) string {
 	k := env.cluster.Kubectl()
 	lines := []string{"namespace " + namespace + ":"}

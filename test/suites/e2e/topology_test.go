@@ -22,7 +22,7 @@ const (
 	anotherServer = "storage-2"
 )
 
-// A storage server can only be used from one zone, and each node is a zone. With the label, the
+// A storage server can be used from only one zone, and each node is a zone. With the label, the
 // driver's new pods know their zones.
 func TestZones(t *testing.T) {
 	n := newNamespace(t, "two storage servers, each reached from one zone: the volume for a claim with WaitForFirstConsumer is created where its pod can run, a later pod runs where the volume is, and a claim larger than the free space waits with an event; with Immediate, volumes are created on the server that has room, and their pods run in its zone")
@@ -60,11 +60,11 @@ func TestZones(t *testing.T) {
 	n.immediate(map[string]string{storageServer: one.Name, anotherServer: two.Name})
 }
 
-// immediate creates volumes before a pod needs them, on two storage servers that each have room for
-// one of them. zones lists the servers' zones, each of which is a node.
+// immediate creates volumes before pods need them, on two storage servers that each have room for
+// only one. zones lists the servers' zones, each of which is a node.
 func (n *namespace) immediate(zones map[string]string) {
 	n.t.Helper()
-	const size = "40Gi" // of 64
+	const size = "40Gi" // of 64 GiB
 	server := func(claim string) string {
 		name, _, _ := strings.Cut(n.handle(claim), ":")
 		return name
@@ -82,7 +82,8 @@ func (n *namespace) immediate(zones map[string]string) {
 	n.event("early-3", "ProvisioningFailed", "ResourceExhausted")
 
 	n.apply(claim("copy", storageClass, size, "  dataSource: {kind: PersistentVolumeClaim, name: early-1}\n"))
-	n.event("copy", "ProvisioningFailed", "ResourceExhausted") // a copy can only be where its source is
+	// a copy must be on the same server as its source
+	n.event("copy", "ProvisioningFailed", "ResourceExhausted")
 	n.run("delete", "pvc", "copy")
 
 	for _, c := range []string{"early-1", "early-2"} {
@@ -142,7 +143,8 @@ func (n *namespace) useZones(one, two string) {
 	values["credentials"] = map[string]any{"accounts": []any{env.driver.server.Account(), second.Account()}}
 	values["ca"] = map[string]any{"certificates": env.driver.server.CA() + second.CA()}
 	values["zones"], values["storageCapacity"] = true, true
-	values["storageClass"] = map[string]any{"volumeBindingMode": "Immediate"} // cannot be changed
+	// the binding mode is immutable
+	values["storageClass"] = map[string]any{"volumeBindingMode": "Immediate"}
 	node := values["node"].(map[string]any)
 	data := storage.DataDir(filepath.Join(env.driver.dir, storageFolder, "second"))
 	node["extraVolumes"] = append(node["extraVolumes"].([]any), map[string]any{"name": "second-target", "hostPath": map[string]any{"path": data, "type": "Directory"}})
@@ -161,7 +163,7 @@ func (e *environment) reconfigure(t *testing.T, values map[string]any) {
 	require.NoError(t, e.driver.inService(context.Background()))
 }
 
-// published returns an error unless the free space for a class is published for the given zones.
+// published returns an error unless the free capacity for a class is published for the given zones.
 func (n *namespace) published(ctx context.Context, class string, zones ...string) error {
 	text, err := env.driver.kubectl.Run(ctx, "", "get", "csistoragecapacities", "--output=json")
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 
 var upstream = flag.Bool("upstream", false, "also run Kubernetes' own tests of storage drivers, which takes long (with -run TestUpstream: only these)")
 
-// definition tells Kubernetes' tests what the driver can do. XFS needs 300 MiB. RWX would also mean
-// file systems, so TestReadWriteMany tests raw block volumes instead.
+// definition declares the driver's capabilities to Kubernetes' tests. XFS needs 300 MiB. RWX would
+// also imply file systems, so TestReadWriteMany tests raw block volumes instead.
 const definition = `StorageClass: {FromExistingClassName: ` + storageClass + `}
 SnapshotClass: {FromExistingClassName: spdkcsi-snapclass}
 GroupSnapshotClass: {FromExistingClassName: spdkcsi-groupsnapclass}
@@ -92,7 +92,7 @@ func TestUpstream(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, together)
-	const processes = 8 // they mostly wait
+	const processes = 8 // these tests mostly wait
 	shards := slices.Collect(slices.Chunk(together, (len(together)+processes-1)/processes))
 	reports := make([][]spec, len(shards)+1)
 	var g errgroup.Group
@@ -110,8 +110,7 @@ func TestUpstream(t *testing.T) {
 	n.judge(slices.Concat(reports...))
 }
 
-// unfit lists tests for which the cluster is unsuitable: they restart kubelet over SSH, or need
-// Windows.
+// unfit lists tests that this cluster cannot run: they restart kubelet over SSH, or need Windows.
 var unfit = regexp.MustCompile(`\[Disruptive\]|ntfs|Windows`)
 
 func fits(test string) bool {
@@ -123,7 +122,7 @@ func (n *namespace) judge(specs []spec) {
 	n.t.Helper()
 	counts, reasons := map[string]int{}, map[string]int{}
 	for _, s := range specs {
-		if s.State == "skipped" && s.Failure.Message == "" { // not in this process' focus
+		if s.State == "skipped" && s.Failure.Message == "" { // not selected by this process
 			continue
 		}
 		counts[s.State]++
@@ -181,7 +180,7 @@ func focus(names []string) string {
 	return "--ginkgo.focus=" + strings.Join(quoted, "|")
 }
 
-// canGrowMounted reports whether the kernel lets ext4 grow while it is mounted, which needs
+// canGrowMounted reports whether the kernel can grow a mounted ext4, which requires
 // CAP_SYS_RESOURCE.
 func canGrowMounted(n *namespace) bool {
 	text, err := os.ReadFile("/proc/self/status")
@@ -198,7 +197,7 @@ func canGrowMounted(n *namespace) bool {
 	return false
 }
 
-// upstreamImages returns the images that Kubernetes' tests of storage drivers use, by name.
+// upstreamImages returns the images that Kubernetes' storage tests use, by name.
 func upstreamImages(ctx context.Context, program string) (map[string][]string, error) {
 	out, err := exec.CommandContext(ctx, program, "--list-images").Output()
 	if err != nil {

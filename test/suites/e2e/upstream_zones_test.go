@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUpstream has no zones, because most of its tests use a volume on both nodes. It does not
-// limit the number of volumes, because its tests run concurrently. The suites for both therefore
-// run separately, with another configuration.
+// TestUpstream does not use zones, because most of its tests use a volume on both nodes. It does
+// not limit the number of volumes, because its tests run concurrently. Therefore, the suites for
+// zones and limits run separately, with another configuration.
 
 func TestUpstreamZones(t *testing.T) {
 	if !*upstream {
@@ -38,15 +38,15 @@ func TestUpstreamLimits(t *testing.T) {
 	n.upstreamSuites(storageClass, "volumeLimits", "    volumeLimits: true\n")
 }
 
-// TestUpstreamSnapshotMetadata runs what TestUpstream cannot, because external drivers are defined
-// without the namespace in which these tests create objects.
+// TestUpstreamSnapshotMetadata runs tests that TestUpstream cannot run: the definition of external
+// drivers does not contain the namespace in which they create objects.
 func TestUpstreamSnapshotMetadata(t *testing.T) {
 	if !*upstream {
 		t.Skip("only with ARGS=-upstream")
 	}
 	n := newNamespace(t, "Kubernetes' own tests of SnapshotMetadata")
 	n.serveMetadataService()
-	// These tests delete snapshots before the volumes that they restored from them.
+	// These tests delete snapshots before the volumes restored from them.
 	n.changeValues(func(values map[string]any) {
 		values["config"] = map[string]any{"snapshots": map[string]any{"deleteWithClones": "detach"}}
 	})

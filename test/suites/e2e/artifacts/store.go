@@ -19,11 +19,11 @@ import (
 // Log reports progress.
 type Log func(format string, args ...any)
 
-// unused is the age after which directories of earlier versions are removed.
+// unused is the age at which directories of earlier versions are removed.
 const unused = 30 * 24 * time.Hour
 
-// A Store is a directory of built programs and unpacked packages, outside the clone. One process at
-// a time can have it open.
+// A Store is a directory of built programs and unpacked packages, outside the clone. Only one
+// process at a time can open it.
 type Store struct {
 	root string // contains all versions
 	log  Log

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// startTimeout is for a busy machine; see the package's callers for the usual time.
+	// Sufficient on a busy machine; callers of the package state the usual time.
 	startTimeout = 5 * time.Minute
 )
 
@@ -26,12 +26,12 @@ type Options struct {
 	// StartupTaint is the key of the taint with which a new node registers.
 	StartupTaint string
 	Log          func(format string, args ...any)
-	// Unplug detaches the block devices of a node that has lost power, after its processes and
-	// mounts have ended.
+	// Unplug detaches the block devices of a node that has lost power. It is called after the
+	// node's processes and mounts have ended.
 	Unplug func(node string) error
-	// PolicyController is the program kube-router. It enforces NetworkPolicies on each node, where
-	// Packages then also has those in PolicyPackages, and the pods' ports of the node work. Empty:
-	// nothing enforces them.
+	// PolicyController is the path of kube-router, which enforces NetworkPolicies on each node.
+	// Packages must then also contain PolicyPackages, and host ports work. If it is empty,
+	// NetworkPolicies are not enforced.
 	PolicyController string
 }
 

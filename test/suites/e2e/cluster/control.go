@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// nodeGracePeriod is how long a node may be silent before Kubernetes considers it lost; by default
+// nodeGracePeriod is the time after which Kubernetes considers a silent node lost. The default is
 // 50 s.
 const nodeGracePeriod = "15s"
 

@@ -11,8 +11,8 @@ import (
 
 const containerdRoot = "/var/lib/containerd"
 
-// installImages starts the first node's containerd, imports the images, and gives all other nodes
-// copies of them. Importing them on each node would take as long again for each.
+// installImages starts the first node's containerd, imports the images, and copies the result to
+// all other nodes. Importing them on each node would take longer.
 func (c *Cluster) installImages(ctx context.Context) error {
 	if len(c.Nodes) == 0 {
 		return nil
@@ -26,7 +26,7 @@ func (c *Cluster) installImages(ctx context.Context) error {
 			return err
 		}
 	}
-	// While containerd runs, a database may be copied in the middle of a change.
+	// A database copied while containerd runs may be inconsistent.
 	if err := first.containerd.Kill(); err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Synced data survives; other data is lost. Another process on the machine may sync everything at
-// any time, so it suffices that one of several attempts shows the loss.
+// Synced data survives a shutdown; other data is lost. Another process may sync all file systems at
+// any time, so it is sufficient that one of several attempts shows the loss.
 func TestShutDownLosesUnsyncedData(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")
@@ -68,7 +68,8 @@ func TestShutDownLosesUnsyncedData(t *testing.T) {
 	assert.True(t, lost, "unsynced data survived 20 times")
 }
 
-// Only file systems on loop devices are ended. Even without this check, /proc would not be harmed.
+// Only file systems on loop devices are shut down. /proc would not be harmed even without this
+// check.
 func TestShutDownRefusesOtherFileSystems(t *testing.T) {
 	folder, err := os.Open("/proc")
 	require.NoError(t, err)
@@ -76,9 +77,9 @@ func TestShutDownRefusesOtherFileSystems(t *testing.T) {
 	require.ErrorContains(t, shutDown(folder), "is not on a loop device")
 }
 
-// A volume is mounted twice, for the node and for its pod. On an XFS that is shut down, even fstat
-// fails with EIO. So it must be ended only once, and a node with such a volume can still be powered
-// off.
+// A volume is mounted twice, for the node and for its pod. On an XFS that was shut down, even fstat
+// fails with EIO. Therefore, it must be shut down only once, and a node with such a volume can
+// still be powered off.
 func TestOpenEachOpensEachFileSystemOnce(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")

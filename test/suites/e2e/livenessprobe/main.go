@@ -1,6 +1,6 @@
-// Command livenessprobe replaces the sidecar of this name, whose module may be missing from the Go
-// module proxy. It has the same flags, and serves /healthz by calling the driver's Probe. It is
-// meant only for these tests.
+// Command livenessprobe replaces the sidecar of this name, whose module may not be available from
+// the Go module proxy. It has the same flags, and serves /healthz by calling the driver's Probe.
+// Use it only in these tests.
 package main
 
 import (
