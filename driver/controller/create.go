@@ -134,7 +134,7 @@ func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error)
 	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
 	switch {
 	case least < 0 || most < 0:
-		return 0, 0, fmt.Errorf("%w: capacity_range contains a negative number", request.ErrInvalid)
+		return 0, 0, fmt.Errorf("%w: required_bytes and limit_bytes in capacity_range must not be negative", request.ErrInvalid)
 	case most > 0 && least > most:
 		return 0, 0, fmt.Errorf("%w: required_bytes is %d, more than limit_bytes, %d", volume.ErrOutOfRange, least, most)
 	case least > maxSize:

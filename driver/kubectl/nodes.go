@@ -207,9 +207,9 @@ func (c Client) askPlugins(ctx context.Context, nodes []Node, o NodeOptions) err
 func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	switch {
 	case n.Pod == "":
-		return errors.New("its volumes' paths are unknown: no pod of the node plugin is known there")
+		return errors.New("cannot read the paths to its volumes: no node plugin pod was found on the node")
 	case n.Ready != nil && !*n.Ready:
-		return errors.New("its volumes' paths are unknown: the node is not ready, so the node plugin was not asked")
+		return errors.New("cannot read the paths to its volumes: the node is not ready, so its node plugin was not queried")
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -221,7 +221,7 @@ func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	if err := json.Unmarshal(out.text.Bytes(), &status); err == nil && status.Version != "" {
 		n.Status = &status
 		if status.Problem != "" {
-			return fmt.Errorf("its volumes' paths are unknown: %s", status.Problem)
+			return fmt.Errorf("cannot read the paths to its volumes: %s", status.Problem)
 		}
 		return nil
 	}
@@ -233,7 +233,7 @@ func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	case failed == nil:
 		failed = errors.New("it printed no status")
 	}
-	return fmt.Errorf("its volumes' paths are unknown: run spdk-csi node-status in pod %s of namespace %s: %w", n.Pod, c.Namespace, reason(failed, &notes.text))
+	return fmt.Errorf("cannot read the paths to its volumes: run spdk-csi node-status in pod %s of namespace %s: %w", n.Pod, c.Namespace, reason(failed, &notes.text))
 }
 
 // mostStatus bounds what a node plugin may print, because its node may be hostile. A thousand

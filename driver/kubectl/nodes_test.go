@@ -86,8 +86,8 @@ func TestNodesAreShown(t *testing.T) {
 	a := newAPI(t)
 	a.withNodes(t)
 	nodes, err := a.NodeStates(t.Context(), driver, nodeOptions)
-	require.ErrorContains(t, err, "node worker-3: its volumes' paths are unknown: the node is not ready, so the node plugin was not asked")
-	require.ErrorContains(t, err, "node worker-5: its volumes' paths are unknown: no pod of the node plugin is known there")
+	require.ErrorContains(t, err, "node worker-3: cannot read the paths to its volumes: the node is not ready, so its node plugin was not queried")
+	require.ErrorContains(t, err, "node worker-5: cannot read the paths to its volumes: no node plugin pod was found on the node")
 	unnamed := "host " + hostname.Of("unnamed").UUID
 	want := `NODE                                        STATUS                                    PUBLISHED       FENCED           STAGED   LOST-PATHS                           PROBLEMS                              TRANSPORTS       VERSION
 ` + unnamed + `   NotInCluster                              0               storage-2        ?        ?                                    ?                                     ?                ?
@@ -113,7 +113,7 @@ worker-5                                    NoPlugin,NotRegistered              
 	wide := printedNodes(t, Wide, true, nodes)
 	assert.Regexp(t, `VERSION +CHECKED +LIMIT +POD +IMAGE +UNKNOWN\n`, wide)
 	assert.Regexp(t, `worker-1 .* v1 +20s +16 +plugin-1 +spdk-csi:v1 +-\n`, wide)
-	assert.Regexp(t, `worker-3 .* \? +\? +16 +plugin-3 +spdk-csi:v1 +its volumes' paths are unknown: the node is not ready`, wide)
+	assert.Regexp(t, `worker-3 .* \? +\? +16 +plugin-3 +spdk-csi:v1 +cannot read the paths to its volumes: the node is not ready`, wide)
 	items := decoded(t, printedNodes(t, JSON, true, nodes))["items"].([]any)
 	lost := items[4-1].(map[string]any)
 	assert.Equal(t, []any{"worker-3", false, true, true}, []any{lost["name"], lost["ready"], lost["registered"], lost["outOfService"]})
@@ -225,5 +225,5 @@ func TestUnknownFactsOfNodesAreNotGuessed(t *testing.T) {
 	short := nodeOptions
 	short.Timeout = time.Millisecond
 	_, err = a.NodeStates(t.Context(), driver, short)
-	require.ErrorContains(t, err, "node worker-1: its volumes' paths are unknown: run spdk-csi node-status in pod plugin-1 of namespace spdkcsi: no answer within 1ms")
+	require.ErrorContains(t, err, "node worker-1: cannot read the paths to its volumes: run spdk-csi node-status in pod plugin-1 of namespace spdkcsi: no answer within 1ms")
 }
