@@ -16,11 +16,11 @@ const LeftOut = "nothing"
 
 // Translate adapts params to release r without loss:
 //   - A call without parameters gets the form that SPDK accepts (x-spdk-params).
-//   - A new name is replaced by the old one (x-spdk-replaces) if the release does not yet support the
-//     new name, and an old name by the new one if the release no longer supports the old name. A size
-//     in bytes is rounded up to MiB.
-//   - A removed parameter is omitted if its value is the behaviour of later releases
-//     (x-spdk-drop-if).
+//   - A new name is replaced by the old one (x-spdk-replaces) if the release does not yet support
+//     the new name, and an old name by the new one if the release no longer supports the old name.
+//     A size in bytes is rounded up to MiB.
+//   - A removed parameter is omitted if its value is the behaviour of later releases (x-spdk-drop-
+//     if).
 //   - Values that earlier releases accepted in any case get their present spelling.
 //
 // Translate does not modify params. Parameters that have no equivalent stay as they are: validation
