@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// In the machine, spdk-csi move copies a real target's volume to another lvstore, from where it is
+// In the machine, spdk-csi move copies a volume of a real target to another lvstore. The copy is
 // then used.
 func TestMovedCopyCanBeUsed(t *testing.T) {
 	realTarget.Lock()

@@ -34,7 +34,9 @@ import (
 // deletes the volumes, by the same CSI calls that Kubernetes' sidecars make.
 type csiTarget struct {
 	*controller.Controller
-	old       bool   // its release copies only volumes whose deleted data others may read, and only at the same size
+	// its release can copy only volumes whose deleted data others may read, and only at the same
+	// size
+	old       bool
 	config    []byte // config.json
 	secret    string // secret.json
 	volumes   map[string]*csi.Volume

@@ -8,21 +8,21 @@
 // It installs nothing. Kernel, qemu and file system tools come from Debian packages, which are
 // unpacked into a directory of the user's cache (kit.go); delete the directory to get newer ones.
 // The machine is emulated, so it does not need KVM. Its disk is an initramfs, and its init is the
-// program in guest/. It communicates with this test over HTTP (package control): it reports its
-// steps, and requests changes of the target.
+// program in guest/. The program communicates with this test over HTTP (package control): it
+// reports its steps and requests changes on the target.
 //
 // The program in the guest uses the connectors and the mounter itself. In TestNodePlugin and the
 // tests after it in node_test.go, it starts spdk-csi --node instead, and makes kubelet's calls over
-// its socket. To kill the node plugin at each step, guest/tracer.go stops it at its system calls,
-// so the plugin has no code for these tests.
+// its socket. To kill the node plugin at each step, guest/tracer.go stops it at its system calls.
+// Therefore, the plugin needs no code for these tests.
 //
-// Debian 12's kernel has no NVMe in-band authentication. For TestAuthentication,
-// SPDKGATE_KERNEL_DEB names the package of a kernel that has it, such as linux-image-6.12…-amd64 of
+// Debian 12's kernel does not support NVMe in-band authentication. For TestAuthentication,
+// SPDKGATE_KERNEL_DEB names the package of a kernel that does, such as linux-image-6.12…-amd64 of
 // bookworm-backports. The target should offer small groups only (nvmf_set_config dhchap_dhgroups
-// [null, ffdhe2048], before framework_start_init): the emulated processor needs minutes for the
-// 8192 bits that SPDK and Linux choose otherwise.
+// [null, ffdhe2048], before framework_start_init). SPDK and Linux would otherwise choose 8192 bits,
+// for which the emulated processor needs minutes.
 //
-// Targets are those of the guest's kernel (nvmet over TCP and emulated RDMA, LIO) and, if SPDK_SOCK
-// is the path of its socket, a real SPDK. That runs on the host, whose loopback the guest reaches
-// as 10.0.2.2.
+// The tests use targets of the guest's kernel: nvmet over TCP and emulated RDMA, and LIO. If
+// SPDK_SOCK is the path of a real SPDK's socket, they use that target too. It runs on the host,
+// whose loopback the guest reaches as 10.0.2.2.
 package kernel

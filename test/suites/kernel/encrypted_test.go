@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// TestEncryptedVolumes makes CSI calls for volumes that are encrypted on the node, with file
-// systems and as raw block. It grows and clones them, uses wrong and changed passphrases, and kills
-// a plugin while the plugin encrypts a volume.
+// TestEncryptedVolumes makes CSI calls for volumes that the node encrypts, with file systems and as
+// raw block. It grows and clones them, uses wrong and changed passphrases, and kills a plugin while
+// the plugin encrypts a volume.
 func TestEncryptedVolumes(t *testing.T) {
 	t.Parallel()
 	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}} {

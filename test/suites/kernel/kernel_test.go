@@ -35,8 +35,9 @@ func TestISCSI(t *testing.T) {
 	})
 }
 
-// TestClearingHidesDeletedData searches a thin volume for data from a deleted volume whose clusters
-// it gets. Without clearing, the data is found, which shows that the test reads the right clusters.
+// TestClearingHidesDeletedData searches a thin volume for data of a deleted volume whose clusters
+// it reuses. Without clearing, the data is found, which shows that the test reads the right
+// clusters.
 func TestClearingHidesDeletedData(t *testing.T) {
 	const parts = control.OwnClusters * control.OwnBytes
 	for mode, exposed := range map[class.Clear]int64{

@@ -76,7 +76,7 @@ func (k kit) initramfs() string { return filepath.Join(k.dir, "initramfs.cpio") 
 // errNoKit means that no kit can be created on this machine.
 var errNoKit = errors.New("kernel tests cannot run here")
 
-// creating is held while a kit is searched for or created, because tests run in parallel.
+// creating is locked while a kit is searched for or created, because tests run in parallel.
 var creating sync.Mutex
 
 // openKit returns the newest kit in the user's cache, or creates one.
@@ -116,7 +116,7 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	if err != nil {
 		return kit{}, err
 	}
-	defer os.RemoveAll(k.dir) // after a success, the directory has its final name
+	defer os.RemoveAll(k.dir) // if the kit is complete, the directory has its final name
 	debs, err := debian.Download(ctx, k.dir, packages...)
 	if errors.Is(err, debian.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", errNoKit, err)
@@ -157,9 +157,9 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 	return kit{dir: final, kernel: k.kernel}, nil
 }
 
-// unpackKernel unpacks the compressed kernel image, because an emulated processor would need four
-// seconds for that at each boot. The sizes and offsets in the image's header are documented in
-// Linux's Documentation/arch/x86/boot.rst.
+// unpackKernel unpacks the compressed kernel image, which would take an emulated processor four
+// seconds at each boot. The sizes and offsets in the image's header are documented in Linux's
+// Documentation/arch/x86/boot.rst.
 func (k kit) unpackKernel(ctx context.Context) error {
 	image, err := os.ReadFile(k.root("boot/vmlinuz-" + k.kernel))
 	if err != nil {

@@ -31,11 +31,11 @@ import (
 type Machine struct {
 	// Target executes the guest's calls. It is nil if there is no target on the host.
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
-	// Progress receives the guest's reports on its writes, and reports whether the guest should
-	// end. It is nil if the scenario does not report progress.
+	// Progress receives the guest's reports on its writes. It returns true if the guest should end.
+	// It is nil if the scenario does not report progress.
 	Progress func([]control.Progress) (end bool)
-	// Found receives what the guest found in a new volume. It is nil if the scenario does not
-	// search.
+	// Found receives the counts of bytes that the guest found in a new volume. It is nil if the
+	// scenario does not search.
 	Found func(control.Found)
 	// Disks holds raw images of the machine's disks, which persist from one run to the next.
 	Disks []string

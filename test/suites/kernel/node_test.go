@@ -43,7 +43,7 @@ func TestKilledPlugin(t *testing.T) {
 func onTargets(t *testing.T, scenario string) {
 	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}, {"own target, RDMA", control.OwnRDMA}} {
 		if own.target == control.OwnRDMA && scenario == control.Killed {
-			continue // its steps are those of TCP
+			continue // for the connector, RDMA has the same steps as TCP
 		}
 		t.Run(own.name, func(t *testing.T) {
 			if scenario == control.Killed && own.target != control.Own && !*all {
@@ -73,7 +73,7 @@ func onTargets(t *testing.T, scenario string) {
 	}
 }
 
-// realTarget is held by the test that is using the real target.
+// realTarget is locked by the test that uses the real target.
 var realTarget sync.Mutex
 
 func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...string) {
@@ -89,7 +89,7 @@ func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...
 }
 
 // TestPowerLoss ends the machine twice while volumes are written to. After each boot, it checks
-// that everything synced is there.
+// that all synced data is present.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	m := NewMachine(t)
@@ -133,8 +133,8 @@ func TestPowerLoss(t *testing.T) {
 	m.Run(control.PowerLoss, control.Own, params(control.PhaseUnstage)...)
 }
 
-// TestMovedVolume cuts a node off during writes, and moves its volume to another node. The first
-// node's writes must no longer reach the volume, even when that node is connected again.
+// TestMovedVolume disconnects a node during writes, and moves its volume to another node. The first
+// node's writes must no longer reach the volume, even after that node is connected again.
 func TestMovedVolume(t *testing.T) {
 	target := newCSITarget(t, realtarget.Socket(t), "nvme-tcp", "")
 	first, second := NewMachine(t), NewMachine(t)

@@ -49,7 +49,7 @@ func startTarget(t *testing.T) *targetProcess {
 func (p *targetProcess) socket() string { return filepath.Join(p.dir, "spdk.sock") }
 func (p *targetProcess) saved() string  { return filepath.Join(p.dir, "saved") }
 
-// start starts the process and waits until it answers.
+// start starts the process and waits until it responds.
 func (p *targetProcess) start(ctx context.Context) error {
 	args := append([]string{"--no-huge", "-s", "1024", "-m", "0x1", "--limit-coredump", "-r", p.socket(), "-c", filepath.Join(p.saved(), "current.json")},
 		strings.Fields(os.Getenv("SPDK_TGT_ARGS"))...)

@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// spdk is a real SPDK target on this host, without the driver. It creates thin lvols, exports each
-// under its own name, and removes everything when the test ends.
+// spdk is a real SPDK target on this host, used without the driver. It creates thin lvols, exports
+// each one under its own name, and removes everything when the test ends.
 type spdk struct {
 	t       *testing.T
 	rpc     *spdkrpc.Client

@@ -15,7 +15,7 @@ type result struct {
 	name    string
 	steps   int
 	seconds float64
-	figures string // of the last step that has some
+	figures string // figures of the last step that reported any
 	failed  string // the step that failed, and its error
 }
 

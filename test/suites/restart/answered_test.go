@@ -38,7 +38,7 @@ func (w *world) exported() map[string][]string {
 	return admitted
 }
 
-// killed kills the target at once, and restarts it with the saved file.
+// killed kills the target immediately, and restarts it with the saved file.
 func (w *world) killed() {
 	w.t.Helper()
 	w.kill()
@@ -73,7 +73,7 @@ func (w *world) exportLvol(name string) {
 	w.call("nvmf_subsystem_add_host", p{"nqn": nqn + name, "host": host + "1"}, nil)
 }
 
-// A response about access remains true even if the target dies right after it.
+// A response about access remains true even if the target is killed immediately after it.
 func TestTargetDiesAfterEachResponse(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.createLvol("v")
@@ -83,7 +83,7 @@ func TestTargetDiesAfterEachResponse(t *testing.T) {
 	for _, step := range []struct {
 		method string
 		params p
-		after  []string // what n admits; nil: it does not exist
+		after  []string // what the subsystem n admits; nil: it does not exist
 	}{
 		{"nvmf_create_subsystem", p{"nqn": n, "serial_number": "S"}, []string{}},
 		{"nvmf_subsystem_add_ns", p{"nqn": n, "namespace": p{"bdev_name": "lvs0/v", "nsid": 1}}, []string{"namespace"}},
@@ -108,8 +108,8 @@ func TestTargetDiesAfterEachResponse(t *testing.T) {
 	}
 }
 
-// A volume is deleted, alone or with its lvstore, and the target dies before this is saved.
-// Afterwards the proxy reports nothing as missing, the export can be removed, and new exports are
+// A volume is deleted, alone or with its lvstore, and the target is killed before this is saved.
+// Afterwards, the proxy reports nothing as missing, the export can be removed, and new exports are
 // saved.
 func TestTargetDiesAfterADeletion(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -129,7 +129,7 @@ func TestTargetDiesAfterADeletion(t *testing.T) {
 				if restarted {
 					w.stop()
 				}
-				if !w.start(w.saved()...) { // the file may still have the volume's namespace
+				if !w.start(w.saved()...) { // the file may still contain the volume's namespace
 					require.True(t, w.start(w.saved("--json-ignore-init-errors")...))
 				}
 				if restarted {
@@ -153,9 +153,9 @@ func TestTargetDiesAfterADeletion(t *testing.T) {
 	}
 }
 
-// While an lvstore's disk is missing, the proxy cannot tell whether SPDK executed the lvstore's
-// deletion, so its volumes' exports stay in the saved file. If the deletion was not executed, they
-// are back when the disk is.
+// While an lvstore's disk is missing, the proxy cannot determine whether SPDK executed the
+// lvstore's deletion. Therefore, its volumes' exports stay in the saved file. If the deletion was
+// not executed, they are restored with the disk.
 func TestDeletedLvstoreWithoutItsDisk(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.exportLvol("rv1")

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// UUIDs in the contents created by forgeAll. The method named of replaces them.
+// forgeAll writes these UUIDs; the method of replaces them.
 const (
 	anyVictim   = "11111111-1111-4111-8111-111111111111"
 	anySnapshot = "22222222-2222-4222-8222-222222222222"
 	anyDecoy    = "33333333-3333-4333-8333-333333333333"
 )
 
-// Contents that a hostile tenant writes into volumes, without the empty end of the volume.
+// contents are what a hostile tenant writes into volumes, without the empty end of the volume.
 type contents struct {
 	inner, twin, raid, gpt, ftl []byte
 	raidMember                  uuid.UUID
@@ -70,7 +70,7 @@ func (c contents) of(w *world, volume, victim, snapshot, decoy string) map[strin
 	return all
 }
 
-// crcOfRAID returns the CRC of a superblock, in which the CRC itself counts as 0.
+// crcOfRAID returns the CRC of a superblock, computed with the CRC field set to 0.
 func crcOfRAID(superblock []byte) uint32 {
 	b := slices.Clone(superblock)
 	clear(b[16:20])

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// A volume and its snapshot are deleted concurrently through CSI. Afterwards both are gone with
-// their clusters, and neither comes back after a target restart.
+// A volume and its snapshot are deleted concurrently through CSI. Afterwards, both are deleted with
+// their clusters, and neither reappears after the target restarts.
 func TestVolumeAndSnapshotAreDeletedConcurrently(t *testing.T) {
 	rounds := 160
 	if os.Getenv("SPDK_TGT") == "" {
@@ -42,7 +42,8 @@ func TestVolumeAndSnapshotAreDeletedConcurrently(t *testing.T) {
 			},
 		} {
 			both.Go(func() {
-				assert.Eventually(t, func() bool { return remove() == nil }, long, 10*time.Millisecond) // as Kubernetes repeats
+				// Kubernetes also retries
+				assert.Eventually(t, func() bool { return remove() == nil }, long, 10*time.Millisecond)
 			})
 		}
 		both.Wait()

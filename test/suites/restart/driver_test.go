@@ -28,9 +28,9 @@ type driverWorld struct {
 	copy                  *csi.Volume
 }
 
-// The target dies after each call made by one of the driver's operations, and starts from the saved
-// file. The operation then succeeds when retried, and its result still holds after another such
-// death. Nothing is left over.
+// The target is killed after each call made by one of the driver's operations, and starts from the
+// saved file. The operation must succeed when retried, and its result must survive another kill. No
+// object is left over.
 func TestTargetDiesInEachOperation(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
@@ -65,7 +65,7 @@ func newDriverWorld(t *testing.T, transport export.Transport) *driverWorld {
 	d.settled()
 	d.relay, node["rpcURL"] = d.newRelay(func() { d.kill(); d.again() })
 	d.Controller = d.controller(node)
-	// Objects that the first export creates for all others stay.
+	// Objects that the first export creates for all later ones are kept.
 	d.create()
 	d.published()
 	d.clear()
@@ -94,8 +94,8 @@ func (d *driverWorld) again() {
 	d.fresh()
 }
 
-// dies makes the target die after an operation's call number at. It reports whether there was such
-// a call.
+// dies kills the target after an operation's call number at. It reports whether the operation made
+// so many calls.
 func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	t, ctx := d.t, d.t.Context()
 	before := d.everything()
@@ -128,7 +128,7 @@ func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	return method != ""
 }
 
-// A things value counts what operations can leave on a target.
+// things counts the objects that operations can leave on a target.
 type things struct {
 	free    uint64
 	lvols   []string
@@ -167,7 +167,7 @@ func (d *driverWorld) everything() things {
 	return s
 }
 
-// admitted returns the nodes that the target admits to volumes.
+// admitted returns the nodes to which the target gives access to volumes.
 func (d *driverWorld) admitted(s things) (nodes []string) {
 	var names []string
 	for _, hosts := range s.exports {

@@ -29,8 +29,8 @@ func (w *world) examines() *bool {
 	return info.ExaminesVolumes
 }
 
-// With the saved configuration of target.save.disable_auto_examine, a restarted target loads all
-// lvstores, RAIDs and other bdevs on disks, but not what is inside volumes.
+// With the configuration saved by target.save.disable_auto_examine, a restarted target loads all
+// lvstores, RAIDs and other bdevs on disks, but nothing inside volumes.
 func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w := newWorld(t)
 	w.disableAutoExamine = true
@@ -38,10 +38,10 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w.serve()
 	assert.Equal(t, new(true), w.examines())
 	w.populate()
-	w.call("bdev_passthru_delete", p{"name": "pt0"}, nil) // it lies on a volume
+	w.call("bdev_passthru_delete", p{"name": "pt0"}, nil) // it is on top of a volume
 	w.settled()
 	before := w.state()
-	// A host could write this.
+	// A host could have written this.
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": "vm", "size_in_mib": 64}, nil)
 	var vm []struct{ Name string }
 	w.call("bdev_get_bdevs", p{"name": "lvs0/vm"}, &vm)
@@ -49,7 +49,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w.call("spdkgate_config_save", nil, nil)
 	assert.Equal(t, []string{"lvs0", "nested"}, w.stores())
 
-	for range 2 { // the second file was made by a target that examines what is listed
+	for range 2 { // the second file is saved by a target that examines only listed bdevs
 		w.kill()
 		require.True(t, w.start(w.saved()...))
 		w.fresh()
@@ -60,7 +60,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w.call("bdev_lvol_delete", p{"name": "lvs0/vm"}, nil)
 	assert.Equal(t, before, w.state())
 
-	// A store that a call has just created.
+	// The lvstore was created by a call just before.
 	w.call("iscsi_delete_target_node", p{"name": "iqn.2016-06.io.spdk:disk1"}, nil)
 	w.call("bdev_lvol_create_lvstore", p{"bdev_name": "disk1", "lvs_name": "lvs1"}, nil)
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs1", "lvol_name": "v", "size_in_mib": 16}, nil)
@@ -72,7 +72,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	assert.Empty(t, w.status().Missing)
 }
 
-// RAIDs with volumes on them are back.
+// RAIDs with volumes on them are restored.
 func TestRAIDsAreRestoredWithoutAutoExamine(t *testing.T) {
 	for name, superblock := range map[string]bool{"without superblock": false, "with superblock": true} {
 		t.Run(name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Clones of bdevs outside their lvstore are back after a restart with the saved configuration of a
-// target that does not load what hosts write.
+// Clones of bdevs outside their lvstore are restored after a restart, with the saved configuration
+// of a target that does not load what hosts write.
 func TestClonesOfExternalBdevsAreRestored(t *testing.T) {
 	for _, c := range []struct{ store, other string }{{"disk0", "disk1"}, {"disk1", "disk0"}} {
 		t.Run("lvstore on "+c.store, func(t *testing.T) {
@@ -17,7 +17,8 @@ func TestClonesOfExternalBdevsAreRestored(t *testing.T) {
 			require.True(t, w.start())
 			w.serve()
 			for _, disk := range []string{"disk0", "disk1"} {
-				if disk == c.other && !w.hasKeys() { // before v24.05, bdevs on files have another UUID after each start
+				// before v24.05, file-backed bdevs get a new UUID at each start
+				if disk == c.other && !w.hasKeys() {
 					w.call("bdev_malloc_create", p{"name": disk, "num_blocks": 1 << 12, "block_size": 4096, "uuid": anyVictim}, nil)
 					continue
 				}

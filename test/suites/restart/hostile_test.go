@@ -37,19 +37,19 @@ tenants:
 `
 )
 
-// A hostileTenant, red, makes random writes into its volumes and random calls. It uses all existing
+// A hostileTenant, red, makes random writes to its volumes and random calls. It uses all existing
 // UUIDs, like an attacker who has learned them.
 type hostileTenant struct {
 	*world
 	random           *rand.Rand
 	red, blue        spdkrpc.Caller
 	contents         contents
-	secret           []byte // what blue's volume contains
+	secret           []byte // the contents of blue's volume
 	victim, snapshot string // blue's volume, and its snapshot
 	known            []string
 	volumes          map[string]bool // red's volumes; true if they can be written
-	ownStore         bool            // red has made lvs-own since the last restart
-	done             []string        // what red did
+	ownStore         bool            // red has created lvs-own since the last restart
+	done             []string        // log of red's actions
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
@@ -93,7 +93,7 @@ func (h *hostileTenant) any() string {
 	return pick(h.random, h.known...)
 }
 
-// write writes into one of red's volumes, as a host.
+// write writes to one of red's volumes, as a host would.
 func (h *hostileTenant) write() {
 	h.clearExports()
 	var writable []string
@@ -210,8 +210,8 @@ func (h *hostileTenant) step(name string) {
 	}
 }
 
-// check fails the test if red has gained anything, blue has lost anything, or the target has loaded
-// anything.
+// check fails the test if red has gained access to anything, blue has lost anything, or the target
+// has loaded anything.
 func (h *hostileTenant) check() {
 	h.t.Helper()
 	type bdev struct {
@@ -269,7 +269,7 @@ func (h *hostileTenant) check() {
 			require.Contains(h.t, h.volumes, n.Name, s.NQN)
 		}
 	}
-	if h.simulated == nil { // it stores no data
+	if h.simulated == nil { // the simulated target stores no data
 		require.True(h.t, bytes.Equal(h.secret, h.read(h.blue, volumeNQN+h.victim, h.victim)))
 	}
 }
@@ -354,7 +354,8 @@ func (h *hostileTenant) run() {
 	}
 	assert.True(t, h.allFree("lvs-blue"))
 	h.clearExports()
-	for before := -1; len(h.volumes) > 0 && len(h.volumes) != before; { // clones before their snapshots
+	// delete clones before their snapshots
+	for before := -1; len(h.volumes) > 0 && len(h.volumes) != before; {
 		before = len(h.volumes)
 		for id := range h.volumes {
 			if _, err := h.try("bdev_lvol_delete", p{"name": id}); err == nil {

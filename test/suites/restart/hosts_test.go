@@ -25,13 +25,13 @@ import (
 type forgedLvol struct {
 	name   string
 	uuid   string // the clone's own UUID; "": SPDK chooses one
-	parent string // UUID of the bdev that it is a clone of
+	parent string // UUID of its parent bdev
 	raid   string // name of a RAID with superblock on the clone; "": none
 }
 
 // forge returns the content of a 64 MiB volume with an lvstore, as written by the host's own
-// target. An lvstore with clones is dirty, as a killed target leaves it, so SPDK loads it only
-// where it can write. An empty one is clean.
+// target. An lvstore with clones is dirty, as after a kill, so SPDK loads it only where it can
+// write. An empty lvstore is clean.
 func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	w.t.Helper()
 	ids := map[string]string{}
@@ -106,7 +106,7 @@ func crc(page []byte) uint32 {
 	return crc32.Checksum(page[:4092], crc32.MakeTable(crc32.Castagnoli))
 }
 
-// ownCore returns arguments for a second SPDK process, which does not slow the target down.
+// ownCore returns the arguments with which a second SPDK process does not slow the target down.
 func ownCore() []string {
 	mask := "0x1"
 	if runtime.NumCPU() > 1 {
@@ -117,7 +117,7 @@ func ownCore() []string {
 
 const hostNQN = "nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-000000000001"
 
-// export exports a bdev over NVMe/TCP. It returns the first error.
+// export exports a bdev over NVMe/TCP.
 func (w *world) export(by spdkrpc.Caller, nqn, bdev string) error {
 	w.t.Helper()
 	if w.port == "" {
@@ -167,7 +167,7 @@ func (w *world) write(by spdkrpc.Caller, volume string, data []byte) {
 	require.NoError(w.t, by.Call(w.t.Context(), "nvmf_delete_subsystem", p{"nqn": nqn}, nil))
 }
 
-// read returns what a host reads from the namespace of a new subsystem.
+// read returns the data that a host reads from the namespace of a new subsystem.
 func (w *world) read(by spdkrpc.Caller, nqn, bdev string) []byte {
 	w.t.Helper()
 	require.NoError(w.t, w.export(by, nqn, bdev))

@@ -55,10 +55,9 @@ func (w *world) examination(c *controller.Controller) map[doctor.Kind]string {
 	return objects
 }
 
-// A host writes an lvstore into its raw block volume, and an examining target loads it, from a
-// snapshot and, after a restart, from the volume. A driver without configured lvstores places
-// nothing on it, even if no other lvstore has space, and lists nothing on it. The driver's doctor
-// reports it.
+// A host writes an lvstore into its raw block volume. An examining target loads it from a snapshot
+// and, after a restart, from the volume. A driver without configured lvstores neither creates nor
+// lists anything on it, even if no other lvstore has space. The driver's doctor reports it.
 func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading = true
@@ -88,7 +87,8 @@ func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 		Free uint64 `json:"free_clusters"`
 	}
 	w.call("bdev_lvol_get_lvstores", p{"lvs_name": "lvs0"}, &stores)
-	full, err := create("pvc-full", int64(stores[0].Free)-60, false) // a part is kept for writes to thin volumes
+	// some space is reserved for writes to thin volumes
+	full, err := create("pvc-full", int64(stores[0].Free)-60, false)
 	require.NoError(t, err)
 	w.settled()
 

@@ -28,7 +28,7 @@ type operation struct {
 	name    string
 	prepare func(d *driverWorld)
 	do      func(d *driverWorld, ctx context.Context) error
-	// The state after success: the admitted nodes, and the number of volumes and snapshots.
+	// This is the state after success: the admitted nodes, and the number of volumes and snapshots.
 	hosts []string
 	lvols int
 	holds func(d *driverWorld)
@@ -71,7 +71,8 @@ var operations = []operation{
 		d.ok(err)
 		assert.EqualValues(d.t, 100, bdevs[0].AssignedRateLimits.RWMbytesPerSec)
 		d.clear()
-		d.call("spdkgate_config_save", nil, nil) // or the next start would wait for the volume
+		// otherwise, the next start would wait for the volume
+		d.call("spdkgate_config_save", nil, nil)
 	}},
 	{name: "DeleteSnapshot", lvols: 1, prepare: (*driverWorld).snapshotTaken, do: func(d *driverWorld, ctx context.Context) error {
 		_, err := d.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: d.snapshot})
@@ -115,8 +116,9 @@ var operations = []operation{
 		d.ok(err)
 		switch err = d.mover().DeleteOriginal(ctx, d.volumeID(), copied, nil); {
 		case errors.Is(err, volume.ErrNotFound):
-			return nil // an administrator who repeats it sees this error
-		case errors.Is(err, move.ErrNotLocked), errors.Is(err, move.ErrUnfinished): // interrupted: the error says to repeat the move
+			return nil // an administrator who retries sees this error
+		// interrupted: the error asks for a retry
+		case errors.Is(err, move.ErrNotLocked), errors.Is(err, move.ErrUnfinished):
 			return errors.Join(err, d.copyElsewhere(ctx))
 		default:
 			return err
@@ -133,7 +135,8 @@ func capability(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability
 	return &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}, AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}
 }
 
-var parameters = map[string]string{"clearMethod": string(class.ClearUnmap)} // without it, releases before v24.05 cannot clone
+// without this parameter, releases before v24.05 cannot clone
+var parameters = map[string]string{"clearMethod": string(class.ClearUnmap)}
 
 func (d *driverWorld) createFrom(ctx context.Context, name string, source *csi.VolumeContentSource) (id string, err error) {
 	v, err := d.CreateVolume(ctx, &csi.CreateVolumeRequest{
@@ -198,8 +201,8 @@ func (d *driverWorld) mover() move.Mover {
 }
 
 func (d *driverWorld) copyElsewhere(ctx context.Context) error {
-	// The target does not know whether a thick volume was written to, so it does not matter that
-	// files does not write to the target's volumes.
+	// The target cannot determine whether a thick volume was written to, so files need not write to
+	// the target's volumes.
 	r, err := d.mover().Copy(ctx, d.volumeID(), nil, map[string]string{"thin": "false"})
 	d.copy = r.Volume
 	return err

@@ -23,10 +23,10 @@ tenants:
 `
 )
 
-// An attack describes what a tenant, red, has done to reach another tenant's volume, blue's.
+// An attack describes the steps of a tenant, red, to access the volume of another tenant, blue.
 type attack struct {
 	red, blue        spdkrpc.Caller
-	secret           []byte // what blue's volume contains
+	secret           []byte // the contents of blue's volume
 	victim, snapshot string // blue's volume, and its snapshot
 	evil, decoy      string // red's volume with the payload, and one that red has deleted
 }
@@ -66,11 +66,11 @@ func (w *world) attack() *attack {
 	must(a.red, "bdev_lvol_delete", p{"name": a.decoy}, nil)
 	must(a.red, "bdev_lvol_snapshot", p{"lvol_name": a.evil, "snapshot_name": "evil-snap"}, nil)
 	must(a.red, "bdev_lvol_clone", p{"snapshot_name": "lvs-red/evil-snap", "clone_name": "evil-clone"}, nil)
-	time.Sleep(time.Second) // SPDK examines bdevs after it has answered
+	time.Sleep(time.Second) // SPDK examines bdevs after it has responded
 	return a
 }
 
-// nothingGained fails the test if red can see or use anything that its payload describes.
+// nothingGained fails the test if red can see or use anything to which its payload refers.
 func (w *world) nothingGained(a *attack) {
 	w.t.Helper()
 	for method, params := range map[string]p{
@@ -97,8 +97,8 @@ func (w *world) nothingGained(a *attack) {
 	assert.Equal(w.t, []struct{ Name string }{{"lvs-red"}}, stores)
 }
 
-// With bdev_auto_examine off, nothing that a tenant writes into its volume is loaded, neither from
-// snapshots and clones nor after a restart. The other tenant's volumes stay usable.
+// With bdev_auto_examine off, nothing that a tenant writes into its volume is loaded, either from
+// snapshots and clones or after a restart. The other tenant's volumes stay usable.
 func TestPayloadIsNotLoaded(t *testing.T) {
 	w := newWorld(t)
 	w.disableAutoExamine, w.tenants = true, tenantsYAML
@@ -149,7 +149,7 @@ func (w *world) allFree(name string) bool {
 }
 
 // The payload works on a target that examines volumes: SPDK shows the administrator a clone with
-// all of the other tenant's data. Tenants that are admitted nevertheless gain nothing from it.
+// all of the other tenant's data. If tenants are admitted despite this, they gain nothing from it.
 func TestPayloadIsLoadedByAnExaminingTarget(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading, w.tenants = true, tenantsYAML

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/doctor"
 )
 
-// A tenant writes a RAID superblock, with a name that matches another tenant's bdevs, and a
-// partition table into its volumes. A target that examines volumes creates bdevs from them. They
+// A tenant writes a partition table into its volumes, and a RAID superblock with a name that
+// matches another tenant's bdevs. A target that examines volumes creates bdevs from them. The bdevs
 // belong to neither tenant, and the doctor reports the RAID.
 func TestLoadedRAIDBelongsToNoTenant(t *testing.T) {
 	w := newWorld(t)

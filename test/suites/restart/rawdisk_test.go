@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plant writes an lvstore named planted to a disk's file, as could a host to which the disk is
-// exported.
+// plant writes an lvstore named planted to a disk's file, as a host to which the disk is exported
+// could do.
 func (w *world) plant(disk string) {
 	w.t.Helper()
 	w.call("bdev_aio_create", p{"filename": w.at("other"), "name": "other", "block_size": 4096}, nil)
 	w.call("bdev_lvol_create_lvstore", p{"bdev_name": "other", "lvs_name": "planted", "cluster_sz": 1 << 20}, nil)
 	w.call("bdev_aio_delete", p{"name": "other"}, nil)
-	image := make([]byte, 32<<20) // all metadata of an empty lvstore on a small disk
+	image := make([]byte, 32<<20) // includes all metadata of an empty lvstore on a small disk
 	file, err := os.Open(w.at("other"))
 	require.NoError(w.t, err)
 	defer func() { _ = file.Close() }()
@@ -28,7 +28,7 @@ func (w *world) plant(disk string) {
 	require.NoError(w.t, err)
 }
 
-// rawAfter creates a bdev on a disk that had an lvstore when the target started.
+// rawAfter creates a bdev on a disk that contained an lvstore when the target started.
 func (w *world) rawAfter(create string, params p) {
 	w.t.Helper()
 	file := w.at("raw2")
@@ -42,8 +42,8 @@ func (w *world) rawAfter(create string, params p) {
 	w.call(create, params, nil)
 }
 
-// A restarted target that does not load what hosts write looks for lvstores only on disks that had
-// one. A disk without an lvstore may have been given to a host.
+// A restarted target that does not load what hosts write looks for lvstores only on disks that
+// contained one. A disk without an lvstore may have been given to a host.
 func TestRawDisksAreNotExamined(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){
 		"disk whose lvstore was deleted": func(w *world) {

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A relay passes requests on to the world's proxy, and each call in a batch by itself. The target
-// dies when it has executed the changing call number at.
+// A relay forwards requests to the world's proxy, and each call of a batch separately. The target
+// is killed after it has executed the modifying call number at.
 type relay struct {
 	w         *world
 	mu        sync.Mutex
@@ -23,7 +23,7 @@ type relay struct {
 	lost      bool   // so that the response does not arrive
 	method    string // of that call
 	die       func()
-	unsaved   bool // what the target executes is not saved
+	unsaved   bool // the target's changes are not saved
 }
 
 func (w *world) newRelay(die func()) (r *relay, url string) {
@@ -33,7 +33,7 @@ func (w *world) newRelay(die func()) (r *relay, url string) {
 	return r, server.URL
 }
 
-// killAfter makes the target die after a call.
+// killAfter kills the target after a call.
 func (r *relay) killAfter(at int, lost bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(replies)
 }
 
-// pass makes one call.
+// pass forwards one call.
 func (r *relay) pass(req *http.Request, body []byte) (*http.Response, []byte) {
 	var call struct {
 		ID     json.RawMessage `json:"id"`
@@ -82,7 +82,7 @@ func (r *relay) pass(req *http.Request, body []byte) (*http.Response, []byte) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	resp.Header.Del("Spdkgate-Stream") // each call passes here by POST
+	resp.Header.Del("Spdkgate-Stream") // so that the client sends each call by POST
 	reply, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *relay) pass(req *http.Request, body []byte) (*http.Response, []byte) {
 	return resp, reply
 }
 
-// deadly counts a call, and reports whether the target must die after it.
+// deadly counts a call, and reports whether the target must be killed after it.
 func (r *relay) deadly(method string) bool {
 	if m, _ := rpcschema.Default().Method(method); m == nil || !m.Mutates {
 		return false

@@ -44,7 +44,7 @@ func (w *world) populate() {
 	w.call("bdev_passthru_create", p{"base_bdev_name": v2, "name": "pt0"}, nil)
 	w.call("bdev_malloc_create", p{"name": "m0", "num_blocks": 16384, "block_size": 512}, nil)
 	last := "m0"
-	if w.has("bdev_crypto_create") { // not with SPDK's default options
+	if w.has("bdev_crypto_create") { // with SPDK's default options only some targets have it
 		last = "cr0"
 		w.call("accel_crypto_key_create", p{"cipher": "AES_XTS", "key": "00112233445566778899001122334455", "key2": "11223344556677889900112233445500", "name": "ck0"}, nil)
 		w.call("bdev_crypto_create", p{"base_bdev_name": "m0", "name": "cr0", "key_name": "ck0"}, nil)
@@ -109,9 +109,9 @@ func TestKilledTargetIsRestored(t *testing.T) {
 	assert.NotContains(t, w.log.String(), "level=ERROR")
 }
 
-// For a RAID without a superblock and the volumes on it, SPDK cannot load the configuration that it
-// saves itself. The RAID comes after its disks, on each of which SPDK then finds the lvstore. QoS
-// limits come before the volumes are found.
+// SPDK cannot load its own saved configuration of a RAID without a superblock that has volumes on
+// it. The configuration lists the RAID after its disks, so SPDK finds the lvstore on each disk
+// first. It also lists QoS limits before SPDK has found the volumes.
 func TestVolumesOnRAID(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
@@ -194,8 +194,8 @@ func TestTargetStartedWithoutTheSavedFile(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.status().Missing) == 0 }, long, 50*time.Millisecond, "by itself")
 }
 
-// A change is followed at once by SIGTERM. The proxy must not save what the target still reports
-// while stopping.
+// SIGTERM follows a change immediately. The proxy must not save what the stopping target still
+// reports.
 func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
@@ -216,13 +216,13 @@ func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 	require.True(t, w.start(w.saved()...))
 	w.fresh()
 	after := w.state()
-	delete(after, "bdev_get_bdevs") // it may or may not contain n0
+	delete(after, "bdev_get_bdevs") // the file may or may not contain n0
 	delete(before, "bdev_get_bdevs")
 	assert.Equal(t, before, after)
 }
 
 // The next process loads the file chosen by an administrator, whatever is changed in the running
-// one meanwhile.
+// process meanwhile.
 func TestFileChosenByAdministratorIsLoaded(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())

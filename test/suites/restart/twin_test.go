@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tenant writes into its volume an lvstore named like another tenant's, containing a clone with
-// the UUID of the other tenant's volume. The target is restarted, first with both disks, then
-// without the other tenant's disk, which is added later. For a tenant, the name or the UUID never
-// refers to the nested object. If the nested lvstore's name is unique, it is loaded alongside the
-// other tenant's.
+// A tenant writes an lvstore into its volume. The lvstore has the name of another tenant's lvstore,
+// and contains a clone with the UUID of the other tenant's volume. The target is restarted with
+// both disks, and then without the other tenant's disk, which is added later. For a tenant, the
+// name or UUID never refers to the nested object. If the nested lvstore's name is unique, it is
+// loaded alongside the other tenant's.
 func TestLvstoreNamedLikeAnotherTenants(t *testing.T) {
 	for _, c := range []struct {
 		name, store string

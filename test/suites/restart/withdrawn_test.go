@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host's access is withdrawn while the target has lost its configuration. When the target loads
-// the saved file again, that host is not admitted, but the others are.
+// A host's access is revoked while the target has lost its configuration. After the target loads
+// the saved file again, that host has no access, but the others do.
 func TestHostWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
 	for name, c := range map[string]struct {
 		withdraw string
@@ -41,7 +41,7 @@ func TestHostWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
 	}
 }
 
-// Neither a publication nor an unpublication is reported as done before it is saved.
+// A publication or unpublication is reported as complete only after it is saved.
 func TestNothingIsReportedBeforeItIsSaved(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {

@@ -53,10 +53,11 @@ type world struct {
 	log    *logtest.Log
 	stop   func()
 
-	disableAutoExamine bool   // see target.save.disable_auto_examine
-	acceptLoading      bool   // see target.accept_loading_what_hosts_write
-	tenants            string // rest of the configuration, with HASH for the password's hash
-	port               string // where exports listen
+	disableAutoExamine bool // see target.save.disable_auto_examine
+	acceptLoading      bool // see target.accept_loading_what_hosts_write
+	// remaining configuration, in which HASH stands for the password's hash
+	tenants string
+	port    string // where exports listen
 }
 
 func newWorld(t *testing.T) *world {
@@ -87,7 +88,7 @@ func newWorldOrSimulated(t *testing.T) *world {
 
 func (w *world) at(name string) string { return filepath.Join(w.dir, name) }
 
-// start starts spdk_tgt, and reports whether it answered calls.
+// start starts spdk_tgt, and reports whether it responded to calls.
 func (w *world) start(args ...string) bool {
 	w.t.Helper()
 	if os.Getenv("SPDK_TGT") == "" {
@@ -240,7 +241,7 @@ func (w *world) has(method string) bool {
 	return slices.Contains(methods, method)
 }
 
-// state returns the target's objects, without what changes with each start: the order of lists,
+// state returns the target's objects, except what differs at each start: the order of lists,
 // counters, and, before v24.05, the UUIDs of file-backed bdevs.
 func (w *world) state() map[string]any {
 	w.t.Helper()

@@ -54,9 +54,9 @@ func TestConsoleCommands(t *testing.T) {
 	requests := dryRun(t, tree, made)
 	require.Len(t, requests, len(made))
 	for i, m := range made {
-		// rpc.py reads some options differently from its arguments than from standard input: before
-		// v26.05, it replaces _ with a dash, and --timeout-ms takes effect only there. So the
-		// result with arguments decides.
+		// rpc.py treats some options on standard input differently from options in arguments:
+		// before v26.05, it replaces _ by a dash only in arguments, and --timeout-ms differs too.
+		// So the result for arguments decides.
 		if requests[i].makes(doc, m.sampleCall, release) && m.kind != "all parameters" {
 			continue
 		}
@@ -75,8 +75,8 @@ func TestConsoleCommands(t *testing.T) {
 	assert.Empty(t, without, "rpc.py has these methods, but no call becomes a command")
 }
 
-// The console reads the same parameters from files as `spdk-proxy call` does, because they may
-// contain secrets.
+// The console reads the same parameters from files as `spdk-proxy call`, because they may contain
+// secrets.
 func TestConsoleReadsSecretsFromFiles(t *testing.T) {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("Chromium is missing. Install it: sudo apt-get install chromium")
@@ -106,7 +106,7 @@ func TestConsoleReadsSecretsFromFiles(t *testing.T) {
 	t.Logf("%d parameters of %d calls come from files", secrets, len(calls))
 }
 
-// rpcpyStart is how the console begins a command of rpc.py.
+// rpcpyStart is the beginning of the console's rpc.py commands.
 const rpcpyStart = "# in SPDK's folder, on the storage server\nscripts/rpc.py -s /run/spdk-proxy-rpc.sock "
 
 var version = regexp.MustCompile(`SPDK_VERSION_(?:MAJOR|MINOR)\s+(\d+)`)
@@ -132,7 +132,7 @@ type writtenCall struct {
 	SPDKProxy string `json:"spdkProxy"`
 }
 
-// written returns what the console writes for each call.
+// written returns the console's commands for each call.
 func written(t *testing.T, doc *rpcschema.Document, r rpcschema.Release, calls []sampleCall) (list []writtenCall) {
 	t.Helper()
 	exported, err := doc.Export(r, nil)

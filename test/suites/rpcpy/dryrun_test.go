@@ -16,15 +16,15 @@ type madeCall struct {
 	line string
 }
 
-// A request is what rpc.py would send.
+// A request is a request that rpc.py would send.
 type request struct {
 	Method string         `json:"method"`
 	Params map[string]any `json:"params"`
 }
 
-// dryRun returns what rpc.py would send for each command; nil for those that it refuses. A shell
-// reads the commands like those that people paste. rpc.py gets many of them at once, because Python
-// takes longer to start than to read them.
+// dryRun returns the requests that rpc.py would send for each command, and nil for commands that it
+// refuses. A shell parses the commands, as it does when users paste them. rpc.py gets many commands
+// at once, because Python takes longer to start than to process them.
 func dryRun(t *testing.T, tree string, calls []madeCall) (list []*request) {
 	t.Helper()
 	lines := argumentsOf(t, calls)
@@ -47,8 +47,8 @@ func dryRun(t *testing.T, tree string, calls []madeCall) (list []*request) {
 	return list
 }
 
-// dryRunAlone returns what rpc.py would send for one command in a shell; nil if it refuses the
-// command.
+// dryRunAlone returns the requests that rpc.py would send for one command in a shell. It returns
+// nil if rpc.py refuses the command.
 func dryRunAlone(t *testing.T, tree string, c madeCall) *request {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "scripts/rpc.py --dry-run "+c.line)

@@ -85,7 +85,8 @@ func TestCommands(t *testing.T) {
 	require.GreaterOrEqual(t, len(list), 60)
 	const key = "NVMeTLSkey-1:01:MDAxMTIyMzM0NDU1NjY3Nzg4OTlhYWJiY2NkZGVlZmZwJEiQ:"
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "key"), []byte(key), 0o600))
-	w.run(w.target, "nvmf_create_transport -t TCP", "") // it cannot be removed, so it may exist already
+	// transports cannot be removed, so it may already exist
+	w.run(w.target, "nvmf_create_transport -t TCP", "")
 	all := func(socket string) (outcomes []outcome) {
 		disk := filepath.Join(w.dir, "disk")
 		require.NoError(t, os.RemoveAll(disk))
@@ -96,7 +97,8 @@ func TestCommands(t *testing.T) {
 			o := w.run(socket, c.line, "")
 			o.printed = ids.replace(o.printed)
 			if c.counters {
-				o.printed = inAnyOrder(number.ReplaceAllString(o.printed, "N")) // SPDK lists timed pollers by when they run next
+				// SPDK lists timed pollers in the order in which they run next
+				o.printed = inAnyOrder(number.ReplaceAllString(o.printed, "N"))
 			}
 			outcomes = append(outcomes, o)
 		}
@@ -115,7 +117,7 @@ func TestCommands(t *testing.T) {
 }
 
 // TestScripts runs several commands from standard input, one after the other and, on releases that
-// have it, as a batch.
+// support it, as a batch.
 func TestScripts(t *testing.T) {
 	w := newWorld(t)
 	const script = "spdk_get_version\n# a comment\nbdev_malloc_create -b m0 8 512\nbdev_get_bdevs -b none\nbdev_get_bdevs\n"

@@ -30,7 +30,7 @@ const variable = "SPDK_RPC_PY"
 type world struct {
 	*testing.T
 	script string
-	ports  []string // free ones, as environment variables
+	ports  []string // free ports, as environment variables
 	target string   // socket
 	local  string   // socket
 	dir    string
@@ -56,7 +56,7 @@ func newWorld(t *testing.T) *world {
 	for i := range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		defer func() { _ = l.Close() }() // all at once, so that they differ
+		defer func() { _ = l.Close() }() // all stay open until the end, so that they differ
 		w.ports = append(w.ports, fmt.Sprintf("PORT%d=%d", i+1, l.Addr().(*net.TCPAddr).Port))
 	}
 	w.local, w.config = filepath.Join(w.dir, "rpc.sock"), filepath.Join(w.dir, "spdk-proxy.yaml")
@@ -112,7 +112,7 @@ type outcome struct {
 // scriptTime limits one run of rpc.py, which itself has a timeout of one minute.
 const scriptTime = 5 * time.Minute
 
-// run runs rpc.py on a socket. A shell expands the line of arguments.
+// run runs rpc.py on a socket. A shell expands the arguments.
 func (w *world) run(socket, line, stdin string) outcome {
 	ctx, cancel := context.WithTimeout(w.Context(), scriptTime)
 	defer cancel()

@@ -87,7 +87,8 @@ func (w *environment) startTarget(ctx context.Context, v variant, dir string) (s
 		return "", err
 	}
 	if release.Before(rpcschema.MustRelease("v24.05")) {
-		w.clear = "unmap-may-expose-deleted-data" // on these releases the driver makes no clones otherwise
+		// otherwise, the driver creates no clones on these releases
+		w.clear = "unmap-may-expose-deleted-data"
 	}
 	for _, store := range []string{"lvs0", "lvs1"} {
 		disk := filepath.Join(dir, store+".img")
@@ -113,9 +114,9 @@ func (w *environment) startTarget(ctx context.Context, v variant, dir string) (s
 	return socket, nil
 }
 
-// prepareForTenant does what only an administrator can do. It also creates and exports another
-// owner's volume, which the tenant must neither see nor change: after the suite, it must still be
-// there unchanged.
+// prepareForTenant makes the calls that only an administrator can make. It also creates and exports
+// another owner's volume. The tenant can neither see nor change it, and after the suite it must be
+// unchanged.
 func (w *environment) prepareForTenant(ctx context.Context, dir string) error {
 	others := filepath.Join(dir, "others.img")
 	if err := errors.Join(os.WriteFile(others, nil, 0o600), os.Truncate(others, 200*mib)); err != nil {
@@ -303,7 +304,7 @@ func (m *countingMounter) BindDevice(ctx context.Context, device, target string,
 	return m.count(target)
 }
 
-// check fails unless all mounts have the variant's kind.
+// check returns an error unless all mounts have the variant's kind.
 func (m *countingMounter) check(v variant) error {
 	want := cmp.Or(v.FSType, "ext4")
 	if v.AccessType == "block" {

@@ -104,7 +104,7 @@ func checkReport(t *testing.T, report, out string, runErr error) {
 	for _, s := range specs {
 		counts[s.State]++
 		switch s.State {
-		case "passed", "pending": // one specification is pending in the suite itself
+		case "passed", "pending": // the suite itself marks one specification as pending
 		case "skipped":
 			assert.Regexp(t, unsupported, s.Text, "skipped, although the driver supports it")
 		default:

@@ -12,7 +12,7 @@ import (
 // onceOnly lists methods whose second call gets a different response from the first.
 var onceOnly = []string{"iscsi_set_options"}
 
-// takenSince lists methods whose older releases refuse an empty object, with a release that was
+// takenSince lists methods that refuse an empty object on older releases, with a release that was
 // observed to accept it.
 var takenSince = map[string]rpcschema.Release{"framework_monitor_context_switch": v2605}
 
@@ -20,8 +20,8 @@ var takenSince = map[string]rpcschema.Release{"framework_monitor_context_switch"
 // end the target, change its state, or never get a response.
 var notWithoutParams = []string{"spdk_kill_instance", "framework_start_init", "framework_wait_init"}
 
-// withoutParams calls every method that needs no parameters, with none and with an empty object. It
-// checks that the target accepts and refuses them as the schema says.
+// withoutParams calls every method that requires no parameters, without params and with an empty
+// object. It checks that the target accepts and refuses these calls as the schema states.
 func (b *bench) withoutParams() {
 	tried := 0
 	for _, m := range b.methods() {
@@ -33,7 +33,7 @@ func (b *bench) withoutParams() {
 		switch m.WithoutParams() {
 		case rpcschema.ParamsNone:
 			if since, taken := takenSince[m.Name]; taken && !b.release.Before(since) {
-				continue // leaving it out does no harm
+				continue // omitting params is harmless
 			}
 			assert.Error(b, object, "%s accepts {}", m.Name)
 			assert.False(b, same(object, none), "%s: both are refused alike: %v", m.Name, none)

@@ -28,7 +28,7 @@ func variants(r rpcschema.Release) map[string]sample.Maker {
 	}
 }
 
-// oldNames lists parameters that the typed client has only under their new names.
+// oldNames lists parameters that the typed client supports only under their new names.
 func oldNames(m *rpcschema.Method, params map[string]any) bool {
 	for _, p := range m.Params {
 		if p.Schema.Replaces != nil {
@@ -109,8 +109,8 @@ func roundTrip(t *testing.T, c *spdkrpc.Client, f *fake, m *rpcschema.Method, pa
 	require.Equal(t, values(t, result), got, "result that was returned: %s", where)
 }
 
-// For every method and each of its known errors, a refusal is returned with SPDK's code. The result
-// false is a refusal if true is the only success.
+// For each known error of every method, the client returns SPDK's code. A result of false is an
+// error if true is the only success.
 func TestRefusals(t *testing.T) {
 	f := newFake(t, v2605)
 	socket := spdkrpc.NewSocket(f.socket)

@@ -22,12 +22,12 @@ var untouchable = map[string]string{
 	"fsdev_aio_create":   "the target crashes if xattr is enabled and the file system does not support it",
 }
 
-// states lists methods that can be called in states other than those in the schema.
+// states lists methods that can be called in states other than those that the schema lists.
 var states = map[string]exception{
 	"framework_get_scheduler": {why: "in the runtime state only", until: "v24.05"},
 }
 
-// specialQueries holds the parameters of reading methods for which generated parameters name no
+// specialQueries contains parameters of reading methods for which generated parameters name no
 // existing object.
 var specialQueries = map[string][]map[string]any{
 	"sock_impl_get_options":                {{"impl_name": "posix"}, {"impl_name": "ssl"}},
@@ -52,8 +52,8 @@ func configs(subsystems ...string) (list []map[string]any) {
 // safe reports whether a method may be called with valid parameters that name no existing object.
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
-// The first would wait for bdevs that do not exist, and use bdevs that appear later; the second
-// ends the state under test.
+// The first method would wait for bdevs that do not exist, and use bdevs that appear later. The
+// second one ends the state under test.
 var unsafe = []string{"bdev_ftl_create", "framework_start_init"}
 
 // nowhere names objects that do not exist.
@@ -68,7 +68,7 @@ var nowhere = map[string]string{
 type exception struct {
 	why          string
 	since, until string // releases that it applies to; "": all
-	unsent       bool   // the call would have an effect, so it is not sent
+	unsent       bool   // the call would have an effect, so the tests do not send it
 }
 
 // accepted lists the exceptions as "method what pointer", where a star matches anything.

@@ -92,9 +92,10 @@ func (f *fake) respond(method string, params any) jsonrpc.Response {
 // fakeStore is the lvstore that contains all volumes of a fake, and nothing else.
 const fakeStore = "fakestore"
 
-// ask answers the proxy's own calls: for the release, and for the users of a volume whose snapshot
-// is requested. The fake reports no lvstore of any name, and that it examines volumes. Every
-// requested bdev is a volume without users, whose snapshot does not exist yet.
+// ask responds to the proxy's own calls: for the release, and for the users of a volume whose
+// snapshot is requested. It reports that no lvstore has the requested name, and that the target
+// examines volumes. Every requested bdev is a volume without users, whose snapshot does not exist
+// yet.
 func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool) {
 	switch method {
 	case "spdk_get_version":

@@ -120,7 +120,7 @@ func readManual(t *testing.T, tree string) *manual {
 		request := strings.Contains(block, `"method":`) && !strings.Contains(block, `"result":`)
 		looksRight := strings.Contains(block, `"jsonrpc"`) || strings.Contains(block, `"result":`) || request
 		switch {
-		case end < len(source) && strings.HasPrefix(source[end], "#"): // the block is never closed
+		case end < len(source) && strings.HasPrefix(source[end], "#"): // the block is not closed
 			end--
 		case !isJSON(block):
 			if looksRight {

@@ -42,7 +42,7 @@ func TestProxyChangesNoCalls(t *testing.T) {
 			_, err := c.Release(t.Context())
 			require.NoError(t, err)
 			for _, m := range doc.OfSPDK() {
-				if !m.Has(r) || m.Name == "spdk_get_version" { // the proxy calls it itself
+				if !m.Has(r) || m.Name == "spdk_get_version" { // the proxy itself calls it
 					continue
 				}
 				for variant, k := range variants(r) {
@@ -56,7 +56,7 @@ func TestProxyChangesNoCalls(t *testing.T) {
 	}
 }
 
-// A call that the schema does not allow does not reach the target.
+// A call that the schema does not allow never reaches the target.
 func TestProxyRefusesInvalidCalls(t *testing.T) {
 	f := newFake(t, v2605)
 	caller := throughProxy(t, f)

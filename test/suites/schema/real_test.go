@@ -39,7 +39,7 @@ type bench struct {
 type tally struct {
 	seen    map[string]bool
 	refused []refusal
-	proven  map[string]bool // certainly refused for the mistake
+	proven  map[string]bool // certainly refused because of the mistake
 	unused  map[string]bool // exceptions that were not needed
 }
 
@@ -198,7 +198,8 @@ func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[stri
 	}
 	k := sample.Maker{Document: b.doc, Release: b.release, Names: names}
 	list := []map[string]any{k.Params(m)}
-	for _, p := range m.Params { // one of the others at a time: they may not go together
+	// add each of the others separately, because some exclude each other
+	for _, p := range m.Params {
 		if !p.Required && p.Schema.Has(b.release) && p.Schema.Resource != "" && names[p.Schema.Resource] != "" {
 			params := k.Params(m)
 			params[p.Name] = names[p.Schema.Resource]
@@ -267,8 +268,8 @@ func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 	}
 }
 
-// prove counts the refusals that were certainly due to the mistake: those after which the valid
-// call was accepted, or refused in another way.
+// prove counts the refusals that were certainly caused by the mistake: the valid call was accepted,
+// or refused in another way.
 func (b *bench) prove(before int, sound error) {
 	for _, r := range b.tally.refused[before:] {
 		if sound == nil || !same(r.err, sound) {

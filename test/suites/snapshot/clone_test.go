@@ -32,9 +32,9 @@ func number(t *testing.T, to initiator.Target, at int64, write uint64) uint64 {
 	return binary.LittleEndian.Uint64(block)
 }
 
-// Every clone contains what was written to its source before the clone was created, even if it
-// shares an earlier clone's internal snapshot. From v24.05 on, where SPDK counts clusters, clones
-// share one if the source was not written to in between.
+// Every clone contains all data written to its source before the clone was created, even if it
+// shares an earlier clone's internal snapshot. From v24.05 on, SPDK counts clusters, and clones
+// share a snapshot if the source was not written to in between.
 func TestClonesHaveTheLatestWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	source := w.create("pvc-source", "thin")

@@ -12,7 +12,7 @@ import (
 )
 
 // Snapshots are deleted while a host writes to the clone that takes over their clusters. No write
-// fails, and all acknowledged writes are still there after the target is killed and restarted.
+// fails, and all acknowledged writes survive a kill and restart of the target.
 func TestDeletionsBelowVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick"} {
 		t.Run(kind, func(t *testing.T) {

@@ -85,7 +85,7 @@ type snapshotAt struct {
 	uuid string
 }
 
-// held returns snapshots on the target.
+// held returns the snapshots on the target.
 func (g *target) held(uuids []string) (all []snapshotAt) {
 	for _, id := range uuids {
 		all = append(all, snapshotAt{g, id})
@@ -190,7 +190,7 @@ func inOrder(t *testing.T, group *csi.VolumeGroupSnapshot, sources []string) (id
 }
 
 // brokenWithoutFreeze takes snapshots with SPDK's own method, and counts how often the order is
-// broken. It may destroy the store, which is not used afterwards.
+// broken. It may destroy the lvstore, which is not used afterwards.
 func (w *environment) brokenWithoutFreeze(d *dependentWriter, sources []string, rounds int) (found int) {
 	w.t.Helper()
 	for round := range rounds {

@@ -50,9 +50,9 @@ var stages = []stage{
 	{"thawed", after, []string{setState}, "optimized", false},
 }
 
-// The proxy is killed at every stage of a snapshot and restarted as by systemd. The writer
-// continues, no path stays inaccessible, the journal becomes empty, and each snapshot is either
-// complete or missing.
+// The proxy is killed at every stage of a snapshot and restarted as systemd does. Meanwhile, the
+// writer continues. Afterwards, no path is inaccessible, the journal is empty, and each snapshot is
+// either complete or missing.
 func TestProxyKilledAtEveryStage(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	name := w.makeVolume("thin")
@@ -82,7 +82,7 @@ func TestProxyKilledAtEveryStage(t *testing.T) {
 		w.waitUntilThawed(s.name, states)
 		require.True(t, page == w.firstPage(), "%s: the store's first metadata page was overwritten", s.name)
 
-		// The caller can find out whether the snapshot exists, and a second call creates a missing
+		// The caller can determine whether the snapshot exists, and a second call creates a missing
 		// one.
 		if !w.exists(snapshot) {
 			w.proxy.ready()
@@ -112,7 +112,7 @@ func (w *environment) waitUntilThawed(stage string, states map[string][]string) 
 	}, long, 10*time.Millisecond, "%s: the ANA states changed, or the journal is not empty", stage)
 }
 
-// isEntry reports whether a file in the journal's directory is an entry about something frozen.
+// isEntry reports whether a file in the journal's directory describes a freeze in progress.
 func isEntry(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() > 0 && strings.HasSuffix(path, ".json")

@@ -23,21 +23,21 @@ type subject struct {
 	volume *csi.Volume // nil if it was created without the driver
 	bdev   string
 	kept   []taken
-	// all keeps every snapshot, because this SPDK release would not zero the clusters freed by a
-	// deleted one.
+	// all keeps every snapshot, because this SPDK release would not zero the clusters that a
+	// deleted snapshot frees.
 	all bool
 }
 
-// taken is a snapshot. The writes up to atLeast were acknowledged before it was taken, and those
-// after atMost began later.
+// taken is a snapshot. The writes up to atLeast were acknowledged before the snapshot was taken,
+// and those after atMost began later.
 type taken struct {
 	id              string
 	atLeast, atMost uint64
 }
 
-// CSI snapshots are taken of volumes under writes. The first metadata page stays, every snapshot
-// holds the volume's data at one moment, and no write fails. The data is still there after the
-// target is killed and restarted.
+// CSI snapshots are taken of volumes under writes. The first metadata page stays unchanged, every
+// snapshot contains the volume's data at one moment, and no write fails. The data is still intact
+// after the target is killed and restarted.
 func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	var subjects []*subject
@@ -128,7 +128,7 @@ func (w *environment) snapshots(subjects []*subject) {
 	}
 }
 
-// take takes a snapshot. It tries again after an error, as the external-snapshotter does.
+// take takes a snapshot. It retries after an error, as the external-snapshotter does.
 func (w *environment) take(s *subject, name string) {
 	w.t.Helper()
 	atLeast := s.acked()

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A store damaged by an unprotected snapshot is detected while its target runs, and is repaired. It
-// then loads and contains all writes.
+// An lvstore damaged by an unprotected snapshot is detected while its target runs, and is repaired.
+// The target then loads it, and it contains all writes.
 func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 	g := newTarget(t)
 	name := g.makeVolume("thin")
@@ -29,9 +29,11 @@ func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 		require.Less(t, taken, *rounds, "the fault did not occur")
 		_, err := g.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: name, SnapshotName: fmt.Sprint("s", taken)})
 		require.NoError(t, err)
-		time.Sleep(100 * time.Millisecond) // the rate of snapshots in the report of the fault; nothing is awaited
+		// the rate of snapshots in the bug report; this does not wait for anything
+		time.Sleep(100 * time.Millisecond)
 	}
-	w.progress(200) // the extent page that was written to a wrong place is rewritten with the next allocation
+	// the next allocation rewrites the extent page that was written to a wrong place
+	w.progress(200)
 	w.stop()
 	r = g.check()
 	require.True(t, r.Damaged())

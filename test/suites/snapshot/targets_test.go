@@ -52,7 +52,8 @@ func TestGroupSnapshotsAcrossTargetsPreserveWriteOrder(t *testing.T) {
 	all := twoTargets(t)
 	var sources []string
 	var targets []initiator.Target
-	for i := range 4 { // on the targets in turn, so that each write depends on one to the other target
+	// alternate between the targets, so that each write depends on one to the other target
+	for i := range 4 {
 		w := all[i%len(all)]
 		v := w.create(fmt.Sprint("pvc-", i), "thin")
 		sources, targets = append(sources, v.VolumeId), append(targets, w.publish(v, node))

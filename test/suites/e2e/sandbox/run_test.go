@@ -95,7 +95,8 @@ func state(t *testing.T) machine {
 	}
 }
 
-// attached returns the backing files of the loop devices that were attached inside and still are.
+// attached returns the backing files of the loop devices that were attached inside and are still
+// attached.
 func attached(t *testing.T) string {
 	names, err := os.ReadFile(os.Getenv(loopsVariable))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +105,7 @@ func attached(t *testing.T) string {
 	require.NoError(t, err)
 	found := ""
 	for name := range strings.FieldsSeq(string(names)) {
-		// Another process may have taken the device since: its file has another path.
+		// Another process may have attached the device since then; its file has another path.
 		file, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(name), "loop/backing_file"))
 		if err == nil && (strings.Contains(string(file), "sandbox-test-") || strings.Contains(string(file), "/loop")) {
 			found += name + " on " + string(file)
@@ -135,7 +136,7 @@ func requireNothingLeft(t *testing.T, parent string, before machine) {
 	assert.Empty(t, entries)
 }
 
-// The exit code is that of the program inside, and nothing is left.
+// The exit code is that of the program inside, and the sandbox is removed completely.
 func TestRunLeavesNothing(t *testing.T) {
 	parent, before := prepareTest(t)
 	t.Setenv(caseVariable, "exits")
@@ -145,7 +146,7 @@ func TestRunLeavesNothing(t *testing.T) {
 	requireNothingLeft(t, parent, before)
 }
 
-// A run that ends before there is anything to keep is also removed.
+// A run that ends before it has logs to copy is also removed.
 func TestRunThatSavesNothingIsRemoved(t *testing.T) {
 	parent, before := prepareTest(t)
 	o := options(parent)
@@ -190,7 +191,7 @@ func TestNextRunCleansUpAfterKill(t *testing.T) {
 	requireNothingLeft(t, parent, before)
 }
 
-// awaitReady waits until the program inside has done everything.
+// awaitReady waits until the program inside has completed all steps.
 func awaitReady(t *testing.T, parent string) {
 	assert.Eventually(t, func() bool {
 		found, _ := filepath.Glob(filepath.Join(parent, "*", "ready"))
@@ -198,7 +199,7 @@ func awaitReady(t *testing.T, parent string) {
 	}, 2*time.Minute, 50*time.Millisecond)
 }
 
-// A directory that a running process holds is not a leftover.
+// The directory of a running process is not a leftover.
 func TestLockedDirectoriesAreNotLeftovers(t *testing.T) {
 	o := options(t.TempDir())
 	dir := filepath.Join(o.Parent, o.Name+"-1")

@@ -14,18 +14,19 @@ import (
 )
 
 // A metadataWriter writes an lvstore's metadata to the device in SPDK's format, so that the proxy
-// can read there which clusters a snapshot owns. As on a real target, a snapshot stays where it is
-// while others come and go, and clusters that it takes over from another one move to it.
+// can read there which clusters a snapshot owns. As on a real target, a snapshot keeps its clusters
+// when others are created or deleted. Clusters that it takes over from another snapshot are moved
+// to it.
 //
-// The device contains the metadata and the beginning of each snapshot. The other bytes are in the
-// volumes' files.
+// The device contains the metadata and the beginning of each snapshot. The volumes' files contain
+// all other bytes.
 type metadataWriter struct {
 	written map[int64][]byte // by offset
 	blobs   map[string]int   // by the snapshot's UUID
 	extents map[string][]uint32
 	places  map[string]map[uint64]uint32 // clusters on the device
 	page    uint32                       // the next free one
-	cluster uint32                       // where to look for a free one next
+	cluster uint32                       // where to start the search for a free one
 }
 
 func newMetadataWriter() *metadataWriter {
@@ -50,7 +51,7 @@ func (w *metadataWriter) write(m spdktest.StoreMetadata) error {
 			content[at] = make([]byte, len(old))
 		}
 	}
-	// Pages of extents come first: the page that names them follows.
+	// Extent pages are written before the page that refers to them.
 	for _, at := range slices.Backward(slices.Sorted(maps.Keys(content))) {
 		if !bytes.Equal(w.written[at], content[at]) {
 			if _, err := f.WriteAt(content[at], at); err != nil {
@@ -84,7 +85,7 @@ func (w *metadataWriter) content(m spdktest.StoreMetadata) (map[int64][]byte, er
 	return s.Content(), nil
 }
 
-// place gives each snapshot its pages and clusters, and frees the clusters of those that are gone.
+// place assigns pages and clusters to each snapshot, and frees the clusters of deleted ones.
 func (w *metadataWriter) place(m spdktest.StoreMetadata) error {
 	used, places := map[uint32]bool{}, map[string]map[uint64]uint32{}
 	for _, l := range m.Snapshots {

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A history is a target with one volume, and the content of each of its snapshots.
+// A history is a target with one volume, and the contents of the volume's snapshots.
 type history struct {
 	*testing.T
 	target    *spdktest.Target
@@ -145,7 +145,7 @@ func TestThickVolumesOwnAllClusters(t *testing.T) {
 	assert.Equal(t, []int{1}, h.changed("b", "a"))
 }
 
-// In each pair of snapshots, the later one is restored from the earlier one and the changes.
+// For each pair of snapshots, the later one can be restored from the earlier one and the changes.
 func TestMetadataOfRandomHistories(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory(t, true)

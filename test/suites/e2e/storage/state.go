@@ -12,12 +12,13 @@ import (
 // Authorities returns the authorities in a PEM-encoded text.
 func Authorities(pem string) *x509.CertPool {
 	p := x509.NewCertPool()
-	p.AppendCertsFromPEM([]byte(pem)) // without a certificate in it, connections fail and say so
+	// if it contains no certificate, connections fail and report this
+	p.AppendCertsFromPEM([]byte(pem))
 	return p
 }
 
-// Objects returns the names of the logical volumes and exports on the target. Without volumes there
-// are none.
+// Objects returns the names of the logical volumes and exports on the target. If there are no
+// volumes, it returns an empty list.
 func (s *Server) Objects(ctx context.Context) ([]string, error) {
 	lvols, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 	if err != nil {

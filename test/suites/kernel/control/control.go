@@ -1,13 +1,13 @@
 // Package control defines the messages between a kernel test's guest and the test on the host,
-// which use HTTP and JSON. It must not know either side.
+// which use HTTP and JSON. It does not depend on either side.
 package control
 
 import "time"
 
-// Address is where the guest reaches the host's loopback.
+// Address is the address at which the guest reaches the host's loopback.
 const Address = "10.0.2.2"
 
-// Kernel parameters that tell the guest's init what to do.
+// These are kernel parameters that configure the guest's init.
 const (
 	ParamPort     = "spdkgate.port"     // port of the host's HTTP server
 	ParamScenario = "spdkgate.scenario" // scenario to run
@@ -31,7 +31,7 @@ const (
 	Encrypted = "encrypted" // encrypted volumes, and the plugin is killed while it encrypts one
 	Deleted   = "deleted"   // searches a new volume for bytes of a deleted one
 
-	MovedFrom = "movedfrom" // a node that is cut off, and loses its volume
+	MovedFrom = "movedfrom" // a node that is disconnected and loses its volume
 	MovedTo   = "movedto"   // the node that gets the volume
 	Copied    = "copied"    // a volume that spdk-csi move copies to another lvstore
 	Restarted = "restarted" // writes while the target is killed and started again
@@ -67,8 +67,9 @@ const (
 
 // Phases of the scenario PowerLoss.
 const (
-	PhaseWrite   = "write"   // volumes are formatted and written until the power is lost
-	PhaseCheck   = "check"   // they are staged again and compared, and written again until the power is lost
+	PhaseWrite = "write" // volumes are formatted and written until the power is lost
+	// volumes are staged again and compared, and written again until the power is lost
+	PhaseCheck   = "check"
 	PhaseUnstage = "unstage" // they are unstaged without being staged again
 )
 
@@ -126,7 +127,7 @@ type TargetCall struct {
 	Acked, Begun uint64 `json:",omitzero"` // the writes of the node that loses the volume
 }
 
-// TargetReply holds a new volume's context map, or an error.
+// TargetReply contains a new volume's context map, or an error.
 type TargetReply struct {
 	Context map[string]string `json:",omitzero"`
 	Error   string            `json:",omitzero"`
@@ -150,7 +151,7 @@ type Progress struct {
 	Longest time.Duration // the longest write since the last report
 }
 
-// ProgressReply reports whether the guest should end.
+// ProgressReply states whether the guest should end.
 type ProgressReply struct{ End bool }
 
 // Sizes for the deleted scenario. It fills a volume of DeletedBytes and deletes it. Then it writes

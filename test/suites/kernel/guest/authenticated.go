@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// keysOf holds the secrets for both directions, by method: those with which the volume is
+// keysOf contains the secrets for both directions, by method: the secrets with which the volume is
 // published, and others.
 var keysOf = map[string]struct{ right, other map[string]string }{
 	"dhchap": {
@@ -173,13 +173,13 @@ func (v *csiVolume) whileWriting(do func() error) (string, error) {
 			longest = max(longest, time.Since(start))
 			select {
 			case <-stop:
-				end = true // after one more
+				end = true // after one more write
 			default:
 			}
 		}
 	}()
 	err = do()
-	time.Sleep(3 * time.Second) // for the kernel, which authenticates in the background
+	time.Sleep(3 * time.Second) // the kernel authenticates in the background
 	close(stop)
 	err = errors.Join(err, <-ended, f.Close())
 	v.figures = fmt.Sprintf("longest write %v", longest.Round(time.Millisecond))

@@ -16,7 +16,8 @@ import (
 
 // Directories, links and files in configfs define the targets in the guest's kernel.
 
-// configfs creates the parts of a target one after another. After the first error it does nothing.
+// configfs creates the parts of a target one after another. After the first error, it does nothing
+// further.
 type configfs struct {
 	root string
 	err  error
@@ -139,7 +140,7 @@ func (t *nvmeTarget) secondAddress() connect.Address {
 	return a
 }
 
-// listen exports a volume on a port, and close ends that.
+// listen exports a volume on a port; close ends the export.
 func (t *nvmeTarget) listen(volume, port string) error {
 	t.link("ports/"+port+"/subsystems/"+t.made[volume], "subsystems/"+t.made[volume])
 	return t.err

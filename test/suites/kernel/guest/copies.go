@@ -8,7 +8,7 @@ import (
 )
 
 // copied takes a snapshot of a volume in use, restores it into a larger volume, and clones the
-// volume, all while the volume is written to.
+// volume, while the volume is written to.
 func (s *scenario) copied(p *plugin, t copies, fsType string) {
 	size := smallest(fsType)
 	larger := 2 * size

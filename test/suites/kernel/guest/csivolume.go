@@ -30,7 +30,7 @@ type csiVolume struct {
 	fsType  string            // empty: raw block
 	secrets map[string]string // for the calls
 	ro      bool              // ReadOnlyMany
-	ending  bool              // the pod's end has begun
+	ending  bool              // the pod is terminating
 	sum     [sha256.Size]byte
 	cleanup func() error // after the volume was removed from the target; may be nil
 }
@@ -131,7 +131,7 @@ func (v *csiVolume) stats(atLeast int64) func(context.Context) (string, error) {
 	}
 }
 
-// file is what a pod writes to: a file on the file system, or the raw block device.
+// file returns the file to which a pod writes: a file on the file system, or the raw block device.
 func (v *csiVolume) file() string {
 	if v.fsType == "" {
 		return v.published
@@ -160,7 +160,7 @@ func (v *csiVolume) write(context.Context) (string, error) {
 	return fmt.Sprintf("%d MiB", dataBytes/mib), err
 }
 
-// read reads the bytes from the device, not from memory, and compares them.
+// read reads the bytes from the device, not from the page cache, and compares them.
 func (v *csiVolume) read(context.Context) (string, error) {
 	if err := write("/proc/sys/vm/drop_caches", "3"); err != nil {
 		return "", err
@@ -180,7 +180,7 @@ func (v *csiVolume) read(context.Context) (string, error) {
 	return "the same bytes", nil
 }
 
-// gone checks that nothing of the volume is left on the node.
+// gone checks that nothing on the node refers to the volume any longer.
 func (v *csiVolume) gone(context.Context) (string, error) {
 	return "", errors.Join(v.remove(), nothingMounted(v.name), notMapped(v.id), notConnected(v.context[connect.KeyNQN]), notLoggedIn(v.context[connect.KeyIQN]))
 }

@@ -127,7 +127,7 @@ func useAllPaths(nqn string) error {
 	return err
 }
 
-// statesBecome waits until a subsystem's controllers have these states.
+// statesBecome waits until a subsystem's controllers have the given states.
 func statesBecome(ctx context.Context, nqn string, want []string) error {
 	var states []string
 	for tick := time.Tick(50 * time.Millisecond); ; {

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// headerBytes is the space that LUKS2's header takes on a volume.
+// headerBytes is the space that the LUKS2 header occupies on a volume.
 const headerBytes = 16 * mib
 
 var passphrases = []string{"the first passphrase of the guest", "the second passphrase of the guest"}
@@ -42,7 +42,7 @@ func (s *scenario) encrypted(p *plugin) {
 		s.inCase("encrypted volume: grown, cloned, "+strings.TrimSpace(fsType+" ")+map[bool]string{true: "raw block"}[fsType == ""], func() { s.encryptedLife(p, fsType) })
 	}
 	if _, elsewhere := s.target.(hostTarget); elsewhere {
-		return // the rest looks at the volume's file on the target
+		return // the remaining steps read the volume's file on the target
 	}
 	s.inCase("encrypted volume: wrong and missing passphrases, other devices", func() { s.encryptedRefusals(p) })
 	s.inCase("encrypted volume: passphrase changed", func() { s.encryptedRotation(p) })
@@ -137,7 +137,7 @@ func copyOver(from, to string) (err error) {
 	chunk, zeroes := make([]byte, mib), make([]byte, mib)
 	for at := int64(0); ; at += mib {
 		n, err := source.ReadAt(chunk, at)
-		if n > 0 && !bytes.Equal(chunk[:n], zeroes[:n]) { // memory is scarce
+		if n > 0 && !bytes.Equal(chunk[:n], zeroes[:n]) { // skip zeroes, because memory is scarce
 			if _, err := destination.WriteAt(chunk[:n], at); err != nil {
 				return err
 			}
@@ -159,8 +159,8 @@ func (v *csiVolume) ciphertext(context.Context) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	// The copies of the marker are longer than what a chunk boundary can split, so at least one of
-	// them is entirely within a chunk.
+	// A copy of the marker may be split by a chunk boundary. There are enough copies that at least
+	// one is entirely within a chunk.
 	chunk := make([]byte, mib)
 	for at := int64(0); ; at += mib {
 		n, err := f.ReadAt(chunk, at)
@@ -177,7 +177,7 @@ func (v *csiVolume) ciphertext(context.Context) (string, error) {
 	}
 }
 
-// notMapped checks that no mapping for a volume is left.
+// notMapped checks that a volume has no mapping left.
 func notMapped(id string) error {
 	names, err := filepath.Glob("/sys/block/dm-*/dm/name")
 	for _, file := range names {
@@ -191,8 +191,8 @@ func notMapped(id string) error {
 	return err
 }
 
-// refusedUnchanged checks that staging is refused, that nothing is left, and that the volume's file
-// is unchanged.
+// refusedUnchanged checks that staging is refused, that it leaves nothing behind, and that the
+// volume's file is unchanged.
 func (v *csiVolume) refusedUnchanged(name string, code codes.Code, text string) {
 	var before [sha256.Size]byte
 	v.step("checksum", func(context.Context) (_ string, err error) {
@@ -277,9 +277,9 @@ func (s *scenario) encryptedRotation(p *plugin) {
 	v.delete()
 }
 
-// encryptedLost loses a target for so long that the kernel removes the device below an encrypted
-// volume. Unlike an unencrypted device, the mapping stays as long as a pod uses it. So a second pod
-// has to wait until the first has ended.
+// encryptedLost disconnects a target until the kernel removes the device below an encrypted volume.
+// Unlike an unencrypted device, the mapping stays as long as a pod uses it. So a second pod has to
+// wait until the first one has ended.
 func (s *scenario) encryptedLost(p *plugin) {
 	v := s.newEncryptedVolume(p, "lost-encrypted", encryptedSize("ext4"), "ext4")
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "5", "reconnect_delay": "1"})
@@ -318,7 +318,7 @@ func (s *scenario) killedEncrypted(p *plugin) {
 	}}
 	s.inCase("node plugin killed while it encrypts a volume", func() {
 		k.each(killedCall{"stage", nil, callStage}, "ext4")
-		k.only = nil // a device is closed without cryptsetup
+		k.only = nil // the plugin closes a device without cryptsetup
 		k.each(killedCall{"unstage", calls{callStage}, callUnstage}, "ext4")
 	})
 }

@@ -31,11 +31,11 @@ var (
 
 type calls = []func(*csiVolume) func(context.Context) (string, error)
 
-// killed kills the node plugin before each system call by which it, or a tool that it runs, changes
-// something during a CSI call. Then it starts the plugin again, and checks that the retried call
-// succeeds and that the volume can be used and removed. In every second case, it does not retry the
-// call, and checks only that the volume can be removed. A run kills at a third of the steps, chosen
-// by the clock, so that together three runs can cover all steps. With --all, it kills at every
+// killed kills the node plugin before each system call by which the plugin, or a tool that it runs,
+// changes something during a CSI call. Then it starts the plugin again, and checks that the retried
+// call succeeds and that the volume can be used and removed. In every second case, it does not
+// retry the call, and checks only that the volume can be removed. A run kills at a third of the
+// steps, chosen by the clock, so that three runs can cover all steps. With --all, it kills at every
 // step, tests both cases there, and also lets tools continue after their parent was killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
@@ -65,14 +65,15 @@ type killing struct {
 
 	encrypted bool             // the volumes are encrypted
 	only      func(point) bool // the points at which to kill; nil: all
-	parts     int              // the number of runs that together kill at all points, if not all are taken
-	first     int              // the part of this run
+	parts     int              // the number of runs that together kill at all points
+	first     int              // the index of this run
 }
 
 // each kills the plugin at each point in a call.
 func (k *killing) each(c killedCall, fsType string) {
 	if k.volumes == 0 {
-		k.step("first volume", func(ctx context.Context) (string, error) { // the plugin creates directories for it
+		// the plugin creates directories for the first volume
+		k.step("first volume", func(ctx context.Context) (string, error) {
 			v, err := k.begin(ctx, killedCall{before: calls{callStage, callPublish}}, fsType)
 			if err != nil {
 				return "", err
@@ -122,7 +123,7 @@ func (k *killing) each(c killedCall, fsType string) {
 	}
 }
 
-// callPublishIfStaged publishes, writes and reads, unless the pod's end has begun.
+// callPublishIfStaged publishes, writes and reads, unless the pod is terminating.
 var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		if v.ending {
@@ -137,9 +138,8 @@ var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, erro
 	}
 }
 
-// positions returns the positions of the points at which to kill. Of many writes to the same file,
-// it selects the first, one in the middle and the last. Without --all, it returns only a part of
-// these.
+// positions returns the indices of the points at which to kill. Of many writes to the same file, it
+// selects the first, one in the middle, and the last. Without --all, it returns only some of these.
 func (k *killing) positions(points []point) (at []int) {
 	for from := 0; from < len(points); {
 		to := from + 1
@@ -148,7 +148,7 @@ func (k *killing) positions(points []point) (at []int) {
 		}
 		for i := from; i < to; i++ {
 			if points[i].call == "fsync" && !k.all || k.only != nil && !k.only(points[i]) {
-				continue // nothing but durability changes
+				continue // only durability changes
 			}
 			if k.all && to-from < 20 || i == from || i == to-1 || i == (from+to)/2 {
 				at = append(at, i)

@@ -29,8 +29,8 @@ func (v *csiVolume) relayed(options map[string]string) *relay {
 	return path
 }
 
-// lostDevice loses a target for so long that the kernel removes the device below a mounted file
-// system. When the target is back, a second pod on the node can use the volume.
+// lostDevice disconnects a target until the kernel removes the device below a mounted file system.
+// When the target is reachable again, a second pod on the node can use the volume.
 func (s *scenario) lostDevice(p *plugin) {
 	v := s.newCSIVolume(p, "lost", 32*mib, "ext4")
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "5", "reconnect_delay": "1"})
@@ -62,7 +62,7 @@ func (s *scenario) lostDevice(p *plugin) {
 }
 
 // unstagedWithoutTarget ends a pod while the target is unreachable and some data has not been
-// written. Kubelet retries its calls until the volume is gone from the node, which must take no
+// written. Kubelet retries its calls until the volume is gone from the node. This must take no
 // longer than the kernel tries to reach the target.
 func (s *scenario) unstagedWithoutTarget(p *plugin, fsType string) {
 	v := s.newCSIVolume(p, "away-"+fsType, smallest(fsType), fsType)

@@ -67,7 +67,7 @@ func (s *scenario) pluginCases(p *plugin) {
 	case hostTarget:
 		s.lives(p)
 		if t.iscsi {
-			break // neither snapshots of volumes in use nor several paths
+			break // snapshots of volumes in use and multiple paths are not supported
 		}
 		for _, fsType := range []string{"ext4", "xfs"} {
 			s.inCase("snapshot, restore and clone, "+fsType, func() { s.copied(p, t, fsType) })
@@ -80,7 +80,7 @@ func (s *scenario) pluginCases(p *plugin) {
 	s.step("stop the node plugin", func(context.Context) (string, error) { return "", p.stop(unix.SIGTERM) })
 }
 
-// lives uses volumes with each file system, and without one.
+// lives runs the life of a volume with each file system, and as raw block.
 func (s *scenario) lives(p *plugin) {
 	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		s.inCase("life of a volume, "+fsType, func() { s.life(p, fsType) })

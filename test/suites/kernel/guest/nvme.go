@@ -90,7 +90,7 @@ func (s *scenario) nvmeRefusals(v *volume, intruder node) {
 	refused("wrong namespace", v.node, func(e *connect.Export) { e.NSUUID = uuid.NewString() }, connect.ErrNoNamespace)
 	s.step("silent address, deadline of 1 s", func(ctx context.Context) (string, error) {
 		e := v.export
-		e.Address = "10.0.2.200" // not in use: the kernel tries to resolve it for some seconds
+		e.Address = "10.0.2.200" // unused: the kernel tries to resolve it for some seconds
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		// The kernel's own timeout is longer.
@@ -101,8 +101,7 @@ func (s *scenario) nvmeRefusals(v *volume, intruder node) {
 	})
 }
 
-// lostDevice tests a target that is unreachable for so long that the kernel removes the device of a
-// mounted file system.
+// lostDevice disconnects a target until the kernel removes the device of a mounted file system.
 func (v *volume) lostDevice() {
 	v.step("connect", v.connect)
 	v.step("mount", v.stage(false))

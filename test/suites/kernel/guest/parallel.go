@@ -16,7 +16,7 @@ func (s *scenario) parallel(p *plugin) {
 	if s.all {
 		rounds = 100
 	}
-	s.limit = 20 * time.Minute // a busy host is slow
+	s.limit = 20 * time.Minute // long enough for a busy host
 	defer func() { s.limit = 0 }()
 	volumes := make([]*csiVolume, count)
 	together := func(name string, do func(*csiVolume) func(context.Context) (string, error)) time.Duration {

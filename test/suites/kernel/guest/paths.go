@@ -11,8 +11,8 @@ import (
 )
 
 // twoPaths tests a target with two addresses, IPv4 and IPv6. With native multipath, the kernel
-// connects to both, and I/O continues when one fails. Otherwise it connects to the first that
-// works.
+// connects to both, and I/O continues when one fails. Otherwise, it connects to the first address
+// that works.
 func (v *volume) twoPaths(t *nvmeTarget) {
 	parameter, _ := os.ReadFile("/sys/module/nvme_core/parameters/multipath")
 	want := 1
@@ -42,12 +42,13 @@ func (v *volume) twoPaths(t *nvmeTarget) {
 	v.step("target: both addresses are lost", func(context.Context) (string, error) { return "", t.close(v.name, "2") })
 	v.step("connect is refused", func(ctx context.Context) (string, error) {
 		_, err := v.Connect(ctx, v.export)
-		return refusal(err, connect.ErrUnreachable) // nvmet listens on ports with subsystems only
+		// nvmet listens only on ports that have subsystems
+		return refusal(err, connect.ErrUnreachable)
 	})
 	v.step("target: the first address is back", func(context.Context) (string, error) { return "", t.listen(v.name, "1") })
 }
 
-// controllers checks the kernel's number of controllers.
+// controllers checks how many controllers the kernel has.
 func controllers(want int) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) {
 		all, err := filepath.Glob("/sys/class/nvme/nvme*")

@@ -54,7 +54,7 @@ func newPlugin(args ...string) (*plugin, error) {
 	return &plugin{NodeClient: csi.NewNodeClient(conn), conn: conn, args: args}, nil
 }
 
-// start starts the process and waits until it answers. If traced, the process stops at each system
+// start starts the process and waits until it responds. If traced, the process stops at each system
 // call that changes something until the tracer continues it.
 func (p *plugin) start(ctx context.Context, traced bool) error {
 	log, err := os.OpenFile(pluginLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -65,7 +65,7 @@ func (p *plugin) start(ctx context.Context, traced bool) error {
 	args := append([]string{
 		control.Plugin, "--node", "--nodeid=" + nodeID, "--endpoint=unix://" + pluginDir + "/csi.sock", "--node-state-dir=" + stateDir,
 		"--nvme-ctrl-loss-timeout=60s", "--nvme-reconnect-delay=1s", "--nvme-keep-alive=5s", "--drain-timeout=5s",
-		"--node-health-interval=0", // only the calls of a test change anything, unless its flags say otherwise
+		"--node-health-interval=0", // by default, only the calls of a test change anything
 	}, p.args...)
 	p.cmd = exec.Command(args[0], args[1:]...)
 	if traced {

@@ -21,7 +21,7 @@ import (
 )
 
 // powerLoss is the scenario for a machine that loses power while volumes are written to, and boots
-// again. The machine's disk holds what a node keeps on disk, and the files of the guest's own
+// again. The machine's disk contains a node's persistent files and the files of the guest's own
 // target. Data not yet synced to these files is in the page cache, and is also lost.
 func (s *scenario) powerLoss(params map[string]string) (err error) {
 	defer s.end(&err)
@@ -121,7 +121,7 @@ func (s *scenario) writeUntilPowerLoss(volumes []*logVolume) {
 	for _, v := range volumes {
 		g.Go(func() error { return v.append(ctx) })
 	}
-	err := g.Wait() // the power is lost before
+	err := g.Wait() // the power is lost before this returns
 	s.step("write", func(context.Context) (string, error) { return "", err })
 }
 
@@ -141,7 +141,7 @@ func (v *logVolume) append(ctx context.Context) error {
 		if err := f.Sync(); err != nil {
 			return err
 		}
-		// This is not synced, so it may or may not be there after the power loss.
+		// This file is not synced, so it may or may not exist after the power loss.
 		_ = os.WriteFile(filepath.Join(v.published, "unsynced"), b, 0o600)
 		report := []control.Progress{{Volume: v.fsType, Acked: uint64(n + 1)}}
 		if err := v.host.post(ctx, control.PathProgress, report, nil); err != nil {
@@ -178,10 +178,10 @@ func (v *logVolume) checkAfterPowerLoss() {
 	v.step("nothing is left", v.gone)
 }
 
-// isDirty checks that the journal has to be replayed, so that the test really covers this.
+// isDirty checks that the journal has to be replayed, so that the test covers this case.
 func (v *logVolume) isDirty() error {
 	if v.fsType != "ext4" {
-		return nil // xfs has no flag for that
+		return nil // xfs has no such flag
 	}
 	const incompatible, needsRecovery = superblock + 0x60, 4
 	f, err := os.Open(filepath.Join("/var/lib/target", v.name))

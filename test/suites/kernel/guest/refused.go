@@ -71,8 +71,8 @@ var refusedDevices = []refusedDevice{
 	}, codes.FailedPrecondition, "file system is damaged", true},
 }
 
-// refused stages each volume that must be refused twice. It checks that nothing changes on the
-// target and that nothing is left on the node.
+// refused stages each unusable volume twice. It checks that nothing changes on the target and that
+// nothing is left on the node.
 func (s *scenario) refused(p *plugin) {
 	for i, r := range refusedDevices {
 		s.inCase("refused: "+r.name, func() {
@@ -160,7 +160,7 @@ func markErrors(f *os.File, withChecksum bool) error {
 	return err
 }
 
-// backing is the volume's file on the guest's own target.
+// backing returns the volume's file on the guest's own target.
 func (v *csiVolume) backing() string { return "/tmp/" + v.name }
 
 func (v *csiVolume) editBacking(edit func(*os.File) error) error {

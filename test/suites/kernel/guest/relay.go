@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A relay is a path to a target: it has its own address, from which it forwards connections to the
-// target's address. It can be cut in two ways.
+// A relay is a path to a target: it forwards connections from an address of its own to the target's
+// address. The path can be cut in two ways.
 type relay struct {
 	net.Listener
 	to string
@@ -16,7 +16,7 @@ type relay struct {
 	mu    sync.Mutex
 	cut   cut
 	conns []net.Conn
-	heal  chan struct{} // closed when a path that dropped its data is whole again
+	heal  chan struct{} // closed when a path that dropped its data works again
 }
 
 // A cut determines what happens to data on a path.
@@ -24,8 +24,8 @@ type cut int
 
 const (
 	whole   cut = iota
-	refuses     // connections are closed, and new ones too
-	drops       // nothing arrives any more, and neither side is told
+	refuses     // close connections, including new ones
+	drops       // drop all data without informing either side
 )
 
 func newRelay(to string) (*relay, error) {
@@ -53,7 +53,7 @@ func (r *relay) port() string {
 	return port
 }
 
-// set changes the path's state. All connections end, except when data is to be dropped from now on.
+// set changes the path's state. All connections end, unless data is to be dropped from now on.
 func (r *relay) set(c cut) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

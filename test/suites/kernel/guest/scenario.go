@@ -31,7 +31,7 @@ type scenario struct {
 	name     string         // of the test case
 	limit    time.Duration  // of one step; 0: 10 minutes
 
-	figures string // what the present step measured, for the table of cases
+	figures string // figures measured by the present step, for the table of cases
 	found   string // figures of earlier steps
 }
 
@@ -177,7 +177,7 @@ func (v *volume) write(context.Context) (string, error) {
 	return "8 MiB", errors.Join(err, f.Sync(), f.Close())
 }
 
-// read reads the file from the device, not from memory, and compares it.
+// read reads the file from the device, not from the page cache, and compares it.
 func (v *volume) read(context.Context) (string, error) {
 	if err := write("/proc/sys/vm/drop_caches", "3"); err != nil {
 		return "", err
@@ -218,7 +218,8 @@ func (v *volume) unstage(ctx context.Context) (string, error) {
 	return "", v.Unmount(ctx, v.staging())
 }
 
-// life tests a volume's lifecycle: it is used, grown while in use, detached, and used again.
+// life tests a volume's lifecycle: the volume is used, grown while in use, detached, and used
+// again.
 func (v *volume) life(growTo int64) {
 	v.twice("connect", v.connect)
 	v.twice("format and mount "+v.fsType, v.stage(true))

@@ -12,7 +12,7 @@ import (
 )
 
 // shutDownFilesystem tests a file system that is shut down while its device stays. Older kernels do
-// not show this in the mount options, and read the directory of an ext4 file system from memory.
+// not show this in the mount options, and serve the directory of an ext4 file system from memory.
 func (v *volume) shutDownFilesystem() {
 	v.step("connect", v.connect)
 	v.step("mount", v.stage(false))

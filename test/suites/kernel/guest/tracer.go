@@ -17,8 +17,8 @@ import (
 )
 
 // A tracer stops a plugin's processes at each system call that changes something. The plugin needs
-// no code for this: a seccomp filter notifies this process of the call. This process then lets the
-// call continue, or kills the process that made it. seccomp_unotify(2) describes the interface.
+// no code for this: a seccomp filter notifies this process of the call. This process then continues
+// the call, or kills the process that made it. seccomp_unotify(2) describes the interface.
 type tracer struct {
 	ours, theirs *os.File // ends of the UNIX socket that passes the filter's descriptor
 	listener     int
@@ -27,7 +27,7 @@ type tracer struct {
 
 	mu      sync.Mutex
 	handle  func(point) kill // nil: all calls continue
-	orphans []int            // processes that lost their parent
+	orphans []int            // processes whose parent has ended
 }
 
 // A point is a system call about to be made.
@@ -48,7 +48,7 @@ const (
 	pluginOnly // the tools that it runs continue
 )
 
-// launch is the name of the command that installs the filter and becomes the plugin. Its standard
+// launch is the name of the command that installs the filter and executes the plugin. Its standard
 // input is unused; descriptor 3 is the socket.
 const launch = "launch"
 
@@ -96,13 +96,14 @@ func (t *tracer) onPoint(handle func(point) kill) {
 	t.handle = handle
 }
 
-// end waits until all processes with the filter have ended. The plugin itself already has.
+// end waits until all processes with the filter have ended. The plugin itself must already have
+// ended.
 func (t *tracer) end() error {
 	t.mu.Lock()
 	orphans := t.orphans
 	t.mu.Unlock()
 	for _, pid := range orphans {
-		_, _ = unix.Wait4(pid, nil, 0, nil) // this is the machine's init, so they are its children now
+		_, _ = unix.Wait4(pid, nil, 0, nil) // as children of init, which is this process
 	}
 	return errors.Join(<-t.ended, unix.Close(t.listener))
 }
@@ -142,7 +143,7 @@ func (t *tracer) run() error {
 		case err != nil:
 			return err
 		case fds[0].Revents&unix.POLLIN == 0:
-			return nil // no process has the filter any more
+			return nil // no process uses the filter any longer
 		}
 		var n seccompNotification
 		if errno := ioctl(t.listener, notificationReceive, unsafe.Pointer(&n)); errno == unix.ENOENT || errno == unix.EINTR {
@@ -263,8 +264,8 @@ func runTraced(args []string) error {
 	return unix.Exec(args[0], args, os.Environ())
 }
 
-// describe reads what a system call would change. Calls that change nothing on the node are not
-// relevant.
+// describe reads the object that a system call would change. Calls that change nothing on the node
+// are ignored.
 func describe(n seccompNotification) (p point, relevant bool) {
 	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n.pid))
 	call := traced[n.nr]
