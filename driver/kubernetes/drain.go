@@ -69,7 +69,7 @@ func (d Drain) Wait(ctx context.Context) error {
 	}
 }
 
-// emptied determines whether the node is being drained and still has volumes.
+// emptied reports whether the node is being drained. It retries while the API server fails.
 func (d Drain) emptied(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
