@@ -8,10 +8,10 @@ const (
 	KeyStore = "lvstore"
 	// KeyFSType is the file system of the StorageClass.
 	KeyFSType = "fsType"
-	// KeyMayFormat says whether the node may create a file system on the volume if it is empty. In
-	// the volume context, it means that the volume was created empty, not as a copy. In the publish
-	// context, it means that the target knew, at the time of publication, that the volume was never
-	// written. A node formats a volume only if both allow it.
+	// KeyMayFormat reports whether the node may create a file system on the volume if it is empty.
+	// In the volume context, it means that the volume was created empty, not as a copy. In the
+	// publish context, it means that the target knew, at the time of publication, that the volume
+	// was never written. A node formats a volume only if both allow it.
 	KeyMayFormat = "mayFormat"
 	// KeyMkfsOptions contains the options with which the node creates a file system.
 	KeyMkfsOptions = "mkfsOptions"

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Loading says whether a target loads lvstores that hosts write into volumes (see nested.go).
+// A Loading reports whether a target loads lvstores that hosts write into volumes (see nested.go).
 type Loading string
 
 // The values of Loading.
